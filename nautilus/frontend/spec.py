@@ -1,0 +1,123 @@
+"""The Spec: what a ``.naut`` file means once names, ranks, ranges and types are settled.
+
+Grammar (expressions are :mod:`nautilus.core.expr`)::
+
+    spec       := name inputs scalars outputs dims definition* -- definitions in dependence order
+    tensor     := name dtype [size, ...]        -- row-major; size: int, or Param(name, I32) if runtime
+    scalar     := name dtype default?
+    dim        := name value? bound?            -- value None: known only at launch, at most `bound`
+    definition := name dtype? [axis: extent, ...] = expr    -- total over its axes
+
+Invariants (established by :mod:`nautilus.frontend.check`):
+
+* functions are expanded, consts and fixed dims are numbers, every reduction is one of
+  ``sum prod max min any all`` (``mean``, ``argmax``, ``argmin`` are desugared);
+* axes are unique within a definition: a reduction's axis never shares a name with an axis of the
+  definition or of another reduction in it (clashes get ``_1``, ``_2``, ...);
+* ``Load.buffer`` names an input or an *earlier* definition; every output has exactly one definition
+  and its axes' extents equal the output's shape;
+* a definition with a written element type has ``dtype`` set and its ``expr`` is a ``cast`` to it.
+  An untyped one (``dtype`` None) holds ``expr``'s compute type.  An output's ``expr`` is *not*
+  wrapped: it has a compute type and is rounded once, at the store, to ``dtype`` (the declared
+  type); whoever reads an output reads the rounded value, so inlining one inserts that cast;
+* every ``Op`` obeys the typing rules of :mod:`nautilus.core.expr`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from nautilus.core.expr import Axis, Expr, Param
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.types import DType
+
+if TYPE_CHECKING:
+    from nautilus.core.errors import Diagnostic
+
+Extent: TypeAlias = "int | Param"
+
+_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output array, row-major; a size is an int, or a Param of type i32 (runtime dim)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Extent, ...]
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number argument given at launch; ``default`` None means it must be given."""
+
+    name: str
+    dtype: DType
+    default: float | int | bool | None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A named size. ``value`` None: known only at launch (a Param of this name), at most ``bound``."""
+
+    name: str
+    value: int | None
+    bound: int | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """``name[axes] = expr`` at every index; see the module docstring for ``dtype`` and rounding."""
+
+    name: str
+    dtype: DType | None
+    axes: tuple[Axis, ...]
+    expr: Expr
+    is_output: bool
+    span: Span = _SPAN
+
+    @property
+    def shape(self) -> tuple[Extent, ...]:
+        """The extents of the axes, in order."""
+        return tuple(a.extent for a in self.axes)
+
+    @property
+    def stored(self) -> DType:
+        """The element type that a reader of this definition loads."""
+        return self.expr.dtype if self.dtype is None else self.dtype
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A checked specification; ``warnings`` are the diagnostics that did not stop it."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    scalars: tuple[Scalar, ...]
+    outputs: tuple[Tensor, ...]
+    dims: tuple[Dim, ...]
+    definitions: tuple[Definition, ...]
+    warnings: tuple[Diagnostic, ...] = field(default=(), compare=False, repr=False)
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """Inputs and outputs by name."""
+        return {t.name: t for t in (*self.inputs, *self.outputs)}
+
+    def definition(self, name: str) -> Definition:
+        """The definition of ``name``. Raises KeyError where there is none."""
+        for d in self.definitions:
+            if d.name == name:
+                return d
+        raise KeyError(name)
+
+    @property
+    def runtime_dims(self) -> tuple[Dim, ...]:
+        """The dims whose value is known only at launch, in order of declaration."""
+        return tuple(d for d in self.dims if d.value is None)
