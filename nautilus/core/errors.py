@@ -1,0 +1,178 @@
+"""Every exception of the compiler, and diagnostics as data.
+
+A :class:`Diagnostic` is one finding about a source text: a stable code (``N0203``), a severity, a
+message, a span, notes and a hint.  It renders as text (file:line:col, source line, caret) or as a
+JSON-ready dict; the boundary that shows it chooses.  A stage collects all it finds and raises them
+together in one :class:`DiagnosticError`.
+
+Every exception derives from :class:`NautilusError`, carries the process exit code that the command
+line uses, and survives pickling (worker processes send them back), which is what ``__reduce__`` is
+for: the default one calls ``cls(*self.args)`` and forgets keyword fields.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+from nautilus.core.source import NO_SPAN, Span, excerpt
+
+
+class Severity(enum.Enum):
+    """How bad a diagnostic is; only errors stop the compilation."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A second place that explains a diagnostic (``span`` NO_SPAN: no place)."""
+
+    message: str
+    span: Span = NO_SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding about a source text. ``code`` is stable across releases."""
+
+    code: str
+    message: str
+    span: Span = NO_SPAN
+    notes: tuple[Note, ...] = ()
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def text(self) -> str:
+        """``file:line:col: error[N0203]: message``, the source line, carets, notes and the hint."""
+        head = f"{self.severity.value}[{self.code}]: {self.message}"
+        lines = [f"{_place(self.span)}{head}", *excerpt(self.span)]
+        for note in self.notes:
+            lines += [f"{_place(note.span)}note: {note.message}", *excerpt(note.span)]
+        if self.hint is not None:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as :meth:`text`, for ``--diagnostics json``."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "message": self.message,
+            **_where(self.span),
+            "notes": [{"message": n.message, **_where(n.span)} for n in self.notes],
+            "hint": self.hint,
+        }
+
+
+def _place(span: Span) -> str:
+    if span.line > 0:
+        return f"{span.source.name}:{span.line}:{span.column}: "
+    return "" if span is NO_SPAN or span == NO_SPAN else f"{span.source.name}: "
+
+
+def _where(span: Span) -> dict[str, Any]:
+    if span == NO_SPAN:
+        return {"file": None, "line": None, "column": None, "end_line": None, "end_column": None}
+    return {
+        "file": span.source.name,
+        "line": span.line,
+        "column": span.column,
+        "end_line": span.end_line,
+        "end_column": span.end_column,
+    }
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The hint ``did you mean 'x'?`` for the candidate closest to ``name``, or None."""
+    pool = sorted({c for c in candidates if c != name})
+    found = get_close_matches(name, pool, n=1, cutoff=0.6)
+    if not found:  # get_close_matches is strict on short names and on case: Q for q, Kv for KV
+        found = [c for c in pool if c.lower() == name.lower()]
+    return f"did you mean '{found[0]}'?" if found else None
+
+
+class NautilusError(Exception):
+    """Base of all errors meant for the user. ``exit_code`` is the command line's."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(cls: type[NautilusError], args: tuple[Any, ...], state: dict[str, Any]) -> NautilusError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class DiagnosticError(NautilusError):
+    """The source is wrong: every error found in it (and the warnings), in order of position."""
+
+    exit_code = 1
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
+        super().__init__("\n".join(d.text() for d in self.diagnostics))
+
+
+class VerifyError(NautilusError):
+    """An IR breaks a rule of its level: a bug in a pass, or in an edited dump.
+
+    ``node`` is the text of the offending node, ``span`` where it came from in the spec.
+    """
+
+    exit_code = 70
+
+    def __init__(self, level: str, rule: str, node: str, detail: str = "", span: Span = NO_SPAN) -> None:
+        self.level, self.rule, self.node, self.detail, self.span = level, rule, node, detail, span
+        lines = [f"{_place(span)}{level} IR breaks the rule '{rule}'" + (f": {detail}" if detail else "")]
+        lines += [f"  in: {line}" if i == 0 else f"      {line}" for i, line in enumerate(node.splitlines())]
+        super().__init__("\n".join([*lines, *excerpt(span)]))
+
+
+class UnsupportedError(NautilusError):
+    """The spec is valid, but uses ``feature``, which this stage or target does not handle yet."""
+
+    exit_code = 4
+
+    def __init__(self, feature: str, detail: str = "", span: Span = NO_SPAN) -> None:
+        self.feature, self.detail, self.span = feature, detail, span
+        text = f"{_place(span)}not supported: {feature}" + (f" ({detail})" if detail else "")
+        super().__init__("\n".join([text, *excerpt(span)]))
+
+
+class ScheduleError(NautilusError):
+    """No legal schedule, or a given one does not fit; ``where`` names the step or the field."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, where: str = "") -> None:
+        self.message, self.where = message, where
+        super().__init__(f"{where}: {message}" if where else message)
+
+
+class ToolchainError(NautilusError):
+    """The CUDA toolchain, driver or device is missing or failed; ``log`` is its own output."""
+
+    exit_code = 3
+
+    def __init__(self, tool: str, message: str, log: str = "") -> None:
+        self.tool, self.message, self.log = tool, message, log
+        super().__init__(f"{tool}: {message}" + (f"\n{log.rstrip()}" if log.strip() else ""))
+
+
+class InternalError(NautilusError):
+    """A broken invariant of the compiler itself; ``reproducer`` is the path of a file that shows it."""
+
+    exit_code = 70
+
+    def __init__(self, message: str, reproducer: str = "") -> None:
+        self.message, self.reproducer = message, reproducer
+        super().__init__(message + (f"\nreproducer: {reproducer}" if reproducer else ""))
