@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
+from nautilus.core.errors import Diagnostic, DiagnosticError
 from nautilus.core.expr import Const
 from nautilus.core.source import Source, Span
 from nautilus.core.types import DType
@@ -37,20 +38,12 @@ _TOKEN = re.compile(
 _NUMBER = re.compile(rf"(\d+)(\.\d+)?([eE][+-]?\d+)?({_SUFFIX})?\Z")
 
 
-class IRParseError(ValueError):
-    """A text that is not in the form; ``span`` says where."""
+class IRParseError(DiagnosticError):
+    """An IR text that is not in its form (code N0901); ``span`` says where."""
 
     def __init__(self, message: str, span: Span) -> None:
-        super().__init__(message, span)
-        self.message = message
-        self.span = span
-
-    def __str__(self) -> str:
-        s = self.span
-        line = s.source.line(s.line)
-        width = max(1, s.end_column - s.column if s.end_line == s.line else len(line) - s.column + 1)
-        lead = "".join("\t" if c == "\t" else " " for c in line[: s.column - 1])
-        return f"{s.source.name}:{s.line}:{s.column}: error: {self.message}\n  {line}\n  {lead}{'^' * width}"
+        self.message, self.span = message, span
+        super().__init__((Diagnostic("N0901", message, span),))
 
 
 class TokenStream:

@@ -1,0 +1,291 @@
+"""The one numpy meaning of types, operations and reductions; every interpreter computes through it.
+
+Values between operations are numpy arrays: float64 for floating types, int64 for integers, bool for
+bool.  An array of type ``t`` holds only values of ``t``, with one exception: in mode ``real``
+floats are float64 whatever their type says, because the maths is over the reals.
+
+* mode ``real``: floats stay float64, ``narrow`` does nothing, ``cast`` rounds (the user wrote it) —
+  except to ``f32`` and ``f64``, the compute types, where the contract says "or better";
+* mode ``typed``: every float operation rounds its result once to its type, ``narrow`` rounds.
+
+Integers wrap to their type's width in both modes.  ``max`` and ``min`` give NaN where either side is
+NaN.  No numpy warning leaves this module: overflow is inf, ``0 / 0`` is NaN, an integer division by
+zero is 0 (it has no value, so nobody may look).
+
+Rounding is to nearest, ties to even, denormals kept.  ``f8e4m3`` is OCP E4M3FN: no infinity, and
+what rounds past 448 is NaN, as PyTorch's cast has it; ``f8e5m2`` has inf.  A float becomes an integer
+by truncation, then wraps to the width; NaN and inf become 0.  Anything but 0 becomes ``true``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.core.expr import COMPARISONS
+from nautilus.core.types import DType
+
+Array: TypeAlias = NDArray[Any]
+Mode: TypeAlias = Literal["real", "typed"]
+
+#: type -> (explicit mantissa bits, least exponent of a normal number, largest finite value)
+_FORMAT: Mapping[DType, tuple[int, int, float]] = {
+    DType.TF32: (10, -126, (2 - 2.0**-10) * 2.0**127),
+    DType.BF16: (7, -126, (2 - 2.0**-7) * 2.0**127),
+    DType.F8E4M3: (3, -6, 448.0),
+    DType.F8E5M2: (2, -14, 57344.0),
+}
+_NUMPY: Mapping[DType, Any] = {
+    DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16,
+    DType.I64: np.int64, DType.I32: np.int32, DType.I16: np.int16, DType.I8: np.int8, DType.U8: np.uint8,
+    DType.BOOL: np.bool_,
+}  # fmt: skip
+_RAW: Mapping[DType, Any] = {
+    **_NUMPY, DType.TF32: np.float32, DType.BF16: np.uint16, DType.F8E4M3: np.uint8, DType.F8E5M2: np.uint8,
+}  # fmt: skip
+_FLOATS = frozenset({DType.F64, DType.F32, DType.F16, *_FORMAT})
+
+
+def working(dtype: DType) -> Any:
+    """The numpy type in which values of ``dtype`` are computed: float64, int64 or bool."""
+    if dtype in _FLOATS:
+        return np.float64
+    return np.bool_ if dtype is DType.BOOL else np.int64
+
+
+def storage_numpy(dtype: DType) -> Any:
+    """The numpy type of raw storage; bf16 is uint16 and 8-bit floats are uint8 (their bits)."""
+    return _RAW[dtype]
+
+
+def round_to(x: Array, dtype: DType) -> Array:
+    """``x`` (any numeric array) as values of ``dtype``, in its working type (module docstring)."""
+    x = np.asarray(x)
+    with np.errstate(all="ignore"):
+        if dtype is DType.BOOL:
+            return np.asarray(x != 0)
+        if dtype not in _FLOATS:
+            return _to_integer(x, dtype)
+        y = x.astype(np.float64)
+        if dtype is DType.F64:
+            return y
+        if dtype in _NUMPY:
+            return y.astype(_NUMPY[dtype]).astype(np.float64)
+        return _round_float(y, dtype)
+
+
+def _round_float(y: Array, dtype: DType) -> Array:
+    """Round float64 to a format numpy lacks: scale so that one unit in the last place is 1, use rint."""
+    mantissa, least, top = _FORMAT[dtype]
+    _, exponent = np.frexp(y)  # |y| in [2^(e-1), 2^e)
+    unit = np.maximum(exponent - 1, least) - mantissa
+    rounded = np.ldexp(np.rint(np.ldexp(y, -unit)), unit)
+    rounded = np.where(np.isfinite(y), rounded, y)
+    beyond = np.abs(rounded) > top
+    overflow = np.where(dtype is DType.F8E4M3, np.nan, np.copysign(np.inf, y))
+    return np.where(beyond, overflow, rounded)
+
+
+def _to_integer(x: Array, dtype: DType) -> Array:
+    if x.dtype.kind == "f":
+        t = np.trunc(np.where(np.isfinite(x), x, 0.0))
+        big = np.abs(t) >= 2.0**63
+        t = np.where(big, np.mod(t, 2.0**64), t)  # exact: such floats are multiples of 2^11
+        low = np.where(big & (t >= 2.0**63), t - 2.0**64, t)
+        x = np.where(low >= 2.0**63, 0.0, low).astype(np.int64)
+    return x.astype(_NUMPY[dtype]).astype(np.int64)
+
+
+def storage_array(x: Array, dtype: DType) -> Array:
+    """Values rounded to ``dtype`` and laid out as raw storage (see :func:`storage_numpy`)."""
+    with np.errstate(all="ignore"):
+        y = round_to(x, dtype)
+        if dtype is DType.BF16:
+            bits = y.astype(np.float32).view(np.uint32) >> 16
+            # a NaN whose payload sits in the lower half must stay a NaN
+            return np.where(np.isnan(y), 0x7FC0, bits).astype(np.uint16)
+        if dtype in (DType.F8E4M3, DType.F8E5M2):
+            return _encode8(y, dtype)
+        return y.astype(_RAW[dtype])
+
+
+def from_storage(raw: Array, dtype: DType) -> Array:
+    """Raw storage as values in the working type; the inverse of :func:`storage_array`."""
+    with np.errstate(all="ignore"):
+        if dtype is DType.BF16:
+            return np.asarray((raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64))
+        if dtype in (DType.F8E4M3, DType.F8E5M2):
+            return np.asarray(_table8(dtype)[raw])
+        return np.asarray(raw.astype(working(dtype)))
+
+
+_TABLES: dict[DType, Array] = {}
+
+
+def _table8(dtype: DType) -> Array:
+    """The value of each of the 256 bit patterns."""
+    if dtype not in _TABLES:
+        mantissa, least, _ = _FORMAT[dtype]
+        bits = np.arange(256)
+        fraction = (bits & ((1 << mantissa) - 1)).astype(np.float64)
+        exponent = (bits & 0x7F) >> mantissa
+        value = np.where(
+            exponent == 0,
+            np.ldexp(fraction, least - mantissa),
+            np.ldexp(fraction + (1 << mantissa), exponent - 1 + least - mantissa),
+        )
+        if dtype is DType.F8E4M3:
+            value = np.where((bits & 0x7F) == 0x7F, np.nan, value)
+        else:
+            value = np.where(exponent == 31, np.where(fraction == 0, np.inf, np.nan), value)
+        _TABLES[dtype] = np.where(bits < 128, value, -value)
+    return _TABLES[dtype]
+
+
+def _encode8(y: Array, dtype: DType) -> Array:
+    table = _table8(dtype)[:128]
+    count = int(np.sum(~np.isnan(table)))  # finite (and inf) patterns ascend
+    code = np.searchsorted(table[:count], np.abs(y))
+    code = np.where(np.isnan(y), 0x7F, code)
+    return (code | np.where(np.signbit(y), 0x80, 0)).astype(np.uint8)
+
+
+# -- operations -------------------------------------------------------------------------------
+
+
+def _floordiv(a: Array, b: Array) -> Array:
+    if np.asarray(b).dtype.kind == "f":
+        return np.asarray(np.floor_divide(a, b))
+    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+
+
+def _mod(a: Array, b: Array) -> Array:
+    if np.asarray(b).dtype.kind == "f":
+        return np.asarray(np.mod(a, b))
+    return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
+
+
+def _pow(a: Array, b: Array) -> Array:
+    if np.asarray(b).dtype.kind == "f":
+        return np.asarray(np.power(a, b))
+    # integers: a negative exponent truncates towards zero, as a division would
+    power = np.power(a, np.maximum(b, 0))
+    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, inverse, power)
+
+
+def _sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
+
+
+def erf(x: Array) -> Array:
+    """The error function, to about 1e-15; vectorised.
+
+    A power series below 2.5 and a continued fraction above (Abramowitz and Stegun, 7.1.6, 7.1.14).
+    """
+    x = np.asarray(x, np.float64)
+    a = np.minimum(np.abs(np.where(np.isnan(x), 0.0, x)), 7.0)
+    small = np.minimum(a, 2.5)
+    # erf(a) = 2/sqrt(pi) exp(-a^2) sum_n 2^n a^(2n+1) / (2n+1)!!  -- all terms positive
+    term = small.copy()
+    total = small.copy()
+    for n in range(1, 60):
+        term = term * (2.0 * small * small / (2 * n + 1))
+        total = total + term
+    series = 2.0 / np.sqrt(np.pi) * np.exp(-small * small) * total
+    # erfc(a) = exp(-a^2)/sqrt(pi) / (a + (1/2)/(a + 1/(a + (3/2)/(a + ...
+    large = np.maximum(a, 2.5)
+    fraction = large
+    for n in range(60, 0, -1):
+        fraction = large + (n / 2.0) / fraction
+    tail = 1.0 - np.exp(-large * large) / (np.sqrt(np.pi) * fraction)
+    value = np.copysign(np.where(a < 2.5, series, tail), x)
+    return np.where(np.isnan(x), np.nan, value)
+
+
+_EVAL: Mapping[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
+    "floordiv": _floordiv, "mod": _mod, "pow": _pow, "neg": np.negative,
+    "min": np.minimum, "max": np.maximum, "abs": np.abs, "sign": np.sign,
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint,
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x,
+    "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": erf,
+    "fma": lambda a, b, c: a * b + c,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+    "select": np.where,
+}  # fmt: skip
+
+
+def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -> Array:
+    """The result of ``op`` (a key of ``core.expr.OPS``) in its working type, broadcast as numpy does.
+
+    ``dtype`` is the operation's type; ``select`` evaluates both sides (a caller that must not read
+    one of them makes it harmless first).  Raises KeyError for an unknown operation.
+    """
+    with np.errstate(all="ignore"):
+        if op == "cast":
+            return _cast(np.asarray(args[0]), dtype, mode)
+        if op == "narrow":
+            x = np.asarray(args[0])
+            return x if mode == "real" and x.dtype.kind == "f" else round_to(x, dtype)
+        value = np.asarray(_EVAL[op](*args))
+        if op in COMPARISONS or dtype is DType.BOOL:
+            return value.astype(np.bool_)
+        return _settle(value, dtype, mode)
+
+
+def _cast(x: Array, dtype: DType, mode: Mode) -> Array:
+    if mode == "real" and dtype in (DType.F32, DType.F64):
+        return x.astype(np.float64)
+    return round_to(x, dtype)
+
+
+def _settle(value: Array, dtype: DType, mode: Mode) -> Array:
+    """A float64 or int64 result as a value of its type."""
+    if dtype in _FLOATS:
+        y = value.astype(np.float64, copy=False)
+        return y if mode == "real" or dtype is DType.F64 else round_to(y, dtype)
+    if dtype is DType.I64:
+        return value.astype(np.int64, copy=False)
+    return _to_integer(value, dtype)
+
+
+_REDUCE: Mapping[str, np.ufunc] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+    "any": np.logical_or, "all": np.logical_and,
+}  # fmt: skip
+
+
+def reduce_array(
+    op: str, x: Array, axes: tuple[int, ...], dtype: DType, mode: Mode = "real", keepdims: bool = False
+) -> Array:
+    """Combiner ``op`` over ``axes`` of ``x``; an empty domain gives the identity of ``dtype``.
+
+    Mode ``typed`` accumulates an f32 sum or product in f32 (numpy's pairwise order).
+    """
+    x = np.asarray(x)
+    if op in ("max", "min") and x.dtype != np.bool_:
+        start: Any = _least_or_greatest(op, dtype)
+    elif op in ("max", "min"):
+        return reduce_array("any" if op == "max" else "all", x, axes, DType.BOOL, mode, keepdims)
+    else:
+        start = _REDUCE[op].identity
+    with np.errstate(all="ignore"):
+        if mode == "typed" and dtype is DType.F32 and op in ("sum", "prod"):
+            x = x.astype(np.float32)
+        value = np.asarray(_REDUCE[op].reduce(x, axis=axes, keepdims=keepdims, initial=start))
+        return value if dtype is DType.BOOL else _settle(value, dtype, mode)
+
+
+def _least_or_greatest(op: str, dtype: DType) -> float | int:
+    if dtype in _FLOATS:
+        return -np.inf if op == "max" else np.inf
+    info = np.iinfo(_NUMPY[dtype])
+    return int(info.min if op == "max" else info.max)
