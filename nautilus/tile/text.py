@@ -41,7 +41,7 @@ def format_type(t: TileType) -> str:
     return f"{t.dtype}[{_axes(t.axes)}]"
 
 
-def format(m: TileModule) -> str:  # noqa: A001 - the counterpart of parse, used as text.format
+def format(m: TileModule) -> str:
     """The text of a module."""
     lines = [f"module {m.name} {{"]
     lines += [_STEP + _buffer(b) for b in m.buffers]
@@ -317,7 +317,8 @@ class _Parser:
         result = self.result(name)
         value = found.value
         dtype = result.type.dtype
-        if isinstance(value, bool) is not (dtype is DType.BOOL) or (isinstance(value, float) and dtype.is_int):
+        fits = isinstance(value, bool) is (dtype is DType.BOOL) and not (isinstance(value, float) and dtype.is_int)
+        if not fits:
             ts.fail(f"the literal {value} is not of type {dtype}")
         return ConstOp(result, float(value) if dtype.is_float else value, span)
 
