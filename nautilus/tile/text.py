@@ -317,8 +317,9 @@ class _Parser:
         result = self.result(name)
         value = found.value
         dtype = result.type.dtype
-        fits = isinstance(value, bool) is (dtype is DType.BOOL) and not (isinstance(value, float) and dtype.is_int)
-        if not fits:
+        if isinstance(value, bool) is not (dtype is DType.BOOL) or (
+            dtype.is_int and isinstance(value, float)
+        ):
             ts.fail(f"the literal {value} is not of type {dtype}")
         return ConstOp(result, float(value) if dtype.is_float else value, span)
 
