@@ -1,0 +1,78 @@
+"""How fragments and buffers are spelled in CUDA C++.
+
+16-bit floats are packed two to a 32-bit register and 8-bit integers four, when the register count
+allows; everything else is one array element a register.  Memory types of 16-bit floats are plain
+16-bit integers: conversions are explicit PTX, so the file needs no CUDA header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.types import DType
+
+_MEMORY = {
+    DType.F64: "double", DType.F32: "float", DType.TF32: "float", DType.F16: "f16", DType.BF16: "bf16",
+    DType.I64: "long long", DType.I32: "int", DType.I16: "short", DType.I8: "signed char",
+    DType.U8: "unsigned char", DType.BOOL: "unsigned char",
+}  # fmt: skip
+
+_REGISTER = {**_MEMORY, DType.BOOL: "bool"}
+
+
+def memory_type(dtype: DType) -> str:
+    """C type of an element in memory. Raises UnsupportedError for 8-bit floats."""
+    if dtype not in _MEMORY:
+        raise UnsupportedError(f"8-bit floating point ({dtype}) below the Scalar level")
+    return _MEMORY[dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterArray:
+    """The C array of a fragment: ``type name[length]``, ``pack`` elements to an array element."""
+
+    type: str
+    length: int
+    pack: int
+
+
+def register_array(dtype: DType, registers: int) -> RegisterArray:
+    """Spelling of a fragment of ``registers`` elements a thread."""
+    pack = pack_of(dtype, registers)
+    if pack > 1:
+        return RegisterArray("u32", registers // pack, pack)
+    memory_type(dtype)
+    return RegisterArray(_REGISTER[dtype], registers, 1)
+
+
+def pack_of(dtype: DType, registers: int) -> int:
+    """Elements in one 32-bit register (1: not packed)."""
+    want = {DType.F16: 2, DType.BF16: 2, DType.I8: 4, DType.U8: 4}.get(dtype, 1)
+    return want if registers % want == 0 else 1
+
+
+def literal(value: int | float | bool, dtype: DType) -> str:
+    """A C literal of a compute type."""
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    if dtype is DType.I64:
+        return "(-9223372036854775807LL - 1)" if value == -(2**63) else f"{int(value)}LL"
+    if dtype.is_int:
+        return "(-2147483647 - 1)" if value == -(2**31) else str(int(value))
+    return _float_literal(float(value), dtype)
+
+
+def _float_literal(value: float, dtype: DType) -> str:
+    double = dtype is DType.F64
+    if value != value:
+        return "__longlong_as_double(0x7ff8000000000000LL)" if double else "__int_as_float(0x7fffffff)"
+    if value in (float("inf"), float("-inf")):
+        sign = "-" if value < 0 else ""
+        return f"{sign}__longlong_as_double(0x7ff0000000000000LL)" if double else f"{sign}__int_as_float(0x7f800000)"
+    if double:
+        return repr(value)
+    text = f"{value:.9g}"
+    if not any(c in text for c in ".e"):
+        text += ".0"
+    return text + "f"

@@ -1,0 +1,203 @@
+"""Printing runs of elementwise ops: one unrolled register loop a run, scalars inside it.
+
+A run is a maximal sequence of ``const``, ``index``, ``param`` and map ops over one register layout.
+Values read only inside the run are C scalars; the others get arrays.  Results packed several to a
+register (16-bit floats, bytes) end a run and are packed by a loop of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nautilus.core.expr import Expr, Ref, walk
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import literal, memory_type
+from nautilus.cuda.expr import strip_parens
+from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.writer import Writer
+from nautilus.memory import ops as ma
+
+Elementwise = ma.ConstOp | ma.IndexOp | ma.ParamOp | ma.MapOp
+
+
+def frags_in(e: Expr | None) -> Iterator[str]:
+    """Names of the SSA values inside an index expression or mask."""
+    if e is not None:
+        for n in walk(e):
+            if isinstance(n, Ref):
+                yield n.name
+
+
+def reads(op: ma.MemOp) -> Iterator[str]:
+    """Names of the fragments that ``op`` reads; a loop's own body is not looked into."""
+    match op:
+        case ma.IndexOp(expr=expr):
+            yield from frags_in(expr)
+        case ma.MapOp(args=args):
+            yield from (a.name for a in args)
+        case ma.ReduceOp(arg=arg) | ma.ConvertOp(arg=arg):
+            yield arg.name
+        case ma.GlobalLoad(index=index, mask=mask) | ma.AsyncCopy(index=index, mask=mask):
+            for e in (*index, mask):
+                yield from frags_in(e)
+        case ma.GlobalStore(index=index, mask=mask, value=value):
+            for e in (*index, mask):
+                yield from frags_in(e)
+            yield value.name
+        case ma.SharedStore(value=value):
+            yield value.name
+        case ma.MmaOp(a=a, b=b, acc=acc):
+            yield from (x.name for x in (a, b, acc) if isinstance(x, ma.Frag))
+        case ma.IfOp(cond=cond):
+            yield from frags_in(cond)
+        case ma.ForOp(lo=lo, hi=hi, carried=carried, yields=yields):
+            yield from frags_in(lo)
+            yield from frags_in(hi)
+            yield from (init.name for _, init in carried)
+            yield from (y.name for y in yields)
+        case _:
+            return
+
+
+def defines(op: ma.MemOp) -> tuple[ma.Frag, ...]:
+    """Fragments that ``op`` defines, a loop's carried arguments included."""
+    match op:
+        case ma.ForOp(results=results, carried=carried):
+            return (*results, *(arg for arg, _ in carried))
+        case (
+            ma.ConstOp() | ma.IndexOp() | ma.ParamOp() | ma.MapOp() | ma.ReduceOp() | ma.ConvertOp()
+            | ma.GlobalLoad() | ma.SharedLoad() | ma.MmaOp()
+        ):  # fmt: skip
+            return (op.result,)
+        case _:
+            return ()
+
+
+def count_uses(body: tuple[ma.MemOp, ...]) -> Counter[str]:
+    """How many places read each fragment."""
+    return Counter(name for op in ma.walk_ops(body) for name in reads(op))
+
+
+def is_packed(w: Writer, frag: ma.Frag) -> bool:
+    return w.array(frag).pack > 1
+
+
+def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
+    """The run at the head of ``ops`` (not empty: the first op is elementwise)."""
+    run: list[Elementwise] = []
+    shape = None
+    for op in ops:
+        if not isinstance(op, Elementwise):
+            break
+        if not isinstance(op, ma.ConstOp | ma.ParamOp):
+            layout = w.layout(op.result).reg
+            if shape is not None and layout != shape:
+                break
+            if is_packed(w, op.result):
+                return run if run else [op]
+            shape = layout
+        run.append(op)
+    return run
+
+
+def print_run(w: Writer, run: list[Elementwise]) -> None:
+    """Print one run; constants and params are spelled where they are used."""
+    body: list[ma.IndexOp | ma.MapOp] = []
+    for op in run:
+        match op:
+            case ma.ConstOp(result=result, value=value):
+                w.inline[result.name] = literal(value, result.type.dtype)
+            case ma.ParamOp(result=result, param=param):
+                w.inline[result.name] = w.env[param]
+            case _:
+                body.append(op)
+    if not body:
+        return
+    if is_packed(w, body[0].result):
+        print_packed(w, body[0])
+        return
+    inside = Counter(name for op in body for name in reads(op))
+    outside = [op.result for op in body if w.uses[op.result.name] > inside[op.result.name]]
+    arrays = {frag.name: w.declare(frag) for frag in outside}
+    layout = w.layout(body[0].result)
+    exprs = [op.expr for op in body if isinstance(op, ma.IndexOp)]
+    with w.registers("r", layout.registers) as r:
+        saved = dict(w.scalars)
+        with w.positions(body[0].result.layout, exprs, r):
+            for op in body:
+                _print_op(w, op, r, arrays)
+        w.scalars = saved
+
+
+def _print_op(w: Writer, op: ma.IndexOp | ma.MapOp, r: str, arrays: dict[str, str]) -> None:
+    result = op.result
+    text = strip_parens(value_text(w, op, r))
+    local = w.unique(result.name) if result.name not in arrays else arrays[result.name]
+    if result.name in arrays:
+        w.line(f"{local}[{r}] = {text};")
+        w.scalars[result.name] = f"{local}[{r}]"
+    else:
+        ctype = "bool" if result.type.dtype is DType.BOOL else memory_type(result.type.dtype)
+        w.line(f"const {ctype} {local} = {text};")
+        w.scalars[result.name] = local
+
+
+def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
+    """C text of one element of an elementwise op's result."""
+    layout = w.layout(op.result)
+    if isinstance(op, ma.IndexOp):
+        return w.expr(op.expr, layout, r)
+    args = [w.element(a, layout, r) for a in op.args]
+    return w.speller.op(op.op, args, [a.type.dtype for a in op.args], op.result.type.dtype)
+
+
+def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
+    """Print an op whose results share registers: each array element is built from its neighbours."""
+    name, spelled = w.declare(op.result), w.array(op.result)
+    dtype = op.result.type.dtype
+    with w.registers("r", spelled.length) as r:
+        parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
+        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _half_source(op))};")
+
+
+def _half_source(op: ma.IndexOp | ma.MapOp) -> DType:
+    """Type of the elements that :func:`packed_part` gives."""
+    if isinstance(op, ma.MapOp) and op.op in ("cast", "narrow") and op.result.type.dtype in HALF:
+        return DType.F32
+    return op.result.type.dtype
+
+
+def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
+    """One element: in f32 where a two-element conversion follows, else in the result's type."""
+    if isinstance(op, ma.MapOp) and _half_source(op) is DType.F32 and op.result.type.dtype in HALF:
+        arg = op.args[0]
+        text = w.element(arg, w.layout(op.result), at)
+        return w.speller.cast(text, arg.type.dtype, DType.F32)
+    return value_text(w, op, at)
+
+
+def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
+    """A packed register from the texts of its elements."""
+    if dtype in HALF:
+        if source is DType.F32:
+            return f"{w.speller.use(HALF[dtype][2])}({', '.join(strip_parens(p) for p in parts)})"
+        return f"(u32){parts[0]} | (u32){parts[1]} << 16"
+    return f"{w.speller.use('pack_bytes')}({', '.join(parts)})"
+
+
+def _nth(r: str, pack: int, n: int) -> str:
+    if r == "0":
+        return str(n)
+    return f"({r} * {pack} + {n})" if n else f"({r} * {pack})"
+
+
+def print_cast(w: Writer, frag: ma.Frag, dtype: DType) -> ma.Frag:
+    """Print a conversion of ``frag`` to ``dtype`` (a store's rounding); returns the new fragment."""
+    result = ma.Frag(f"{frag.name}_{dtype}", replace(frag.type, dtype=dtype), frag.layout)
+    op = ma.MapOp(result, "cast", (frag,))
+    w.uses[result.name] += 1
+    w.frags[result.name] = result
+    print_run(w, [op])
+    return result

@@ -1,0 +1,229 @@
+"""MA-tile IR to CUDA C++: one readable file, and no decision taken here.
+
+The file holds a header comment, the device helpers that its kernels use, the kernels in launch
+order, and, for a host compiler only (``#ifndef __CUDACC_RTC__``), an ``extern "C"`` launcher.
+Fragments are C arrays whose loops unroll completely; shared memory is one dynamic array, addressed
+by the byte offsets that the MA-tile IR fixed.
+"""
+
+from __future__ import annotations
+
+from nautilus.core import index
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr import Const
+from nautilus.core.types import DType
+from nautilus.cuda import elementwise, matrix, movement, reduction
+from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.expr import Speller, strip_parens
+from nautilus.cuda.host import kernel_symbol, launcher
+from nautilus.cuda.intrinsics import render
+from nautilus.cuda.registers import thread_base
+from nautilus.cuda.writer import Writer, axis_ranges, sanitize
+from nautilus.memory import ops as ma
+from nautilus.memory.layout import same_threads
+from nautilus.scalar.ops import Space
+
+
+def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> str:
+    """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
+    helpers: set[str] = {"shared_address"}
+    kernels: list[str] = []
+    for kernel in module.kernels:
+        speller = Speller(fast)
+        kernels.append(emit_kernel(module, kernel, speller))
+        helpers |= speller.helpers
+    comment = "\n".join(f"// {line}".rstrip() for line in header)
+    parts = [comment, render(helpers), *kernels, launcher(module)]
+    return "\n".join(p for p in parts if p)
+
+
+def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
+    """One ``__global__`` function."""
+    w = start(module, kernel, speller)
+    for var, e in kernel.decode:
+        text = strip_parens(w.expr(e))
+        w.env[var] = w.unique(var)
+        w.line(f"const int {w.env[var]} = {text};")
+    top = len(w.lines)
+    print_body(w, kernel.body)
+    bases = [
+        f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
+        for (layout, axis), name in w.bases.items()
+        if name != "0"
+    ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
+    w.lines[top:top] = bases
+    bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
+    signature = ", ".join(parameters(module))
+    head = f'extern "C" __global__ void {bound}\n{sanitize(kernel.name)}({signature}) {{'
+    return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
+
+
+def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
+    lines = []
+    body = "\n".join(w.lines)
+    if "smem" in body or "shared +" in body:
+        lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
+    if "shared +" in body:
+        lines.append("    const u32 shared = shared_address(smem);")
+    if "lane" in body:
+        lines.append("    const int lane = threadIdx.x % 32;")
+    if "warp" in body:
+        lines.append("    const int warp = threadIdx.x / 32;")
+    if "block" in body:
+        lines.append("    const int block = blockIdx.x;")
+    return lines
+
+
+def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Writer:
+    """A writer with the kernel's names bound."""
+    w = Writer(module, kernel, speller)
+    w.env["block"] = "block"
+    for b in module.buffers:
+        w.env["&" + b.name] = w.unique(b.name)
+    for p in module.params:
+        w.env[p.name] = w.unique(p.name)
+    w.smem = {s.name: s for s in kernel.smem}
+    ranges = axis_ranges(kernel)
+    w.tile_axes = tuple(ranges)
+    w.ranges.update(ranges)
+    blocks = kernel.blocks
+    w.ranges["block"] = (0, int(blocks.value) - 1 if isinstance(blocks, Const) else 2**31 - 1)
+    for var, e in kernel.decode:
+        low, high = index.bounds(e, w.ranges)
+        if low is not None and high is not None:
+            w.ranges[var] = (low, high)
+    w.uses = elementwise.count_uses(kernel.body)
+    for op in ma.walk_ops(kernel.body):
+        for frag in elementwise.defines(op):
+            w.frags[frag.name] = frag
+    return w
+
+
+def parameters(module: ma.MemModule) -> tuple[str, ...]:
+    """C parameters of every kernel of the module: buffers in argument order, then scalars."""
+    out: list[str] = []
+    for b in module.buffers:
+        const = "const " if b.space is Space.INPUT else ""
+        restrict = "" if b.space is Space.TEMP else "__restrict__ "
+        out.append(f"{const}{memory_type(b.dtype)}* {restrict}{sanitize(b.name)}")
+    for p in module.params:
+        out.append(f"{'bool' if p.dtype is DType.BOOL else memory_type(p.dtype)} {sanitize(p.name)}")
+    return tuple(out)
+
+
+def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
+    """Print ops in order, elementwise ones in runs."""
+    n = 0
+    while n < len(body):
+        op = body[n]
+        if isinstance(op, elementwise.Elementwise):
+            run = elementwise.split_run(w, body[n:])
+            elementwise.print_run(w, run)
+            n += len(run)
+            continue
+        w.owned = frozenset(f.name for x in body[:n] for f in elementwise.defines(x)) | w.loop_args
+        print_op(w, op)
+        n += 1
+
+
+def print_op(w: Writer, op: ma.MemOp) -> None:
+    """Print one op that is not elementwise."""
+    match op:
+        case ma.GlobalLoad():
+            movement.print_global_load(w, op)
+        case ma.GlobalStore():
+            movement.print_global_store(w, op)
+        case ma.SharedLoad():
+            movement.print_shared_load(w, op)
+        case ma.SharedStore():
+            movement.print_shared_store(w, op)
+        case ma.AsyncCopy(mbar=None):
+            movement.print_async_copy(w, op)
+        case ma.AsyncCommit():
+            w.line(f"{w.speller.use('cp_async_commit')}();")
+        case ma.AsyncWait(pending=pending):
+            w.line(f"{w.speller.use('cp_async_wait')}<{pending}>();")
+        case ma.Barrier(threads=None):
+            w.line("__syncthreads();")
+        case ma.Barrier(number=number, threads=threads):
+            w.line(f"{w.speller.use('named_barrier')}({number}, {threads});")
+        case ma.ReduceOp():
+            reduction.print_reduce(w, op)
+        case ma.ConvertOp():
+            print_convert(w, op)
+        case ma.MmaOp():
+            matrix.print_mma(w, op)
+        case ma.IfOp(cond=cond, body=body):
+            with w.braces(f"if ({strip_parens(w.expr(cond))})"):
+                print_body(w, body)
+        case ma.ForOp():
+            print_for(w, op)
+        case _:
+            raise UnsupportedError(f"{type(op).__name__} for {w.module.target}")
+
+
+def print_convert(w: Writer, op: ma.ConvertOp) -> None:
+    """A permutation of registers inside each thread; none at all where the numbers agree."""
+    perm = same_threads(w.layout(op.arg), w.layout(op.result))
+    assert perm is not None, "the verifier admits register permutations only"
+    if perm == tuple(range(len(perm))):
+        w.names[op.result.name] = w.name(op.arg)
+        w.aliased.add(w.names[op.result.name])
+        return
+    name, spelled = w.declare(op.result), w.array(op.result)
+    source = w.name(op.arg)
+    for n in range(spelled.length):
+        group = [perm[n * spelled.pack + k] for k in range(spelled.pack)]
+        aligned = group[0] % spelled.pack == 0 and group == list(range(group[0], group[0] + spelled.pack))
+        if spelled.pack == 1 or aligned:
+            w.line(f"{name}[{n}] = {source}[{group[0] // spelled.pack}];")
+        else:
+            dtype = op.result.type.dtype
+            parts = [w.element_at(op.arg, str(g)) for g in group]
+            w.line(f"{name}[{n}] = {elementwise.pack_text(w, parts, dtype, dtype)};")
+
+
+def print_for(w: Writer, op: ma.ForOp) -> None:
+    """A loop; each carried value lives in one array that the body's end rewrites."""
+    for (arg, init), result in zip(op.carried, op.results, strict=True):
+        if init.name in w.names and w.may_overwrite(init):
+            w.names[arg.name] = w.names[init.name]
+        else:
+            _copy(w, w.declare(arg), init)
+        w.names[result.name] = w.names[arg.name]
+    outer_env, outer_args = dict(w.env), w.loop_args
+    lo, hi = strip_parens(w.expr(op.lo)), w.expr(op.hi)
+    var = w.env[op.var] = w.unique(op.var)
+    bounds = (index.bounds(op.lo, w.ranges)[0], index.bounds(op.hi, w.ranges)[1])
+    if bounds[0] is not None and bounds[1] is not None:
+        w.ranges[op.var] = (bounds[0], max(bounds[0], bounds[1] - 1))
+    w.loop_args = frozenset(arg.name for arg, _ in op.carried)
+    with w.braces(f"for (int {var} = {lo}; {var} < {hi}; ++{var})"):
+        print_body(w, op.body)
+        targets = [w.names[arg.name] for arg, _ in op.carried]
+        sources = list(op.yields)
+        busy = set(targets)
+        for n, (target, y) in enumerate(zip(targets, sources, strict=True)):
+            name = w.names.get(y.name)
+            if name != target and name in busy:  # a rotation of carried values: read before it is rewritten
+                fresh = ma.Frag(f"{y.name}_next", y.type, y.layout)
+                w.frags[fresh.name] = fresh
+                _copy(w, w.declare(fresh), y)
+                sources[n] = fresh
+        for target, y in zip(targets, sources, strict=True):
+            if w.names.get(y.name) != target:
+                _copy(w, target, y)
+    w.env, w.loop_args = outer_env, outer_args
+
+
+def _copy(w: Writer, target: str, frag: ma.Frag) -> None:
+    spelled = w.array(frag)
+    if frag.name in w.inline and frag.name not in w.names:
+        text = w.inline[frag.name]
+        text = w.packed_constant(text, frag.type.dtype) if spelled.pack > 1 else text
+        with w.registers("r", spelled.length) as r:
+            w.line(f"{target}[{r}] = {text};")
+        return
+    source = w.name(frag)
+    with w.registers("r", spelled.length) as r:
+        w.line(f"{target}[{r}] = {source}[{r}];")

@@ -1,0 +1,259 @@
+"""Printing ``mma``: the k-step loop, operand fragments from shared memory or registers.
+
+A shared operand is read one k-step at a time into small arrays.  16-bit operands come through
+ldmatrix: each lane names one 16-byte row of an 8x8 block; where the tile's contiguous axis is not k
+the transposing form reads it (PTX ISA, "ldmatrix").  Other types are read by plain loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import literal, memory_type
+from nautilus.cuda.elementwise import pack_text
+from nautilus.cuda.movement import plus, slot_offset, tile_byte, tile_row_col, to_word
+from nautilus.cuda.registers import digit, projected_register
+from nautilus.cuda.writer import Writer
+from nautilus.memory import ops as ma
+from nautilus.memory.layout import FragLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How one warp's part of a product is cut: 16-row tiles, 8-column tiles, k-steps."""
+
+    m: str
+    n: str
+    k: str
+    row_tiles: int
+    col_tiles: int
+    steps: int
+    instr: ma.MmaInstr
+
+
+def print_mma(w: Writer, op: ma.MmaOp) -> None:
+    """Print one ``mma`` op, in place on the accumulator where it dies here."""
+    acc = accumulator(w, op)
+    if op.instr == "fma":
+        print_fma(w, op, acc)
+        return
+    t = tiling(w, op)
+    call = w.speller.use("mma_" + op.instr.replace(".", "_"))
+    a_regs, b_regs = 4, 2
+    ahead = op.ahead if op.ahead and t.steps > 1 and _any_slot(op) else 0
+    stages = ahead + 1
+    with w.braces(""):
+        if isinstance(op.a, ma.Slot):
+            w.line(f"u32 a[{stages}][{t.row_tiles}][{a_regs}];")
+        if isinstance(op.b, ma.Slot):
+            w.line(f"u32 b[{stages}][{t.col_tiles}][{b_regs}];")
+        for n in range(ahead):
+            fetch(w, op, t, str(n), str(n))
+        w.line("#pragma unroll")
+        with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
+            if ahead:
+                with w.braces(f"if (k + {ahead} < {t.steps})"):
+                    fetch(w, op, t, f"(k + {ahead})", f"(k + {ahead}) % {stages}")
+            else:
+                fetch(w, op, t, "k", "0")
+            now = f"k % {stages}" if ahead else "0"
+            a = f"a[{now}][m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {a_regs}]"
+            b = f"b[{now}][n]" if isinstance(op.b, ma.Slot) else f"&{w.name(op.b)}[(k + {t.steps} * n) * {b_regs}]"
+            w.line("#pragma unroll")
+            with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
+                w.line("#pragma unroll")
+                with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
+                    w.line(f"{call}(&{acc}[(n + {t.col_tiles} * m) * 4], {a}, {b});")
+
+
+def _any_slot(op: ma.MmaOp) -> bool:
+    return isinstance(op.a, ma.Slot) or isinstance(op.b, ma.Slot)
+
+
+def accumulator(w: Writer, op: ma.MmaOp) -> str:
+    """C array that ends as the result: the accumulator's own where nothing else reads it."""
+    layout = w.layout(op.result)
+    if op.acc is not None and op.acc.name in w.names and w.may_overwrite(op.acc):
+        w.names[op.result.name] = w.names[op.acc.name]
+        return w.names[op.result.name]
+    source = None if op.acc is None else op.acc
+    name = w.declare(op.result)
+    with w.registers("r", layout.registers) as r:
+        value = literal(0 if not op.result.type.dtype.is_float else 0.0, op.result.type.dtype)
+        w.line(f"{name}[{r}] = {value if source is None else w.element(source, layout, r)};")
+    return name
+
+
+def tiling(w: Writer, op: ma.MmaOp) -> Tiling:
+    """Tile counts of one warp, from the accumulator's layout."""
+    layout, instr = w.layout(op.result), ma.MMA[op.instr]
+    n, m = layout.reg[0].axis, layout.reg[1].axis
+    assert n is not None and m is not None, "an accumulator layout has (n, m, n, m) register modes"
+    k = _k_extent(w, op)
+    return Tiling(m, n, op.over, layout.reg[3].size, layout.reg[2].size, k // instr.k, instr)
+
+
+def _k_extent(w: Writer, op: ma.MmaOp) -> int:
+    for x in (op.a, op.b):
+        axes = x.type.axes if isinstance(x, ma.Frag) else w.smem[x.buffer].axes
+        for axis in axes:
+            if axis.name == op.over:
+                return axis.size
+    raise AssertionError(f"no operand of mma has axis {op.over}")
+
+
+def fetch(w: Writer, op: ma.MmaOp, t: Tiling, k: str, stage: str) -> None:
+    """Read the shared operands of k-step ``k`` into stage ``stage`` of the operand arrays."""
+    layout = op.result.layout
+    if isinstance(op.a, ma.Slot):
+        w.line("#pragma unroll")
+        with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
+            if w.smem[op.a.buffer].dtype.bytes == 2:
+                fetch_a_matrix(w, op.a, t, layout, k, f"a[{stage}][m]")
+            else:
+                fetch_plain(w, op.a, t, layout, k, f"a[{stage}][m]", is_a=True)
+    if isinstance(op.b, ma.Slot):
+        pairs, rest = divmod(t.col_tiles, 2)
+        if w.smem[op.b.buffer].dtype.bytes == 2:
+            if pairs:
+                w.line("#pragma unroll")
+                with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
+                    fetch_b_matrix(w, op.b, t, layout, k, f"b[{stage}][n]", "n", 4)
+            if rest:
+                fetch_b_matrix(w, op.b, t, layout, k, f"b[{stage}][{2 * pairs}]", str(2 * pairs), 2)
+        else:
+            w.line("#pragma unroll")
+            with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
+                fetch_plain(w, op.b, t, layout, k, f"b[{stage}][n]", is_a=False)
+
+
+def _warp_base(w: Writer, layout_name: str, axis: str) -> str:
+    """First position along ``axis`` of the warp's part (without the lane's share)."""
+    return w.warp_base(layout_name, axis)
+
+
+def _address(w: Writer, slot: ma.Slot, at: dict[str, str]) -> str:
+    row, col = tile_row_col(w, slot, at)
+    return f"shared + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
+
+
+def fetch_a_matrix(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str) -> None:
+    """One 16x16 block of A: rows 0-7 and 8-15 at k 0-7, then both at k 8-15."""
+    contiguous_k = w.smem[slot.buffer].axes[-1].name == t.k
+    base = _warp_base(w, layout, t.m)
+    if contiguous_k:
+        at = {t.m: f"{base} + m * 16 + lane % 16", t.k: f"{k} * 16 + lane / 16 * 8"}
+        helper = "ldmatrix_x4"
+    else:
+        at = {t.m: f"{base} + m * 16 + lane / 8 % 2 * 8", t.k: f"{k} * 16 + lane % 8 + lane / 16 * 8"}
+        helper = "ldmatrix_x4_trans"
+    w.line(f"{w.speller.use(helper)}({target}, {_address(w, slot, at)});")
+
+
+def fetch_b_matrix(
+    w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, n: str, count: int
+) -> None:
+    """16 k by 16 columns (count 4: two column tiles) or 16 k by 8 columns (count 2) of B."""
+    contiguous_k = w.smem[slot.buffer].axes[-1].name == t.k
+    base = _warp_base(w, layout, t.n)
+    if contiguous_k:
+        at = {t.n: f"{base} + {n} * 8 + lane % 8 + lane / 16 * 8", t.k: f"{k} * 16 + lane / 8 % 2 * 8"}
+        helper = f"ldmatrix_x{count}"
+        if count == 2:
+            at[t.n] = f"{base} + {n} * 8 + lane % 8"
+    else:
+        at = {t.n: f"{base} + {n} * 8 + lane / 16 * 8", t.k: f"{k} * 16 + lane % 16"}
+        helper = f"ldmatrix_x{count}_trans"
+        if count == 2:
+            at[t.n] = f"{base} + {n} * 8"
+    dest = f"&{target}[0]" if count == 2 else f"{target}"
+    w.line(f"{w.speller.use(helper)}({dest}, {_address(w, slot, at)});")
+
+
+def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, *, is_a: bool) -> None:
+    """Operand registers by ordinary shared loads: register x holds ``pack`` consecutive k of one row."""
+    p = t.instr.pack
+    buffer = w.smem[slot.buffer]
+    axis, tile = (t.m, "m * 16") if is_a else (t.n, "n * 8")
+    base = _warp_base(w, layout, axis)
+    contiguous = buffer.axes[-1].name == t.k
+    for x in range(4 if is_a else 2):
+        half, upper = (x % 2, x // 2) if is_a else (0, x)
+        rows = f"{base} + {tile} + lane / 4" + (" + 8" if half else "")
+        first = f"{k} * {t.instr.k} + lane % 4 * {p}" + (f" + {4 * p}" if upper else "")
+        if contiguous and p * buffer.dtype.bytes == 4:
+            w.line(f"{target}[{x}] = *reinterpret_cast<const u32*>({_generic(w, slot, {axis: rows, t.k: first})});")
+            continue
+        parts = []
+        for n in range(p):
+            pointer = _generic(w, slot, {axis: rows, t.k: plus(first, n)})
+            parts.append(f"*reinterpret_cast<const {memory_type(buffer.dtype)}*>({pointer})")
+        text = pack_text(w, parts, buffer.dtype, buffer.dtype) if p > 1 else to_word(parts[0], buffer.dtype)
+        w.line(f"{target}[{x}] = {text};")
+
+
+def _generic(w: Writer, slot: ma.Slot, at: dict[str, str]) -> str:
+    row, col = tile_row_col(w, slot, at)
+    return f"smem + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
+
+
+def print_fma(w: Writer, op: ma.MmaOp, acc: str) -> None:
+    """The scalar product: for each k, one fused multiply-add an accumulator."""
+    layout, dtype = w.layout(op.result), op.result.type.dtype
+    extent = _k_extent(w, op)
+    both_shared = isinstance(op.a, ma.Slot) and isinstance(op.b, ma.Slot)
+    w.line("#pragma unroll 4" if both_shared else "#pragma unroll")
+    with w.braces(f"for (int k = 0; k < {extent}; ++k)"):
+        texts = [_fma_operand(w, op, x, name, dtype, layout) for x, name in ((op.a, "a"), (op.b, "b"))]
+        with w.registers("r", layout.registers) as r:
+            a, b = (t.replace("$r", r) for t in texts)
+            if dtype is DType.F32:
+                w.line(f"{acc}[{r}] = fmaf({a}, {b}, {acc}[{r}]);")
+            else:
+                w.line(f"{acc}[{r}] += {a} * {b};")
+
+
+def _fma_operand(w: Writer, op: ma.MmaOp, x: ma.Frag | ma.Slot, name: str, dtype: DType, layout: FragLayout) -> str:
+    """Load (or index) one operand for k; returns the element's text with ``$r`` for the register."""
+    if isinstance(x, ma.Frag):
+        at = _register_with_k(w.layout(x), layout, op.over)
+        return w.speller.cast(w.element_at(x, at), x.type.dtype, dtype)
+    buffer = w.smem[x.buffer]
+    axes = tuple(a.name for a in buffer.axes if a.name != op.over)
+    own = layout.project(axes)
+    ctype = memory_type(dtype)
+    w.line(f"{ctype} {name}[{own.registers}];")
+    proj = w.projected_layout(op.result.layout, axes)
+    with w.registers("r", own.registers) as r:
+        place = {a: w.position(proj, a, r) for a in axes}
+        pointer = _generic(w, x, {**place, op.over: "k"})
+        load = f"*reinterpret_cast<const {memory_type(buffer.dtype)}*>({pointer})"
+        w.line(f"{name}[{r}] = {w.speller.cast(load, buffer.dtype, dtype)};")
+    at_r = "0" if own.registers == 1 else projected_register(layout, axes, "$r")
+    return f"{name}[{at_r}]"
+
+
+def _register_with_k(own: FragLayout, result: FragLayout, over: str) -> str:
+    """Register of an operand fragment for result register ``$r`` and position ``k`` along ``over``."""
+    if any(m.axis == over for m in (*own.lane, *own.warp)):
+        raise UnsupportedError("a scalar product whose operand splits k between threads")
+    digits = _result_digits(result, frozenset(own.axes))
+    terms, stride = list[str](), 1
+    for m in own.reg:
+        text = f"k / {m.stride} % {m.size}" if m.axis == over else digits.pop(0)
+        if m.size > 1 and text != "0":
+            terms.append(f"({text}) * {stride}" if stride > 1 else text)
+        stride *= m.size
+    return " + ".join(terms) or "0"
+
+
+def _result_digits(layout: FragLayout, keep: frozenset[str]) -> list[str]:
+    out, div = list[str](), 1
+    for n, m in enumerate(layout.reg):
+        if m.axis in keep:
+            out.append(digit("$r", div, m.size, all(x.size == 1 for x in layout.reg[n + 1 :])))
+        div *= m.size
+    return out
+

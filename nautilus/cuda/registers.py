@@ -1,0 +1,99 @@
+"""Text for register numbers and tile positions: fragment layouts as C index arithmetic.
+
+Everything here is a function of a register loop variable (compile-time once unrolled) and of
+``lane`` and ``warp`` (one value a thread, computed once).
+"""
+
+from __future__ import annotations
+
+from nautilus.memory.layout import FragLayout, Mode
+
+
+def digit(var: str, div: int, size: int, last: bool) -> str:
+    """Text of one mixed-radix digit of ``var``; ``last`` when no higher digit exists."""
+    if size == 1:
+        return "0"
+    text = var if div == 1 else f"{var} / {div}"
+    if not last:
+        return f"{text} % {size}" if div == 1 else f"({text}) % {size}"
+    return text
+
+
+def _terms(var: str, modes: tuple[Mode, ...], strides: list[int]) -> str:
+    """Sum of digit * stride over ``modes`` (stride 0 contributes nothing)."""
+    terms: list[str] = []
+    div = 1
+    for n, (mode, stride) in enumerate(zip(modes, strides, strict=True)):
+        if stride and mode.size > 1:
+            last = all(m.size == 1 for m in modes[n + 1 :])
+            text = digit(var, div, mode.size, last)
+            terms.append(text if stride == 1 and len(text) == len(var) else _times(text, stride))
+        div *= mode.size
+    return " + ".join(terms) if terms else "0"
+
+
+def _times(text: str, stride: int) -> str:
+    wrapped = text if text.isidentifier() else f"({text})"
+    return wrapped if stride == 1 else f"{wrapped} * {stride}"
+
+
+def register_offset(layout: FragLayout, axis: str, var: str) -> str:
+    """Position along ``axis`` that register ``var`` adds to the thread's base."""
+    return _terms(var, layout.reg, [m.stride if m.axis == axis else 0 for m in layout.reg])
+
+
+def thread_base(layout: FragLayout, axis: str) -> str:
+    """Position along ``axis`` of the thread's register 0."""
+    parts = [
+        _terms(var, modes, [m.stride if m.axis == axis else 0 for m in modes])
+        for var, modes in (("lane", layout.lane), ("warp", layout.warp))
+    ]
+    kept = [p for p in parts if p != "0"]
+    return " + ".join(kept) if kept else "0"
+
+
+def projected_register(layout: FragLayout, axes: tuple[str, ...], var: str) -> str:
+    """Register of ``layout.project(axes)`` that holds the element of register ``var`` of ``layout``."""
+    keep = frozenset(axes)
+    strides: list[int] = []
+    stride = 1
+    for m in layout.reg:
+        strides.append(stride if m.axis in keep else 0)
+        stride *= m.size if m.axis in keep else 1
+    return _terms(var, layout.reg, strides)
+
+
+def first_of_reduction(layout: FragLayout, axes: tuple[str, ...], var: str) -> str:
+    """Condition that register ``var`` is the first one reduced into its result register."""
+    gone = frozenset(axes)
+    total, div = 0, 1
+    conditions: list[str] = []
+    for n, m in enumerate(layout.reg):
+        if m.axis in gone and m.size > 1:
+            last = all(x.size == 1 for x in layout.reg[n + 1 :])
+            conditions.append(f"{digit(var, div, m.size, last)} == 0")
+            total += 1
+        div *= m.size
+    return " && ".join(conditions) if conditions else "true"
+
+
+def shuffle_distances(layout: FragLayout, axes: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Butterfly distances over the lanes that split ``axes``; None where a size is no power of two."""
+    gone, out, div = frozenset(axes), list[int](), 1
+    for m in layout.lane:
+        if m.axis in gone:
+            if m.size & (m.size - 1):
+                return None
+            out.extend(div << b for b in range(m.size.bit_length() - 1))
+        div *= m.size
+    return tuple(out)
+
+
+def warp_digits(layout: FragLayout, axes: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """(divisor, size) of the warp-number digits that split ``axes``."""
+    gone, out, div = frozenset(axes), list[tuple[int, int]](), 1
+    for m in layout.warp:
+        if m.axis in gone and m.size > 1:
+            out.append((div, m.size))
+        div *= m.size
+    return tuple(out)

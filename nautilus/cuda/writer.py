@@ -1,0 +1,235 @@
+"""State of printing one kernel: lines, names, the arrays that fragments live in.
+
+The emitter decides nothing about the kernel; what it chooses here is spelling only: which values
+need a C array (those used outside the register loop that computes them) and which C names they get.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.expr import Expr, Ref, Var, walk
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import RegisterArray, literal, register_array
+from nautilus.cuda.expr import Speller
+from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.registers import projected_register, register_offset, thread_base
+from nautilus.memory import ops as ma
+from nautilus.memory.layout import FragLayout
+
+_RESERVED = frozenset(
+    ["auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "do", "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "long", "namespace", "new", "operator", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "true", "typedef", "union", "unsigned", "using", "void", "volatile", "while", "asm", "f16", "bf16", "u32", "u16", "min", "max", "abs", "floor", "ceil", "exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "warp", "lane", "block", "smem", "r", "k"]
+) | frozenset(keyword.kwlist)
+
+
+def sanitize(name: str) -> str:
+    """A C identifier that reads like ``name``."""
+    text = re.sub(r"\W", "_", name)
+    if not text or text[0].isdigit():
+        text = "v" + text
+    return text + "_" if text in _RESERVED or text.startswith("at_") else text
+
+
+@dataclass
+class Writer:
+    """Lines of one kernel and everything needed to spell its values."""
+
+    module: ma.MemModule
+    kernel: ma.MemKernel
+    speller: Speller
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    inline: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str] = field(default_factory=dict)
+    bases: dict[tuple[str, str], str] = field(default_factory=dict)
+    uses: Counter[str] = field(default_factory=Counter)
+    taken: set[str] = field(default_factory=set)
+    frags: dict[str, ma.Frag] = field(default_factory=dict)
+    tile_axes: tuple[str, ...] = ()
+    smem: dict[str, ma.Smem] = field(default_factory=dict)
+    all_layouts: dict[str, FragLayout] = field(default_factory=dict)
+    warp_bases: dict[str, str] = field(default_factory=dict)
+    warp_keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    owned: frozenset[str] = frozenset()
+    loop_args: frozenset[str] = frozenset()
+    aliased: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.all_layouts.update(self.kernel.layouts)
+
+    def line(self, text: str) -> None:
+        """Append one line at the current depth."""
+        self.lines.append("    " * self.depth + text if text else "")
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """``head {`` ... ``}``."""
+        self.line(f"{head} {{" if head else "{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def registers(self, var: str, count: int, step: int = 1) -> Iterator[str]:
+        """An unrolled loop over register numbers; yields the text of the number."""
+        if count <= step:
+            with self.braces(""):
+                yield "0"
+            return
+        advance = f"++{var}" if step == 1 else f"{var} += {step}"
+        self.line("#pragma unroll")
+        with self.braces(f"for (int {var} = 0; {var} < {count}; {advance})"):
+            yield var
+
+    def unique(self, name: str) -> str:
+        """A fresh C identifier like ``name``."""
+        base = sanitize(name)
+        out, n = base, 1
+        while out in self.taken:
+            n += 1
+            out = f"{base}_{n}"
+        self.taken.add(out)
+        return out
+
+    def layout(self, frag: ma.Frag) -> FragLayout:
+        return self.all_layouts[frag.layout]
+
+    def array(self, frag: ma.Frag) -> RegisterArray:
+        return register_array(frag.type.dtype, self.layout(frag).registers)
+
+    def declare(self, frag: ma.Frag) -> str:
+        """Declare the array of ``frag``; returns its C name."""
+        name = self.names[frag.name] = self.unique(frag.name)
+        spelled = self.array(frag)
+        self.line(f"{spelled.type} {name}[{spelled.length}];")
+        return name
+
+    def name(self, frag: ma.Frag) -> str:
+        """C array of ``frag``; a constant kept inline is given one now."""
+        if frag.name not in self.names:
+            text = self.inline[frag.name]
+            name = self.declare(frag)
+            spelled = self.array(frag)
+            if spelled.pack > 1:
+                text = self.packed_constant(text, frag.type.dtype)
+            with self.registers("r", spelled.length) as r:
+                self.line(f"{name}[{r}] = {text};")
+        return self.names[frag.name]
+
+    def packed_constant(self, text: str, dtype: DType) -> str:
+        """A packed register that repeats one element."""
+        if dtype in HALF:
+            pack = self.speller.use(HALF[dtype][2])
+            value = f"(float)({text})" if not text.endswith("f") else text
+            return f"{pack}({value}, {value})"
+        return f"{self.speller.use('pack_bytes')}({text}, {text}, {text}, {text})"
+
+    def element(self, frag: ma.Frag, within: FragLayout, r: str) -> str:
+        """Element of ``frag`` at register ``r`` of layout ``within`` (of which frag's is a projection)."""
+        if frag.name in self.inline and frag.name not in self.names:
+            return self.inline[frag.name]
+        if frag.name in self.scalars:
+            return self.scalars[frag.name]
+        own = self.layout(frag)
+        at = r if own.reg == within.reg else projected_register(within, frag.type.names, r)
+        return self.element_at(frag, "0" if own.registers == 1 else at)
+
+    def element_at(self, frag: ma.Frag, at: str) -> str:
+        """Element number ``at`` of the array of ``frag``, in its storage type."""
+        name, spelled = self.name(frag), self.array(frag)
+        if spelled.pack == 1:
+            return f"{name}[{at}]"
+        if spelled.pack == 2:
+            return f"{self.speller.use('half_of')}({name}[({at}) / 2], ({at}) % 2)"
+        byte = f"{self.speller.use('byte_of')}({name}[({at}) / 4], ({at}) % 4)"
+        return f"(signed char){byte}" if frag.type.dtype is DType.I8 else byte
+
+    def base(self, layout_name: str, axis: str) -> str:
+        """C name of the thread's base position along ``axis``; declared once at the top of the kernel."""
+        key = (layout_name, axis)
+        if key not in self.bases:
+            text = thread_base(self.all_layouts[layout_name], axis)
+            self.bases[key] = "0" if text == "0" else self.unique(f"{layout_name}_{axis}")
+        return self.bases[key]
+
+    def position(self, layout_name: str, axis: str, r: str) -> str:
+        """Position along ``axis`` of register ``r`` under a layout."""
+        base = self.base(layout_name, axis)
+        offset = "0" if r == "0" else register_offset(self.all_layouts[layout_name], axis, r)
+        parts = [p for p in (base, offset) if p != "0"]
+        return " + ".join(parts) if parts else "0"
+
+    @contextmanager
+    def positions(self, layout_name: str, exprs: list[Expr], r: str) -> Iterator[None]:
+        """Declare ``at_AXIS`` for every tile axis that ``exprs`` mention, and bind the axes to them."""
+        wanted = [a for a in self.tile_axes if any(_mentions(e, a) for e in exprs)]
+        saved = {a: self.env.get(a) for a in wanted}
+        for axis in wanted:
+            text = f"at_{sanitize(axis)}"
+            self.line(f"const int {text} = {self.position(layout_name, axis, r)};")
+            self.env[axis] = text
+        yield
+        for axis, old in saved.items():
+            if old is None:
+                del self.env[axis]
+            else:
+                self.env[axis] = old
+
+    def expr(self, e: Expr, within: FragLayout | None = None, r: str = "0") -> str:
+        """C text of an index expression at register ``r`` of layout ``within``."""
+
+        def ref(x: Ref) -> str:
+            frag = self.frags[x.name]
+            return self.element(frag, within or self.layout(frag), r)
+
+        return self.speller.expr(e, self.env, self.ranges, ref)
+
+    def warp_base(self, layout_name: str, axis: str) -> str:
+        """C name of the first position along ``axis`` of the warp's part of a tile."""
+        key = (layout_name, axis)
+        if key not in self.warp_keys:
+            text = thread_base(replace(self.all_layouts[layout_name], lane=()), axis)
+            name = "0" if text == "0" else self.unique(f"warp_{axis}")
+            self.warp_keys[key] = name
+            if name != "0":
+                self.warp_bases[name] = text
+        return self.warp_keys[key]
+
+    def projected_layout(self, layout_name: str, axes: tuple[str, ...]) -> str:
+        """Name of the projection of a layout to ``axes`` (made known to this writer)."""
+        name = "_".join([layout_name, *axes])
+        self.all_layouts[name] = self.all_layouts[layout_name].project(axes)
+        return name
+
+    def may_overwrite(self, frag: ma.Frag) -> bool:
+        """True where the array of ``frag`` dies at its only reader, in the body that defines it."""
+        name = self.names[frag.name]
+        return frag.name in self.owned and self.uses[frag.name] == 1 and name not in self.aliased
+
+    def zero(self, dtype: DType) -> str:
+        return literal(0 if not dtype.is_float else 0.0, dtype)
+
+
+def _mentions(e: Expr, name: str) -> bool:
+    return any(isinstance(n, Var) and n.name == name for n in walk(e))
+
+
+def axis_ranges(kernel: ma.MemKernel) -> dict[str, tuple[int, int]]:
+    """Ranges of every tile axis: 0 .. its largest position in any layout or shared buffer."""
+    out: dict[str, tuple[int, int]] = {}
+    for layout in kernel.layouts.values():
+        for axis in layout.axes:
+            out[axis] = (0, max(layout.extent(axis) - 1, out.get(axis, (0, 0))[1]))
+    for buffer in kernel.smem:
+        for a in buffer.axes:
+            out[a.name] = (0, max(a.size - 1, out.get(a.name, (0, 0))[1]))
+    return out
