@@ -1,0 +1,233 @@
+"""Integer expressions as linear combinations of atoms, and division of such by a constant.
+
+A :class:`Linear` is ``const + sum coeff * atom``.  An atom is any integer expression that is not a
+sum, a difference or a product with a constant: a variable, a param, ``x // n``, ``x % n``, ``min``,
+a load, ...  Coefficients are Python integers, so sizes of 2^40 and beyond are exact; index
+arithmetic is taken not to overflow its type (the frontend bounds every size).
+
+Two facts about floor division carry everything here, for n > 0 and any integers::
+
+    (n * q + r) // n == q + r // n                (n * q + r) % n == r % n
+    (g * a + b) // (g * m) == a // m  and  (g * a + b) % (g * m) == g * (a % m) + b      if 0 <= b < g
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeAlias
+
+from nautilus.core.expr import Const, Expr, Op, Param, Ref, Var
+from nautilus.core.text import format_expr
+from nautilus.core.types import DType
+
+Interval: TypeAlias = tuple[int | None, int | None]
+Bounder: TypeAlias = "Callable[[Linear], Interval]"
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``const + sum(coeff * atom)``; no coefficient is 0. Do not mutate ``terms``."""
+
+    terms: Mapping[Expr, int]
+    const: int = 0
+
+    def __add__(self, other: Linear) -> Linear:
+        return combine(self, other, 1)
+
+    def __sub__(self, other: Linear) -> Linear:
+        return combine(self, other, -1)
+
+    def scale(self, k: int) -> Linear:
+        """Every coefficient times ``k``."""
+        return Linear({a: c * k for a, c in self.terms.items()}, self.const * k) if k else ZERO
+
+    def shift(self, k: int) -> Linear:
+        return Linear(self.terms, self.const + k)
+
+    def coeff(self, name: str) -> int:
+        """The coefficient of the variable, param or value called ``name``."""
+        named = (c for a, c in self.terms.items() if isinstance(a, Var | Param | Ref) and a.name == name)
+        return next(named, 0)
+
+    def single(self) -> Expr | None:
+        """The atom, where this is one atom with coefficient 1 and no constant."""
+        if self.const or len(self.terms) != 1:
+            return None
+        ((atom, c),) = self.terms.items()
+        return atom if c == 1 else None
+
+
+ZERO = Linear({}, 0)
+
+
+def combine(a: Linear, b: Linear, k: int) -> Linear:
+    """``a + k * b``."""
+    terms = dict(a.terms)
+    for atom, c in b.terms.items():
+        total = terms.get(atom, 0) + k * c
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
+    return Linear(terms, a.const + k * b.const)
+
+
+def linear(e: Expr) -> Linear:
+    """``e`` as a linear combination; what is not linear becomes an atom."""
+    match e:
+        case Const(value=value):
+            return Linear({}, int(value))
+        case Op(op="add", args=(a, b)):
+            return linear(a) + linear(b)
+        case Op(op="sub", args=(a, b)):
+            return linear(a) - linear(b)
+        case Op(op="neg", args=(a,)):
+            return linear(a).scale(-1)
+        case Op(op="mul", args=(a, b)):
+            x, y = linear(a), linear(b)
+            if not y.terms:
+                return x.scale(y.const)
+            if not x.terms:
+                return y.scale(x.const)
+    return Linear({e: 1})
+
+
+def build(x: Linear, dtype: DType) -> Expr:
+    """The canonical expression of ``x``: large coefficients first, then names, negatives, the constant."""
+    ordered = sorted(x.terms.items(), key=lambda t: (t[1] < 0, -abs(t[1]), format_expr(t[0])))
+    total: Expr | None = None
+    for atom, c in ordered:
+        if total is None:
+            total = _times(atom, c, dtype)
+        elif c > 0:
+            total = Op("add", (total, _times(atom, c, dtype)), dtype)
+        else:
+            total = Op("sub", (total, _times(atom, -c, dtype)), dtype)
+    if total is None:
+        return Const(x.const, dtype)
+    if x.const == 0:
+        return total
+    return Op("add" if x.const > 0 else "sub", (total, Const(abs(x.const), dtype)), dtype)
+
+
+def _times(atom: Expr, c: int, dtype: DType) -> Expr:
+    if c == 1:
+        return atom
+    if c == -1:
+        return Op("neg", (atom,), dtype)
+    return Op("mul", (atom, Const(c, dtype)), dtype)
+
+
+def _inside(x: Linear, n: int, bound: Bounder) -> int | None:
+    """k such that k * n <= x < (k + 1) * n always, if there is one."""
+    lo, hi = bound(x)
+    if lo is None or hi is None or lo // n != hi // n:
+        return None
+    return lo // n
+
+
+def split(x: Linear, n: int) -> tuple[Linear, Linear]:
+    """``x == n * q + r``: terms divisible by ``n`` in q, the others in r, and 0 <= r.const < n."""
+    q = {a: c // n for a, c in x.terms.items() if c % n == 0}
+    r = {a: c for a, c in x.terms.items() if c % n}
+    return Linear(q, x.const // n), Linear(r, x.const % n)
+
+
+def _coarser(r: Linear, n: int, bound: Bounder) -> tuple[int, Linear, Linear] | None:
+    """``r == g * a + b`` with g > 1 dividing n and 0 <= b < g always, the largest such g first."""
+    grains = {gcd(n, c) for c in r.terms.values()}
+    for g in sorted(grains - {1}, reverse=True):
+        a, b = split(r, g)
+        if a.terms and _inside(b, g, bound) == 0:
+            return g, a, b
+    return None
+
+
+def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
+    """``x // n`` for n > 0."""
+    q, r = split(x, n)
+    while n > 1:
+        k = _inside(r, n, bound)
+        if k is not None:
+            return q.shift(k)
+        coarse = _coarser(r, n, bound)
+        if coarse is not None:
+            g, r, _ = coarse
+            n //= g
+            more, r = split(r, n)
+            q = q + more
+            continue
+        inner = Linear(r.terms).single()
+        if isinstance(inner, Op) and inner.op == "floordiv" and isinstance(inner.args[1], Const):
+            m = int(inner.args[1].value)
+            if m > 0:  # (y // m + c) // n == (y + m * c) // (m * n)
+                r = linear(inner.args[0]).shift(m * r.const)
+                n *= m
+                more, r = split(r, n)
+                q = q + more
+                continue
+        return q + Linear({Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype): 1})
+    return q + r
+
+
+def mod(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
+    """``x % n`` for n > 0."""
+    _, r = split(_forget_mods(x, n), n)
+    if n == 1:
+        return ZERO
+    k = _inside(r, n, bound)
+    if k is not None:
+        return r.shift(-k * n)
+    coarse = _coarser(r, n, bound)
+    if coarse is not None:
+        g, a, b = coarse
+        return mod(a, n // g, dtype, bound).scale(g) + b
+    return Linear({Op("mod", (build(r, dtype), Const(n, dtype)), dtype): 1})
+
+
+def _forget_mods(x: Linear, n: int) -> Linear:
+    """Replace ``c * (y % m)`` by ``c * y`` where n divides c * m (equal modulo n)."""
+    out = Linear({}, x.const)
+    for atom, c in x.terms.items():
+        m = _constant_divisor(atom, "mod")
+        if m is not None and isinstance(atom, Op) and (c * m) % n == 0:
+            out = combine(out, _forget_mods(linear(atom.args[0]), n), c)
+        else:
+            out = combine(out, Linear({atom: 1}), c)
+    return out
+
+
+def _constant_divisor(e: Expr, op: str) -> int | None:
+    """n, where ``e`` is ``x op n`` with a constant n > 0."""
+    match e:
+        case Op(op=name, args=(_, Const(value=value))) if name == op and value > 0:
+            return int(value)
+    return None
+
+
+def recombine(x: Linear, dtype: DType) -> Linear:
+    """``k*n*(y // n) + k*(y % n)`` is ``k*y``; ``k*y - k*n*(y // n)`` is ``k*(y % n)``."""
+    if not any(isinstance(a, Op) and a.op == "floordiv" for a in x.terms):
+        return x
+    for atom, c in list(x.terms.items()):
+        n = _constant_divisor(atom, "floordiv")
+        if n is None or c % n:
+            continue
+        assert isinstance(atom, Op)
+        y = atom.args[0]
+        k = c // n
+        rest = combine(x, Linear({atom: 1}), -c)
+        remainder = Op("mod", (y, atom.args[1]), dtype)
+        if x.terms.get(remainder) == k:
+            return recombine(combine(combine(rest, Linear({remainder: 1}), -k), linear(y), k), dtype)
+        whole = linear(y)
+        if whole.terms and all(x.terms.get(a) == -k * t for a, t in whole.terms.items()):
+            return recombine(combine(combine(rest, whole, k), Linear({remainder: 1}), -k), dtype)
+    return x
+
+
+def atoms(x: Linear) -> Iterator[Expr]:
+    """The atoms of ``x``."""
+    yield from x.terms

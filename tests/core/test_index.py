@@ -1,0 +1,201 @@
+"""Integer simplification, intervals and divisibility against brute-force evaluation."""
+
+import itertools
+import time
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.core.index import affine, bounds, divisible_by, divisor, linear_in, simplify
+from nautilus.core.infer import make
+from nautilus.core.text import format_expr, parse_expr
+from nautilus.core.types import DType
+
+I32, BOOL = DType.I32, DType.BOOL
+POINT = Mapping[str, int]
+
+
+def evaluate(e: Expr, env: POINT) -> int:
+    match e:
+        case Const(value=v):
+            return int(v)
+        case Var(name=n):
+            return env[n]
+        case Op(op="select", args=(c, a, b)):
+            return evaluate(a, env) if evaluate(c, env) else evaluate(b, env)
+        case Op(op=op, args=args):
+            return int(_PYTHON[op](*(evaluate(a, env) for a in args)))
+    raise AssertionError(e)
+
+
+_PYTHON = {
+    "add": int.__add__, "sub": int.__sub__, "mul": int.__mul__, "neg": int.__neg__, "abs": abs,
+    "floordiv": int.__floordiv__, "mod": int.__mod__, "min": min, "max": max,
+    "lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__,
+    "eq": int.__eq__, "ne": int.__ne__,
+    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": lambda a: not a,
+}  # fmt: skip
+
+
+@st.composite
+def integers(draw: st.DrawFn, depth: int = 4) -> Expr:
+    if depth == 0 or draw(st.integers(0, 5)) == 0:
+        if draw(st.booleans()):
+            return Var(draw(st.sampled_from("ijk")))
+        return Const(draw(st.integers(-9, 17)), I32)
+    kind = draw(st.integers(0, 11))
+    a = draw(integers(depth - 1))
+    if kind < 4:
+        return make(draw(st.sampled_from(["add", "sub"])), a, draw(integers(depth - 1)))
+    if kind < 8:
+        op = draw(st.sampled_from(["floordiv", "mod", "mul"]))
+        return make(op, a, Const(draw(st.sampled_from([1, 2, 3, 4, 6, 8, 16])), I32))
+    if kind == 8:
+        return make(draw(st.sampled_from(["min", "max"])), a, draw(integers(depth - 1)))
+    if kind == 9:
+        return make("select", draw(conditions(depth - 1)), a, draw(integers(depth - 1)))
+    if kind == 10:
+        return make("mul", a, draw(integers(depth - 1)))
+    return make(draw(st.sampled_from(["neg", "abs"])), a)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 3) -> Expr:
+    kind = draw(st.integers(0, 6 if depth else 3))
+    if kind < 4:
+        op = draw(st.sampled_from(["lt", "le", "gt", "ge", "eq", "ne"]))
+        return make(op, draw(integers(max(0, depth - 1))), draw(integers(max(0, depth - 1))))
+    if kind == 4:
+        return make("not", draw(conditions(depth - 1)))
+    return make(
+        draw(st.sampled_from(["and", "or"])), draw(conditions(depth - 1)), draw(conditions(depth - 1))
+    )
+
+
+RANGES = st.fixed_dictionaries(
+    {v: st.tuples(st.integers(-4, 4), st.integers(0, 5)).map(lambda t: (t[0], t[0] + t[1])) for v in "ijk"}
+)
+
+
+def points(ranges: Mapping[str, tuple[int, int]]) -> list[POINT]:
+    return [
+        dict(zip(ranges, p, strict=True))
+        for p in itertools.product(*(range(lo, hi + 1) for lo, hi in ranges.values()))
+    ]
+
+
+@settings(max_examples=400, deadline=None)
+@given(integers(), RANGES)
+def test_integers_keep_their_value_and_bounds_hold(e: Expr, ranges: dict[str, tuple[int, int]]) -> None:
+    new = simplify(e, ranges)
+    lo, hi = bounds(e, ranges)
+    n = divisor(new)
+    for p in points(ranges):
+        v = evaluate(e, p)
+        assert evaluate(new, p) == v, format_expr(new)
+        assert (lo is None or lo <= v) and (hi is None or v <= hi)
+        assert v == 0 if n == 0 else v % n == 0
+
+
+@settings(max_examples=300, deadline=None)
+@given(conditions(), conditions(2), RANGES)
+def test_conditions_keep_their_value_under_facts(
+    e: Expr, fact: Expr, ranges: dict[str, tuple[int, int]]
+) -> None:
+    new = simplify(e, ranges, [fact])
+    for p in points(ranges):
+        if evaluate(fact, p):
+            assert bool(evaluate(new, p)) == bool(evaluate(e, p)), format_expr(new)
+
+
+@settings(max_examples=200, deadline=None)
+@given(integers(2), integers(2), conditions(2), RANGES)
+def test_bounds_under_facts(a: Expr, b: Expr, fact: Expr, ranges: dict[str, tuple[int, int]]) -> None:
+    e = make("sub", a, b)
+    lo, hi = bounds(e, ranges, [fact])
+    for p in points(ranges):
+        if evaluate(fact, p):
+            v = evaluate(e, p)
+            assert (lo is None or lo <= v) and (hi is None or v <= hi)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("i + j - i", "j"),
+        ("(t * 16 + s) // 16", "t"),
+        ("(t * 16 + s) % 16", "s"),
+        ("(t * 16 + s) // 8", "t * 2 + s // 8"),
+        ("(t * 8 + w) // 16 * 16 + (t * 8 + w) % 16", "t * 8 + w"),
+        ("(t * 8 + w) // 32", "t // 4"),
+        ("i // 4 // 8", "i // 32"),
+        ("i % 64 % 16", "i % 16"),
+        ("i - i // 8 * 8", "i % 8"),
+        ("i // 8 * 8 + i % 8", "i"),
+        ("min(s, 20)", "s"),
+        ("max(s, i)", "max(i, s)"),
+        ("s < 16", "true"),
+        ("s >= 16", "false"),
+        ("2 * t + 1 == 2 * i", "false"),
+        ("i - j <= 0", "i <= j"),
+        ("i < j + 1", "i <= j"),
+        ("not (i < j)", "j <= i"),
+        ("4 * i < 4 * j", "i < j"),
+        ("i * 64 + s < 4096", "i * 64 + s < 4096"),
+        ("i < 8 and i < 16", "i < 8"),
+        ("i < 8 or i >= 8", "true"),
+        ("select(i < j, min(i, j), i)", "select(i < j, i, i)"),
+        ("(j * 1099511627776 + s) // 1099511627776", "j"),
+        ("i * j - j * i", "0"),
+        ("-(i - j)", "j - i"),
+        ("one", "5"),
+    ],
+)
+def test_canonical_text(text: str, expected: str) -> None:
+    ranges = {"s": (0, 15), "w": (0, 7), "one": (5, 5)}
+    got = format_expr(simplify(parse_expr(text), ranges))
+    assert got == {"select(i < j, i, i)": "i"}.get(expected, expected)
+
+
+def test_guards_prove_accesses() -> None:
+    ranges = {"i": (0, 9), "k": (0, 2)}
+    assert bounds(parse_expr("i + k"), ranges) == (0, 11)
+    assert bounds(parse_expr("i + k"), ranges, [parse_expr("i + k < 10")]) == (0, 9)
+    assert bounds(parse_expr("i + k - 1"), ranges, [parse_expr("i + k >= 1 and i + k - 1 < 10")]) == (0, 9)
+    assert bounds(parse_expr("select(i + k < 10, i + k, 0)"), ranges) == (0, 9)
+    causal = parse_expr("j <= i")
+    assert bounds(parse_expr("j - i"), {"i": (0, 63), "j": (0, 99)}, [causal])[1] == 0
+
+
+def test_affine_and_linear_in() -> None:
+    x = affine(parse_expr("3 * i - (j + 2) * 4 + n", params={"n": I32}))
+    assert x is not None and (x.coeff("i"), x.coeff("j"), x.coeff("n"), x.const) == (3, -4, 1, -8)
+    assert affine(parse_expr("i // 4")) is None
+    assert linear_in(parse_expr("i * 3 + j // 2"), "i") == (3, parse_expr("j // 2"))
+    assert linear_in(parse_expr("i // 3"), "i") is None
+    assert linear_in(parse_expr("j"), "i") == (0, Var("j"))
+
+
+def test_divisibility() -> None:
+    assert divisible_by(parse_expr("i * 64 + j * 8"), 8)
+    assert divisible_by(parse_expr("min(i * 16, 32) + (j * 8) % 16"), 8)
+    assert not divisible_by(parse_expr("i * 64 + j"), 8)
+    assert divisible_by(parse_expr("(i * 4) * (j * 4)"), 16)
+
+
+def test_large_sizes() -> None:
+    n = 2**40
+    assert bounds(parse_expr(f"i * {n} + j"), {"i": (0, n - 1), "j": (0, n - 1)}) == (0, n * n - 1)
+    assert simplify(parse_expr(f"i < {n}"), {"i": (0, n - 1)}) == Const(True, BOOL)
+
+
+def test_speed() -> None:
+    e = parse_expr("((b * 32 + h) * 4096 + (t * 128 + s)) * 128 + (w * 8 + d) % 128 + (t * 128 + s) // 128")
+    ranges = {"b": (0, 3), "h": (0, 31), "t": (0, 31), "s": (0, 127), "w": (0, 15), "d": (0, 7)}
+    start = time.perf_counter()
+    for _ in range(20):
+        simplify(e, ranges)
+    assert (time.perf_counter() - start) / 20 < 0.02
