@@ -68,7 +68,7 @@ def defines(op: ma.MemOp) -> tuple[ma.Frag, ...]:
             return (*results, *(arg for arg, _ in carried))
         case (
             ma.ConstOp() | ma.IndexOp() | ma.ParamOp() | ma.MapOp() | ma.ReduceOp() | ma.ConvertOp()
-            | ma.GlobalLoad() | ma.SharedLoad() | ma.MmaOp()
+            | ma.GlobalLoad() | ma.SharedLoad() | ma.MatrixLoad() | ma.MmaOp()
         ):  # fmt: skip
             return (op.result,)
         case _:

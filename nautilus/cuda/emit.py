@@ -54,7 +54,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     w.lines[top:top] = bases
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     signature = ", ".join(parameters(module))
-    head = f'extern "C" __global__ void {bound}\n{sanitize(kernel.name)}({signature}) {{'
+    head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 
 
@@ -149,6 +149,8 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             w.line(f"{w.speller.use('named_barrier')}({number}, {threads});")
         case ma.ReduceOp():
             reduction.print_reduce(w, op)
+        case ma.MatrixLoad():
+            matrix.print_matrix_load(w, op)
         case ma.ConvertOp():
             print_convert(w, op)
         case ma.MmaOp():

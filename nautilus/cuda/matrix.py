@@ -13,11 +13,11 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.elementwise import pack_text
-from nautilus.cuda.movement import plus, slot_offset, tile_byte, tile_row_col, to_word
+from nautilus.cuda.movement import plus, scaled, slot_offset, tile_byte, tile_row_col, to_word
 from nautilus.cuda.registers import digit, projected_register
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
-from nautilus.memory.layout import FragLayout
+from nautilus.memory.layout import FragLayout, tile_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,16 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
             w.line(f"u32 a[{stages}][{t.row_tiles}][{a_regs}];")
         if isinstance(op.b, ma.Slot):
             w.line(f"u32 b[{stages}][{t.col_tiles}][{b_regs}];")
+        lanes = lane_addresses(w, op, t)
         for n in range(ahead):
-            fetch(w, op, t, str(n), str(n))
+            fetch(w, op, t, lanes, str(n), str(n))
         w.line("#pragma unroll")
         with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
             if ahead:
                 with w.braces(f"if (k + {ahead} < {t.steps})"):
-                    fetch(w, op, t, f"(k + {ahead})", f"(k + {ahead}) % {stages}")
+                    fetch(w, op, t, lanes, f"(k + {ahead})", f"(k + {ahead}) % {stages}")
             else:
-                fetch(w, op, t, "k", "0")
+                fetch(w, op, t, lanes, "k", "0")
             now = f"k % {stages}" if ahead else "0"
             a = f"a[{now}][m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {a_regs}]"
             b = f"b[{now}][n]" if isinstance(op.b, ma.Slot) else f"&{w.name(op.b)}[(k + {t.steps} * n) * {b_regs}]"
@@ -104,72 +105,147 @@ def _k_extent(w: Writer, op: ma.MmaOp) -> int:
     raise AssertionError(f"no operand of mma has axis {op.over}")
 
 
-def fetch(w: Writer, op: ma.MmaOp, t: Tiling, k: str, stage: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What a lane gives to ldmatrix: its positions in the first block, and a C variable with the address.
+
+    ``variable`` is None where later blocks cannot be reached by one xor of column bits (a warp's first
+    column is not aligned to its width): then every address is computed in full.
+    """
+
+    at: dict[str, str]
+    variable: str | None
+
+
+def lane_addresses(w: Writer, op: ma.MmaOp, t: Tiling) -> dict[str, Lane]:
+    """The lane's part of each 16-bit shared operand's addresses, by operand name."""
+    out: dict[str, Lane] = {}
+    for name, slot in (("a", op.a), ("b", op.b)):
+        if isinstance(slot, ma.Slot) and w.smem[slot.buffer].dtype.bytes == 2:
+            out[name] = lane_address(w, slot, op.result.layout, t, name == "a", pairs=t.col_tiles > 1)
+    return out
+
+
+def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *, pairs: bool) -> Lane:
+    """Declare the address that a lane gives to ldmatrix for the first block of its warp's part.
+
+    Later blocks are at multiples of 8 rows and 16 columns, so their column bytes flip bits of the
+    swizzled chunk by one xor and everything else is a constant to add.
+    """
+    buffer = w.smem[slot.buffer]
+    major = buffer.axes[-1].name == t.k
+    axis = t.m if is_a else t.n
+    base = w.warp_base(layout, axis)
+    if is_a:
+        lane = {axis: "lane % 16", t.k: "lane / 16 * 8"}
+        if not major:
+            lane = {axis: "lane / 8 % 2 * 8", t.k: "lane % 8 + lane / 16 * 8"}
+    elif major:
+        lane = {axis: "lane % 8 + lane / 16 * 8" if pairs else "lane % 8", t.k: "lane / 8 % 2 * 8"}
+    else:
+        lane = {axis: "lane / 16 * 8" if pairs else "0", t.k: "lane % 16"}
+    if base != "0":
+        lane[axis] = f"{base} + {lane[axis]}"
+    if not (major or base == "0" or _aligned(w, slot, layout, axis)):
+        return Lane(lane, None)
+    name = w.unique(f"{slot.buffer}_lane")
+    row, col = tile_row_col(w, slot, lane)
+    w.line(f"const u32 {name} = shared + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)};")
+    return Lane(lane, name)
+
+
+def _aligned(w: Writer, slot: ma.Slot, layout: str, axis: str) -> bool:
+    """Each warp's first column byte has no bit in common with the columns inside its part."""
+    own = w.all_layouts[layout]
+    width = max(m.stride for m in own.warp if m.axis == axis) * w.smem[slot.buffer].dtype.bytes
+    return slot.swizzle == 0 or width % slot.swizzle == 0 or width & (width - 1) == 0
+
+
+def block_address(w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str]) -> str:
+    """Address of the block at constant positions ``at`` (multiples of 8 rows, 16 columns)."""
+    buffer = w.smem[slot.buffer]
+    rows, cols = tile_shape(buffer.axes)
+    if lane.variable is None:
+        row, col = tile_row_col(w, slot, {a: f"{at[a]} + {lane.at[a]}" for a in at})
+        return f"shared + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
+    row, col = tile_row_col(w, slot, at)
+    byte = scaled(col, buffer.dtype.bytes)
+    if slot.swizzle == 0:
+        return f"{lane.variable} + {scaled(row, cols * buffer.dtype.bytes + buffer.pad)} + {byte}"
+    width = slot.swizzle
+    flipped = f"({lane.variable} ^ {byte} % {width})" if byte != "0" else lane.variable
+    slab = f" + {byte} / {width} * {rows * width}" if byte != "0" and cols * buffer.dtype.bytes > width else ""
+    return f"{flipped} + {scaled(row, width)}{slab}"
+
+
+def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, stage: str) -> None:
     """Read the shared operands of k-step ``k`` into stage ``stage`` of the operand arrays."""
     layout = op.result.layout
     if isinstance(op.a, ma.Slot):
         w.line("#pragma unroll")
         with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
-            if w.smem[op.a.buffer].dtype.bytes == 2:
-                fetch_a_matrix(w, op.a, t, layout, k, f"a[{stage}][m]")
+            if "a" in lanes:
+                at = {t.m: "m * 16", t.k: f"{k} * 16"}
+                load_matrix(w, op.a, lanes["a"], at, t.k, f"a[{stage}][m]", 4, is_a=True)
             else:
                 fetch_plain(w, op.a, t, layout, k, f"a[{stage}][m]", is_a=True)
     if isinstance(op.b, ma.Slot):
-        pairs, rest = divmod(t.col_tiles, 2)
-        if w.smem[op.b.buffer].dtype.bytes == 2:
-            if pairs:
-                w.line("#pragma unroll")
-                with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
-                    fetch_b_matrix(w, op.b, t, layout, k, f"b[{stage}][n]", "n", 4)
-            if rest:
-                fetch_b_matrix(w, op.b, t, layout, k, f"b[{stage}][{2 * pairs}]", str(2 * pairs), 2)
-        else:
-            w.line("#pragma unroll")
-            with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
-                fetch_plain(w, op.b, t, layout, k, f"b[{stage}][n]", is_a=False)
+        if "b" in lanes:
+            fetch_b(w, op.b, t, lanes["b"], k, f"b[{stage}]")
+            return
+        w.line("#pragma unroll")
+        with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
+            fetch_plain(w, op.b, t, layout, k, f"b[{stage}][n]", is_a=False)
 
 
-def _warp_base(w: Writer, layout_name: str, axis: str) -> str:
-    """First position along ``axis`` of the warp's part (without the lane's share)."""
-    return w.warp_base(layout_name, axis)
+def fetch_b(w: Writer, slot: ma.Slot, t: Tiling, lane: Lane, k: str, target: str) -> None:
+    """B fragments of k-step ``k``: two column tiles an ldmatrix, one where the count is odd."""
+    pairs, rest = divmod(t.col_tiles, 2)
+    if pairs:
+        w.line("#pragma unroll")
+        with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
+            at = {t.n: "n * 8", t.k: f"{k} * 16"}
+            load_matrix(w, slot, lane, at, t.k, f"{target}[n]", 4, is_a=False)
+    if rest:
+        at = {t.n: str(16 * pairs), t.k: f"{k} * 16"}
+        load_matrix(w, slot, lane, at, t.k, f"{target}[{2 * pairs}]", 2, is_a=False)
 
 
-def _address(w: Writer, slot: ma.Slot, at: dict[str, str]) -> str:
-    row, col = tile_row_col(w, slot, at)
-    return f"shared + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
-
-
-def fetch_a_matrix(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str) -> None:
-    """One 16x16 block of A: rows 0-7 and 8-15 at k 0-7, then both at k 8-15."""
-    contiguous_k = w.smem[slot.buffer].axes[-1].name == t.k
-    base = _warp_base(w, layout, t.m)
-    if contiguous_k:
-        at = {t.m: f"{base} + m * 16 + lane % 16", t.k: f"{k} * 16 + lane / 16 * 8"}
-        helper = "ldmatrix_x4"
-    else:
-        at = {t.m: f"{base} + m * 16 + lane / 8 % 2 * 8", t.k: f"{k} * 16 + lane % 8 + lane / 16 * 8"}
-        helper = "ldmatrix_x4_trans"
-    w.line(f"{w.speller.use(helper)}({target}, {_address(w, slot, at)});")
-
-
-def fetch_b_matrix(
-    w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, n: str, count: int
+def load_matrix(
+    w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str], k: str, target: str, count: int, *, is_a: bool
 ) -> None:
-    """16 k by 16 columns (count 4: two column tiles) or 16 k by 8 columns (count 2) of B."""
-    contiguous_k = w.smem[slot.buffer].axes[-1].name == t.k
-    base = _warp_base(w, layout, t.n)
-    if contiguous_k:
-        at = {t.n: f"{base} + {n} * 8 + lane % 8 + lane / 16 * 8", t.k: f"{k} * 16 + lane / 8 % 2 * 8"}
-        helper = f"ldmatrix_x{count}"
-        if count == 2:
-            at[t.n] = f"{base} + {n} * 8 + lane % 8"
-    else:
-        at = {t.n: f"{base} + {n} * 8 + lane / 16 * 8", t.k: f"{k} * 16 + lane % 16"}
-        helper = f"ldmatrix_x{count}_trans"
-        if count == 2:
-            at[t.n] = f"{base} + {n} * 8"
-    dest = f"&{target}[0]" if count == 2 else f"{target}"
-    w.line(f"{w.speller.use(helper)}({dest}, {_address(w, slot, at)});")
+    """One ldmatrix. The stored major decides whether it transposes: fragments run along k."""
+    trans = "" if w.smem[slot.buffer].axes[-1].name == k else "_trans"
+    helper = w.speller.use(f"ldmatrix_x{count}{trans}")
+    w.line(f"{helper}({target}, {block_address(w, slot, lane, at)});")
+
+
+def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
+    """``ld.matrix``: operand fragments of one k-step into the fragment's array."""
+    layout = w.layout(op.result)
+    name = w.declare(op.result)
+    is_a = layout.reg[1].axis != op.axis
+    other = next(a for a in op.result.type.names if a != op.axis)
+    tiles = layout.reg[-1].size
+    t = Tiling(other, other, op.axis, tiles, tiles, 1, ma.MMA["m16n8k16.f16"])
+    with w.braces(""):
+        lane = lane_address(w, op.slot, op.result.layout, t, is_a, pairs=tiles > 1)
+        step = f"{op.start // 16}"
+        if is_a:
+            w.line("#pragma unroll")
+            with w.braces(f"for (int m = 0; m < {tiles}; ++m)"):
+                at = {other: "m * 16", op.axis: f"{step} * 16"}
+                load_matrix(w, op.slot, lane, at, op.axis, f"&{name}[m * 4]", 4, is_a=True)
+            return
+        pairs, rest = divmod(tiles, 2)
+        if pairs:
+            w.line("#pragma unroll")
+            with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
+                at = {other: "n * 8", op.axis: f"{step} * 16"}
+                load_matrix(w, op.slot, lane, at, op.axis, f"&{name}[n * 2]", 4, is_a=False)
+        if rest:
+            at = {other: str(16 * pairs), op.axis: f"{step} * 16"}
+            load_matrix(w, op.slot, lane, at, op.axis, f"&{name}[{4 * pairs}]", 2, is_a=False)
 
 
 def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, *, is_a: bool) -> None:
@@ -177,7 +253,7 @@ def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target
     p = t.instr.pack
     buffer = w.smem[slot.buffer]
     axis, tile = (t.m, "m * 16") if is_a else (t.n, "n * 8")
-    base = _warp_base(w, layout, axis)
+    base = w.warp_base(layout, axis)
     contiguous = buffer.axes[-1].name == t.k
     for x in range(4 if is_a else 2):
         half, upper = (x % 2, x // 2) if is_a else (0, x)

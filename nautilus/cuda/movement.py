@@ -24,7 +24,7 @@ def row_major(w: Writer, buffer: Buffer, index: tuple[Expr, ...], texts: list[st
     stride, terms = 1, list[str]()
     for text, size in zip(reversed(texts), reversed(shape), strict=True):
         if text != "0":
-            terms.append(_scaled(text, stride))
+            terms.append(scaled(text, stride))
         if size is None:
             raise AssertionError("runtime sizes are refused above the MA-tile level")
         stride *= size
@@ -34,7 +34,8 @@ def row_major(w: Writer, buffer: Buffer, index: tuple[Expr, ...], texts: list[st
     return " + ".join(terms) or "0"
 
 
-def _scaled(text: str, stride: int) -> str:
+def scaled(text: str, stride: int) -> str:
+    """``text * stride`` with the parentheses that it needs."""
     bare = strip_parens(text)
     wrapped = bare if bare.isidentifier() or bare.isdigit() else f"({bare})"
     return wrapped if stride == 1 else f"{wrapped} * {stride}"
@@ -61,7 +62,7 @@ def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
     buffer = w.smem[slot.buffer]
     rows, cols = tile_shape(buffer.axes)
     size = buffer.dtype.bytes
-    byte = _scaled(col, size)
+    byte = scaled(col, size)
     if slot.swizzle == 0:
         return f"({row}) * {cols * size + buffer.pad} + {byte}"
     return f"{w.speller.use(f'swizzle_{slot.swizzle}')}<{rows}>({row}, {byte})"
@@ -74,7 +75,7 @@ def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str
     for axis in reversed(axes[:-1]):
         text = at.get(axis.name, "0")
         if text != "0":
-            row.append(_scaled(text, stride))
+            row.append(scaled(text, stride))
         stride *= axis.size
     return " + ".join(reversed(row)) or "0", at.get(axes[-1].name, "0") if axes else "0"
 

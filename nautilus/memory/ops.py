@@ -39,6 +39,8 @@ Meaning.
   where warps split a reduced axis, through ``scratch`` (every warp writes its partials, a barrier,
   every warp reads all): all holders of a result element end with the same bits.
 * ``ld.shared``/``st.shared`` move whole stages; position on the buffer's axes is the fragment's.
+* ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
+  fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
 * ``cp.async``: the fragment layout ``threads`` says which thread copies which elements, ``vec``
   consecutive ones per instruction of ``vec`` x element bytes (4, 8 or 16); masked vectors arrive as
   zeros.  Completes at an unknown later time, in no order, before a ``cp.wait n`` of the *same thread*
@@ -207,6 +209,17 @@ class SharedLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixLoad:
+    """Operand fragments of one k-step through ldmatrix; ``axis`` is contracted, ``start`` in elements."""
+
+    result: Frag
+    slot: Slot
+    axis: str
+    start: int
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
 class SharedStore:
     slot: Slot
     value: Frag
@@ -314,7 +327,7 @@ class RolesOp:
 
 MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | GlobalStore | SharedLoad
-    | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait | MmaOp
+    | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait | MmaOp
     | IfOp | ForOp | RolesOp
 )  # fmt: skip
 
