@@ -176,3 +176,13 @@ class InternalError(NautilusError):
     def __init__(self, message: str, reproducer: str = "") -> None:
         self.message, self.reproducer = message, reproducer
         super().__init__(message + (f"\nreproducer: {reproducer}" if reproducer else ""))
+
+
+class InputError(NautilusError):
+    """An argument of a run is missing, unknown or of the wrong shape."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)

@@ -20,7 +20,7 @@ from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 _EXHAUSTIVE = 100_000  # points of an index space that are all tried
 _SAMPLES = 4_000
@@ -148,7 +148,8 @@ _ARRAY_OPS = {
 }  # fmt: skip
 
 
-def _eval(e: Expr, env: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def _eval(e: Expr, env: Mapping[str, Any]) -> Any:
+    """The value of ``e`` at all points (an array, or a number that broadcasts)."""
     import numpy as np
 
     match e:
@@ -172,7 +173,8 @@ def _eval(e: Expr, env: Mapping[str, Any]) -> np.ndarray[Any, Any]:
 def _diagnostic(load: Load, position: int, index: Expr, size: int, point: dict[str, int]) -> Diagnostic:
     value = point.pop("")
     where = " where " + ", ".join(f"{n} = {v}" for n, v in sorted(point.items())) if point else ""
-    message = f"'{load.buffer}' is read out of range: index {position + 1} is {value}{where}, but the size is {size}"
+    what = f"index {position + 1} is {value}{where}, but the size is {size}"
+    message = f"'{load.buffer}' is read out of range: {what}"
     span = index.span if index.span.line else load.span
     hint = "exclude it by a condition, as in '... if i + k < N else 0'"
     return Diagnostic("N0305", message, span, hint=hint)

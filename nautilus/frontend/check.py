@@ -110,8 +110,8 @@ def _define(sym: Symbols, node: ast.Define) -> Definition | None:
     axes = _axes(sym, expander, node, declared)
     frame = Frame({b.name: b for b in axes})
     expr = expand_definition(expander, node.expr, frame)
-    for b in axes if expr is not None else ():
-        expander.settle(b)
+    for b in axes:
+        expander.settle(b, quiet=expr is None)
     sizes = [b.size() for b in axes]
     if any(s is None for s in sizes):
         shape = None
@@ -151,12 +151,12 @@ def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped |
         message = f"'{declared.name}[{sizes}]' has {len(declared.shape)} dimension{plural}, but got {count}"
         sym.error("N0301", message, node.name.span, None, note)
         return axes
-    for n, (b, size) in enumerate(zip(axes, declared.shape, strict=True)):
+    for n, (axis, size) in enumerate(zip(axes, declared.shape, strict=True)):
         where = f"dimension {n + 1} of '{declared.name}'"
-        if b.written is not None and b.written.extent != size.extent:
-            message = f"'{b.name}' ranges over {b.written}, but over {size} in {where}"
-            sym.error("N0303", message, b.span, None, note)
-        b.uses.append(Use(size, b.span, where))
+        if axis.written is not None and axis.written.extent != size.extent:
+            message = f"'{axis.name}' ranges over {axis.written}, but over {size} in {where}"
+            sym.error("N0303", message, axis.span, None, note)
+        axis.uses.append(Use(size, axis.span, where))
     return axes
 
 

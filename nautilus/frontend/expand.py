@@ -34,15 +34,22 @@ class Expander:
         self._steps = self._depth = 0
 
     # ---- variables
-    def fresh(self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None) -> Bound:
+    def fresh(
+        self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None
+    ) -> Bound:
         bound = Bound(name, Var(f"%{len(self._bound)}", DType.I32, span), span, written, inherit)
         self._bound[bound.var.name] = bound
         self.names[bound.var.name] = name
         return bound
 
-    def settle(self, bound: Bound) -> Size | None:
-        """The range of ``bound``; reports a disagreement or a range that cannot be inferred."""
+    def settle(self, bound: Bound, quiet: bool = False) -> Size | None:
+        """The range of ``bound``; reports a disagreement or a range that cannot be inferred.
+
+        ``quiet``: an error in its scope was reported, which may have hidden where it stands alone.
+        """
         size = bound.size()
+        if size is None and quiet:
+            return None
         if size is None:
             hint = f"write its range: [{bound.name}: N]"
             self.sym.error(
@@ -59,9 +66,8 @@ class Expander:
         return size
 
     def _disagree(self, bound: Bound, first: Use, second: Use) -> None:
-        message = (
-            f"'{bound.name}' ranges over {second.size} in {second.where}, but over {first.size} in {first.where}"
-        )
+        message = f"'{bound.name}' ranges over {second.size} in {second.where}"
+        message += f", but over {first.size} in {first.where}"
         note = Note("the first range comes from here", first.span)
         hint = f"an index has one range; to choose it, write '{bound.name}: ...' where it is bound"
         self.sym.error("N0303", message, second.span, hint, note)
@@ -122,29 +128,34 @@ class Expander:
         if args is None:
             return None
         ops = set(node.ops)
-        if len(args) > _BALANCE and (len(ops) == 1 and ops <= {"+", "*", "and", "or"} or ops == {"+", "-"}):
-            signed = args if len(ops) == 1 else [args[0]] + [
-                typed.unary("neg", a, span) if op == "-" else a for op, a in zip(node.ops, args[1:], strict=True)
-            ]
+        if len(args) > _BALANCE and ((len(ops) == 1 and ops <= {"+", "*", "and", "or"}) or ops == {"+", "-"}):
+            signed = (
+                args
+                if len(ops) == 1
+                else [args[0]]
+                + [
+                    typed.unary("neg", a, span) if op == "-" else a
+                    for op, a in zip(node.ops, args[1:], strict=True)
+                ]
+            )
             return self._balanced("+" if len(ops) > 1 else node.ops[0], signed, span)
         total = args[0]
         for i, (op, arg) in enumerate(zip(node.ops, args[1:], strict=True)):
             here = span if frame.site else _through(node, i + 1)
-            total = typed.logic(op, total, arg, here) if op in ("and", "or") else typed.arith(
-                typed.ARITH[op], total, arg, here
-            )
+            total = self._join(op, total, arg, here)
         return total
 
     def _balanced(self, op: str, args: list[Expr], span: Span) -> Expr:
         """``a + b + c + ...`` as a tree of logarithmic height."""
         while len(args) > 1:
-            pairs = [args[i : i + 2] for i in range(0, len(args), 2)]
-            args = [
-                p[0] if len(p) == 1 else typed.logic(op, *p, span) if op in ("and", "or")
-                else typed.arith(typed.ARITH[op], *p, span)
-                for p in pairs
-            ]  # fmt: skip
+            paired = [self._join(op, a, b, span) for a, b in zip(args[::2], args[1::2], strict=False)]
+            args = paired + ([args[-1]] if len(args) % 2 else [])
         return args[0]
+
+    def _join(self, op: str, a: Expr, b: Expr, span: Span) -> Expr:
+        return (
+            typed.logic(op, a, b, span) if op in ("and", "or") else typed.arith(typed.ARITH[op], a, b, span)
+        )
 
     def _compare(self, node: ast.Compare, frame: Frame, span: Span) -> Expr | None:
         args = self._list(node.args, frame)
@@ -223,14 +234,18 @@ class Expander:
             raise _rank_fault(tensor, len(node.items), span)
         return None if index is None else self._read(tensor, index, node, frame, span)
 
-    def _read(self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span) -> Expr | None:
+    def _read(
+        self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span
+    ) -> Expr | None:
         assert tensor.shape is not None
         final = []
         for i, (e, size, item) in enumerate(zip(index, tensor.shape, node.items, strict=True)):
             where = span if frame.site else item.span
             if not e.dtype.is_int:
                 hint = "i32(...) truncates towards zero" if e.dtype.is_float else None
-                raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
+                raise Fault(
+                    "N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint
+                )
             if isinstance(e, Var):
                 self._bound[e.name].uses.append(Use(size, where, f"dimension {i + 1} of '{tensor.name}'"))
             final.append(typed.widen(e))
@@ -262,7 +277,9 @@ class Expander:
                 self._list(node.args, frame)
             if name in self.sym.tensors or name in self.sym.defines:
                 raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
-            raise Fault("N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions]))
+            raise Fault(
+                "N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions])
+            )
         links = _link(function, binders, cond, where)
         if len(node.args) != len(function.params):
             raise _count_fault(name, len(function.params), len(node.args), where)
@@ -295,8 +312,8 @@ class Expander:
                     total = typed.arith(name, total, a, span)
                 return total
             if len(args) != 2:
-                hint = f"over an index it is '{name}[j](...)'" if name in REDUCTIONS else None
-                raise _count_fault(name, 2, len(args), span, hint)
+                over = f"over an index it is '{name}[j](...)'" if name in REDUCTIONS else None
+                raise _count_fault(name, 2, len(args), span, over)
             return typed.arith(typed.BINARY[name], args[0], args[1], span)
         if len(args) != 1:
             raise _count_fault(name, 1, len(args), span)
@@ -336,7 +353,7 @@ class Expander:
                 peak = self._reduce_peak(name, node, inner, span)
                 if peak is None:
                     return None
-            sizes = [self.settle(b) for b in bounds]
+            sizes = [self.settle(b, cond is None or body is None) for b in bounds]
             if cond is None or body is None or any(s is None for s in sizes):
                 return None
             typed.condition(cond, f"'{name}[... | ...]'", span)
@@ -345,14 +362,18 @@ class Expander:
                 wide = typed.widen(body)
                 hit = typed.logic("and", cond, typed.compare("eq", wide, peak, span), span)
                 return self._make("min", axes, hit, _flat_index(axes, span), span)
-            return self._mean(axes, cond, body, span) if name == "mean" else self._make(name, axes, cond, body, span)
+            return (
+                self._mean(axes, cond, body, span)
+                if name == "mean"
+                else self._make(name, axes, cond, body, span)
+            )
 
     def _reduce_peak(self, name: str, node: ast.BoundCall, frame: Frame, span: Span) -> Expr | None:
         """``max[j | c](e)`` inside ``argmax[j | c](e)``, over variables of its own."""
         with self._scope(node, frame) as (inner, bounds):
             cond = typed.number(True) if node.cond is None else self.expr(node.cond, inner)
             body = self.expr(node.args[0], inner)
-            sizes = [self.settle(b) for b in bounds]
+            sizes = [self.settle(b, cond is None or body is None) for b in bounds]
             if cond is None or body is None or any(s is None for s in sizes):
                 return None
             typed.condition(cond, f"'{name}[... | ...]'", span)
@@ -461,5 +482,3 @@ def _rank_fault(tensor: Shaped, got: int, span: Span) -> Fault:
 
 def _bind_hint(name: str) -> str:
     return f"bind it on the left of '=', or by a reduction such as sum[{name}](...)"
-
-

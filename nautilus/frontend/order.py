@@ -112,9 +112,7 @@ def dependence_order(sym: Symbols) -> list[str]:
             through[name] = tensors(f.body, hidden)
         return through[name]
 
-    graph = {
-        name: tensors(d.expr, frozenset(b.name for b in d.axes)) for name, d in sym.defines.items()
-    }
+    graph = {name: tensors(d.expr, frozenset(b.name for b in d.axes)) for name, d in sym.defines.items()}
     order, cycles = _cycles(graph)
     bad: set[str] = set()
     for cycle in cycles:

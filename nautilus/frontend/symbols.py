@@ -131,13 +131,18 @@ class Symbols:
         if name.id in self.names():
             raise NotConstant("N0504", f"'{name.id}' is not a compile-time number", name.span)
         raise NotConstant(
-            "N0208", f"unknown dim or const '{name.id}'", name.span, nearest(name.id, [*self.dims, *self.consts])
+            "N0208",
+            f"unknown dim or const '{name.id}'",
+            name.span,
+            nearest(name.id, [*self.dims, *self.consts]),
         )
 
     def _dim(self, node: ast.Dim) -> int | None:
         name = node.name.id
         if node.bound is not None:
-            self.bounds[name] = self.positive(self._evaluate(node.bound), f"the bound of '{name}'", node.bound.span)
+            self.bounds[name] = self.positive(
+                self._evaluate(node.bound), f"the bound of '{name}'", node.bound.span
+            )
         given = self.overrides.get(name)
         if given is None and node.runtime:
             return None
@@ -300,11 +305,22 @@ def _settle(sym: Symbols) -> None:
         sym.tensors[name] = Shaped(name, sym.dtype(decl.dtype), shape, decl.name.span, kind)
         if not decl.is_output and name in sym.defines:
             note = Note("it was declared here", decl.name.span)
-            sym.error("N0215", f"'{name}' is an input and cannot be defined", sym.defines[name].name.span, None, note)
+            sym.error(
+                "N0215",
+                f"'{name}' is an input and cannot be defined",
+                sym.defines[name].name.span,
+                None,
+                note,
+            )
             del sym.defines[name]
         if decl.is_output and name not in sym.defines:
             hint = f"add '{name}[...] = ...'"
-            sym.error("N0205", f"output '{name}' is never defined", decl.name.span, nearest_define(sym, name) or hint)
+            sym.error(
+                "N0205",
+                f"output '{name}' is never defined",
+                decl.name.span,
+                nearest_define(sym, name) or hint,
+            )
     for name, scalar in sym.scalars.items():
         if scalar.default is not None:
             sym.set_default(name, scalar)

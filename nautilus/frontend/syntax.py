@@ -55,8 +55,8 @@ EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     ("def f[j] =", "a function needs its arguments", "write 'def f[j](x) = ...'"),
     ("def f(1", "an argument's name is expected", None),
     ("def f(x)", "a function needs a body", "write 'def f(x) = ...'"),
-    ("include f", "the file's name stands in double quotes", 'write \'include "norms.naut"\''),
-    ("include", "the file's name is missing", 'write \'include "norms.naut"\''),
+    ("include f", "the file's name stands in double quotes", "write 'include \"norms.naut\"'"),
+    ("include", "the file's name is missing", "write 'include \"norms.naut\"'"),
     ("1", "a statement cannot start here", "a statement is a declaration or 'name[i] = expression'"),
     ("(", "a statement cannot start here", "a statement is a declaration or 'name[i] = expression'"),
     ("O = f(,", "a value is missing before ','", None),
@@ -91,7 +91,7 @@ def explain(parser: Any, error: Any, accepts: Iterable[str]) -> tuple[str, str |
     if known is not None:
         return known
     accepted = set(accepts)
-    if token.type in _WORDS and "NAME" in accepted and not _VALUES <= accepted:
+    if token.type in _WORDS and "NAME" in accepted and not accepted >= _VALUES:
         return _KEYWORD.format(token=token), None
     expected = _expected(parser, accepted)
     got = _SHOW["$END"] if token.type == "$END" else f"'{_short(str(token))}'"
@@ -118,7 +118,7 @@ def _table(parser: Any) -> dict[tuple[int, str], tuple[str, str | None]]:
 def _expected(parser: Any, accepts: set[str]) -> str:
     names: list[str] = []
     rest = set(accepts)
-    if _VALUES <= rest:
+    if rest >= _VALUES:
         names.append("a value")
         rest -= _VALUES | {"NOT", "PLUS", "MINUS"}
     shown = {t.name: t.pattern.value for t in parser.terminals if t.pattern.type == "str"}

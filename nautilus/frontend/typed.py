@@ -35,6 +35,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
 }
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "pow": 1}  # of the right side, over integers
 _FOLD_COMPARE: dict[str, Callable[[float, float], bool]] = {
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
@@ -112,6 +113,8 @@ def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
             return number(x**y, span)
         if op in _FOLD:
             return number(_FOLD[op](x, y), span)
+    if t.is_int and isinstance(b, Const) and op in _NEUTRAL and b.value == _NEUTRAL[op]:
+        return coerce(a, t)
     return Op(op, (coerce(a, t), coerce(b, t)), t, span)
 
 
@@ -147,7 +150,9 @@ def logic(op: str, a: Expr, b: Expr, span: Span) -> Expr:
 
 def condition(e: Expr, what: str, span: Span) -> Expr:
     if e.dtype is not DType.BOOL:
-        raise Fault("N0402", f"{what} needs a condition, but got {e.dtype}", span, "compare it, as in 'x != 0'")
+        raise Fault(
+            "N0402", f"{what} needs a condition, but got {e.dtype}", span, "compare it, as in 'x != 0'"
+        )
     return e
 
 
@@ -155,7 +160,9 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
     """``neg``, ``not`` and the one-argument functions."""
     if op == "not":
         condition(a, "'not'", span)
-        return Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
+        return (
+            Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
+        )
     _numbers({"neg": "'-'", "pos": "'+'"}.get(op, f"'{op}'"), span, a)
     if op == "pos":
         return a
@@ -196,8 +203,10 @@ def store(e: Expr, dtype: DType, name: str, span: Span) -> Expr:
     wide = widen(e)
     if wide.dtype is dtype or (isinstance(wide, Const) and wide.dtype.is_int and dtype.is_float):
         return coerce(wide, dtype.compute)
-    legal = wide.dtype is not DType.BOOL and dtype is not DType.BOOL and not (
-        wide.dtype.is_float and dtype.is_int
+    legal = (
+        wide.dtype is not DType.BOOL
+        and dtype is not DType.BOOL
+        and not (wide.dtype.is_float and dtype.is_int)
     )
     if not legal:
         message = f"'{name}' holds {dtype}, but the expression is {wide.dtype}"

@@ -1,0 +1,385 @@
+"""The meaning of a Spec: a float64 interpreter in numpy, the reference of every level below.
+
+A value is an array together with the index variables that its dimensions stand for
+(:class:`Value`); an operation lines its arguments up by name and broadcasts, so a sub-expression is
+computed once, over exactly the variables it depends on.  Variables are unique within a definition,
+so results are remembered by node.  Arithmetic is that of :mod:`nautilus.core.numerics`, mode
+``real``: no rounding but at the casts that the user wrote.
+
+* Grids above ``_GRID`` elements are cut: along the definition's own axes first, then along the axes
+  of the reduction.
+* A sum of products becomes a matrix product where the factors allow it (:func:`_contract`).
+* Indices are clipped into the tensor: what a branch not taken reads is some value, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.core.errors import InputError
+from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars
+from nautilus.core.expr import identity as identity_of
+from nautilus.core.numerics import eval_op, reduce_array, round_to, working
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Definition, Extent, Spec
+
+Array: TypeAlias = NDArray[Any]
+_GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which live at a time
+_BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """``array`` has one dimension for each of ``names``, of that variable's current extent."""
+
+    array: Array
+    names: tuple[str, ...]
+
+
+def run_spec(
+    spec: Spec,
+    inputs: Mapping[str, Any],
+    scalars: Mapping[str, float | int | bool] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
+
+    ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; those not
+    given are read off the inputs' shapes.  Raises InputError for what is missing or does not fit.
+    """
+    return {t.name: value for t, value in zip(spec.outputs, _run(spec, inputs, scalars, sizes), strict=True)}
+
+
+def round_outputs(spec: Spec, values: Mapping[str, Array]) -> dict[str, Array]:
+    """``values`` rounded to the outputs' declared types (still float64, int64 or bool)."""
+    return {t.name: round_to(values[t.name], t.dtype) for t in spec.outputs}
+
+
+def resolve_sizes(
+    spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The value of every runtime dim, given or read off the inputs. Raises InputError."""
+    known = dict(sizes or {})
+    for t in spec.inputs:
+        shape = np.shape(inputs[t.name]) if t.name in inputs else ()
+        for extent, size in zip(t.shape, shape, strict=False):
+            if isinstance(extent, Param):
+                known.setdefault(extent.name, int(size))
+    for d in spec.runtime_dims:
+        if d.name not in known:
+            raise InputError(f"the size of '{d.name}' is not given and no input shows it")
+        if known[d.name] < 1 or (d.bound is not None and known[d.name] > d.bound):
+            raise InputError(
+                f"the size of '{d.name}' is {known[d.name]}; allowed are 1 to {d.bound or 'any'}"
+            )
+    return known
+
+
+def _run(
+    spec: Spec,
+    inputs: Mapping[str, Any],
+    scalars: Mapping[str, float | int | bool] | None,
+    sizes: Mapping[str, int] | None,
+) -> list[Array]:
+    params: dict[str, Any] = dict(resolve_sizes(spec, inputs, sizes))
+    for name in set(inputs) - {t.name for t in spec.inputs}:
+        raise InputError(f"'{name}' is not an input")
+    for name in set(scalars or {}) - {s.name for s in spec.scalars}:
+        raise InputError(f"'{name}' is not a scalar")
+    for s in spec.scalars:
+        value = (scalars or {}).get(s.name, s.default)
+        if value is None:
+            raise InputError(f"scalar '{s.name}' is not given and has no default")
+        # a float scalar of a compute type stays what it is: the maths is over the reals
+        params[s.name] = (
+            float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
+        )
+    buffers: dict[str, Array] = {}
+    for t in spec.inputs:
+        if t.name not in inputs:
+            raise InputError(f"input '{t.name}' is not given")
+        array, shape = np.asarray(inputs[t.name]), _shape(t.shape, params)
+        if array.shape != shape:
+            raise InputError(f"input '{t.name}' has shape {list(array.shape)}, but {list(shape)} is declared")
+        buffers[t.name] = round_to(array, t.dtype)
+    results: dict[str, Array] = {}
+    for d in spec.definitions:
+        made = _Evaluator(d, buffers, params).run()
+        if d.is_output:
+            results[d.name] = made
+        buffers[d.name] = round_to(made, d.stored) if d.is_output else made
+    return [results[t.name] for t in spec.outputs]
+
+
+def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(params[s.name]) if isinstance(s, Param) else s for s in shape)
+
+
+class _Evaluator:
+    """One definition. ``ranges`` holds the part of each variable's range being computed."""
+
+    def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> None:
+        self.d, self.buffers, self.params = d, buffers, params
+        self.ranges: dict[str, range] = {}
+        self.order: dict[str, int] = {}
+        self.memo: dict[int, Value] = {}
+        self.free: dict[int, frozenset[str]] = {}
+        for axis in d.axes:
+            self._declare(axis)
+        self._scan(d.expr)
+
+    def _declare(self, axis: Axis) -> None:
+        extent = self.params[axis.extent.name] if isinstance(axis.extent, Param) else axis.extent
+        self.ranges[axis.name] = range(int(extent))
+        self.order.setdefault(axis.name, len(self.order))
+
+    def _scan(self, e: Expr) -> frozenset[str]:
+        """Free variables of every node; declares the axes of reductions."""
+        if id(e) not in self.free:
+            if isinstance(e, Reduce):
+                for axis in e.axes:
+                    self._declare(axis)
+            names = frozenset[str]().union(*(self._scan(k) for k in children(e)))
+            if isinstance(e, Var):
+                names = frozenset({e.name})
+            elif isinstance(e, Reduce):
+                names -= {a.name for a in e.axes}
+            self.free[id(e)] = names
+        return self.free[id(e)]
+
+    # ---- grids
+    def _grid(self, names: frozenset[str]) -> int:
+        return prod(len(self.ranges[n]) for n in names)
+
+    def _largest(self) -> int:
+        """Elements of the largest temporary outside reductions' own cutting and matrix products."""
+        return max((self._grid(n) for n in self.free.values()), default=1)
+
+    def run(self) -> Array:
+        """The definition at every index."""
+        shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)
+        out = np.empty(shape, working(self.d.expr.dtype))
+        names = tuple(a.name for a in self.d.axes)
+        self._cut(self.d.expr, names, out, ())
+        return out
+
+    def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
+        """Fill ``out[where]``, cutting the first axis not yet in ``where`` while the grid is too large."""
+        outer = max((self._grid(n & frozenset(self.order)) for n in self._outside(e)), default=1)
+        if outer <= _GRID or len(where) == len(names):
+            value = self.value(e)
+            target = out[where]
+            target[...] = _line_up(value, names, self.order)
+            return
+        name = names[len(where)]
+        whole = self.ranges[name]
+        step = max(1, len(whole) * _GRID // outer)
+        for start in range(0, len(whole), step):
+            self.ranges[name] = whole[start : start + step]
+            self._forget(name)
+            self._cut(e, names, out, (*where, slice(start, start + step)))
+        self.ranges[name] = whole
+        self._forget(name)
+
+    def _outside(self, e: Expr) -> list[frozenset[str]]:
+        """The variables of the nodes that are evaluated as grids: factors of products, not the product."""
+        out, stack, seen = [], [e], set()
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            out.append(self.free[id(node)])
+            factors = _factors(node) if isinstance(node, Reduce) else None
+            stack.extend(factors if factors is not None else children(node))
+        return out
+
+    def _forget(self, name: str) -> None:
+        self.memo = {k: v for k, v in self.memo.items() if name not in self.free[k]}
+
+    # ---- values
+    def value(self, e: Expr) -> Value:
+        """The value of ``e`` over the current ranges of its free variables."""
+        if id(e) not in self.memo:
+            self.memo[id(e)] = self._compute(e)
+        return self.memo[id(e)]
+
+    def _compute(self, e: Expr) -> Value:
+        match e:
+            case Const(value=value, dtype=dtype):
+                return Value(np.asarray(value, working(dtype)), ())
+            case Var(name=name):
+                r = self.ranges[name]
+                return Value(np.arange(r.start, r.stop, dtype=np.int64), (name,))
+            case Param(name=name, dtype=dtype):
+                return Value(np.asarray(self.params[name], working(dtype)), ())
+            case Load():
+                return self._load(e)
+            case Op(op=op, args=args, dtype=dtype):
+                values = [self.value(a) for a in args]
+                names = self._union(*values)
+                arrays = [_line_up(v, names, self.order) for v in values]
+                return Value(eval_op(op, arrays, dtype), names)
+            case Reduce():
+                return self._reduce(e)
+        raise TypeError(f"{type(e).__name__} does not occur in a Spec")
+
+    def _union(self, *values: Value) -> tuple[str, ...]:
+        names = {n for v in values for n in v.names}
+        return tuple(sorted(names, key=self.order.__getitem__))
+
+    def _load(self, e: Load) -> Value:
+        array = self.buffers[e.buffer]
+        index = [self.value(i) for i in e.index]
+        names = self._union(*index)
+        single = all(len(v.names) <= 1 for v in index)
+        if single and sum(len(v.names) for v in index) == len(names):
+            return self._separable(array, e, index, names)
+        arrays = tuple(
+            np.clip(_line_up(v, names, self.order), 0, size - 1)
+            for v, size in zip(index, array.shape, strict=True)
+        )
+        picked = array[arrays] if arrays else array
+        shape = tuple(len(self.ranges[n]) for n in names)
+        return Value(np.broadcast_to(picked, shape), names)
+
+    def _separable(self, array: Array, e: Load, index: list[Value], names: tuple[str, ...]) -> Value:
+        """A load whose positions depend on different variables: one dimension at a time."""
+        for axis, (position, v) in enumerate(zip(e.index, index, strict=True)):
+            size = array.shape[axis]
+            if isinstance(position, Var) and self.ranges[position.name].stop <= size:
+                r = self.ranges[position.name]
+                if len(r) != size:
+                    array = array[(slice(None),) * axis + (slice(r.start, r.stop),)]
+            else:
+                array = np.take(array, np.atleast_1d(np.clip(v.array, 0, size - 1)), axis=axis)
+        ones = tuple(a for a, v in enumerate(index) if not v.names)
+        found = [v.names[0] for v in index if v.names]
+        array = array.squeeze(axis=ones) if ones else array
+        return Value(array.transpose([found.index(n) for n in names]) if names else array, names)
+
+    # ---- reductions
+    def _reduce(self, e: Reduce) -> Value:
+        factors = _factors(e)
+        if factors is not None:
+            made = self._contract(e, [self.value(f) for f in factors])
+            if made is not None:
+                return made
+        inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
+        grid = self._grid(inner | {a.name for a in e.axes})
+        axis = max((a.name for a in e.axes), key=lambda n: len(self.ranges[n]))
+        whole = self.ranges[axis]
+        if grid <= 2 * _GRID or len(whole) == 1:
+            return self._reduce_here(e)
+        step = max(1, len(whole) * _GRID // grid)
+        total: Value | None = None
+        for start in range(0, len(whole), step):
+            self.ranges[axis] = whole[start : start + step]
+            self._forget(axis)
+            part = self._reduce(e) if len(self.ranges[axis]) < len(whole) else self._reduce_here(e)
+            if total is None:
+                total = part
+            else:
+                joined = eval_op(_BINARY[e.op], [total.array, part.array], e.dtype)
+                total = Value(joined, part.names)
+        self.ranges[axis] = whole
+        self._forget(axis)
+        assert total is not None
+        return total
+
+    def _reduce_here(self, e: Reduce) -> Value:
+        body = self.value(e.body)
+        values = [body] if e.cond is None else [body, self.value(e.cond)]
+        axes = {a.name for a in e.axes}
+        names = tuple(sorted(axes.union(*(v.names for v in values)), key=self.order.__getitem__))
+        array = _line_up(body, names, self.order)
+        if e.cond is not None:
+            start = identity_of(e.op, e.dtype).value
+            array = np.where(_line_up(values[1], names, self.order), array, np.asarray(start, array.dtype))
+        array = np.broadcast_to(array, tuple(len(self.ranges[n]) for n in names))
+        positions = tuple(i for i, n in enumerate(names) if n in axes)
+        kept = tuple(n for n in names if n not in axes)
+        return Value(reduce_array(e.op, array, positions, e.dtype), kept)
+
+    def _contract(self, e: Reduce, values: list[Value]) -> Value | None:
+        """A sum of products as one batched matrix product; None where the factors do not fit."""
+        values = sorted(values, key=lambda v: -len(v.names))
+        merged: list[Value] = []
+        for v in values:
+            for i, m in enumerate(merged):
+                if set(v.names) <= set(m.names):
+                    array = eval_op("mul", [m.array, _line_up(v, m.names, self.order)], e.dtype)
+                    merged[i] = Value(array, m.names)
+                    break
+            else:
+                merged.append(v)
+        if len(merged) != 2:
+            return None
+        a, b = merged
+        axes = {x.name for x in e.axes}
+        shared = set(a.names) & set(b.names)
+        if not axes <= shared:
+            return None
+        batch = [n for n in a.names if n in shared - axes]
+        inner = [n for n in a.names if n in axes]
+        rows = [n for n in a.names if n not in shared]
+        columns = [n for n in b.names if n not in shared]
+        left, right = _arrange(a, batch, rows, inner), _arrange(b, batch, inner, columns)
+        if e.dtype.is_int:
+            made = _integer_product(left, right)
+        else:
+            with np.errstate(all="ignore"):
+                made = left @ right
+        names = (*batch, *rows, *columns)
+        array = made.reshape([len(self.ranges[n]) for n in names])
+        ordered = tuple(sorted(names, key=self.order.__getitem__))
+        array = array.transpose([names.index(n) for n in ordered])
+        return Value(eval_op("add", [array, np.zeros((), array.dtype)], e.dtype), ordered)
+
+
+def _factors(e: Reduce) -> list[Expr] | None:
+    """The factors of an unconditional sum of products of at least two; else None."""
+    if e.op != "sum" or e.cond is not None:
+        return None
+    out: list[Expr] = []
+    stack = [e.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Op) and node.op == "mul":
+            stack.extend(reversed(node.args))
+        else:
+            out.append(node)
+    return out if len(out) > 1 and all(free_vars(f) for f in out) else None
+
+
+def _arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:
+    """``v`` as an array [batch, first, second], each group flattened."""
+    array = v.array.transpose([v.names.index(n) for n in (*batch, *first, *second)])
+    b, f = len(batch), len(batch) + len(first)
+    shape = (prod(array.shape[:b]), prod(array.shape[b:f]), prod(array.shape[f:]))
+    return np.ascontiguousarray(array).reshape(shape)
+
+
+def _integer_product(a: Array, b: Array) -> Array:
+    """Exact: in float64 (which uses BLAS) while every sum stays below 2^53."""
+    if a.size and b.size:
+        peak = float(np.abs(a).max()) * float(np.abs(b).max()) * a.shape[-1]
+        if peak < 2.0**53:
+            return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+    return a @ b
+
+
+def _line_up(v: Value, names: tuple[str, ...], order: Mapping[str, int]) -> Array:
+    """``v.array`` with a dimension for each of ``names`` (1 where ``v`` does not depend on it)."""
+    if v.names == names:
+        return v.array
+    ordered = sorted(v.names, key=names.index)
+    array = v.array.transpose([v.names.index(n) for n in ordered]) if list(v.names) != ordered else v.array
+    sizes = dict(zip(ordered, array.shape, strict=True))
+    return array.reshape([sizes.get(n, 1) for n in names])
