@@ -1,0 +1,1 @@
+"""Passes as data: what runs, in which order, and who watches."""

@@ -1,0 +1,242 @@
+"""The command line: ``nautilusc spec.naut -o kernel.cu`` and its subcommands.
+
+Only click and the standard library are imported here; a command imports what it needs when it runs,
+so ``--help`` is quick.  Exit codes: 0 done; 1 the spec is wrong or a check failed; 2 the command line
+is wrong; 3 toolchain or GPU missing or failed; 4 no legal schedule; 5 budget spent; 70 internal error
+with a reproducer's path; 130 interrupted.  Success is quiet, outputs are written whole or not at all,
+and everything but the asked-for result goes to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nautilus import __version__
+from nautilus.passes.pipelines import STAGE_NAMES, STAGES
+
+if TYPE_CHECKING:
+    from nautilus.driver import Request
+
+_COMMANDS = ("compile", "check", "run", "bench", "tune", "explain")
+_EMIT = ("cu", "ptx", "cubin", "json", "scalar", "vr", "ma")
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Main(click.Group):
+    """A group whose default command is ``compile``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = normalize(args)
+        own = {"-h", "--help", "--version"}
+        if args and not (set(args[:1]) & own) and args[0] not in _COMMANDS:
+            args = ["compile", *args]
+        return super().parse_args(ctx, args)
+
+
+def normalize(args: Sequence[str]) -> list[str]:
+    """Spellings that click does not know: ``-arch=sm_90a``, and ``--dump-ir`` with an optional value."""
+    out: list[str] = []
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if arg == "--":
+            return [*out, arg, *rest]
+        if arg == "-arch" or arg.startswith("-arch="):
+            arg = "-" + arg
+        if arg == "--dump-ir":
+            value = rest.pop(0) if rest and _is_dump_list(rest[0]) else "all"
+            arg = f"--dump-ir={value}"
+        out.append(arg)
+    return out
+
+
+def _is_dump_list(text: str) -> bool:
+    from nautilus.passes.registry import PASSES
+
+    names = {"all", "lower", "parse", "check", *STAGE_NAMES, *PASSES}
+    return all(part.rpartition("/")[2] in names for part in text.split(","))
+
+
+@click.group(cls=_Main, context_settings=_CONTEXT, invoke_without_command=True)
+@click.version_option(__version__, prog_name="nautilusc")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """From mathematics to a CUDA kernel, every step printed and every step checked.
+
+    \b
+    nautilusc SPEC -o kernel.cu     compile (the same as: nautilusc compile SPEC ...)
+    nautilusc COMMAND --help        options of a command
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _dims(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for value in values:
+        for part in value.split(","):
+            name, equals, number = part.partition("=")
+            try:
+                found[name.strip()] = int(number.replace("_", ""), 0)
+            except ValueError:
+                raise click.BadParameter(f"{part!r} is not NAME=INTEGER") from None
+            if not equals or not name.strip().isidentifier():
+                raise click.BadParameter(f"{part!r} is not NAME=INTEGER")
+    return found
+
+
+def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, right = value.partition("=")
+        if not equals or not name.isidentifier() or not right:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+        found[name] = right
+    return found
+
+
+def common(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command has."""
+    options = [
+        click.argument("spec", type=click.Path(path_type=Path)),
+        click.option(
+            "--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."
+        ),
+        click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
+        click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
+        click.option("--precision", type=click.Choice(["fast", "strict"]), default="fast", show_default=True),
+        click.option(
+            "--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."
+        ),
+        click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass."),
+        click.option("--print-passes", is_flag=True, help="List the pipeline and stop."),
+        click.option("--time-passes", is_flag=True, help="Print the cost of each pass to stderr."),
+        click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option("--json", "as_json", is_flag=True, help="A machine-readable result on standard output."),
+        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
+        click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
+    ]
+    for option in reversed(options):
+        f = option(f)
+    return f
+
+
+@cli.command("compile")
+@common
+@click.option(
+    "-o", "--output", metavar="FILE", help="Output file; its extension picks the form; - is stdout."
+)
+@click.option("--emit", type=click.Choice(_EMIT), help="Form of the output, whatever its name.")
+@click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
+def compile_command(**options: Any) -> None:
+    """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR."""
+    from nautilus.commands import compile_spec
+
+    compile_spec(**options)
+
+
+@cli.command("check")
+@common
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", show_default=True)
+def check_command(**options: Any) -> None:
+    """Validate this compilation: certificates, both sides of every lowering, the result."""
+    from nautilus.commands import check_spec
+
+    check_spec(**options)
+
+
+@cli.command("run")
+@common
+@click.option("--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input array.")
+@click.option(
+    "--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of inputs that are not given.")
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output as NAME.npy there.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--stage", type=click.Choice(STAGE_NAMES[:-1]), help="Interpreter for --device cpu. [spec]")
+def run_command(**options: Any) -> None:
+    """Run SPEC on .npy inputs, by an interpreter or on the GPU."""
+    from nautilus.commands import run_spec
+
+    run_spec(**options)
+
+
+def _later(name: str) -> None:
+    @cli.command(name, context_settings={"ignore_unknown_options": True}, help="(not supported yet)")
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command(arguments: tuple[str, ...]) -> None:
+        raise click.UsageError(f"'nautilusc {name}' is not supported yet")
+
+
+for _name in ("bench", "tune", "explain"):
+    _later(_name)
+
+
+def print_pipeline() -> str:
+    """Stages and their passes, in order, for ``--print-passes``."""
+    lines = []
+    for stage in STAGES:
+        names = ", ".join(p.name for p in stage.passes)
+        lines.append(f"{stage.name} ({stage.suffix})" + (f": {names}" if names else ""))
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit code and never raises for what a user did."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        cli.main(args=args, prog_name="nautilusc", standalone_mode=False)
+        sys.stdout.flush()
+        return 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        _complain(error)
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        from nautilus.report import report
+
+        return report(error, args)
+
+
+def _complain(error: click.ClickException) -> None:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        print(f"{error.ctx.get_usage()}", file=sys.stderr)
+    print(f"nautilusc: error: {error.format_message()}", file=sys.stderr)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
+    """The driver's request from the common options. Raises UsageError for an unreadable schedule."""
+    from nautilus.core.schedule import Schedule
+    from nautilus.driver import Request
+    from nautilus.runtime.device import default_arch, known_arch
+
+    schedule = None
+    if options["schedule"] is not None:
+        try:
+            schedule = Schedule.from_json(Path(options["schedule"]).read_text(encoding="utf-8"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise click.UsageError(f"cannot read schedule {options['schedule']}: {error}") from error
+    arch = options["arch"] or default_arch()
+    if not known_arch(arch):
+        raise click.UsageError(f"unknown architecture {arch!r}; known: sm_80 sm_86 sm_89 sm_90 sm_90a sm_120")
+    return Request(spec, arch, dict(options["dims"]), schedule, options["precision"], until)

@@ -1,0 +1,194 @@
+"""What the subcommands do, behind the option parsing of :mod:`nautilus.cli`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nautilus.cli import make_request, print_pipeline
+from nautilus.core.errors import NautilusError, VerifyError
+from nautilus.driver import Request, Result, compile_file
+from nautilus.passes.instruments import DumpDir, Print, Time
+from nautilus.passes.manager import Instrument
+from nautilus.passes.pipelines import STAGES
+from nautilus.passes.registry import load
+from nautilus.report import print_diagnostics
+
+_UNTIL = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}  # emit -> last stage; others: cuda
+
+
+def compile_spec(
+    spec: Path, output: str | None, emit: str | None, resource_usage: bool, **options: Any
+) -> None:
+    """``nautilusc compile``. Without ``-o`` the compilation runs and its result is dropped."""
+    if options["print_passes"]:
+        click.echo(print_pipeline(), nl=False)
+        return
+    form = emit or _form_of(output)
+    request = make_request(spec, options, _UNTIL.get(form, "cuda"))
+    result = walk(request, options)
+    data = render(result, form)
+    usage = _usage(result) if resource_usage else None
+    if output is not None:
+        write_output(output, data)
+    if usage is not None and not options["as_json"]:
+        for row in usage:
+            click.echo(" ".join(f"{k}={v}" for k, v in row.items()), err=True)
+    if options["as_json"]:
+        summary: dict[str, Any] = {"output": output, "form": form, "arch": result.context.arch}
+        schedule = result.context.schedule
+        summary["schedule"] = json.loads(schedule.to_json()) if schedule is not None else None
+        if usage is not None:
+            summary["resources"] = usage
+        click.echo(json.dumps(summary), err=output == "-")
+
+
+def walk(request: Request, options: dict[str, Any]) -> Result:
+    """Compile under the instruments that the options ask for, and show warnings."""
+    instruments: list[Instrument] = []
+    if options["dump_ir"]:
+        instruments.append(Print(frozenset(options["dump_ir"].split(",")), sys.stderr))
+    if options["dump_dir"] is not None:
+        instruments.append(DumpDir(options["dump_dir"]))
+    clock = Time()
+    instruments.append(clock)
+    try:
+        result = compile_file(request, instruments)
+    except VerifyError as error:
+        if request.path.suffix != STAGES[0].suffix:
+            error.exit_code = 1  # type: ignore[misc]  # an edited dump is the user's
+        raise
+    finally:
+        if options["time_passes"]:
+            click.echo(clock.report(), nl=False, err=True)
+    spec = result.modules.get("spec")
+    if spec is not None and spec.warnings and not options["quiet"]:
+        print_diagnostics(spec.warnings, options["diagnostics"])
+    if options["verbose"]:
+        click.echo(f"nautilusc: {request.path}: {request.until} for {result.context.arch}", err=True)
+    return result
+
+
+def _form_of(output: str | None) -> str:
+    suffix = Path(output or "kernel.cu").suffix.removeprefix(".")
+    if output in (None, "-"):
+        return "cu"
+    if suffix not in ("cu", "ptx", "cubin", "json", *_UNTIL):
+        raise click.UsageError(f"cannot tell the form of the output from {output!r}; use --emit")
+    return suffix
+
+
+def render(result: Result, form: str) -> bytes:
+    """The output in ``form``. ``json`` is the schedule that ``--schedule`` replays."""
+    if form == "cu":
+        return result.cuda.encode()
+    if form == "json":
+        schedule = result.context.schedule
+        return (schedule.to_json() if schedule is not None else "null\n").encode()
+    if form in ("ptx", "cubin"):
+        from nautilus.runtime.nvrtc import compile_cuda
+
+        return compile_cuda(result.cuda, result.context.arch, form).data
+    stage = next(s for s in STAGES if s.name == _UNTIL[form])
+    text: str = load(stage.format)(result.modules[stage.name])
+    return text.encode()
+
+
+def _usage(result: Result) -> list[dict[str, Any]]:
+    from nautilus.runtime.nvrtc import compile_cuda
+
+    built = compile_cuda(result.cuda, result.context.arch)
+    dynamic = {k.name: k.smem_bytes for k in result.modules["ma-tile"].kernels}
+    rows = []
+    for usage in built.resources:
+        smem = next((v for k, v in dynamic.items() if usage.kernel.endswith(k)), 0)
+        rows.append(usage.as_dict() | {"dynamic_shared_bytes": smem})
+    return rows
+
+
+def write_output(name: str, data: bytes) -> None:
+    """Write whole or not at all: a temporary file beside the target, then a rename."""
+    if name == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    target = Path(name)
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+            temporary = file.name
+            file.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise click.UsageError(f"cannot write {name}: {error.strerror}") from error
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def run_spec(
+    spec: Path,
+    inputs: dict[str, str],
+    scalars: dict[str, str],
+    seed: int,
+    output_dir: Path | None,
+    device: str,
+    stage: str | None,
+    **options: Any,
+) -> None:
+    """``nautilusc run``."""
+    if options["print_passes"]:
+        click.echo(print_pipeline(), nl=False)
+        return
+    from nautilus import execute
+
+    if device == "cuda" and stage is not None:
+        raise click.UsageError("--stage belongs to --device cpu")
+    last = "cuda" if device == "cuda" else (stage or "spec")
+    result = walk(make_request(spec, options, last), options)
+    interface = execute.interface(result, last)
+    arrays = execute.arguments(interface, inputs, seed)
+    numbers = execute.numbers(interface, scalars)
+    outputs = execute.run(result, last, arrays, numbers)
+    types = {slot.name: slot.dtype for slot in interface.outputs}
+    for name, array in outputs.items():
+        if output_dir is not None:
+            write_output(_target(output_dir, name), execute.npy_bytes(array, types[name]))
+    if options["as_json"]:
+        rows = {n: execute.summary(a) for n, a in outputs.items()}
+        click.echo(json.dumps({"device": device, "stage": last, "outputs": rows}))
+    elif options["verbose"] or output_dir is None:
+        for n, a in outputs.items():
+            click.echo(execute.summary_line(n, a))
+
+
+def _target(folder: Path, name: str) -> str:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"cannot make {folder}: {error.strerror}") from error
+    return str(folder / f"{name}.npy")
+
+
+def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
+    """``nautilusc check``: exit code 1 where anything fails."""
+    try:
+        checker = load("nautilus.check.run:check")
+    except NautilusError:
+        raise click.UsageError("'nautilusc check' is not supported yet") from None
+    report = checker(make_request(spec, options, "cuda"), seed=seed, device=device)
+    if options["as_json"]:
+        click.echo(json.dumps(report.as_dict()))
+    elif not report.ok or not options["quiet"]:
+        click.echo(report.text(), nl=False, err=not report.ok)
+    if not report.ok:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,130 @@
+"""The page to read first: the whole road, from a file to CUDA text and a cubin.
+
+    spec.naut --> Spec --> Scalar IR --> VR-tile IR --> MA-tile IR --> kernel.cu --> cubin
+
+:mod:`nautilus.passes.pipelines` holds the stages and passes as data; this file walks along them.  A
+compilation starts at the stage whose suffix the input file has (``.naut .scalar .vr .ma``; a dump also
+says behind which pass) and ends at ``until``.  Everything that happened is in the :class:`Result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from nautilus.core.errors import Diagnostic, DiagnosticError
+from nautilus.core.schedule import Schedule
+from nautilus.core.source import Source, Span
+from nautilus.passes.instruments import Verify, read_header
+from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
+from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
+from nautilus.passes.registry import bind, load
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile, and how. ``until`` names the last stage; ``schedule`` None: by rules."""
+
+    path: Path
+    arch: str = "sm_90a"
+    dims: dict[str, int] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    precision: str = "fast"
+    until: str = "cuda"
+    text: str | None = None  # instead of the file's
+
+
+@dataclass
+class Result:
+    """Modules by stage name (each after its last pass), and the context they were made in."""
+
+    context: Context
+    modules: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cuda(self) -> str:
+        """The CUDA C++ text. Raises KeyError where the compilation stopped earlier."""
+        text: str = self.modules["cuda"]
+        return text
+
+
+def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
+    """Walk the road. Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ..."""
+    context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
+    pipeline = Pipeline([Verify(), *instruments])
+    result = Result(context)
+    start = stage_of(request.path)
+    if start is SPEC:
+        module, after = _read_spec(request, pipeline, context), None
+    else:
+        module, context, after = _read_dump(request, start, context)
+        pipeline.show(Step(start, "parse", None, is_last=False), module, True, 0.0, context)
+    result.modules[start.name] = module
+    for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(request.until) + 1]:
+        if stage is not SPEC:
+            module, context = _run_stage(stage, stage is start, after, module, pipeline, context)
+        result.modules[stage.name] = module
+    result.context = context
+    return result
+
+
+def _run_stage(
+    stage: Stage, is_start: bool, after: str | None, module: Any, pipeline: Pipeline, context: Context
+) -> tuple[Any, Context]:
+    """Lower into ``stage`` and run its passes; a stage that plans makes the schedule in between."""
+    todo = steps(stage, after if is_start else None, lowered=is_start)
+    if stage is CUDA:
+        context = replace(context, header=_header(context))
+    if todo and todo[0].spec is None:
+        module = pipeline.run(todo[:1], module, context)
+        todo = todo[1:]
+    if stage.plan and todo and context.schedule is None:
+        planner = load(stage.plan)
+        context = replace(context, schedule=planner(module, **bind(planner, context, {}, skip=1)))
+    return pipeline.run(todo, module, context), context
+
+
+def _read_spec(request: Request, pipeline: Pipeline, context: Context) -> Any:
+    function = load(SPEC.lower)
+    source: Any = request.path if request.text is None else request.text
+    spec = function(source, **bind(function, context, {}, skip=1))
+    pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, 0.0, context)
+    return spec
+
+
+def _read_dump(request: Request, stage: Stage, context: Context) -> tuple[Any, Context, str | None]:
+    name = str(request.path)
+    try:
+        text = request.path.read_text(encoding="utf-8") if request.text is None else request.text
+        context, after = read_header(text, context)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _bad_input(name, f"cannot read this {stage.name} file: {error}") from error
+    return load(stage.parse)(text, name), context, after
+
+
+def stage_of(path: Path) -> Stage:
+    """The stage whose suffix ``path`` has. Raises DiagnosticError."""
+    for stage in STAGES:
+        if path.suffix == stage.suffix and stage is not CUDA:
+            return stage
+    known = " ".join(s.suffix for s in STAGES if s is not CUDA)
+    raise _bad_input(str(path), f"the suffix {path.suffix!r} is none of {known}")
+
+
+def _bad_input(name: str, message: str) -> DiagnosticError:
+    return DiagnosticError([Diagnostic("N0902", message, Span(Source(name, ""), 0, 0, 0, 0))])
+
+
+def _header(context: Context) -> tuple[str, ...]:
+    """The contract in the emitted file's first lines: byte-identical for the same input."""
+    lines = [f"Made by nautilusc for {context.arch}, precision {context.precision}."]
+    if context.schedule is not None:
+        lines += ["Schedule:", *context.schedule.to_json().splitlines()]
+    return tuple(lines)
+
+
+def as_text(text: str) -> str:
+    """The text form of the last stage, which is text already."""
+    return text

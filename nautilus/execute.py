@@ -1,0 +1,231 @@
+"""Run a compiled spec on arrays: by the interpreter of a level, or on the GPU.
+
+Arrays are in working form everywhere here (float64, int64, bool; see :mod:`nautilus.core.numerics`)
+and already rounded to the declared types; conversion to raw storage happens at the GPU's door.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr import Const, Param
+from nautilus.core.numerics import Array, from_storage, round_to, storage_array
+from nautilus.core.types import DType
+from nautilus.driver import Result
+from nautilus.passes.registry import load
+from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
+
+#: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
+INTERPRETERS: Mapping[str, str] = {
+    "spec": "nautilus.frontend.interp:run",
+    "scalar": "nautilus.scalar.interp:run",
+    "vr-tile": "nautilus.tile.interp:run_module",
+    "ma-tile": "nautilus.memory.interp:run_module",
+}
+Number = int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An array argument: a Param in ``shape`` is a size known only at launch."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | Param, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a spec takes and gives. ``scalars``: name, type, default; runtime sizes are among them."""
+
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    scalars: tuple[tuple[str, DType, Number | None], ...]
+
+
+def interface(result: Result, stage: str) -> Interface:
+    """The interface of the module that ``stage`` (or the last one before ``cuda``) has."""
+    module = result.modules["ma-tile" if stage == "cuda" else stage]
+    if hasattr(module, "definitions"):  # a Spec
+        inputs, outputs = module.inputs, module.outputs
+        scalars = [(s.name, s.dtype, s.default) for s in module.scalars]
+        scalars += [(d.name, DType.I32, None) for d in module.runtime_dims]
+    else:
+        inputs = [b for b in module.buffers if b.space.value == "input"]
+        outputs = [b for b in module.buffers if b.space.value == "output"]
+        scalars = [(p.name, p.dtype, p.default) for p in module.params]
+    made = [tuple(Slot(t.name, t.dtype, t.shape) for t in ts) for ts in (inputs, outputs)]
+    return Interface(made[0], made[1], tuple(scalars))
+
+
+def numbers(face: Interface, given: Mapping[str, str]) -> dict[str, Number]:
+    """Scalar values from the command line and defaults. Raises UsageError."""
+    known = {name: dtype for name, dtype, _ in face.scalars}
+    if unknown := sorted(set(given) - set(known)):
+        raise click.UsageError(f"no scalar is called {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
+    out: dict[str, Number] = {}
+    for name, dtype, default in face.scalars:
+        if name in given:
+            out[name] = _number(name, given[name], dtype)
+        elif default is not None:
+            out[name] = default
+    return out
+
+
+def _number(name: str, text: str, dtype: DType) -> Number:
+    try:
+        if dtype is DType.BOOL:
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+        return int(text, 0) if dtype.is_int else float(text)
+    except (ValueError, KeyError):
+        raise click.UsageError(f"--set {name}={text}: not a value of type {dtype}") from None
+
+
+def arguments(face: Interface, given: Mapping[str, str], seed: int) -> dict[str, Array]:
+    """Input arrays: read from .npy or .npz (rounded to the declared type) or random.
+
+    Random integers lie below the smallest extent of the spec, so that they index every tensor.
+    """
+    names = {s.name for s in face.inputs}
+    if unknown := sorted(set(given) - names):
+        raise click.UsageError(
+            f"no input is called {unknown[0]!r}; inputs: {', '.join(sorted(names)) or 'none'}"
+        )
+    rng = np.random.default_rng(seed)
+    sizes = [n for s in (*face.inputs, *face.outputs) for n in s.shape if isinstance(n, int)]
+    limit = max(1, min(sizes, default=1))
+    out: dict[str, Array] = {}
+    for slot in face.inputs:
+        if slot.name in given:
+            out[slot.name] = _read(slot, Path(given[slot.name]))
+        else:
+            out[slot.name] = random_array(slot, rng, limit)
+    return out
+
+
+def random_array(slot: Slot, rng: np.random.Generator, limit: int) -> Array:
+    """Standard normal floats, small integers (below ``limit`` where they may be indices), fair bools."""
+    shape = _fixed(slot)
+    if slot.dtype is DType.BOOL:
+        return np.asarray(rng.random(shape) < 0.5)
+    if slot.dtype in (DType.I8, DType.U8, DType.I16):
+        return round_to(rng.integers(0 if slot.dtype is DType.U8 else -8, 8, shape), slot.dtype)
+    if slot.dtype in (DType.I32, DType.I64):
+        return rng.integers(0, limit, shape)
+    return round_to(rng.standard_normal(shape), slot.dtype)
+
+
+def _fixed(slot: Slot) -> tuple[int, ...]:
+    if any(not isinstance(n, int) for n in slot.shape):
+        raise click.UsageError(f"{slot.name} has a size known only at launch; give it with --input")
+    return tuple(n for n in slot.shape if isinstance(n, int))
+
+
+def _read(slot: Slot, path: Path) -> Array:
+    try:
+        data: Any = np.load(path, allow_pickle=False)
+        if hasattr(data, "files"):
+            if slot.name not in data.files:
+                raise click.UsageError(f"{path} has no array {slot.name!r}; it has {', '.join(data.files)}")
+            data = data[slot.name]
+    except (OSError, ValueError, EOFError) as error:
+        raise click.UsageError(f"cannot read {path}: {error}") from error
+    if data.dtype.kind not in "fiub":
+        raise click.UsageError(f"{path} holds {data.dtype}, not numbers")
+    fits = len(data.shape) == len(slot.shape) and all(
+        not isinstance(want, int) or want == have for want, have in zip(slot.shape, data.shape, strict=True)
+    )
+    if not fits:
+        raise click.UsageError(f"{path} has shape {data.shape}; {slot.name} needs {slot.shape}")
+    return round_to(data, slot.dtype)
+
+
+def run(
+    result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mapping[str, Number]
+) -> dict[str, Array]:
+    """Outputs by name, in working form. Raises ToolchainError (GPU) or what the interpreter raises."""
+    face = interface(result, stage)
+    if stage == "cuda":
+        return run_cuda(result, inputs, scalars)
+    found = load(INTERPRETERS[stage])(result.modules[stage], inputs, scalars)
+    return {s.name: np.asarray(found[s.name]) for s in face.outputs}
+
+
+def run_cuda(result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number]) -> dict[str, Array]:
+    """Compile with NVRTC and run on the GPU. Raises ToolchainError."""
+    from nautilus.runtime.nvrtc import compile_cuda
+
+    plan = plan_of(result.modules["ma-tile"])
+    arch = result.context.arch
+    cubin = compile_cuda(result.cuda, arch).data
+    raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}
+    outputs = run_plan(cubin, plan, arch, raw, scalars)
+    return {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}
+
+
+def plan_of(module: Any) -> Plan:
+    """Launches and arguments of an MA-tile module. Raises UnsupportedError for runtime sizes."""
+    symbol = load("nautilus.cuda.host:kernel_symbol")
+    arguments_: list[Argument] = []
+    for b in module.buffers:
+        if any(not isinstance(n, int) for n in b.shape):
+            raise UnsupportedError("runtime dims", f"{b.name} on the GPU")
+        arguments_.append(Argument(b.name, b.dtype, b.shape, b.space.value))
+    arguments_ += [Argument(p.name, p.dtype, (), "scalar") for p in module.params]
+    names = tuple(a.name for a in arguments_)
+    launches = []
+    for k in module.kernels:
+        if not isinstance(k.blocks, Const):
+            raise UnsupportedError("runtime dims", f"the grid of {k.name}")
+        grid, block = (int(k.blocks.value), 1, 1), (32 * k.warps, 1, 1)
+        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names))
+    return Plan(tuple(arguments_), tuple(launches))
+
+
+def npy_bytes(array: Array, dtype: DType | None = None) -> bytes:
+    """The ``.npy`` file of an output in the closest numpy type (float32 where numpy has none)."""
+    buffer = io.BytesIO()
+    np.save(buffer, export(array, dtype))
+    return buffer.getvalue()
+
+
+def export(array: Array, dtype: DType | None) -> Array:
+    """A working array in the numpy type of ``dtype``; bf16, tf32 and 8-bit floats become float32."""
+    if dtype is None:
+        return array
+    own = storage_array(array, dtype)
+    if dtype in (DType.BF16, DType.TF32, DType.F8E4M3, DType.F8E5M2):
+        return np.asarray(from_storage(own, dtype).astype(np.float32))
+    return own
+
+
+def summary(array: Array) -> dict[str, Any]:
+    """Shape and a few figures of an output, for ``--json``."""
+    values = array.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    return {
+        "shape": list(array.shape),
+        "mean": float(finite.mean()) if finite.size else None,
+        "min": float(finite.min()) if finite.size else None,
+        "max": float(finite.max()) if finite.size else None,
+        "not_finite": int(prod(array.shape) - finite.size),
+    }
+
+
+def summary_line(name: str, array: Array) -> str:
+    """The same for a person."""
+    s = summary(array)
+    shape = ", ".join(map(str, s["shape"]))
+    if s["mean"] is None:
+        return f"{name}[{shape}]: no finite value"
+    extra = f", {s['not_finite']} not finite" if s["not_finite"] else ""
+    return f"{name}[{shape}]: mean {s['mean']:.6g}, min {s['min']:.6g}, max {s['max']:.6g}{extra}"

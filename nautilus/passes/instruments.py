@@ -1,0 +1,120 @@
+"""Instruments: Verify, Print, DumpDir, Time.
+
+A dump is a whole input again: its first lines are comments that say where it was taken and under
+which schedule, and the driver resumes behind that pass::
+
+    ; nautilusc dump: scalar after fuse
+    ; context: {"arch": "sm_90a", "precision": "fast"}
+    ; schedule: {...}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from nautilus.core.schedule import Schedule
+from nautilus.passes.manager import Context, Record
+from nautilus.passes.registry import load
+
+_FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
+
+
+def text_of(record: Record) -> str:
+    """The module's text form, one newline at the end."""
+    form: str = load(record.stage.format)(record.module)
+    return form if form.endswith("\n") else form + "\n"
+
+
+def dump_header(record: Record) -> str:
+    """The comment lines of a dump; empty for a stage that is not read back (spec, cuda)."""
+    if not record.stage.parse:
+        return ""
+    context = record.context
+    lines = [f"; nautilusc dump: {record.stage.name} after {record.name}"]
+    lines.append("; context: " + json.dumps({"arch": context.arch, "precision": context.precision}))
+    if context.schedule is not None:
+        lines.append("; schedule: " + json.dumps(json.loads(context.schedule.to_json())))
+    return "\n".join(lines) + "\n"
+
+
+def read_header(text: str, context: Context) -> tuple[Context, str | None]:
+    """The context and the pass a dump was taken behind (None: start with the stage's first pass).
+
+    What the command line gave (a schedule in ``context``) wins.  Raises ValueError for a bad header.
+    """
+    lines = text.split("\n", 4)
+    first = _FIRST.match(lines[0])
+    if first is None:
+        return context, None
+    for line in lines[1:3]:
+        if line.startswith("; context: "):
+            known: dict[str, Any] = json.loads(line.removeprefix("; context: "))
+            context = replace(context, arch=str(known["arch"]), precision=str(known["precision"]))
+        elif line.startswith("; schedule: ") and context.schedule is None:
+            context = replace(context, schedule=Schedule.from_json(line.removeprefix("; schedule: ")))
+    return context, (None if first[2] == "lower" else first[2])
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Run the level's verifier after every step that changed something."""
+
+    def after(self, record: Record) -> None:
+        if record.stage.verify and record.changed:
+            load(record.stage.verify)(record.module)
+
+
+@dataclass(frozen=True)
+class Print:
+    """Print the IR to ``stream`` after chosen steps.
+
+    ``what`` holds stage names (the stage's last step), pass names, ``stage/pass`` or ``all`` (every stage).
+    """
+
+    what: Collection[str]
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+
+    def after(self, record: Record) -> None:
+        own = {record.name, f"{record.stage.name}/{record.name}"}
+        if record.is_last:
+            own |= {"all", record.stage.name}
+        if own.isdisjoint(self.what):
+            return
+        title = f"{record.stage.name} after {record.name}" + ("" if record.changed else " (unchanged)")
+        self.stream.write(f"; ---- {title} ----\n{text_of(record)}\n")
+        self.stream.flush()
+
+
+@dataclass(frozen=True)
+class DumpDir:
+    """Write ``007-scalar-rolling-update.scalar`` after every step; one that changed nothing says so."""
+
+    folder: Path
+
+    def after(self, record: Record) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{record.number:03d}-{record.stage.name}-{record.name}{record.stage.suffix}"
+        body = text_of(record) if record.changed else "; (unchanged)\n"
+        path.write_text(dump_header(record) + body, encoding="utf-8")
+
+
+@dataclass
+class Time:
+    """Collects the cost of every step."""
+
+    records: list[tuple[str, float]] = field(default_factory=list)
+
+    def after(self, record: Record) -> None:
+        self.records.append((f"{record.stage.name}/{record.name}", record.seconds))
+
+    def report(self) -> str:
+        """A table: milliseconds and share of every step, and the total."""
+        total = sum(s for _, s in self.records) or 1e-9
+        rows = [f"{1e3 * s:9.2f} ms {100 * s / total:5.1f}%  {name}" for name, s in self.records]
+        return "\n".join([*rows, f"{1e3 * total:9.2f} ms         total"]) + "\n"

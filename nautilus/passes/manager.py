@@ -1,0 +1,142 @@
+"""The pass manager: steps in order, and instruments that watch them.
+
+A *pass* is a frozen dataclass with a ``name``, its options as fields, and ``apply(module) -> module``
+of the same level.  Fields named like a field of :class:`Context` (``schedule``, ``arch``,
+``precision``, ...) are filled from it.  A *lowering* is a function ``f(module, ...)`` whose further
+arguments are filled the same way.  Both become a :class:`Step`.
+
+The manager itself only runs steps; verifying, printing, dumping and timing are instruments.  After
+every step each instrument sees a :class:`Record`.  An error that leaves a step says which step it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from nautilus.core.errors import VerifyError
+from nautilus.core.schedule import Schedule
+from nautilus.passes.pipelines import PassSpec, Stage
+from nautilus.passes.registry import PASSES, bind, load
+
+
+class Pass(Protocol):
+    """What a registered class makes (see the module docstring)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, module: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a compilation is told besides its input; passes and lowerings take fields by name."""
+
+    arch: str = "sm_90a"
+    precision: str = "fast"
+    dims: dict[str, int] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    header: tuple[str, ...] = ()
+
+    @property
+    def fast(self) -> bool:
+        return self.precision == "fast"
+
+    @property
+    def strict(self) -> bool:
+        return self.precision == "strict"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One step that ran. ``changed``: the module differs from the one before (a lowering always)."""
+
+    number: int
+    stage: Stage
+    name: str
+    module: Any
+    changed: bool
+    seconds: float
+    context: Context
+    is_lowering: bool
+    is_last: bool  # of its stage
+
+
+class Instrument(Protocol):
+    """Watches steps; may raise to stop the compilation."""
+
+    def after(self, record: Record) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A lowering (``spec`` None) into ``stage``, or a pass of it."""
+
+    stage: Stage
+    name: str
+    spec: PassSpec | None
+    is_last: bool
+
+    def run(self, module: Any, context: Context) -> Any:
+        """The module after this step."""
+        if self.spec is None:
+            function = load(self.stage.lower)
+            return function(module, **bind(function, context, {}, skip=1))
+        made = load(PASSES[self.spec.name])
+        return made(**bind(made, context, self.spec.options)).apply(module)
+
+
+def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tuple[Step, ...]:
+    """The lowering into ``stage`` (unless ``lowered``) and its passes, from behind pass ``after`` on.
+
+    Raises ValueError where the stage has no such pass.
+    """
+    names = [p.name for p in stage.passes]
+    out = [Step(stage, p.name, p, i == len(names) - 1) for i, p in enumerate(stage.passes)]
+    if after is not None:
+        if after not in names:
+            raise ValueError(
+                f"{stage.name} has no pass {after!r}; its passes are {', '.join(names) or 'none'}"
+            )
+        return tuple(out[names.index(after) + 1 :])
+    return tuple(out) if lowered else (Step(stage, "lower", None, not names), *out)
+
+
+@dataclass
+class Pipeline:
+    """Runs steps and shows every result to the instruments. ``count`` numbers steps over all runs."""
+
+    instruments: Sequence[Instrument] = ()
+    count: int = 0
+
+    def run(self, todo: Iterable[Step], module: Any, context: Context) -> Any:
+        """``module`` after all steps of ``todo``. Errors carry a note that names the step."""
+        for step in todo:
+            started = time.perf_counter()
+            try:
+                new = step.run(module, context)
+            except Exception as error:
+                error.add_note(f"in pass {step.stage.name}/{step.name}")
+                raise
+            seconds = time.perf_counter() - started
+            changed = step.spec is None or not (new is module or new == module)
+            self.show(step, new, changed, seconds, context)
+            module = new
+        return module
+
+    def show(self, step: Step, module: Any, changed: bool, seconds: float, context: Context) -> None:
+        """Let every instrument see ``module`` as the result of ``step``."""
+        is_lowering = step.spec is None
+        record = Record(
+            self.count, step.stage, step.name, module, changed, seconds, context, is_lowering, step.is_last
+        )
+        self.count += 1
+        for instrument in self.instruments:
+            try:
+                instrument.after(record)
+            except VerifyError as error:
+                error.add_note(f"after pass {step.stage.name}/{step.name}")
+                raise

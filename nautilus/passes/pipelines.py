@@ -1,0 +1,85 @@
+"""The road as data: every stage, how it is reached, and its passes in order.
+
+A stage owns a text form (suffix, printer, parser) so that a compilation can stop at it, and start
+from a dump of it.  Change a pipeline here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PassSpec:
+    """A pass by its registry name, with options that override the context's."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One level of the road. Code is named as ``"module:attribute"`` and imported when it runs.
+
+    ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
+    ``parse(text, name)`` are the text form.  ``plan`` makes the schedule where none was given.
+    """
+
+    name: str
+    suffix: str
+    lower: str = ""
+    passes: tuple[PassSpec, ...] = ()
+    verify: str = ""
+    format: str = ""
+    parse: str = ""
+    plan: str = ""
+
+
+def _passes(*names: str) -> tuple[PassSpec, ...]:
+    return tuple(PassSpec(n) for n in names)
+
+
+SPEC = Stage(
+    "spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.frontend.show:format"
+)
+SCALAR = Stage(
+    "scalar",
+    ".scalar",
+    lower="nautilus.scalar.lower:lower",
+    passes=_passes("inline", "factor", "fuse", "split", "rolling-update", "partition", "reorder", "narrow"),
+    verify="nautilus.scalar.verify:verify",
+    format="nautilus.scalar.text:format",
+    parse="nautilus.scalar.text:parse",
+    plan="nautilus.scalar.schedule:default_schedule",
+)
+VR_TILE = Stage(
+    "vr-tile",
+    ".vr",
+    lower="nautilus.tile.lower:lower",
+    passes=_passes("tile-canonicalize", "tile-rewrite"),
+    verify="nautilus.tile.verify:verify",
+    format="nautilus.tile.text:format",
+    parse="nautilus.tile.text:parse",
+)
+MA_TILE = Stage(
+    "ma-tile",
+    ".ma",
+    lower="nautilus.memory.lower:lower",
+    verify="nautilus.memory.verify:verify",
+    format="nautilus.memory.text:format",
+    parse="nautilus.memory.text:parse",
+)
+CUDA = Stage("cuda", ".cu", lower="nautilus.cuda.emit:emit_module", format="nautilus.driver:as_text")
+
+STAGES: tuple[Stage, ...] = (SPEC, SCALAR, VR_TILE, MA_TILE, CUDA)
+STAGE_NAMES: tuple[str, ...] = tuple(s.name for s in STAGES)
+
+
+def stage(name: str) -> Stage:
+    """The stage called ``name``. Raises KeyError."""
+    for s in STAGES:
+        if s.name == name:
+            return s
+    raise KeyError(name)

@@ -1,0 +1,64 @@
+"""Names to code, imported late: a pass or a lowering costs nothing until it runs.
+
+A *target* is the text ``"package.module:attribute"``.  :func:`bind` fills the options of a pass (a
+frozen dataclass) or the further arguments of a function by name: from explicit options first, then
+from the fields of the :class:`~nautilus.passes.manager.Context`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from nautilus.core.errors import InternalError
+
+#: pass name -> target.  Names are unique over all levels; a class takes its options as fields.
+PASSES: Mapping[str, str] = {
+    # Scalar IR
+    "inline": "nautilus.scalar.passes.inline:Inline",
+    "factor": "nautilus.scalar.passes.factor:Factor",
+    "fuse": "nautilus.scalar.passes.fuse:Fuse",
+    "split": "nautilus.scalar.passes.split:Split",
+    "rolling-update": "nautilus.scalar.passes.rolling_update:RollingUpdate",
+    "partition": "nautilus.scalar.passes.partition:Partition",
+    "reorder": "nautilus.scalar.passes.reorder:Reorder",
+    "narrow": "nautilus.scalar.passes.narrow:Narrow",
+    # VR-tile IR
+    "tile-canonicalize": "nautilus.tile.passes.canonicalize:Canonicalize",
+    "tile-rewrite": "nautilus.tile.passes.rewrite:Rewrite",
+    # MA-tile IR
+    "place-barriers": "nautilus.memory.passes.place_barriers:PlaceBarriers",
+}
+
+
+@cache
+def load(target: str) -> Any:
+    """The attribute that ``target`` names. Raises InternalError where it does not exist."""
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InternalError(f"cannot load {target}: {error}") from error
+
+
+def bind(target: Any, context: object, options: Mapping[str, Any], skip: int = 0) -> dict[str, Any]:
+    """Keyword arguments for ``target`` (the first ``skip`` parameters are the caller's).
+
+    Raises InternalError for a required parameter that nobody gives, or an option it does not have.
+    """
+    parameters = list(inspect.signature(target).parameters.values())[skip:]
+    names = {p.name for p in parameters}
+    if unknown := sorted(set(options) - names):
+        raise InternalError(f"{target!r} has no option {', '.join(unknown)}")
+    found: dict[str, Any] = {}
+    for p in parameters:
+        if p.name in options:
+            found[p.name] = options[p.name]
+        elif getattr(context, p.name, None) is not None:
+            found[p.name] = getattr(context, p.name)
+        elif p.default is inspect.Parameter.empty and p.kind is not inspect.Parameter.VAR_KEYWORD:
+            raise InternalError(f"{target!r} needs {p.name!r}, which the context does not have")
+    return found

@@ -1,0 +1,92 @@
+"""Errors as a user sees them, and the reproducer of an internal one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from nautilus import __version__
+from nautilus.core.errors import Diagnostic, DiagnosticError, NautilusError, Severity
+from nautilus.passes.pipelines import STAGES
+
+_RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Colour only on a terminal, and never where NO_COLOR is set (no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def report(error: Exception, args: Sequence[str]) -> int:
+    """Print ``error`` to standard error; gives the exit code."""
+    if isinstance(error, NautilusError) and error.exit_code != 70:
+        print_error(error, "json" if _asks_json(args) else "text")
+        return error.exit_code
+    path = write_reproducer(error, args)
+    notes = "".join(f" ({n})" for n in getattr(error, "__notes__", []))
+    first = str(error).split("\n", 1)[0] or type(error).__name__
+    if _asks_json(args):
+        record = {"error": "internal", "message": first, "notes": list(getattr(error, "__notes__", []))}
+        print(json.dumps(record | {"reproducer": str(path)}), file=sys.stderr)
+        return 70
+    if "-v" in args or "--verbose" in args:
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"nautilusc: internal error: {first}{notes}", file=sys.stderr)
+    print(f"this is a bug in nautilusc; a reproducer was written to {path}", file=sys.stderr)
+    return 70
+
+
+def _asks_json(args: Sequence[str]) -> bool:
+    joined = " ".join(args)
+    return "--diagnostics=json" in joined or "--diagnostics json" in joined
+
+
+def print_error(error: NautilusError, form: str) -> None:
+    """All diagnostics of ``error`` (or its message) on standard error."""
+    if isinstance(error, DiagnosticError):
+        print_diagnostics(error.diagnostics, form)
+    elif form == "json":
+        record = {"error": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+        print(json.dumps(record), file=sys.stderr)
+    else:
+        notes = "".join(f"\n{n}" for n in getattr(error, "__notes__", []))
+        print(f"nautilusc: error: {error}{notes}", file=sys.stderr)
+
+
+def print_diagnostics(found: Sequence[Diagnostic], form: str) -> None:
+    """One diagnostic after the other, as text or as JSON lines."""
+    for d in found:
+        text = json.dumps(d.as_dict()) if form == "json" else d.text()
+        if form == "text" and wants_color(sys.stderr):
+            word = d.severity.value
+            color = _RED if d.severity is Severity.ERROR else _YELLOW
+            text = text.replace(f"{word}[{d.code}]", f"{color}{word}[{d.code}]{_OFF}", 1)
+        print(text, file=sys.stderr)
+
+
+def write_reproducer(error: BaseException, args: Sequence[str]) -> Path:
+    """A file with the command line, the versions, the inputs and the traceback."""
+    inputs: dict[str, Any] = {}
+    for arg in args:
+        path = Path(arg)
+        if path.suffix in {s.suffix for s in STAGES} | {".json"}:
+            try:
+                inputs[arg] = path.read_text(encoding="utf-8", errors="replace")[:1_000_000]
+            except OSError:
+                continue
+    parts = [
+        f"nautilusc {__version__}, Python {sys.version.split()[0]}",
+        "command: nautilusc " + " ".join(args),
+        "".join(traceback.format_exception(error)),
+        *(f"---- {name} ----\n{text}" for name, text in inputs.items()),
+    ]
+    handle, name = tempfile.mkstemp(prefix="nautilusc-bug-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
+    return Path(name)

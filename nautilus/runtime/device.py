@@ -1,0 +1,116 @@
+"""Architectures and the device that is here, if any."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from nautilus.core.errors import ToolchainError
+
+DEFAULT_ARCH = "sm_90a"
+_KNOWN = frozenset(
+    {"sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a"}
+)
+_HINTS = {
+    "NO_DEVICE": "no CUDA device is visible (look at nvidia-smi and CUDA_VISIBLE_DEVICES)",
+    "SYSTEM_DRIVER_MISMATCH": "the driver and its library have different versions",
+    "OUT_OF_MEMORY": "the device has not enough free memory for these sizes",
+    "NO_BINARY_FOR_GPU": "the kernel was compiled for another architecture; give --arch, or leave it out",
+    "INVALID_IMAGE": "the kernel was compiled for another architecture; give --arch, or leave it out",
+    "UNSUPPORTED_PTX_VERSION": "the driver is older than the toolchain",
+    "ILLEGAL_ADDRESS": "the kernel read or wrote outside its buffers",
+    "MISALIGNED_ADDRESS": "the kernel made a misaligned access",
+    "LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or threads than the device has",
+    "INVALID_VALUE": "a launch parameter is outside the device's limits",
+    "LAUNCH_TIMEOUT": "the kernel ran into the display watchdog",
+    "ILLEGAL_INSTRUCTION": "the kernel met an instruction that the device does not have",
+    "LAUNCH_FAILED": "the kernel failed while it ran",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU: its name, ``arch`` as the compiler spells it, and limits (bytes, counts)."""
+
+    name: str
+    arch: str
+    multiprocessors: int
+    shared_per_block: int
+    memory: int
+
+
+def known_arch(arch: str) -> bool:
+    """The compiler has heard of ``arch``."""
+    return arch in _KNOWN
+
+
+def runs_on(arch: str, device: Device) -> bool:
+    """A cubin for ``arch`` runs on ``device``: same major version, minor not above; ``a`` is exact."""
+    want, have = _number(arch), _number(device.arch)
+    if arch.endswith("a"):
+        return want == have
+    return want // 10 == have // 10 and want <= have
+
+
+def _number(arch: str) -> int:
+    m = re.match(r"sm_(\d+)", arch)
+    return int(m[1]) if m else 0
+
+
+def default_arch() -> str:
+    """The architecture of the GPU that is here, else :data:`DEFAULT_ARCH`; never raises."""
+    if not any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/dxg")):
+        return DEFAULT_ARCH  # do not pay for loading the driver
+    try:
+        arch = open_device().arch
+    except ToolchainError:
+        return DEFAULT_ARCH
+    return arch if known_arch(arch) else DEFAULT_ARCH
+
+
+def bindings() -> Any:
+    """The driver's bindings, initialised. Raises ToolchainError where there is no driver."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise ToolchainError("CUDA driver", f"cuda-bindings is not installed: {error}") from error
+    try:
+        check(driver, driver.cuInit(0))
+    except RuntimeError as error:  # the binding found no libcuda
+        first = str(error).split("\n", 1)[0]
+        raise ToolchainError("CUDA driver", f"no driver on this machine ({first})") from error
+    return driver
+
+
+def check(driver: Any, result: tuple[Any, ...], doing: str = "") -> Any:
+    """The value of a driver call. Raises ToolchainError that names the error and what to do."""
+    status = result[0]
+    if status == driver.CUresult.CUDA_SUCCESS:
+        return result[1] if len(result) == 2 else result[1:]
+    short = status.name.removeprefix("CUDA_ERROR_")
+    hint = _HINTS.get(short)
+    what = f"{doing}: " if doing else ""
+    raise ToolchainError("CUDA driver", f"{what}{status.name}" + (f": {hint}" if hint else ""))
+
+
+def open_device(ordinal: int = 0) -> Device:
+    """Describe GPU ``ordinal``. Raises ToolchainError."""
+    driver = bindings()
+    handle = check(driver, driver.cuDeviceGet(ordinal), "opening the GPU")
+    attribute = driver.CUdevice_attribute
+
+    def get(name: str) -> int:
+        key = getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check(driver, driver.cuDeviceGetAttribute(key, handle)))
+
+    major, minor = get("COMPUTE_CAPABILITY_MAJOR"), get("COMPUTE_CAPABILITY_MINOR")
+    name = check(driver, driver.cuDeviceGetName(256, handle))
+    return Device(
+        name.split(b"\0", 1)[0].decode(),
+        f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else ""),
+        get("MULTIPROCESSOR_COUNT"),
+        get("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        int(check(driver, driver.cuDeviceTotalMem(handle))),
+    )

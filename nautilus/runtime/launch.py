@@ -1,0 +1,214 @@
+"""Load a cubin, hand it arrays, launch its kernels, bring the results back.
+
+A :class:`Plan` says what the kernels take and how they are launched; it knows nothing of IRs.  Outputs
+and temps start as 0xFF bytes (NaN in every float type), so an element that no kernel wrote shows.
+Every CUDA error becomes a ToolchainError (exit code 3) that says what was being done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.errors import ToolchainError
+from nautilus.core.numerics import Array, storage_array, storage_numpy
+from nautilus.core.types import DType
+from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
+
+_STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory that need no opt-in
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A buffer (``role`` input, output or temp; row-major ``shape``) or a scalar (``shape`` empty)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: str
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch. ``smem``: dynamic shared memory in bytes; ``args``: names, in order."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem: int
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All arguments, and the launches in order."""
+
+    arguments: tuple[Argument, ...]
+    launches: tuple[Launch, ...]
+
+    def by_role(self, *roles: str) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if a.role in roles)
+
+
+class Session:
+    """A loaded cubin with its buffers on the GPU; a context manager."""
+
+    def __init__(self, cubin: bytes, plan: Plan, arch: str, ordinal: int = 0) -> None:
+        self.plan = plan
+        self.driver = bindings()
+        self.device: Device = open_device(ordinal)
+        if not runs_on(arch, self.device):
+            message = f"the kernel is for {arch}, but the GPU ({self.device.name}) is {self.device.arch}"
+            raise ToolchainError("CUDA driver", message)
+        self._buffers: dict[str, Any] = {}
+        self._scalars: dict[str, Array] = {}
+        self._module: Any = None
+        self._functions: dict[str, Any] = {}
+        d = self.driver
+        self._handle = check(d, d.cuDeviceGet(ordinal), "opening the GPU")
+        context = check(d, d.cuDevicePrimaryCtxRetain(self._handle), "opening a context")
+        check(d, d.cuCtxSetCurrent(context), "opening a context")
+        try:
+            self._open(cubin)
+        except ToolchainError:
+            self.close()
+            raise
+
+    def _open(self, cubin: bytes) -> None:
+        d = self.driver
+        self._module = check(d, d.cuModuleLoadData(cubin), "loading the kernel")
+        for launch in self.plan.launches:
+            name = launch.kernel
+            function = check(d, d.cuModuleGetFunction(self._module, name.encode()), f"looking up {name}")
+            if launch.smem > _STATIC_LIMIT:
+                if launch.smem > self.device.shared_per_block:
+                    limit = self.device.shared_per_block
+                    message = f"{name} needs {launch.smem} bytes of shared memory; the GPU has {limit}"
+                    raise ToolchainError("CUDA driver", message)
+                key = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                check(d, d.cuFuncSetAttribute(function, key, launch.smem), f"preparing {name}")
+            self._functions[name] = function
+        for a in self.plan.by_role("input", "output", "temp"):
+            self._buffers[a.name] = check(
+                d, d.cuMemAlloc(max(a.bytes, 16)), f"allocating {a.name} ({a.bytes} bytes)"
+            )
+        self.poison()
+
+    def poison(self) -> None:
+        """Fill outputs and temps with 0xFF bytes."""
+        d = self.driver
+        for a in self.plan.by_role("output", "temp"):
+            check(d, d.cuMemsetD8(self._buffers[a.name], 0xFF, a.bytes), f"clearing {a.name}")
+
+    def upload(self, inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool]) -> None:
+        """Set inputs (raw storage arrays) and scalars. Raises ToolchainError for a missing or wrong one."""
+        d = self.driver
+        for a in self.plan.by_role("input"):
+            raw = np.ascontiguousarray(inputs[a.name], dtype=storage_numpy(a.dtype))
+            if raw.shape != a.shape:
+                raise ToolchainError("launch", f"{a.name} has shape {raw.shape}, not {a.shape}")
+            if a.bytes:
+                check(d, d.cuMemcpyHtoD(self._buffers[a.name], raw.ctypes.data, a.bytes), f"copying {a.name}")
+        for a in self.plan.by_role("scalar"):
+            if a.name not in scalars:
+                raise ToolchainError("launch", f"no value for scalar {a.name}")
+            self._scalars[a.name] = storage_array(np.asarray(scalars[a.name]), a.dtype).reshape(1)
+
+    def launch(self) -> None:
+        """Enqueue every kernel, in order."""
+        d = self.driver
+        for launch in self.plan.launches:
+            cells = [self._cell(name) for name in launch.args]
+            pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
+            result = d.cuLaunchKernel(
+                self._functions[launch.kernel],
+                *launch.grid,
+                *launch.block,
+                launch.smem,
+                0,  # the default stream
+                pointers.ctypes.data,
+                0,
+            )
+            check(d, result, f"launching {launch.kernel}")
+
+    def _cell(self, name: str) -> Array:
+        if name in self._buffers:
+            return np.array([int(self._buffers[name])], dtype=np.uint64)
+        return self._scalars[name]
+
+    def wait(self) -> None:
+        """Wait for the kernels; a fault in one of them is raised here."""
+        names = ", ".join(k.kernel for k in self.plan.launches)
+        check(self.driver, self.driver.cuCtxSynchronize(), f"running {names}")
+
+    def download(self) -> dict[str, Array]:
+        """The outputs as raw storage arrays."""
+        self.wait()
+        d = self.driver
+        out: dict[str, Array] = {}
+        for a in self.plan.by_role("output"):
+            raw = np.empty(a.shape, dtype=storage_numpy(a.dtype))
+            if a.bytes:
+                check(d, d.cuMemcpyDtoH(raw.ctypes.data, self._buffers[a.name], a.bytes), f"copying {a.name}")
+            out[a.name] = raw
+        return out
+
+    def seconds(self, repeats: int = 10, warmup: int = 3) -> list[float]:
+        """Seconds of each of ``repeats`` runs of all kernels, by events, after ``warmup`` runs."""
+        d = self.driver
+        for _ in range(warmup):
+            self.launch()
+        self.wait()
+        marks = [check(d, d.cuEventCreate(0)) for _ in range(repeats + 1)]
+        check(d, d.cuEventRecord(marks[0], 0))
+        for mark in marks[1:]:
+            self.launch()
+            check(d, d.cuEventRecord(mark, 0))
+        self.wait()
+        times = [1e-3 * float(check(d, d.cuEventElapsedTime(a, b))) for a, b in pairwise(marks)]
+        for mark in marks:
+            d.cuEventDestroy(mark)
+        return times
+
+    def close(self) -> None:
+        """Free everything; errors are ignored, for a kernel that faulted leaves nothing to free."""
+        d = self.driver
+        for pointer in self._buffers.values():
+            d.cuMemFree(pointer)
+        self._buffers.clear()
+        if self._module is not None:
+            d.cuModuleUnload(self._module)
+            self._module = None
+        d.cuDevicePrimaryCtxRelease(self._handle)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run_plan(
+    cubin: bytes,
+    plan: Plan,
+    arch: str,
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, int | float | bool],
+) -> dict[str, Array]:
+    """Outputs (raw storage arrays) of one run. Raises ToolchainError."""
+    with Session(cubin, plan, arch) as session:
+        session.upload(inputs, scalars)
+        session.launch()
+        return session.download()

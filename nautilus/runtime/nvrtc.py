@@ -1,0 +1,157 @@
+"""CUDA C++ text to PTX or a cubin through NVRTC, with what ptxas said about resources.
+
+NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers (``cuda_fp16.h`` and kin) come from
+the runtime's wheel; ``CUDA_HOME`` or ``CUDA_PATH`` is looked at when that is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from nautilus.core.errors import ToolchainError
+
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """One kernel's use of a multiprocessor: registers a thread; stack, spills and static shared in bytes."""
+
+    kernel: str
+    registers: int
+    stack_bytes: int
+    spill_stores: int
+    spill_loads: int
+    shared_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """``data`` is a cubin or PTX; ``resources`` in the order of the kernels in the text (cubin only)."""
+
+    arch: str
+    form: str
+    data: bytes
+    log: str
+    resources: tuple[Resources, ...]
+
+
+def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.cu") -> Compiled:
+    """Compile for ``arch`` (``sm_80``) to ``form`` cubin or ptx.
+
+    Raises ToolchainError with the compiler's log where the text does not compile, and without one
+    where NVRTC is missing or too old for ``arch``.
+    """
+    nvrtc = _bindings()
+    target = arch if form == "cubin" else arch.replace("sm_", "compute_")
+    options = [f"--gpu-architecture={target}", *OPTIONS, *(f"-I{p}" for p in include_paths())]
+    program = _call(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
+        log = _text(nvrtc, program, "ProgramLog")
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise ToolchainError("NVRTC", _why(nvrtc, status, arch), log)
+        kind = "CUBIN" if form == "cubin" else "PTX"
+        data = _bytes(nvrtc, program, kind)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    if form == "ptx":
+        data = data.rstrip(b"\0")
+    resources = tuple(
+        sorted(parse_resources(log), key=lambda r: text.find(f" {r.kernel}(") % (len(text) + 1))
+    )
+    return Compiled(arch, form, data, log, resources)
+
+
+def version() -> tuple[int, int]:
+    """NVRTC's version. Raises ToolchainError."""
+    nvrtc = _bindings()
+    status, major, minor = nvrtc.nvrtcVersion()
+    _call(nvrtc, (status, None))
+    return int(major), int(minor)
+
+
+def _bindings() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # a missing wheel is ImportError, a missing library RuntimeError
+        hint = "install the package's dependencies (cuda-bindings, nvidia-cuda-nvrtc)"
+        raise ToolchainError("NVRTC", f"not available: {error}; {hint}") from error
+    return nvrtc
+
+
+def _call(nvrtc: Any, result: tuple[Any, ...]) -> Any:
+    if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise ToolchainError("NVRTC", result[0].name)
+    return result[1]
+
+
+def _why(nvrtc: Any, status: Any, arch: str) -> str:
+    if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+        return f"does not know {arch} (version {'.'.join(map(str, version()))})"
+    return f"the text does not compile for {arch} ({status.name})"
+
+
+def _bytes(nvrtc: Any, program: Any, what: str) -> bytes:
+    size = int(_call(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
+    if size <= 1:
+        return b""
+    data = bytes(size)  # filled in place by the binding; a fresh object, so nobody shares it
+    getattr(nvrtc, f"nvrtcGet{what}")(program, data)
+    return data
+
+
+def _text(nvrtc: Any, program: Any, what: str) -> str:
+    return _bytes(nvrtc, program, what).rstrip(b"\0").decode("utf-8", "replace")
+
+
+def include_paths() -> tuple[str, ...]:
+    """Folders that hold the CUDA headers, the best first."""
+    found = [p for p in _candidates() if (p / "cuda_fp16.h").is_file()]
+    return tuple(str(p) for p in found[:1])
+
+
+def _candidates() -> Iterator[Path]:
+    try:
+        spec = find_spec("nvidia")
+    except (ImportError, ValueError):
+        spec = None
+    for root in (spec.submodule_search_locations or ()) if spec is not None else ():
+        yield from sorted(Path(root).glob("*/include"), reverse=True)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "include"
+    yield Path("/usr/local/cuda/include")
+
+
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_resources(log: str) -> tuple[Resources, ...]:
+    """What ``ptxas -v`` reported for each kernel, in the log's order."""
+    out: list[Resources] = []
+    kernel, stack = "", (0, 0, 0)
+    for line in log.splitlines():
+        if m := _ENTRY.search(line):
+            kernel, stack = m[1], (0, 0, 0)
+        elif m := _STACK.search(line):
+            stack = (int(m[1]), int(m[2]), int(m[3]))
+        elif kernel and (m := _USED.search(line)):
+            shared = _SHARED.search(line)
+            out.append(Resources(kernel, int(m[1]), *stack, int(shared[1]) if shared else 0))
+            kernel = ""
+    return tuple(out)
