@@ -155,11 +155,11 @@ def run_spec(
         raise click.UsageError("--stage belongs to --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
     result = walk(make_request(spec, options, last), options)
-    interface = execute.interface(result, last)
-    arrays = execute.arguments(interface, inputs, seed)
-    numbers = execute.numbers(interface, scalars)
+    face = execute.interface(result, last)
+    arrays = execute.arguments(face, inputs, seed)
+    numbers = execute.numbers(face, scalars)
     outputs = execute.run(result, last, arrays, numbers)
-    types = {slot.name: slot.dtype for slot in interface.outputs}
+    types = {slot.name: slot.dtype for slot in face.outputs}
     for name, array in outputs.items():
         if output_dir is not None:
             write_output(_target(output_dir, name), execute.npy_bytes(array, types[name]))

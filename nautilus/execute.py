@@ -26,7 +26,7 @@ from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
 
 #: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
 INTERPRETERS: Mapping[str, str] = {
-    "spec": "nautilus.frontend.interp:run",
+    "spec": "nautilus.frontend.interp:run_spec",
     "scalar": "nautilus.scalar.interp:run",
     "vr-tile": "nautilus.tile.interp:run_module",
     "ma-tile": "nautilus.memory.interp:run_module",

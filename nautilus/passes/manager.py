@@ -46,6 +46,10 @@ class Context:
         return self.precision == "fast"
 
     @property
+    def target(self) -> str:
+        return self.arch
+
+    @property
     def strict(self) -> bool:
         return self.precision == "strict"
 

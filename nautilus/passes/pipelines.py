@@ -42,7 +42,7 @@ def _passes(*names: str) -> tuple[PassSpec, ...]:
 
 
 SPEC = Stage(
-    "spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.frontend.show:format"
+    "spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.passes.spec_text:format_spec"
 )
 SCALAR = Stage(
     "scalar",
@@ -50,8 +50,8 @@ SCALAR = Stage(
     lower="nautilus.scalar.lower:lower",
     passes=_passes("inline", "factor", "fuse", "split", "rolling-update", "partition", "reorder", "narrow"),
     verify="nautilus.scalar.verify:verify",
-    format="nautilus.scalar.text:format",
-    parse="nautilus.scalar.text:parse",
+    format="nautilus.scalar.text:format_program",
+    parse="nautilus.scalar.text:parse_program",
     plan="nautilus.scalar.schedule:default_schedule",
 )
 VR_TILE = Stage(
@@ -66,7 +66,7 @@ VR_TILE = Stage(
 MA_TILE = Stage(
     "ma-tile",
     ".ma",
-    lower="nautilus.memory.lower:lower",
+    lower="nautilus.memory.lower:lower_module",
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",
     parse="nautilus.memory.text:parse",
