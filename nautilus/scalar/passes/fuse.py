@@ -1,0 +1,186 @@
+"""``fuse``: the definitions of one kernel plan become one kernel with shared ``grid`` loops.
+
+A definition that only the group reads becomes a local; an output or a temp that others read keeps
+its buffer and gets a local beside it when the group reads it too (or accumulates in it).  A
+definition that several phases list is computed again in each, so no reader ever sees half-finished
+values of another walk.
+
+Legality, checked here: every op of the plan exists; operands come before their readers; every grid
+axis is a parallel axis of every op in the group; every read of a fused definition is aligned.
+Establishes: one kernel a plan; under its grid loops one nest a definition, in phase order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Axis, Const, Expr, Load, Op, Var, rewrite
+from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.axes import Unified, unify
+from nautilus.scalar.defs import Def, extent_expr, read_defs
+from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update
+from nautilus.scalar.roles import GRID, LOOP, local_name, occurrences, phases
+
+_Rule = Callable[[Expr], Expr | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Merge kernels as ``schedule`` groups them. Raises ScheduleError where that is not legal."""
+
+    schedule: Schedule
+
+    name = "fuse"
+
+    def apply(self, program: Program) -> Program:
+        """The fused program; temps that became locals leave the buffer list."""
+        defs = read_defs(program)
+        planned = [op for k in self.schedule.kernels for op in k.ops]
+        if sorted(planned) != sorted(defs):
+            missing = sorted(set(defs) ^ set(planned)) or sorted(o for o in planned if planned.count(o) > 1)
+            raise ScheduleError(f"the schedule must compute every definition once: {', '.join(missing)}")
+        kept = _kept(program, defs, self.schedule)
+        kernels = tuple(fuse_kernel(program, plan, defs, kept) for plan in self.schedule.kernels)
+        buffers = tuple(b for b in program.buffers if b.name not in defs or b.name in kept)
+        return Program(program.name, buffers, program.params, kernels)
+
+
+def _kept(program: Program, defs: dict[str, Def], schedule: Schedule) -> frozenset[str]:
+    """Definitions that stay in global memory: outputs, and temps that another kernel reads."""
+    home = {op: k.name for k in schedule.kernels for op in k.ops}
+    kept = {b.name for b in program.buffers if b.space is Space.OUTPUT}
+    for d in defs.values():
+        kept |= {ld.buffer for ld in d.reads() if ld.buffer in defs and home[ld.buffer] != home[d.name]}
+    return frozenset(kept)
+
+
+def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> Unified:
+    """The definitions of ``plan`` with unified axes. Raises ScheduleError where a read is misaligned."""
+    unknown = [o for o in plan.ops if o not in defs]
+    if unknown:
+        raise ScheduleError(f"kernel {plan.name}: no definition called {unknown[0]!r}")
+    unified = unify([defs[o] for o in plan.ops], params)
+    if unified.misaligned:
+        reader, temp = unified.misaligned[0]
+        raise ScheduleError(f"kernel {plan.name}: {reader} does not read {temp} at its own position")
+    for a in plan.axes:
+        if a.name not in unified.extents:
+            known = ", ".join(unified.extents)
+            raise ScheduleError(f"kernel {plan.name} has no axis {a.name!r} (it has {known})")
+    for name in unified.extents:
+        if all(a.name != name for a in plan.axes):
+            raise ScheduleError(f"kernel {plan.name}: no role for axis {name!r}")
+    for d in unified.defs:
+        for a in plan.axes:
+            if a.role == GRID and a.name not in {p.name for p in d.par}:
+                raise ScheduleError(f"kernel {plan.name}: grid axis {a.name!r} is not parallel in {d.name}")
+    return unified
+
+
+@dataclass(frozen=True, slots=True)
+class _Emitter:
+    plan: KernelPlan
+    kept: frozenset[str]
+    read_inside: frozenset[str]
+    grid: tuple[str, ...]
+    axes: dict[str, int]  # axis -> position in the plan, the order of nested loops
+
+    def local_of(self, d: Def, occurrence: int) -> str | None:
+        """The local that holds ``d``; None where it goes straight to memory."""
+        if d.name in self.kept and not d.is_reduction and d.name not in self.read_inside:
+            return None
+        return local_name(d.name, occurrence, stored=d.name in self.kept)
+
+    def inner(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """The axes that are not grid loops."""
+        return tuple(a for a in axes if a.name not in self.grid)
+
+    def loops(self, axes: tuple[Axis, ...], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Nested loops over the non-grid ones of ``axes``, walked axes outermost."""
+        roles = {a.name: a.role for a in self.plan.axes}
+        order = sorted(self.inner(axes), key=lambda a: (roles[a.name] != LOOP, self.axes[a.name]))
+        for a in reversed(order):
+            body = (Loop(a.name, Const(0, DType.I32), extent_expr(a.extent), kind, body),)
+        return body
+
+
+def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: frozenset[str]) -> Kernel:
+    unified = group(plan, defs, tuple(p.name for p in program.params))
+    inside = frozenset(ld.buffer for d in unified.defs for ld in d.reads())
+    grid = tuple(a.name for a in plan.axes if a.role == GRID)
+    em = _Emitter(plan, kept, inside, grid, {a.name: i for i, a in enumerate(plan.axes)})
+    latest: dict[str, str] = {}
+    locals_: list[Buffer] = []
+    body: list[Stmt] = []
+    walk = phases(plan)
+    last = {op: p for p, op, _ in occurrences(plan)}
+    for p, op, k in occurrences(plan):
+        d = unified.get(op)
+        local = em.local_of(d, k)
+        body.extend(_nest(em, d, local, _redirect(unified, latest, em)))
+        if local is not None:
+            latest[op] = local
+            locals_.append(_local(em, d, local))
+        # Copy-outs end the walk: inside its loop where the value comes block by block, else after it.
+        if walk[p][-1] == op:
+            for q in (unified.get(o) for o in walk[p]):
+                if q.name in kept and last[q.name] == p and q.name in latest:
+                    body.extend(_copy_out(em, q, latest[q.name]))
+    _check_order(plan, unified)
+    loops: tuple[Stmt, ...] = tuple(body)
+    for name in reversed(grid):
+        hi = extent_expr(unified.extents[name])
+        loops = (Loop(name, Const(0, DType.I32), hi, Kind.GRID, loops),)
+    return Kernel(plan.name, tuple(locals_), loops)
+
+
+def _check_order(plan: KernelPlan, unified: Unified) -> None:
+    done: set[str] = set()
+    names = {d.name for d in unified.defs}
+    listed = {op for _, op, _ in occurrences(plan)}
+    if listed != names:
+        raise ScheduleError(f"kernel {plan.name}: phases and ops differ: {', '.join(sorted(listed ^ names))}")
+    for _, op, _ in occurrences(plan):
+        for ld in unified.get(op).reads():
+            if ld.buffer in names and ld.buffer not in done:
+                raise ScheduleError(f"kernel {plan.name}: {op} comes before {ld.buffer}, which it reads")
+        done.add(op)
+
+
+def _local(em: _Emitter, d: Def, name: str) -> Buffer:
+    return Buffer(name, d.buffer.dtype, tuple(a.extent for a in em.inner(d.par)), Space.LOCAL, d.span)
+
+
+def _redirect(unified: Unified, latest: dict[str, str], em: _Emitter) -> _Rule:
+    """The rewrite that sends reads of fused definitions to the locals that hold them now."""
+    at = {name: tuple(Var(a.name) for a in em.inner(unified.get(name).par)) for name in latest}
+    now = dict(latest)
+
+    def rule(e: Expr) -> Expr | None:
+        if isinstance(e, Load) and e.buffer in now:
+            return Load(now[e.buffer], at[e.buffer], e.dtype, e.span)
+        return None
+
+    return rule
+
+
+def _nest(em: _Emitter, d: Def, local: str | None, rule: _Rule) -> tuple[Stmt, ...]:
+    target = d.name if local is None else local
+    index = tuple(Var(a.name) for a in (d.par if local is None else em.inner(d.par)))
+    value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
+    if not d.is_reduction:
+        return em.loops(d.par, Kind.PAR, (Store(target, index, value, guard, d.span),))
+    assert d.op is not None
+    update = Update(target, d.op, index, value, guard, d.span)
+    body = (Store(target, index, d.init(), None, d.span), *em.loops(d.red, Kind.RED, (update,)))
+    return em.loops(d.par, Kind.PAR, body)
+
+
+def _copy_out(em: _Emitter, d: Def, local: str) -> tuple[Stmt, ...]:
+    here = Load(local, tuple(Var(a.name) for a in em.inner(d.par)), d.buffer.dtype, d.span)
+    compute = d.buffer.dtype.compute
+    value = here if compute is d.buffer.dtype else Op("cast", (here,), compute, d.span)
+    return em.loops(d.par, Kind.PAR, (Store(d.name, tuple(Var(a.name) for a in d.par), value, None, d.span),))

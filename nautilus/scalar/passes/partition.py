@@ -1,0 +1,371 @@
+"""``partition``: a walk splits into dead, mixed and full ranges of blocks.
+
+For every guarded statement of a ``seq`` loop each conjunct that is affine in the loop variable says
+where it can hold at all (*live*) and where it holds for the whole tile (*full*).  Blocks in which
+no statement with a lasting effect is live are not visited; blocks in which every conjunct is full
+run without guards; what remains runs as written, before and after the full range.
+
+A conjunct that is not affine, or depends on data, makes every block mixed and none dead.  Bounds are
+expressions of the variables around the loop.  Exact: integer division rounds the right way, tile
+variables are replaced by the end of their range that decides.
+
+Statements without a guard have an effect in every block, unless the iteration provably changes
+nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.guards import FALSE, conjunction, parts
+from nautilus.scalar.linear import Linear, Ranges, bounds, emit, floordiv, integer, linear
+from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.roles import plan_of
+from nautilus.scalar.symbolic import linear_form
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Split the walks of every kernel whose plan asks for it."""
+
+    schedule: Schedule
+
+    name = "partition"
+
+    def apply(self, program: Program) -> Program:
+        """The program with ranges of blocks; dead ranges are gone."""
+        kernels = (_kernel(k) if plan_of(self.schedule, k.name).partition else k for k in program.kernels)
+        return replace(program, kernels=tuple(kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Bounds of a range of blocks: the largest of ``lo`` to the smallest of ``hi``, half-open."""
+
+    lo: tuple[Linear, ...] = ()
+    hi: tuple[Linear, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Conjunct:
+    live: _Span
+    full: _Span | None  # None: never provably full
+
+
+def _kernel(kernel: Kernel) -> Kernel:
+    names = frozenset(b.name for b in kernel.locals)
+    return replace(kernel, body=_body(kernel.body, {}, names))
+
+
+def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for s in body:
+        if not isinstance(s, Loop) or s.kind.is_tile:
+            out.append(s)
+            continue
+        lo, hi = bounds(linear(s.lo), ranges)[0], bounds(linear(s.hi), ranges)[1]
+        inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
+        s = replace(s, body=_body(s.body, inner, locals_))
+        out.extend(_split(s, ranges, locals_) if s.kind is Kind.SEQ else (s,))
+    return tuple(out)
+
+
+def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Stmt, ...]:
+    """``loop`` as up to three loops over consecutive ranges."""
+    found: dict[tuple[Expr, tuple[tuple[str, int], ...]], _Conjunct] = {}
+    live: list[_Span] = []
+    for loops, s in statements(loop.body):
+        tiles = {t.var: int(t.hi.value) for t in loops if isinstance(t.hi, Const) and t.lo == integer(0)}
+        mine = []
+        for c in _atoms(s.guard):
+            if loop.var in _used(c):
+                found[c, tuple(tiles.items())] = info = _conjunct(c, loop.var, tiles)
+                mine.append(info.live)
+        if _lasting(s, loop, locals_):
+            live.append(_Span(tuple(x for m in mine for x in m.lo), tuple(x for m in mine for x in m.hi)))
+    if not found:
+        return (loop,)
+    whole = _Span((linear(loop.lo),), (linear(loop.hi),))
+    visit = _meet(whole, _hull(live)) if live and _idle(loop, locals_) else whole
+    full = [c.full for c in found.values()]
+    lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
+    if any(f is None for f in full):
+        return (replace(loop, lo=lo, hi=hi),)
+    inside = _meet(visit, *(f for f in full if f is not None))
+    bare = {c for c, _ in found}
+    return tuple(_ranges(loop, visit, inside, bare, ranges))
+
+
+def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ranges) -> Iterable[Stmt]:
+    """Mixed, full, mixed; a range that is certainly empty is left out."""
+    extra_lo = [x for x in inside.lo if x not in visit.lo]
+    extra_hi = [x for x in inside.hi if x not in visit.hi]
+    lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
+    start = lo
+    if extra_lo:
+        start = _expr((*visit.lo, *extra_lo), "max", ranges)
+        if start != lo:
+            yield from _nonempty(replace(loop, lo=lo, hi=_fold("min", start, hi, ranges)), ranges)
+    end = hi
+    if extra_hi:
+        end = _expr((*visit.hi, *extra_hi), "min", ranges)
+    yield from _nonempty(replace(loop, lo=start, hi=end, body=_without(loop.body, bare)), ranges)
+    if end != hi:
+        # The last range starts where the full one ended, or at its start where that was empty.
+        yield from _nonempty(replace(loop, lo=_fold("max", start, end, ranges), hi=hi), ranges)
+
+
+def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Stmt, ...]:
+    _, most = bounds(linear(loop.hi) - linear(loop.lo), ranges)
+    return () if most is not None and most <= 0 else (loop,)
+
+
+def _atoms(guard: Expr | None) -> tuple[Expr, ...]:
+    """The conjuncts of a guard, looking inside ``select(bound, inner, false)``."""
+    out: list[Expr] = []
+    for c in parts(guard):
+        match c:
+            case Op(op="select", args=(bound, inner, last)) if last == FALSE:
+                out += [*_atoms(bound), *_atoms(inner)]
+            case _:
+                out.append(c)
+    return tuple(out)
+
+
+def _used(e: Expr) -> frozenset[str]:
+    return free_vars(e)
+
+
+def _conjunct(c: Expr, var: str, tiles: dict[str, int]) -> _Conjunct:
+    """Where ``c`` can hold, and where it holds throughout the tile."""
+    forms = _at_least_zero(c)
+    spans = [_solve(f, var, tiles) for f in forms]
+    if not forms or any(s is None for s in spans):
+        return _Conjunct(_Span(), None)
+    known = [s for s in spans if s is not None]
+    live = _meet(*(s[0] for s in known))
+    return _Conjunct(live, None if len(known) > 1 else known[0][1])
+
+
+def _at_least_zero(c: Expr) -> tuple[Linear, ...]:
+    """Forms that are all >= 0 exactly where comparison ``c`` holds; none for anything else."""
+    if not isinstance(c, Op) or len(c.args) != 2 or not all(a.dtype.is_int for a in c.args):
+        return ()
+    a, b = (linear(x) for x in c.args)
+    match c.op:
+        case "le":
+            return (b - a,)
+        case "lt":
+            return (b - a + Linear(-1),)
+        case "ge":
+            return (a - b,)
+        case "gt":
+            return (a - b + Linear(-1),)
+        case "eq":
+            return (a - b, b - a)
+    return ()
+
+
+def _solve(form: Linear, var: str, tiles: dict[str, int]) -> tuple[_Span, _Span] | None:
+    """(live, full) of ``form >= 0`` for ``var``; None where it is not affine in it and the tile."""
+    k = form.coef(Var(var))
+    rest = form.without(Var(var))
+    low = high = Linear(rest.const)
+    for atom, c in rest.terms:
+        if isinstance(atom, Var) and atom.name in tiles:
+            top = (tiles[atom.name] - 1) * c
+            low, high = low + Linear(min(0, top)), high + Linear(max(0, top))
+        elif free_vars(atom) & {var, *tiles} or any(isinstance(n, Load) for n in walk(atom)):
+            return None
+        else:
+            low, high = low + Linear(0, ((atom, c),)), high + Linear(0, ((atom, c),))
+    if k == 0:
+        return None
+    return _side(k, high), _side(k, low)
+
+
+def _side(k: int, rest: Linear) -> _Span:
+    """The range of v with ``k*v + rest >= 0``."""
+    if k > 0:
+        return _Span(lo=(floordiv(rest, k).scale(-1),))
+    return _Span(hi=(floordiv(rest, -k) + Linear(1),))
+
+
+def _meet(*spans: _Span) -> _Span:
+    lo = dict.fromkeys(x for s in spans for x in s.lo)
+    hi = dict.fromkeys(x for s in spans for x in s.hi)
+    return _Span(tuple(lo), tuple(hi))
+
+
+def _hull(spans: list[_Span]) -> _Span:
+    """A range that holds them all: bounds common to every one."""
+    first = spans[0]
+    return _Span(
+        tuple(x for x in first.lo if all(x in s.lo for s in spans)),
+        tuple(x for x in first.hi if all(x in s.hi for s in spans)),
+    )
+
+
+def _expr(terms: Iterable[Linear], op: str, ranges: Ranges) -> Expr:
+    """The max (min) of ``terms``, without those that never decide it."""
+    kept: list[Linear] = []
+    for t in terms:
+        if any(_dominates(k, t, op, ranges) for k in kept):
+            continue
+        kept = [k for k in kept if not _dominates(t, k, op, ranges)] + [t]
+    out = emit(kept[0])
+    for t in kept[1:]:
+        out = Op(op, (out, emit(t)), DType.I32)
+    return out
+
+
+def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
+    """Whether ``b`` never changes ``op(a, b)``."""
+    lo, hi = bounds(a - b, ranges)
+    return (lo is not None and lo >= 0) if op == "max" else (hi is not None and hi <= 0)
+
+
+def _fold(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    return _expr((linear(a), linear(b)), op, ranges)
+
+
+def _without(body: tuple[Stmt, ...], bare: set[Expr]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            out.append(replace(s, body=_without(s.body, bare)))
+        else:
+            out.append(replace(s, guard=_drop(s.guard, bare)))
+    return tuple(out)
+
+
+def _drop(guard: Expr | None, bare: set[Expr]) -> Expr | None:
+    kept: list[Expr] = []
+    for c in parts(guard):
+        match c:
+            case Op(op="select", args=(bound, inner, last)) if last == FALSE:
+                b, i = _drop(bound, bare), _drop(inner, bare)
+                if b is not None and i is not None:
+                    kept.append(replace(c, args=(b, i, last)))
+                else:
+                    kept.extend(x for x in (b, i) if x is not None)
+            case _ if c not in bare:
+                kept.append(c)
+    return conjunction(kept)
+
+
+def _lasting(s: Store | Update, loop: Loop, locals_: frozenset[str]) -> bool:
+    """Whether the effect of guarded ``s`` outlives the iteration of ``loop``."""
+    if s.guard is None:
+        return False
+    fresh = _fresh(loop)
+    return s.buffer not in locals_ or s.buffer not in fresh or bool(fresh[s.buffer] & _renewed(loop))
+
+
+def _fresh(loop: Loop) -> dict[str, frozenset[str]]:
+    """Locals written afresh in every iteration -> the locals their first store copies."""
+    seen: dict[str, frozenset[str]] = {}
+    for _, s in statements(loop.body):
+        if isinstance(s, Store) and s.guard is None and s.buffer not in seen:
+            reads = frozenset(ld.buffer for ld in loads(s.value))
+            if s.buffer not in reads:
+                seen[s.buffer] = reads if isinstance(s.value, Load) else frozenset()
+    return seen
+
+
+def _renewed(loop: Loop) -> frozenset[str]:
+    """Locals that an iteration ends by overwriting: ``r = r_new``."""
+    stores = (s for _, s in statements(loop.body) if isinstance(s, Store))
+    return frozenset(s.buffer for s in stores if isinstance(s.value, Load))
+
+
+def _idle(loop: Loop, locals_: frozenset[str]) -> bool:
+    """Whether an iteration in which no guarded statement runs changes nothing that lasts.
+
+    The unguarded statements are evaluated symbolically.  ``select(r == identity, c, r)`` counts as
+    ``r``: in the other case the accumulators hold the identity, which every repair keeps (``repair``).
+    """
+    env: dict[str, Expr] = {}
+    ok = True
+
+    def value(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n.buffer in env:
+            return env[n.buffer]
+        match n:
+            case Op(op="select", args=(Op(op="eq", args=(a, Const())), Const(), b)) if a == b:
+                return b
+        return None
+
+    last: dict[str, Expr] = {}
+    for _, s in statements(loop.body):
+        if s.guard is not None:
+            continue
+        if isinstance(s, Update):
+            # A block-local sum may run: it is stored afresh in each iteration.
+            if s.buffer in last and s.buffer not in env:
+                continue
+            ok &= s.buffer in env and isinstance(env[s.buffer], Const)
+            env.pop(s.buffer, None)
+            continue
+        ok &= s.buffer in locals_
+        new = _neutral(rewrite(s.value, value))
+        same = isinstance(new, Load) and new.buffer == s.buffer
+        if not same:
+            env[s.buffer] = new
+        else:
+            env.pop(s.buffer, None)
+        last[s.buffer] = new
+    carried = _carried(loop)
+    return ok and not (carried & env.keys())
+
+
+def _carried(loop: Loop) -> frozenset[str]:
+    """Locals whose value at the start of an iteration matters: read before they are stored."""
+    stored: set[str] = set()
+    carried: set[str] = set()
+    for _, s in statements(loop.body):
+        exprs = (s.value,) if s.guard is None else (s.value, s.guard)
+        reads = {ld.buffer for e in exprs for ld in loads(e)}
+        if isinstance(s, Update):
+            reads.add(s.buffer)
+        carried |= reads - stored
+        if isinstance(s, Store):
+            stored.add(s.buffer)
+    return frozenset(carried)
+
+
+def _neutral(e: Expr) -> Expr:
+    """``a * exp(0)``, ``a * (b / b)`` and ``a + 0`` are ``a``; anything else is itself."""
+    match e:
+        case Op(op="mul", args=(a, b)) if _is_one(b):
+            return a
+        case Op(op="add", args=(a, b)) if _is_zero(b):
+            return a
+    return e
+
+
+def _is_zero(e: Expr) -> bool:
+    lin = linear_form(e, lambda _: False)
+    match e:
+        case Op(op="mul", args=(a, b)):
+            return _is_zero(a) or _is_zero(b)
+        case Op(op="add", args=(a, b)):
+            return (_is_zero(a) and _is_zero(b)) or not lin.terms
+    return not lin.terms
+
+
+def _is_one(e: Expr) -> bool:
+    match e:
+        case Const(value=v):
+            return v == 1.0
+        case Op(op="exp" | "exp2", args=(a,)):
+            return _is_zero(a)
+        case Op(op="div", args=(a, b)):
+            return a == b
+        case Op(op="mul", args=(a, b)):
+            return _is_one(a) and _is_one(b)
+    return False

@@ -1,0 +1,170 @@
+"""``split``: an axis becomes blocks of a fixed tile, ``i -> i0 * T + i``, guarded where ragged.
+
+Grid and walked axes of tile > 1 get a block variable and an inner one; an axis of role ``tile``
+stays one loop of the rounded-up extent; a tile of 1 leaves the loop alone.  Locals grow to whole
+tiles, so accesses to them need no guard.
+
+Where a tile overhangs its axis a statement gets the guard ``index < extent`` only if it needs it: it
+touches global memory at that index, reduces over it, or reads a local that was itself only written
+under that guard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.defs import extent_expr
+from nautilus.scalar.linear import integer
+from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.roles import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Tile every axis as the schedule says."""
+
+    schedule: Schedule
+
+    name = "split"
+
+    def apply(self, program: Program) -> Program:
+        """Raises ScheduleError where a tile does not fit its axis."""
+        kernels = tuple(split_kernel(k, plan_of(self.schedule, k.name)) for k in program.kernels)
+        return replace(program, kernels=kernels)
+
+
+@dataclass(slots=True)
+class _Context:
+    plan: KernelPlan
+    extents: dict[str, int | Param]
+    locals: frozenset[str]
+    partial: dict[str, frozenset[str]]  # local -> ragged axes whose overhang it leaves undefined
+
+    def ragged(self, axis: str) -> bool:
+        p, extent = self.plan.axis(axis), self.extents[axis]
+        return not isinstance(extent, int) or extent % p.tile != 0
+
+    def position(self, axis: str) -> Expr:
+        """The full index along ``axis``."""
+        p = self.plan.axis(axis)
+        if not is_tiled(p):
+            return Var(axis)
+        block = Op("mul", (Var(block_var(self.plan, axis)), integer(p.tile)), DType.I32)
+        return Op("add", (block, Var(axis)), DType.I32)
+
+    def bound(self, axis: str) -> Expr:
+        return Op("lt", (self.position(axis), extent_expr(self.extents[axis])), DType.BOOL)
+
+
+def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
+    extents = _extents(kernel)
+    for a in plan.axes:
+        extent = extents.get(a.name)
+        if a.tile < 1 or (a.role == "tile" and (not isinstance(extent, int) or a.tile < extent)):
+            raise ScheduleError(f"kernel {plan.name}: a tile of {a.tile} does not hold axis {a.name!r}")
+    ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), {})
+    grid, body = grid_chain(kernel)
+    shapes = _shapes(kernel, ctx)
+    inner = tuple(out for s in body for out in _stmt(s, ctx, ()))
+    outer: list[Loop] = []
+    tiles: list[Loop] = []
+    for loop in grid:
+        block, tile = _loops(loop, ctx)
+        outer.append(block)
+        tiles.extend(tile)
+    locals_ = tuple(replace(b, shape=shapes[b.name]) for b in kernel.locals)
+    return replace(kernel, locals=locals_, body=nest((*outer, *tiles), inner))
+
+
+def _extents(kernel: Kernel) -> dict[str, int | Param]:
+    found: dict[str, int | Param] = {}
+    for loops, _ in statements(kernel.body):
+        for loop in loops:
+            match loop.hi:
+                case Const(value=value):
+                    found[loop.var] = int(value)
+                case Param():
+                    found[loop.var] = loop.hi
+    return found
+
+
+def _shapes(kernel: Kernel, ctx: _Context) -> dict[str, tuple[int | Param, ...]]:
+    """Local shapes in whole tiles; a local is indexed by plain axes."""
+    shapes: dict[str, tuple[int | Param, ...]] = {}
+    for _, s in statements(kernel.body):
+        if s.buffer in ctx.locals:
+            shapes[s.buffer] = tuple(_padded(v.name, ctx) for v in s.index if isinstance(v, Var))
+    return shapes
+
+
+def _padded(axis: str, ctx: _Context) -> int | Param:
+    p, extent = ctx.plan.axis(axis), ctx.extents[axis]
+    if not isinstance(extent, int):
+        return extent
+    return blocks(extent, p.tile) * p.tile
+
+
+def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:
+    """The block loop of ``loop`` and, if it has tiles, the loop inside one."""
+    p: AxisPlan = ctx.plan.axis(loop.var)
+    if p.role == "tile":
+        return replace(loop, hi=integer(p.tile)), ()
+    if not has_tile(p):
+        return loop, ()
+    extent = ctx.extents[loop.var]
+    if isinstance(extent, int):
+        hi: Expr = integer(blocks(extent, p.tile))
+    else:
+        up = Op("add", (extent, integer(p.tile - 1)), DType.I32)
+        hi = Op("floordiv", (up, integer(p.tile)), DType.I32)
+    block = replace(loop, var=block_var(ctx.plan, loop.var), hi=hi)
+    return block, (replace(loop, hi=integer(p.tile)),)
+
+
+def _stmt(s: Stmt, ctx: _Context, around: tuple[Loop, ...]) -> tuple[Stmt, ...]:
+    if isinstance(s, Loop):
+        block, tile = _loops(s, ctx)
+        body = tuple(out for inner in s.body for out in _stmt(inner, ctx, (*around, s)))
+        return nest((block, *tile), body)
+    return (_leaf(s, ctx, around),)
+
+
+def _leaf(s: Store | Update, ctx: _Context, around: tuple[Loop, ...]) -> Store | Update:
+    needed = [a for a in ctx.extents if ctx.ragged(a) and _needs(s, a, ctx, around)]
+    if s.buffer in ctx.locals and isinstance(s, Store):
+        ctx.partial[s.buffer] = frozenset(needed)
+    env: dict[str, Expr] = {a.name: ctx.position(a.name) for a in ctx.plan.axes if is_tiled(a)}
+    guard = None if s.guard is None else substitute(s.guard, env)
+    for axis in reversed(needed):
+        guard = _conjoin(ctx.bound(axis), guard, ctx.locals)
+    index = tuple(substitute(e, env) for e in s.index)
+    return replace(s, index=index, value=substitute(s.value, env), guard=guard)
+
+
+def _conjoin(bound: Expr, guard: Expr | None, locals_: frozenset[str]) -> Expr:
+    """``bound and guard``; where the guard itself reads memory it is only asked inside the bound."""
+    if guard is None:
+        return bound
+    if any(ld.buffer not in locals_ for ld in loads(guard)):
+        return Op("select", (bound, guard, Const(False, DType.BOOL)), DType.BOOL)
+    return Op("and", (bound, guard), DType.BOOL)
+
+
+def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]) -> bool:
+    """Whether ``s`` must not run past the end of ``axis`` (module docstring)."""
+    if any(loop.var == axis and loop.kind is Kind.RED for loop in around):
+        return True
+    if s.buffer not in ctx.locals and any(axis in free_vars(e) for e in s.index):
+        return True
+    return any(_reads_past(ld, axis, ctx) for e in (s.value, s.guard) if e is not None for ld in loads(e))
+
+
+def _reads_past(ld: Load, axis: str, ctx: _Context) -> bool:
+    if ld.buffer in ctx.locals:
+        return axis in ctx.partial.get(ld.buffer, frozenset())
+    return any(axis in free_vars(e) for e in ld.index)
+

@@ -1,0 +1,141 @@
+"""The default scheduler: rules turn a Program of unfused definitions into a :class:`Schedule`.
+
+Definitions are visited from the outputs upwards.  Each one joins the group of its readers (all of
+them together) if the merged group still has a legal plan: its reads line up, its tiles fit, the
+repairs that its walks need are proved, and it does not cost the grid its blocks.  Otherwise it is a
+kernel of its own and its result a temp in global memory.  A single definition always has a plan.
+
+Legality is decided by the passes themselves: a candidate is fused, split, reordered and rolled on
+trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.scalar.axes import unify
+from nautilus.scalar.defs import Def, read_defs
+from nautilus.scalar.ops import Program, Space
+from nautilus.scalar.passes.fuse import fuse_kernel
+from nautilus.scalar.passes.reorder import reorder_kernel
+from nautilus.scalar.passes.rolling_update import roll_kernel
+from nautilus.scalar.passes.split import split_kernel
+from nautilus.scalar.plan_kernel import one_by_one, plan_kernel
+from nautilus.scalar.roles import GRID, blocks
+
+_Ops = tuple[str, ...]
+
+
+def default_schedule(program: Program) -> Schedule:
+    """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead)."""
+    defs = read_defs(program)
+    readers = _readers(defs)
+    groups: dict[str, tuple[str, ...]] = {}
+    plans: dict[tuple[str, ...], KernelPlan] = {}
+    for name in reversed(defs):
+        alone = (name,)
+        plans[alone] = _single(program, defs, name)
+        groups[name] = alone
+        merged = _union(defs, (alone, *(groups[r] for r in readers[name])))
+        if len(merged) == 1 or _cyclic(defs, groups, merged):
+            continue
+        plan = _try(program, defs, merged)
+        if plan is not None and not _starves(plan, defs, plans[alone]):
+            plans[merged] = plan
+            groups.update(dict.fromkeys(merged, merged))
+    kernels = tuple(plans[g] for g in _ordered(defs, groups))
+    return Schedule(inline=(), kernels=kernels)
+
+
+def _readers(defs: dict[str, Def]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {name: [] for name in defs}
+    for d in defs.values():
+        for b in dict.fromkeys(ld.buffer for ld in d.reads()):
+            if b in found:
+                found[b].append(d.name)
+    return {k: tuple(v) for k, v in found.items()}
+
+
+def _union(defs: dict[str, Def], groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    names = {n for g in groups for n in g}
+    return tuple(n for n in defs if n in names)
+
+
+def _single(program: Program, defs: dict[str, Def], name: str) -> KernelPlan:
+    return _try(program, defs, (name,)) or one_by_one(unify([defs[name]], _reserved(program)), name)
+
+
+def _reserved(program: Program) -> tuple[str, ...]:
+    return tuple(p.name for p in program.params)
+
+
+def _try(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> KernelPlan | None:
+    """A legal plan for ``ops`` as one kernel, or None."""
+    try:
+        unified = unify([defs[o] for o in ops], _reserved(program))
+        if unified.misaligned:
+            return None
+        plan = plan_kernel(unified, ops[-1])
+        kernel = fuse_kernel(program, plan, defs, _stored(program, defs, ops))
+        roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
+    except ScheduleError:
+        return None
+    return plan
+
+
+def _stored(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> frozenset[str]:
+    outputs = {b.name for b in program.buffers if b.space is Space.OUTPUT}
+    read = {ld.buffer for d in defs.values() if d.name not in ops for ld in d.reads()}
+    return frozenset(outputs | (read & set(ops)))
+
+
+def _grid_size(plan: KernelPlan, defs: dict[str, Def]) -> int:
+    total = 1
+    unified = unify([defs[o] for o in plan.ops])
+    for a in plan.axes:
+        extent = unified.extents.get(a.name)
+        if a.role == GRID and isinstance(extent, int):
+            total *= blocks(extent, a.tile)
+    return total
+
+
+def _starves(plan: KernelPlan, defs: dict[str, Def], alone: KernelPlan) -> bool:
+    """Whether fusing leaves so few blocks that the GPU idles where the producer would fill it."""
+    merged, own = _grid_size(plan, defs), _grid_size(alone, defs)
+    return merged < 8 and own >= 16 * merged
+
+
+def _edges(defs: dict[str, Def], home: dict[str, _Ops]) -> dict[_Ops, set[_Ops]]:
+    """Group -> the groups that it reads."""
+    edges: dict[_Ops, set[_Ops]] = {home.get(n, (n,)): set() for n in defs}
+    for d in defs.values():
+        mine = home.get(d.name, (d.name,))
+        edges[mine] |= {home.get(ld.buffer, (ld.buffer,)) for ld in d.reads() if ld.buffer in defs} - {mine}
+    return edges
+
+
+def _cyclic(defs: dict[str, Def], groups: dict[str, tuple[str, ...]], merged: tuple[str, ...]) -> bool:
+    """Whether making ``merged`` one kernel would make two kernels wait for each other."""
+    return _sorted(_edges(defs, groups | dict.fromkeys(merged, merged))) is None
+
+
+def _ordered(defs: dict[str, Def], groups: dict[str, tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    order = _sorted(_edges(defs, groups))
+    assert order is not None
+    return order
+
+
+def _sorted(edges: dict[_Ops, set[_Ops]]) -> tuple[_Ops, ...] | None:
+    """Groups, operands first; None where there is a cycle."""
+    out: list[tuple[str, ...]] = []
+    left = dict(edges)
+    while left:
+        ready = [g for g, needs in left.items() if not needs & left.keys()]
+        if not ready:
+            return None
+        out.extend(ready)
+        for g in ready:
+            del left[g]
+    return tuple(out)

@@ -1,0 +1,70 @@
+"""Every stage of fusion computes what the unfused program does, for programs of many kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.core.schedule import Schedule
+from nautilus.scalar.ops import Program
+from nautilus.scalar.passes.fuse import Fuse
+from nautilus.scalar.passes.partition import Partition
+from nautilus.scalar.passes.reorder import Reorder
+from nautilus.scalar.passes.rolling_update import RollingUpdate
+from nautilus.scalar.passes.split import Split
+from nautilus.scalar.plan import default_schedule
+from nautilus.scalar.text import format_program, parse_program
+
+from . import naive
+from .programs import CASES, Case, attn, layernorm, softmax
+from .build import causal
+
+PASSES = (Fuse, Split, Reorder, RollingUpdate, Partition)
+
+
+def stages(program: Program, schedule: Schedule) -> list[Program]:
+    out = []
+    for make in PASSES:
+        program = make(schedule).apply(program)
+        out.append(program)
+    return out
+
+
+def agree(case: Case, schedule: Schedule | None = None) -> Program:
+    """Run every stage; returns the last."""
+    program, inputs = case
+    want = naive.run(program, inputs)
+    for make, stage in zip(PASSES, stages(program, schedule or default_schedule(program)), strict=True):
+        assert parse_program(format_program(stage)) == stage
+        got: dict[str, Any] = naive.run(stage, inputs)
+        for name, array in want.items():
+            np.testing.assert_allclose(got[name], array, rtol=1e-9, atol=1e-12, err_msg=f"{make.name} {name}")
+    return stage
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_stage_agrees(name: str) -> None:
+    agree(CASES[name]())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_schedule_replays_from_json(name: str) -> None:
+    program, _ = CASES[name]()
+    schedule = default_schedule(program)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert default_schedule(program) == schedule
+
+
+@pytest.mark.parametrize(("m", "n"), [(77, 130), (9, 333)])
+def test_attention_is_one_kernel_at_odd_sizes(m: int, n: int) -> None:
+    last = agree(attn(m, n, 4, causal(n - m)))
+    assert len(last.kernels) == 1
+
+
+@pytest.mark.parametrize("make", [softmax, layernorm])
+def test_a_row_too_long_for_a_tile_is_walked(make: Any) -> None:
+    last = agree(make(2, 8200))
+    text = format_program(last)
+    assert "seq j0" in text
