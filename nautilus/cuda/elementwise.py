@@ -14,7 +14,6 @@ from dataclasses import replace
 from nautilus.core.expr import Expr, Ref, walk
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
-from nautilus.cuda.expr import strip_parens
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
@@ -133,7 +132,7 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
 
 def _print_op(w: Writer, op: ma.IndexOp | ma.MapOp, r: str, arrays: dict[str, str]) -> None:
     result = op.result
-    text = strip_parens(value_text(w, op, r))
+    text = value_text(w, op, r)
     local = w.unique(result.name) if result.name not in arrays else arrays[result.name]
     if result.name in arrays:
         w.line(f"{local}[{r}] = {text};")
@@ -182,7 +181,7 @@ def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
     """A packed register from the texts of its elements."""
     if dtype in HALF:
         if source is DType.F32:
-            return f"{w.speller.use(HALF[dtype][2])}({', '.join(strip_parens(p) for p in parts)})"
+            return f"{w.speller.use(HALF[dtype][2])}({', '.join(p for p in parts)})"
         return f"(u32){parts[0]} | (u32){parts[1]} << 16"
     return f"{w.speller.use('pack_bytes')}({', '.join(parts)})"
 

@@ -14,7 +14,7 @@ from nautilus.core.expr import Const
 from nautilus.core.types import DType
 from nautilus.cuda import elementwise, matrix, movement, reduction
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.expr import Speller, strip_parens
+from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.registers import thread_base
@@ -41,7 +41,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     """One ``__global__`` function."""
     w = start(module, kernel, speller)
     for var, e in kernel.decode:
-        text = strip_parens(w.expr(e))
+        text = w.expr(e)
         w.env[var] = w.unique(var)
         w.line(f"const int {w.env[var]} = {text};")
     top = len(w.lines)
@@ -156,7 +156,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
         case ma.MmaOp():
             matrix.print_mma(w, op)
         case ma.IfOp(cond=cond, body=body):
-            with w.braces(f"if ({strip_parens(w.expr(cond))})"):
+            with w.braces(f"if ({w.expr(cond)})"):
                 print_body(w, body)
         case ma.ForOp():
             print_for(w, op)
@@ -194,7 +194,7 @@ def print_for(w: Writer, op: ma.ForOp) -> None:
             _copy(w, w.declare(arg), init)
         w.names[result.name] = w.names[arg.name]
     outer_env, outer_args = dict(w.env), w.loop_args
-    lo, hi = strip_parens(w.expr(op.lo)), w.expr(op.hi)
+    lo, hi = w.expr(op.lo), w.expr(op.hi)
     var = w.env[op.var] = w.unique(op.var)
     bounds = (index.bounds(op.lo, w.ranges)[0], index.bounds(op.hi, w.ranges)[1])
     if bounds[0] is not None and bounds[1] is not None:

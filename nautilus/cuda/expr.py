@@ -17,10 +17,34 @@ from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
 from nautilus.cuda.intrinsics import HALF
 
+#: operator and its binding strength (larger binds tighter), as in C++.
 _INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-    "and": "&&", "or": "||",
+    "mul": ("*", 13), "div": ("/", 13), "add": ("+", 12), "sub": ("-", 12), "lt": ("<", 10), "le": ("<=", 10),
+    "gt": (">", 10), "ge": (">=", 10), "eq": ("==", 9), "ne": ("!=", 9), "and": ("&&", 5), "or": ("||", 4),
 }  # fmt: skip
+_UNARY, _TERNARY, _ATOM = 14, 3, 20
+
+
+class Text(str):
+    """C text of an expression that knows how tightly its outermost operator binds."""
+
+    strength: int = _ATOM
+
+    @staticmethod
+    def of(text: str, strength: int) -> Text:
+        """``text`` with binding strength ``strength``."""
+        out = Text(text)
+        out.strength = strength
+        return out
+
+
+def _operand(x: str, strength: int) -> str:
+    """``x``, in parentheses where it binds looser than its place demands. Plain strings are atoms."""
+    return f"({x})" if isinstance(x, Text) and x.strength < strength else str(x)
+
+
+def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
+    return Text.of(f"{_operand(a, strength)} {symbol} {_operand(b, strength + 1)}", strength)
 
 _F32 = {
     "sin": "sinf", "cos": "cosf", "tanh": "tanhf", "erf": "erff", "floor": "floorf", "ceil": "ceilf",
@@ -51,17 +75,18 @@ class Speller:
 
     def op(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
-        if op in _INFIX:
-            if op in ("and", "or") or dtypes[0] is not DType.BOOL:
-                return f"({args[0]} {_INFIX[op]} {args[1]})"
-            return f"((int){args[0]} {_INFIX[op]} (int){args[1]})"
+        if op in _INFIX and op != "div":
+            if op not in ("and", "or") and dtypes[0] is DType.BOOL:
+                args = [Text.of(f"(int){_operand(a, _UNARY)}", _UNARY) for a in args]
+            return _infix(*_INFIX[op], args[0], args[1])
         match op:
             case "not":
-                return f"(!{args[0]})"
+                return Text.of(f"!{_operand(args[0], _UNARY)}", _UNARY)
             case "neg":
-                return f"(-{args[0]})"
+                return Text.of(f"-{_operand(args[0], _UNARY + 1)}", _UNARY)
             case "select":
-                return f"({args[0]} ? {args[1]} : {args[2]})"
+                a, b = (_operand(x, _TERNARY + 1) for x in args[1:])
+                return Text.of(f"{_operand(args[0], _TERNARY + 1)} ? {a} : {b}", _TERNARY)
             case "cast" | "narrow":
                 return self.cast(args[0], dtypes[0], out)
             case "min" | "max":
@@ -76,14 +101,14 @@ class Speller:
             name = self.use(f"{op}_nan_f64" if out is DType.F64 else f"{op}_nan")
             return f"{name}({args[0]}, {args[1]})"
         if out is DType.BOOL:
-            return f"({args[0]} {'||' if op == 'max' else '&&'} {args[1]})"
+            return _infix(*_INFIX["or" if op == "max" else "and"], args[0], args[1])
         return f"{op}({args[0]}, {args[1]})"
 
     def floor(self, op: str, args: list[str], out: DType) -> str:
         """Division or remainder rounded towards minus infinity."""
         if out.is_float:
             if op == "floordiv":
-                return f"floor({args[0]} / {args[1]})"
+                return f"floor({_infix('/', 13, args[0], args[1])})"
             return f"{self.use('floor_mod_float')}({args[0]}, {args[1]})"
         name = self.use("floor_div" if op == "floordiv" else "floor_mod")
         return f"{name}({args[0]}, {args[1]})"
@@ -92,7 +117,8 @@ class Speller:
         """A named mathematical function in the precision of ``out``."""
         listed = ", ".join(args)
         if op == "div":
-            return f"({args[0]} / {args[1]})" if self.fast or out is DType.F64 else f"__fdiv_rn({listed})"
+            exact = self.fast or out is DType.F64
+            return _infix("/", 13, args[0], args[1]) if exact else f"__fdiv_rn({listed})"
         if op == "sign":
             return f"{self.use('sign_of')}({listed})"
         if not out.is_float:
@@ -103,15 +129,15 @@ class Speller:
             if op in ("floor", "ceil", "round"):
                 return args[0]
             if op == "fma":
-                return f"({args[0]} * {args[1]} + {args[2]})"
+                return _infix("+", 12, _infix("*", 13, args[0], args[1]), args[2])
             raise UnsupportedError(f"{op} of {out}")
         if self.fast and out is DType.F32 and op in _FAST:
             return f"{self.use(_FAST[op])}({listed})"
         if op == "rcp":
-            return f"({literal(1.0, out)} / {listed})"
+            return _infix("/", 13, literal(1.0, out), args[0])
         if op == "sigmoid":
-            e = self.function("exp", [f"-({args[0]})"], out)
-            return f"({literal(1.0, out)} / ({literal(1.0, out)} + {e}))"
+            e = self.function("exp", [self.op("neg", [args[0]], [out], out)], out)
+            return _infix("/", 13, literal(1.0, out), _infix("+", 12, literal(1.0, out), e))
         table = _F64 if out is DType.F64 else _F32
         if op not in table:
             raise UnsupportedError(f"{op} of {out} in CUDA C++")
@@ -131,12 +157,12 @@ class Speller:
         if src is DType.TF32:
             return self.cast(x, DType.F32, dst)
         if dst is DType.BOOL:
-            return f"({x} != 0)"
+            return _infix("!=", 9, x, "0")
         if dst not in _C_CAST:
             raise UnsupportedError(f"a cast to {dst} below the Scalar level")
         if src.is_float and dst in (DType.I16, DType.I8, DType.U8):
-            return f"({_C_CAST[dst]})(int){x}"  # through int: narrowing wraps instead of being undefined
-        return f"({_C_CAST[dst]}){x}"
+            return Text.of(f"({_C_CAST[dst]})(int){_operand(x, _UNARY)}", _UNARY)  # through int: narrowing wraps instead of being undefined
+        return Text.of(f"({_C_CAST[dst]}){_operand(x, _UNARY)}", _UNARY)
 
     def expr(self, e: Expr, env: Mapping[str, str], ranges: index.Ranges, ref: Callable[[Ref], str]) -> str:
         """C text of an index expression; ``env`` spells variables and params, ``ref`` SSA values."""
@@ -145,13 +171,13 @@ class Speller:
             match x:
                 case Const(value=value, dtype=dtype):
                     text = literal(value, dtype)
-                    return f"({text})" if text.startswith("-") else text
+                    return Text.of(text, _UNARY) if text.startswith("-") else text
                 case Var(name=name) | Param(name=name):
                     return env[name]
                 case Ref():
                     return ref(x)
                 case Op(op="floordiv" | "mod" as name, args=(a, b)) if _non_negative(a, b, ranges):
-                    return f"({go(a)} {'/' if name == 'floordiv' else '%'} {go(b)})"
+                    return _infix("/" if name == "floordiv" else "%", 13, go(a), go(b))
                 case Op(op=name, args=args, dtype=dtype):
                     return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype)
                 case Load() | Reduce():
@@ -163,15 +189,3 @@ class Speller:
 def _non_negative(a: Expr, b: Expr, ranges: index.Ranges) -> bool:
     low_a, low_b = index.bounds(a, ranges)[0], index.bounds(b, ranges)[0]
     return low_a is not None and low_b is not None and low_a >= 0 and low_b > 0
-
-
-def strip_parens(text: str) -> str:
-    """``text`` without one pair of parentheses around the whole of it."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for i, c in enumerate(text):
-        depth += (c == "(") - (c == ")")
-        if depth == 0 and i < len(text) - 1:
-            return text
-    return text[1:-1]

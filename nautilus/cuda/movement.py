@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from math import prod
 
 from nautilus.core.expr import Const, Expr
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.elementwise import print_cast
-from nautilus.cuda.expr import strip_parens
+from nautilus.cuda.expr import Text
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import tile_shape
@@ -18,34 +19,33 @@ _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
 _FIELDS = ("x", "y", "z", "w")
 
 
-def row_major(w: Writer, buffer: Buffer, index: tuple[Expr, ...], texts: list[str]) -> str:
+def row_major(buffer: Buffer, texts: list[str]) -> str:
     """Element offset of an index into a row-major buffer; 64-bit where the buffer needs it."""
-    shape = [s if isinstance(s, int) else None for s in buffer.shape]
+    shape = [s for s in buffer.shape if isinstance(s, int)]
+    assert len(shape) == len(texts), "runtime sizes are refused above the MA-tile level"
+    wide = "(long long)" if prod(shape) >= 2**31 else ""
     stride, terms = 1, list[str]()
     for text, size in zip(reversed(texts), reversed(shape), strict=True):
         if text != "0":
-            terms.append(scaled(text, stride))
-        if size is None:
-            raise AssertionError("runtime sizes are refused above the MA-tile level")
+            terms.append(scaled(Text.of(f"{wide}({text})", 14) if wide else text, stride))
         stride *= size
-    terms.reverse()
-    if stride >= 2**31:
-        return " + ".join(f"(long long){t}" for t in terms) or "0"
-    return " + ".join(terms) or "0"
+    return " + ".join(reversed(terms)) or "0"
 
 
 def scaled(text: str, stride: int) -> str:
-    """``text * stride`` with the parentheses that it needs."""
-    bare = strip_parens(text)
-    wrapped = bare if bare.isidentifier() or bare.isdigit() else f"({bare})"
-    return wrapped if stride == 1 else f"{wrapped} * {stride}"
+    """``text * stride`` as a term of a sum, with the parentheses that it needs."""
+    atom = text.isidentifier() or text.isdigit()
+    strength = text.strength if isinstance(text, Text) else 20 if atom else 12
+    if strength < (12 if stride == 1 else 13):
+        text = f"({text})"
+    return text if stride == 1 else f"{text} * {stride}"
 
 
 def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str | None, r: str) -> str:
     """Text of the address of an element of a global buffer."""
     layout = w.kernel.layouts[within] if within is not None else None
     texts = [w.expr(e, layout, r) for e in index]
-    return f"{w.env['&' + name]} + ({row_major(w, w.module.buffer(name), index, texts)})"
+    return f"{w.env['&' + name]} + ({row_major(w.module.buffer(name), texts)})"
 
 
 def slot_offset(w: Writer, slot: ma.Slot) -> str:
@@ -53,7 +53,7 @@ def slot_offset(w: Writer, slot: ma.Slot) -> str:
     buffer = w.smem[slot.buffer]
     if isinstance(slot.stage, Const):
         return str(buffer.offset + int(slot.stage.value) * buffer.stage_bytes)
-    stage = strip_parens(w.expr(slot.stage))
+    stage = w.expr(slot.stage)
     return f"{buffer.offset} + ({stage}) * {buffer.stage_bytes}"
 
 
@@ -90,7 +90,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     with w.registers("r", layout.registers, op.vec) as r, w.positions(op.threads, exprs, r):
         at = {a.name: w.position(op.threads, a.name, r) for a in buffer.axes}
         row, col = tile_row_col(w, op.slot, at)
-        mask = "true" if op.mask is None else strip_parens(w.expr(op.mask, layout, r))
+        mask = "true" if op.mask is None else w.expr(op.mask, layout, r)
         pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
         w.line(f"{copy}(shared + {slot} + {tile_byte(w, op.slot, row, col)}, {pointer}, {mask});")
 
@@ -108,7 +108,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
             at = plus(r, start)
             with w.braces("") if step > vec else nullcontext(), w.positions(op.result.layout, exprs, at):
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
-                mask = None if op.mask is None else strip_parens(w.expr(op.mask, layout, at))
+                mask = None if op.mask is None else w.expr(op.mask, layout, at)
                 _load_words(w, op.result, name, at, start, vec, pointer, mask)
 
 
@@ -174,7 +174,7 @@ def from_word(text: str, dtype: DType) -> str:
     """Element from raw bits of its width."""
     match dtype:
         case DType.F32 | DType.TF32:
-            return f"__uint_as_float({strip_parens(text)})"
+            return f"__uint_as_float({text})"
         case DType.BOOL:
             return f"(({text} & 0xff) != 0)"
         case DType.F16 | DType.BF16:
@@ -211,7 +211,7 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
         if op.mask is None:
             w.line(store)
         else:
-            with w.braces(f"if ({strip_parens(w.expr(op.mask, layout, r))})"):
+            with w.braces(f"if ({w.expr(op.mask, layout, r)})"):
                 w.line(store)
 
 

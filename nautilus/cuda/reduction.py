@@ -6,7 +6,6 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import COMBINERS
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.expr import strip_parens
 from nautilus.cuda.registers import first_of_reduction, projected_register, shuffle_distances, warp_digits
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
@@ -23,7 +22,7 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
         x = w.element(op.arg, layout, r)
         first = first_of_reduction(layout, op.axes, r) if r != "0" else "true"
         target = f"{name}[{at}]"
-        combined = strip_parens(combine(w, op.combiner, target, x, dtype))
+        combined = combine(w, op.combiner, target, x, dtype)
         if first == "true":
             w.line(f"{target} = {x};")
         else:
@@ -34,7 +33,7 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
     for d in distances:
         with w.registers("r", count) as r:
             other = _shuffle(f"{name}[{r}]", d, dtype)
-            w.line(f"{name}[{r}] = {strip_parens(combine(w, op.combiner, f'{name}[{r}]', other, dtype))};")
+            w.line(f"{name}[{r}] = {combine(w, op.combiner, f'{name}[{r}]', other, dtype)};")
     digits = warp_digits(layout, op.axes)
     if digits:
         across_warps(w, op, name, count, digits)
@@ -75,5 +74,5 @@ def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tupl
                 load = f"partial[((first + {offset}) * {count} + {r}) * 32 + lane]"
                 load = f"({load} != 0)" if dtype is DType.BOOL else load
                 target = f"{name}[{r}]"
-                text = load if p == 0 else strip_parens(combine(w, op.combiner, target, load, dtype))
+                text = load if p == 0 else combine(w, op.combiner, target, load, dtype)
                 w.line(f"{target} = {text};")
