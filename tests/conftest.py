@@ -1,0 +1,81 @@
+"""Fixtures of all tests: GPU marker, golden files, FileCheck in process."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
+
+
+@lru_cache(maxsize=1)
+def gpu_problem() -> str:
+    """Why there is no usable GPU here; empty if there is one."""
+    from nautilus.core.errors import ToolchainError
+    from nautilus.runtime.device import open_device
+
+    try:
+        open_device()
+    except ToolchainError as error:
+        return str(error).split("\n", 1)[0]
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [i for i in items if i.get_closest_marker("gpu")]
+    if marked and gpu_problem():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=gpu_problem()))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden("memory/copy.ma", text)`` compares with ``tests/golden/memory/copy.ma``."""
+    update = bool(request.config.getoption("--update-golden"))
+
+    def compare(name: str, text: str) -> None:
+        path = HERE / "golden" / name
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        assert path.is_file(), f"{path} is missing; run pytest --update-golden"
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; pytest --update-golden rewrites it"
+
+    return compare
+
+
+def run_filecheck(text: str, checks: str, prefix: str = "CHECK") -> str:
+    """Match ``text`` against the CHECK lines in ``checks``; gives the complaint, empty on success."""
+    from filecheck.finput import FInput
+    from filecheck.matcher import Matcher
+    from filecheck.options import Options
+    from filecheck.parser import Parser, pattern_for_opts
+
+    # The classes are not documented, so nothing else in the tests touches them.
+    options = Options(match_filename="<checks>", check_prefixes=[prefix])
+    parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
+    with redirect_stderr(io.StringIO()) as said:
+        matcher = Matcher(options, FInput("<text>", text), parser)
+        code = matcher.run()
+    return said.getvalue() if code else ""
+
+
+@pytest.fixture
+def filecheck() -> Callable[..., None]:
+    """``filecheck(text, checks)`` fails the test where ``text`` does not match."""
+
+    def check(text: str, checks: str, prefix: str = "CHECK") -> None:
+        complaint = run_filecheck(text, checks, prefix)
+        assert not complaint, complaint
+
+    return check
