@@ -11,11 +11,10 @@ from __future__ import annotations
 from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const
-from nautilus.core.types import DType
 from nautilus.cuda import elementwise, matrix, movement, reduction
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
-from nautilus.cuda.host import kernel_symbol, launcher
+from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.writer import Writer, axis_ranges, sanitize
@@ -106,8 +105,7 @@ def parameters(module: ma.MemModule) -> tuple[str, ...]:
         const = "const " if b.space is Space.INPUT else ""
         restrict = "" if b.space is Space.TEMP else "__restrict__ "
         out.append(f"{const}{memory_type(b.dtype)}* {restrict}{sanitize(b.name)}")
-    for p in module.params:
-        out.append(f"{'bool' if p.dtype is DType.BOOL else memory_type(p.dtype)} {sanitize(p.name)}")
+    out += [f"{scalar_type(p.dtype)} {sanitize(p.name)}" for p in module.params]
     return tuple(out)
 
 

@@ -46,6 +46,7 @@ def _operand(x: str, strength: int) -> str:
 def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
     return Text.of(f"{_operand(a, strength)} {symbol} {_operand(b, strength + 1)}", strength)
 
+
 _F32 = {
     "sin": "sinf", "cos": "cosf", "tanh": "tanhf", "erf": "erff", "floor": "floorf", "ceil": "ceilf",
     "round": "rintf", "abs": "fabsf", "exp": "expf", "exp2": "exp2f", "log": "logf", "log2": "log2f",
@@ -161,7 +162,9 @@ class Speller:
         if dst not in _C_CAST:
             raise UnsupportedError(f"a cast to {dst} below the Scalar level")
         if src.is_float and dst in (DType.I16, DType.I8, DType.U8):
-            return Text.of(f"({_C_CAST[dst]})(int){_operand(x, _UNARY)}", _UNARY)  # through int: narrowing wraps instead of being undefined
+            return Text.of(
+                f"({_C_CAST[dst]})(int){_operand(x, _UNARY)}", _UNARY
+            )  # through int: narrowing wraps instead of being undefined
         return Text.of(f"({_C_CAST[dst]}){_operand(x, _UNARY)}", _UNARY)
 
     def expr(self, e: Expr, env: Mapping[str, str], ranges: index.Ranges, ref: Callable[[Ref], str]) -> str:

@@ -35,6 +35,11 @@ def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, int], int]:
     return offsets, end
 
 
+def scalar_type(dtype: DType) -> str:
+    """C type of a scalar argument."""
+    return "bool" if dtype is DType.BOOL else memory_type(dtype)
+
+
 def kernel_symbol(module: ma.MemModule, kernel: ma.MemKernel) -> str:
     """Name of the ``__global__`` function: unlike any buffer's, and unlike the host launcher's."""
     return sanitize(f"{module.name}__{kernel.name}")
@@ -49,13 +54,14 @@ def launcher(module: ma.MemModule) -> str:
     for b in module.buffers:
         c = sanitize(b.name)
         if b.space is Space.TEMP:
-            args.append(f"reinterpret_cast<{memory_type(b.dtype)}*>(static_cast<char*>(workspace) + {offsets[b.name]})")
+            at = f"static_cast<char*>(workspace) + {offsets[b.name]}"
+            args.append(f"reinterpret_cast<{memory_type(b.dtype)}*>({at})")
             continue
         const = "const " if b.space is Space.INPUT else ""
         params.append(f"{const}void* {c}")
         args.append(f"static_cast<{const}{memory_type(b.dtype)}*>({c})")
     for p in module.params:
-        params.append(f"{'bool' if p.dtype is DType.BOOL else memory_type(p.dtype)} {sanitize(p.name)}")
+        params.append(f"{scalar_type(p.dtype)} {sanitize(p.name)}")
         args.append(sanitize(p.name))
     listed = ", ".join(args)
     lines = [

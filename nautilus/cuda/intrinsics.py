@@ -87,12 +87,10 @@ HELPERS: Mapping[str, Helper] = {
     "max_nan": _binary_nan("max_nan", "max.NaN.f32"),
     "min_nan": _binary_nan("min_nan", "min.NaN.f32"),
     "max_nan_f64": Helper(
-        "__device__ __forceinline__ double max_nan_f64(double a, double b) "
-        "{ return a > b || a != a ? a : b; }"
+        "__device__ __forceinline__ double max_nan_f64(double a, double b) { return a > b || a != a ? a : b; }"
     ),
     "min_nan_f64": Helper(
-        "__device__ __forceinline__ double min_nan_f64(double a, double b) "
-        "{ return a < b || a != a ? a : b; }"
+        "__device__ __forceinline__ double min_nan_f64(double a, double b) { return a < b || a != a ? a : b; }"
     ),
     "floor_div": Helper(
         "// Quotient and remainder rounded towards minus infinity, b > 0 or any sign.\n"
@@ -163,8 +161,7 @@ HELPERS: Mapping[str, Helper] = {
     "cp_async_8": _cp_async(8),
     "cp_async_16": _cp_async(16),
     "cp_async_commit": Helper(
-        "__device__ __forceinline__ void cp_async_commit() "
-        '{ asm volatile("cp.async.commit_group;" ::: "memory"); }'
+        '__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }'
     ),
     "cp_async_wait": Helper(
         "// All but this thread's PENDING youngest groups have arrived.\n"

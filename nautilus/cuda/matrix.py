@@ -332,4 +332,3 @@ def _result_digits(layout: FragLayout, keep: frozenset[str]) -> list[str]:
             out.append(digit("$r", div, m.size, all(x.size == 1 for x in layout.reg[n + 1 :])))
         div *= m.size
     return out
-

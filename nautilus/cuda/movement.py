@@ -143,7 +143,8 @@ def _load_words(
         word = _WORDS[size]
         zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else "0"
     load = f"*reinterpret_cast<const {word}*>({pointer})"
-    w.line(f"const {word} word = {f'{mask} ? {load} : {zero}' if mask else load};") if size > 4 or spelled.pack > 1 else None
+    if size > 4 or spelled.pack > 1:
+        w.line(f"const {word} word = {f'{mask} ? {load} : {zero}' if mask else load};")
     if size <= 4 and spelled.pack == 1:
         value = f"{mask} ? {load} : ({word})0" if mask else load
         for n in range(vec):
@@ -256,5 +257,3 @@ def plus(text: str, n: int) -> str:
     if n == 0:
         return text
     return str(int(text) + n) if text.isdigit() else f"{text} + {n}"
-
-

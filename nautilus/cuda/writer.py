@@ -23,7 +23,10 @@ from nautilus.memory import ops as ma
 from nautilus.memory.layout import FragLayout
 
 _RESERVED = frozenset(
-    ["auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "do", "double", "else", "enum", "extern", "false", "float", "for", "goto", "if", "inline", "int", "long", "namespace", "new", "operator", "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template", "this", "true", "typedef", "union", "unsigned", "using", "void", "volatile", "while", "asm", "f16", "bf16", "u32", "u16", "min", "max", "abs", "floor", "ceil", "exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "warp", "lane", "block", "smem", "r", "k"]
+    """auto bool break case char class const continue default do double else enum extern false float for goto if
+    inline int long namespace new operator private protected public register return short signed sizeof static
+    struct switch template this true typedef union unsigned using void volatile while asm f16 bf16 u32 u16 min max
+    abs floor ceil exp log sin cos tanh erf pow sqrt warp lane block smem shared r k m n""".split()
 ) | frozenset(keyword.kwlist)
 
 
