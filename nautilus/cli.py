@@ -101,21 +101,30 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
     return found
 
 
+def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(print_pipeline(), nl=False)
+        ctx.exit()
+
+
 def common(f: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command has."""
     options = [
         click.argument("spec", type=click.Path(path_type=Path)),
-        click.option(
-            "--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."
-        ),
+        click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."),
         click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
         click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
         click.option("--precision", type=click.Choice(["fast", "strict"]), default="fast", show_default=True),
-        click.option(
-            "--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."
-        ),
+        click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
         click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass."),
-        click.option("--print-passes", is_flag=True, help="List the pipeline and stop."),
+        click.option(
+            "--print-passes",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_pipeline,
+            help="List the pipeline and stop.",
+        ),
         click.option("--time-passes", is_flag=True, help="Print the cost of each pass to stderr."),
         click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True),
         click.option("--json", "as_json", is_flag=True, help="A machine-readable result on standard output."),
@@ -129,9 +138,7 @@ def common(f: Callable[..., Any]) -> Callable[..., Any]:
 
 @cli.command("compile")
 @common
-@click.option(
-    "-o", "--output", metavar="FILE", help="Output file; its extension picks the form; - is stdout."
-)
+@click.option("-o", "--output", metavar="FILE", help="Output file; its extension picks the form; - is stdout.")
 @click.option("--emit", type=click.Choice(_EMIT), help="Form of the output, whatever its name.")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
 def compile_command(**options: Any) -> None:
@@ -155,9 +162,7 @@ def check_command(**options: Any) -> None:
 @cli.command("run")
 @common
 @click.option("--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input array.")
-@click.option(
-    "--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument."
-)
+@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of inputs that are not given.")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output as NAME.npy there.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from nautilus.cli import make_request, print_pipeline
+from nautilus.cli import make_request
 from nautilus.core.errors import NautilusError, VerifyError
 from nautilus.driver import Request, Result, compile_file
 from nautilus.passes.instruments import DumpDir, Print, Time
@@ -23,13 +23,8 @@ from nautilus.report import print_diagnostics
 _UNTIL = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}  # emit -> last stage; others: cuda
 
 
-def compile_spec(
-    spec: Path, output: str | None, emit: str | None, resource_usage: bool, **options: Any
-) -> None:
+def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usage: bool, **options: Any) -> None:
     """``nautilusc compile``. Without ``-o`` the compilation runs and its result is dropped."""
-    if options["print_passes"]:
-        click.echo(print_pipeline(), nl=False)
-        return
     form = emit or _form_of(output)
     request = make_request(spec, options, _UNTIL.get(form, "cuda"))
     result = walk(request, options)
@@ -146,9 +141,6 @@ def run_spec(
     **options: Any,
 ) -> None:
     """``nautilusc run``."""
-    if options["print_passes"]:
-        click.echo(print_pipeline(), nl=False)
-        return
     from nautilus import execute
 
     if device == "cuda" and stage is not None:
