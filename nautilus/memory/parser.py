@@ -1,0 +1,444 @@
+"""Parser of the text form of the MA-tile IR (grammar: ``memory.ops``; printer: ``memory.text``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from nautilus.core.expr import COMBINERS, OPS, Expr, Param
+from nautilus.core.source import Source
+from nautilus.core.text import ExprParser
+from nautilus.core.tokens import TokenStream
+from nautilus.core.types import DType
+from nautilus.memory.layout import FragLayout, Mode
+from nautilus.memory.ops import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MapOp,
+    MatrixLoad,
+    Mbar,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    ParamOp,
+    ReduceOp,
+    Role,
+    RolesOp,
+    SharedLoad,
+    SharedStore,
+    Slot,
+    Smem,
+)
+from nautilus.scalar.ops import Buffer, ScalarParam, Space
+from nautilus.tile.ops import TileAxis, TileType
+
+_MODE = re.compile(r"(?<=:)(\d+)x(\d+)")  # the lexer knows no '2x8'; same length, so places stay right
+
+
+def parse(text: str, name: str = "<ma-tile>") -> MemModule:
+    """The module that ``text`` is, whole. Raises IRParseError."""
+    ts = TokenStream(Source(name, _MODE.sub(r"\1*\2", text)))
+    ts.source = Source(name, text)
+    module = _Parser(ts).module()
+    ts.end()
+    return module
+
+
+class _Parser:
+    """Recursive descent over the grammar of ``memory.ops``; ``frags`` maps the names seen so far."""
+
+    def __init__(self, ts: TokenStream) -> None:
+        self.ts = ts
+        self.params: dict[str, DType] = {}
+        self.frags: dict[str, Frag] = {}
+        self.dtypes: dict[str, DType] = {}
+        self.exprs = ExprParser(ts, {}, self.params, self.dtypes)
+        self.expr = self.exprs.parse
+
+    # -- declarations -------------------------------------------------------------------------
+    def module(self) -> MemModule:
+        ts = self.ts
+        ts.expect("module")
+        name = ts.name()
+        ts.expect("target")
+        target = ts.name()
+        buffers, params, kernels = list[Buffer](), list[ScalarParam](), list[MemKernel]()
+        with ts.braces() as more:
+            while more():
+                if ts.text in ("input", "output", "temp"):
+                    buffers.append(self.buffer())
+                elif ts.text == "param":
+                    params.append(self.param())
+                elif ts.text == "kernel":
+                    kernels.append(self.kernel())
+                else:
+                    ts.fail(f"expected a buffer, a param or a kernel, found {ts.describe()}")
+        # a shape may name a param that is declared after the buffers
+        done = [Buffer(b.name, b.dtype, tuple(map(self.extent, b.shape)), b.space, b.span) for b in buffers]
+        return MemModule(name, target, tuple(done), tuple(params), tuple(kernels))
+
+    def extent(self, e: int | Param) -> int | Param:
+        return Param(e.name, self.params.get(e.name, DType.I32), e.span) if isinstance(e, Param) else e
+
+    def buffer(self) -> Buffer:
+        ts = self.ts
+        span, space, name = ts.span(), Space(ts.name()), ts.name()
+        ts.expect(":")
+        dtype = ts.dtype()
+
+        def size() -> int | Param:
+            return ts.integer() if ts.kind == "number" else Param(ts.name(), DType.I32, span)
+
+        return Buffer(name, dtype, ts.brackets(size), space, span)
+
+    def param(self) -> ScalarParam:
+        ts = self.ts
+        span = ts.span()
+        ts.expect("param")
+        name = ts.name()
+        ts.expect(":")
+        dtype = ts.dtype()
+        self.params[name] = dtype
+        return ScalarParam(name, dtype, ts.number(dtype) if ts.accept("=") else None, span)
+
+    def kernel(self) -> MemKernel:
+        ts, span = self.ts, self.ts.span()
+        self.frags.clear()
+        self.dtypes.clear()
+        ts.expect("kernel")
+        name = ts.name()
+        ts.expect("grid")
+        blocks = self.expr()
+        warps, min_blocks = self.field("warps"), self.field("min_blocks")
+        decode, smem, mbars = list[tuple[str, Expr]](), list[Smem](), list[Mbar]()
+        layouts: dict[str, FragLayout] = {}
+        body = list[MemOp]()
+        with ts.braces() as more:
+            while more():
+                if ts.accept("let"):
+                    var = ts.name()
+                    ts.expect("=")
+                    decode.append((var, self.expr()))
+                elif ts.accept("layout"):
+                    key = ts.hash()
+                    ts.expect("=")
+                    layouts[key] = self.layout()
+                elif ts.text == "smem":
+                    smem.append(self.smem())
+                elif ts.text == "mbar":
+                    mbars.append(self.mbar())
+                else:
+                    body.append(self.op())
+        parts = (tuple(decode), layouts, tuple(smem), tuple(mbars), tuple(body), span)
+        return MemKernel(name, blocks, warps, min_blocks, *parts)
+
+    def field(self, word: str) -> int:
+        self.ts.expect(word)
+        return self.ts.integer()
+
+    def axes(self) -> tuple[TileAxis, ...]:
+        ts = self.ts
+
+        def axis() -> TileAxis:
+            name = ts.name()
+            ts.expect(":")
+            return TileAxis(name, ts.integer())
+
+        return ts.brackets(axis)
+
+    def layout(self) -> FragLayout:
+        ts, parts = self.ts, list[tuple[Mode, ...]]()
+        for word in ("reg", "lane", "warp"):
+            ts.expect(word)
+            parts.append(ts.brackets(self.mode, "()"))
+        return FragLayout(parts[0], parts[1], parts[2])
+
+    def mode(self) -> Mode:
+        ts = self.ts
+        axis = None if ts.accept("*") else ts.name()
+        ts.expect(":")
+        size = ts.integer()
+        if axis is None:
+            return Mode(size, None)
+        ts.expect("*")  # written x; see _MODE
+        return Mode(size, axis, ts.integer())
+
+    def smem(self) -> Smem:
+        ts = self.ts
+        ts.expect("smem")
+        name = ts.name()
+        ts.expect(":")
+        dtype, axes = ts.dtype(), self.axes()
+        stages, swizzle, pad = self.field("stages"), self.field("swizzle"), self.field("pad")
+        return Smem(name, dtype, axes, stages, swizzle, pad, self.field("@"))
+
+    def mbar(self) -> Mbar:
+        self.ts.expect("mbar")
+        return Mbar(self.ts.name(), self.field("stages"), self.field("arrivals"), self.field("@"))
+
+    # -- ops ----------------------------------------------------------------------------------
+    def block(self) -> tuple[MemOp, ...]:
+        body = list[MemOp]()
+        with self.ts.braces() as more:
+            while more():
+                body.append(self.op())
+        return tuple(body)
+
+    def op(self) -> MemOp:
+        ts = self.ts
+        if ts.kind == "ref":
+            return self.defining()
+        parser = _STATEMENTS.get(ts.text)
+        if parser is None:
+            ts.fail(f"expected an operation, found {ts.describe()}")
+        return parser(self)
+
+    def st_global(self) -> GlobalStore:
+        ts, span = self.ts, self.ts.span()
+        ts.expect("st.global")
+        buffer = ts.name()
+        index = ts.brackets(self.expr)
+        ts.expect(",")
+        return GlobalStore(buffer, index, self.use(), self.where(), self.field("vec"), span)
+
+    def st_shared(self) -> SharedStore:
+        ts, span = self.ts, self.ts.span()
+        ts.expect("st.shared")
+        slot = self.slot()
+        ts.expect(",")
+        return SharedStore(slot, self.use(), self.field("vec"), span)
+
+    def cp_async(self) -> AsyncCopy:
+        ts, span = self.ts, self.ts.span()
+        ts.expect("cp.async")
+        slot = self.slot()
+        ts.expect(",")
+        buffer = ts.name()
+        index = ts.brackets(self.expr)
+        mask, vec = self.where(), self.field("vec")
+        ts.expect("threads")
+        threads = ts.hash()
+        mbar = self.ring() if ts.accept("mbar") else None
+        return AsyncCopy(slot, buffer, index, mask, vec, threads, mbar, span)
+
+    def cp_commit(self) -> AsyncCommit:
+        span = self.ts.span()
+        self.ts.expect("cp.commit")
+        return AsyncCommit(span)
+
+    def cp_wait(self) -> AsyncWait:
+        span = self.ts.span()
+        return AsyncWait(self.field("cp.wait"), span)
+
+    def barrier(self) -> Barrier:
+        ts, span = self.ts, self.ts.span()
+        ts.expect("barrier")
+        number = ts.integer() if ts.kind == "number" else 0
+        return Barrier(number, ts.integer() if ts.accept(",") else None, span)
+
+    def ring(self) -> tuple[str, Expr]:
+        name = self.ts.name()
+        (stage,) = self.ts.brackets(self.expr)
+        return name, stage
+
+    def mbar_arrive(self) -> MbarArrive:
+        span = self.ts.span()
+        self.ts.expect("mbar.arrive")
+        return MbarArrive(*self.ring(), span)
+
+    def mbar_wait(self) -> MbarWait:
+        span = self.ts.span()
+        self.ts.expect("mbar.wait")
+        name, stage = self.ring()
+        self.ts.expect("parity")
+        return MbarWait(name, stage, self.expr(), span)
+
+    def if_op(self) -> IfOp:
+        span = self.ts.span()
+        self.ts.expect("if")
+        cond = self.expr()
+        return IfOp(cond, self.block(), span)
+
+    def roles(self) -> RolesOp:
+        ts, span, roles = self.ts, self.ts.span(), list[Role]()
+        ts.expect("roles")
+        with ts.braces() as more:
+            while more():
+                ts.expect("role")
+                name, first = ts.name(), self.field("warps")
+                last = self.field("..")
+                registers = ts.integer() if ts.accept("registers") else None
+                roles.append(Role(name, first, last, registers, self.block()))
+        return RolesOp(tuple(roles), span)
+
+    def for_op(self, names: tuple[str, ...] = ()) -> ForOp:
+        ts, span = self.ts, self.ts.span()
+        ts.expect("for")
+        var = ts.name()
+        ts.expect("in")
+        lo = self.expr()
+        ts.expect("..")
+        hi = self.expr()
+        chain = ts.name() if ts.accept("chain") else None
+        ts.expect("carry")
+        carried = ts.brackets(self.carry, "()")
+        body, yields = list[MemOp](), tuple[Frag, ...]()
+        with ts.braces() as more:
+            while more():
+                if ts.accept("yield"):
+                    yields = self.uses() if ts.kind == "ref" else ()
+                    break
+                body.append(self.op())
+        if len(names) != len(carried):
+            ts.fail(f"the loop carries {len(carried)} values and defines {len(names)}")
+        results = tuple(
+            self.define(n, arg.type, arg.layout) for n, (arg, _) in zip(names, carried, strict=True)
+        )
+        return ForOp(results, var, lo, hi, carried, tuple(body), yields, chain, span)
+
+    def carry(self) -> tuple[Frag, Frag]:
+        name = self.ts.ref()
+        self.ts.expect("=")
+        init = self.use()
+        return self.define(name, init.type, init.layout), init
+
+    def defining(self) -> MemOp:
+        ts, span = self.ts, self.ts.span()
+        names = [ts.ref()]
+        while ts.accept(","):
+            names.append(ts.ref())
+        ts.expect("=")
+        if ts.text == "for":
+            return self.for_op(tuple(names))
+        if len(names) > 1:
+            ts.fail("only a loop defines several fragments")
+        op = ts.name()
+        if op not in _RIGHT and op not in OPS:
+            ts.pos -= 1
+            ts.fail(f"unknown operation {op!r}")
+        made = _RIGHT[op](self) if op in _RIGHT else ("map", op, self.uses())
+        ts.expect(":")
+        dtype = ts.dtype()
+        axes = self.axes() if ts.text == "[" else ()
+        frag = self.define(names[0], TileType(dtype, axes), ts.hash())
+        return _build(frag, made, span)
+
+    # -- right-hand sides: (kind, fields...) --------------------------------------------------
+    def const(self) -> tuple[object, ...]:
+        found = self.ts.literal(self.ts.accept("-"))
+        if found is None:
+            self.ts.fail(f"expected a number, found {self.ts.describe()}")
+        return "const", found.value
+
+    def index(self) -> tuple[object, ...]:
+        return "index", self.expr()
+
+    def param_of(self) -> tuple[object, ...]:
+        return "param", self.ts.name()
+
+    def reduce(self) -> tuple[object, ...]:
+        ts = self.ts
+        combiner = ts.name()
+        if combiner not in COMBINERS:
+            ts.pos -= 1
+            ts.fail(f"unknown combiner {combiner!r}")
+        arg = self.use()
+        ts.expect("over")
+        axes = [ts.name()]
+        while ts.accept(","):
+            axes.append(ts.name())
+        return "reduce", combiner, arg, tuple(axes), ts.name() if ts.accept("scratch") else None
+
+    def convert(self) -> tuple[object, ...]:
+        return "convert", self.use()
+
+    def ld_global(self) -> tuple[object, ...]:
+        buffer = self.ts.name()
+        index = self.ts.brackets(self.expr)
+        return "ld.global", buffer, index, self.where(), self.field("vec")
+
+    def ld_shared(self) -> tuple[object, ...]:
+        return "ld.shared", self.slot(), self.field("vec")
+
+    def ld_matrix(self) -> tuple[object, ...]:
+        slot = self.slot()
+        self.ts.expect("at")
+        return "ld.matrix", slot, self.ts.name(), self.ts.integer()
+
+    def mma(self) -> tuple[object, ...]:
+        ts = self.ts
+        instr, a = ts.name(), self.operand()
+        ts.expect(",")
+        b = self.operand()
+        acc = self.use() if ts.accept("+") else None
+        ts.expect("over")
+        return "mma", instr, a, b, acc, ts.name(), ts.integer() if ts.accept("ahead") else 0
+
+    # -- small parts --------------------------------------------------------------------------
+    def operand(self) -> Frag | Slot:
+        return self.slot() if self.ts.accept("smem") else self.use()
+
+    def slot(self) -> Slot:
+        name, stage = self.ring()
+        return Slot(name, stage, self.ts.integer() if self.ts.accept("swizzle") else 0)
+
+    def where(self) -> Expr | None:
+        return self.expr() if self.ts.accept("where") else None
+
+    def use(self) -> Frag:
+        name = self.ts.ref()
+        if name not in self.frags:
+            self.ts.pos -= 1
+            self.ts.fail(f"unknown fragment %{name}")
+        return self.frags[name]
+
+    def uses(self) -> tuple[Frag, ...]:
+        out = [self.use()]
+        while self.ts.accept(","):
+            out.append(self.use())
+        return tuple(out)
+
+    def define(self, name: str, type_: TileType, layout: str) -> Frag:
+        frag = Frag(name, type_, layout)
+        self.frags[name] = frag
+        self.dtypes[name] = type_.dtype
+        return frag
+
+
+def _build(frag: Frag, made: tuple[object, ...], span: object) -> MemOp:
+    kind, *fields = made
+    if kind == "const" and frag.type.dtype.is_float:
+        fields = [float(str(fields[0]))]
+    op: MemOp = _CLASSES[str(kind)](frag, *fields, span)
+    return op
+
+
+_STATEMENTS: Mapping[str, Callable[[_Parser], MemOp]] = {
+    "st.global": _Parser.st_global, "st.shared": _Parser.st_shared, "cp.async": _Parser.cp_async,
+    "cp.commit": _Parser.cp_commit, "cp.wait": _Parser.cp_wait, "barrier": _Parser.barrier,
+    "mbar.arrive": _Parser.mbar_arrive, "mbar.wait": _Parser.mbar_wait, "if": _Parser.if_op,
+    "for": _Parser.for_op, "roles": _Parser.roles,
+}  # fmt: skip
+_RIGHT: Mapping[str, Callable[[_Parser], tuple[object, ...]]] = {
+    "const": _Parser.const, "index": _Parser.index, "param": _Parser.param_of, "reduce": _Parser.reduce,
+    "convert": _Parser.convert, "ld.global": _Parser.ld_global, "ld.shared": _Parser.ld_shared,
+    "ld.matrix": _Parser.ld_matrix, "mma": _Parser.mma,
+}  # fmt: skip
+_CLASSES: Mapping[str, Callable[..., MemOp]] = {
+    "const": ConstOp, "index": IndexOp, "param": ParamOp, "map": MapOp, "reduce": ReduceOp,
+    "convert": ConvertOp, "ld.global": GlobalLoad, "ld.shared": SharedLoad,
+    "ld.matrix": MatrixLoad, "mma": MmaOp,
+}  # fmt: skip

@@ -1,0 +1,210 @@
+"""The text form of the MA-tile IR: ``parse(format(m)) == m`` for every module (grammar: ``memory.ops``).
+
+A fragment's type and layout stand at its definition only; a carried argument has those of its
+initial value, a loop's results those of the arguments.  Zeros that mean "nothing" are not printed:
+the swizzle of a slot, ``ahead``, the number of the barrier of all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nautilus.core.expr import Expr, Param
+from nautilus.core.text import format_expr, format_list
+from nautilus.core.tokens import format_number
+from nautilus.core.types import DType
+from nautilus.memory.ops import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MapOp,
+    MatrixLoad,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    ParamOp,
+    ReduceOp,
+    Role,
+    RolesOp,
+    SharedLoad,
+    SharedStore,
+    Slot,
+)
+from nautilus.memory.parser import parse
+from nautilus.scalar.ops import Buffer, ScalarParam
+from nautilus.tile.ops import TileAxis
+
+__all__ = ["format", "format_op", "format_ops", "format_type", "parse"]
+
+_STEP = "  "
+
+# -- printing ---------------------------------------------------------------------------------
+
+
+def format(m: MemModule) -> str:
+    """The text of a module."""
+    lines = [f"module {m.name} target {m.target} {{"]
+    lines += [_STEP + _buffer(b) for b in m.buffers]
+    lines += [_STEP + _param(p) for p in m.params]
+    for k in m.kernels:
+        lines += _kernel(k)
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _kernel(k: MemKernel) -> list[str]:
+    head = f"kernel {k.name} grid {format_expr(k.blocks)} warps {k.warps} min_blocks {k.min_blocks} {{"
+    inner = [f"let {var} = {format_expr(e)}" for var, e in k.decode]
+    inner += [f"layout #{name} = {layout}" for name, layout in k.layouts.items()]
+    inner += [
+        f"smem {s.name} : {format_type(s.dtype, s.axes, brackets=True)} stages {s.stages} "
+        f"swizzle {s.swizzle} pad {s.pad} @ {s.offset}"
+        for s in k.smem
+    ]
+    inner += [f"mbar {b.name} stages {b.stages} arrivals {b.arrivals} @ {b.offset}" for b in k.mbars]
+    return [_STEP + head, *(2 * _STEP + line for line in inner), *format_ops(k.body, 2), _STEP + "}"]
+
+
+def format_type(dtype: DType, axes: tuple[TileAxis, ...], brackets: bool = False) -> str:
+    """``f32[i: 128, j: 64]``; a single element has no brackets unless they are asked for."""
+    if not axes and not brackets:
+        return str(dtype)
+    return f"{dtype}[{', '.join(f'{a.name}: {a.size}' for a in axes)}]"
+
+
+def format_ops(body: tuple[MemOp, ...], depth: int = 0) -> list[str]:
+    """The lines of a block of ops."""
+    pad, out = _STEP * depth, list[str]()
+    for op in body:
+        out.append(pad + format_op(op))
+        match op:
+            case ForOp():
+                out += format_ops(op.body, depth + 1)
+                out += [f"{pad}{_STEP}yield {_frags(op.yields)}".rstrip(), pad + "}"]
+            case IfOp():
+                out += [*format_ops(op.body, depth + 1), pad + "}"]
+            case RolesOp():
+                for role in op.roles:
+                    out.append(pad + _STEP + _role(role))
+                    out += [*format_ops(role.body, depth + 2), pad + _STEP + "}"]
+                out.append(pad + "}")
+            case _:
+                pass
+    return out
+
+
+def format_op(op: MemOp) -> str:
+    """One op as one line (a structured op: its head)."""
+    match op:
+        case GlobalStore():
+            target = f"{op.buffer}[{format_list(op.index)}]"
+            return f"st.global {target}, %{op.value.name}{_where(op.mask)} vec {op.vec}"
+        case SharedStore():
+            return f"st.shared {_slot(op.slot)}, %{op.value.name} vec {op.vec}"
+        case AsyncCopy():
+            mbar = "" if op.mbar is None else f" mbar {op.mbar[0]}[{format_expr(op.mbar[1])}]"
+            source = f"{op.buffer}[{format_list(op.index)}]{_where(op.mask)}"
+            return f"cp.async {_slot(op.slot)}, {source} vec {op.vec} threads #{op.threads}{mbar}"
+        case AsyncCommit():
+            return "cp.commit"
+        case AsyncWait():
+            return f"cp.wait {op.pending}"
+        case Barrier(number=number, threads=threads):
+            which = "" if number == 0 and threads is None else f" {number}"
+            return f"barrier{which}" + ("" if threads is None else f", {threads}")
+        case MbarArrive():
+            return f"mbar.arrive {op.mbar}[{format_expr(op.stage)}]"
+        case MbarWait():
+            return f"mbar.wait {op.mbar}[{format_expr(op.stage)}] parity {format_expr(op.parity)}"
+        case IfOp():
+            return f"if {format_expr(op.cond)} {{"
+        case ForOp():
+            return _for_head(op)
+        case RolesOp():
+            return "roles {"
+        case _:
+            r = op.result
+            return f"%{r.name} = {_right(op)} : {format_type(r.type.dtype, r.type.axes)} #{r.layout}"
+
+
+_Defining = (
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | SharedLoad | MatrixLoad | MmaOp
+)
+
+
+def _right(op: _Defining) -> str:
+    match op:
+        case ConstOp():
+            return f"const {format_number(op.value, op.result.type.dtype)}"
+        case IndexOp():
+            return f"index {format_expr(op.expr)}"
+        case ParamOp():
+            return f"param {op.param}"
+        case MapOp():
+            return f"{op.op} {_frags(op.args)}"
+        case ReduceOp():
+            scratch = "" if op.scratch is None else f" scratch {op.scratch}"
+            return f"reduce {op.combiner} %{op.arg.name} over {', '.join(op.axes)}{scratch}"
+        case ConvertOp():
+            return f"convert %{op.arg.name}"
+        case GlobalLoad():
+            return f"ld.global {op.buffer}[{format_list(op.index)}]{_where(op.mask)} vec {op.vec}"
+        case SharedLoad():
+            return f"ld.shared {_slot(op.slot)} vec {op.vec}"
+        case MatrixLoad():
+            return f"ld.matrix {_slot(op.slot)} at {op.axis} {op.start}"
+        case MmaOp():
+            acc = "" if op.acc is None else f" + %{op.acc.name}"
+            ahead = "" if op.ahead == 0 else f" ahead {op.ahead}"
+            return f"mma {op.instr} {_operand(op.a)}, {_operand(op.b)}{acc} over {op.over}{ahead}"
+
+
+def _for_head(op: ForOp) -> str:
+    left = f"{_frags(op.results)} = " if op.results else ""
+    chain = "" if op.chain is None else f" chain {op.chain}"
+    carry = ", ".join(f"%{arg.name} = %{init.name}" for arg, init in op.carried)
+    return f"{left}for {op.var} in {format_expr(op.lo)}..{format_expr(op.hi)}{chain} carry({carry}) {{"
+
+
+def _role(role: Role) -> str:
+    registers = "" if role.registers is None else f" registers {role.registers}"
+    return f"role {role.name} warps {role.first_warp}..{role.last_warp}{registers} {{"
+
+
+def _slot(slot: Slot) -> str:
+    swizzle = f" swizzle {slot.swizzle}" if slot.swizzle else ""
+    return f"{slot.buffer}[{format_expr(slot.stage)}]{swizzle}"
+
+
+def _operand(operand: Frag | Slot) -> str:
+    return f"%{operand.name}" if isinstance(operand, Frag) else f"smem {_slot(operand)}"
+
+
+def _where(mask: Expr | None) -> str:
+    return "" if mask is None else f" where {format_expr(mask)}"
+
+
+def _frags(frags: Iterable[Frag]) -> str:
+    return ", ".join(f"%{f.name}" for f in frags)
+
+
+def _buffer(b: Buffer) -> str:
+    shape = ", ".join(e.name if isinstance(e, Param) else str(e) for e in b.shape)
+    return f"{b.space.value} {b.name}: {b.dtype}[{shape}]"
+
+
+def _param(p: ScalarParam) -> str:
+    default = "" if p.default is None else f" = {format_number(p.default, p.dtype)}"
+    return f"param {p.name}: {p.dtype}{default}"
