@@ -13,72 +13,42 @@ variables, and the block under construction.  Rules that it keeps:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from nautilus.core.errors import InternalError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Ref, Var, free_vars
 from nautilus.core.index import TRUE, simplify
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.ops import Buffer
+from nautilus.tile.emitter import Emitter
 from nautilus.tile.ops import (
-    ConstOp,
-    DotOp,
     IndexOp,
     LoadOp,
-    MapOp,
     ParamOp,
-    ReduceOp,
     TileAxis,
-    TileOp,
     TileType,
     Value,
 )
 
 
-class Builder:
+class Builder(Emitter):
     """State of one kernel's lowering. ``axes``: tile axes by name, in canonical order, none of size 1."""
 
     def __init__(self, axes: Mapping[str, TileAxis], buffers: Mapping[str, Buffer]) -> None:
-        self.axes = axes
-        self.order = {name: i for i, name in enumerate(axes)}
+        super().__init__(axes)
         self.buffers = buffers
         self.env: dict[str, Value] = {}
         self.ranges: dict[str, tuple[int, int]] = {a.name: (0, a.size - 1) for a in axes.values()}
         self.facts: list[Expr] = []
-        self.out: list[TileOp] = []
-        self.span: Span = NO_SPAN
-        self._names: dict[str, int] = {}
-        self._count = 0
         self._memo: dict[int, tuple[Expr, Value]] = {}
         self._pure: dict[int, tuple[Expr, bool]] = {}
-        self._types: dict[str, TileType] = {}
 
-    # -- names and types ---------------------------------------------------------------------
     def statement(self, span: Span) -> None:
         """Begin a statement: locals may have changed, so nothing is remembered."""
         self._memo.clear()
         self._pure.clear()
         self.span = span
-
-    def fresh(self, t: TileType, hint: str = "") -> Value:
-        """A new value of type ``t``, named after ``hint`` or numbered."""
-        if not hint:
-            name = str(self._count)
-            self._count += 1
-        else:
-            n = self._names.get(hint, 0)
-            self._names[hint] = n + 1
-            name = f"{hint}_{n}" if n else hint
-            if name in self._types:
-                return self.fresh(t, hint)
-        self._types[name] = t
-        return Value(name, t)
-
-    def type(self, dtype: DType, names: Iterable[str]) -> TileType:
-        """The tile type over the axes ``names``, in canonical order."""
-        chosen = sorted({n for n in names if n in self.axes}, key=self.order.__getitem__)
-        return TileType(dtype, tuple(self.axes[n] for n in chosen))
 
     def names(self, e: Expr) -> frozenset[str]:
         """Tile axes that scalar expression ``e`` varies along, by its variables."""
@@ -87,43 +57,6 @@ class Builder:
     def known(self, e: Expr) -> Expr:
         """``e`` simplified under what is known about the variables here."""
         return simplify(e, self.ranges, self.facts)
-
-    # -- single ops ---------------------------------------------------------------------------
-    def emit(self, op: TileOp) -> None:
-        self.out.append(op)
-
-    def const(self, value: int | float | bool, t: TileType, hint: str = "") -> Value:
-        v = self.fresh(t, hint)
-        self.emit(ConstOp(v, value, self.span))
-        return v
-
-    def map(self, op: str, args: Sequence[Value], dtype: DType, hint: str = "") -> Value:
-        v = self.fresh(self.type(dtype, [n for a in args for n in a.type.names]), hint)
-        self.emit(MapOp(v, op, tuple(args), self.span))
-        return v
-
-    def reduce(self, combiner: str, arg: Value, axes: Sequence[str], hint: str = "") -> Value:
-        over = tuple(n for n in arg.type.names if n in axes)
-        v = self.fresh(self.type(arg.type.dtype, set(arg.type.names) - set(over)), hint)
-        self.emit(ReduceOp(v, combiner, arg, over, self.span))
-        return v
-
-    def dot(self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "") -> Value:
-        names = {*a.type.names, *b.type.names} - set(axes)
-        v = self.fresh(self.type(a.type.dtype.compute, names), hint)
-        ordered = tuple(n for n in self.axes if n in axes)
-        self.emit(DotOp(v, a, b, acc, ordered, self.span))
-        return v
-
-    def select(self, cond: Value, a: Value, b: Value, hint: str = "") -> Value:
-        return self.map("select", (cond, a, b), a.type.dtype, hint)
-
-    def spread(self, v: Value, names: Iterable[str], hint: str = "") -> Value:
-        """``v`` with every axis of ``names``, repeated along those it lacked (a select of itself)."""
-        missing = self.type(DType.BOOL, set(names) - set(v.type.names))
-        if not missing.axes:
-            return v
-        return self.select(self.const(True, missing), v, v, hint)
 
     # -- expressions --------------------------------------------------------------------------
     def is_index(self, e: Expr) -> bool:
@@ -195,7 +128,7 @@ class Builder:
 
     def index_names(self, e: Expr) -> frozenset[str]:
         """Tile axes of an index expression, those of its Refs included."""
-        return self.names(e) | {n for r in refs(e) for n in self._types[r].names}
+        return self.names(e) | {n for r in refs(e) for n in self.types[r].names}
 
     def bounds_check(self, b: Buffer, index: Sequence[Expr]) -> list[Expr]:
         """Conjuncts that keep ``index`` inside ``b``; what always holds is left out."""

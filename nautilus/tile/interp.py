@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 
 from nautilus.core.expr import Const, Expr, Op, Param, Ref, Var
-from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to, working
+from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
 from nautilus.core.types import DType
 from nautilus.scalar.ops import Buffer, Space
 from nautilus.tile.ops import (
@@ -119,7 +119,7 @@ class _Run:
     def eval(self, e: Expr, t: TileType) -> Array:
         match e:
             case Const(value=value, dtype=dtype):
-                return _constant(value, dtype)
+                return self.constant(value, dtype)
             case Var(name=name):
                 if name in t.names:
                     at = t.names.index(name)
@@ -128,7 +128,7 @@ class _Run:
                     return np.arange(t.shape[at]).reshape(shape)
                 return np.asarray(self.vars[name], np.int64)
             case Param(name=name, dtype=dtype):
-                return _constant(self.params[name], dtype)
+                return self.constant(self.params[name], dtype)
             case Ref(name=name):
                 return self.spread(name, t)
             case Op(op=op, args=args, dtype=dtype):
@@ -144,6 +144,11 @@ class _Run:
             raise TileRunError(f"%{name} has an axis that its user lacks")
         shape = [own.shape[own.names.index(n)] if n in own.names else 1 for n in t.names]
         return data.transpose(order).reshape(shape)
+
+    def constant(self, value: int | float | bool, dtype: DType) -> Array:
+        """A number of type ``dtype``: rounded to it, but for floats in mode ``real``."""
+        exact = self.mode == "real" and dtype.is_float
+        return round_to(np.asarray(value), DType.F64 if exact else dtype)
 
     # -- ops -----------------------------------------------------------------------------------
     def kernel(self, k: TileKernel) -> None:
@@ -172,11 +177,11 @@ class _Run:
         t = op.result.type
         match op:
             case ConstOp(value=value):
-                return _constant(value, t.dtype)
+                return self.constant(value, t.dtype)
             case IndexOp(expr=expr):
                 return self.expr(expr, t)
             case ParamOp(param=param):
-                return _constant(self.params[param], t.dtype)
+                return self.constant(self.params[param], t.dtype)
             case LoadOp():
                 index, mask = self.where(op, t)
                 got = self.memory[op.buffer][index] if self.memory[op.buffer].size else np.zeros(t.shape)
@@ -242,10 +247,6 @@ def _reorder(data: Array, have: TileType, want: TileType) -> Array:
 def _wide(dtype: DType) -> DType:
     """The type that mode ``real`` accumulates in."""
     return DType.F64 if dtype.is_float else dtype
-
-
-def _constant(value: int | float | bool, dtype: DType) -> Array:
-    return np.asarray(value, working(dtype))
 
 
 def _fresh(shape: tuple[int, ...], dtype: DType) -> Array:

@@ -1,0 +1,111 @@
+"""``simplify-masks``: conjuncts that always hold leave masks and conditions.
+
+Intervals of grid variables, loop variables and tile axes decide; a mask that is left without a conjunct
+is no mask.  A condition with one value becomes a constant, and a select on it one of its sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.core.index import TRUE, bounds, simplify
+from nautilus.core.types import DType
+from nautilus.tile.ops import (
+    ConstOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+)
+from nautilus.tile.rewriting import each_kernel, rename
+
+
+@dataclass(frozen=True, slots=True)
+class SimplifyMasks:
+    """Drop what the loop ranges prove."""
+
+    name = "simplify-masks"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with every index, mask and condition in simplest form."""
+        return each_kernel(module, _kernel)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What is known about variables, and the values that stand for others."""
+
+    ranges: dict[str, tuple[int, int]]
+    facts: tuple[Expr, ...]
+    env: dict[str, Value]
+    constants: dict[str, bool]
+
+    def simple(self, e: Expr) -> Expr:
+        return simplify(e, self.ranges, self.facts)
+
+    def inside(self, op: ForOp) -> _Scope:
+        return self.within(op.var, op.lo, op.hi)
+
+    def within(self, var: str, lo: Expr, hi: Expr) -> _Scope:
+        """The scope where ``lo <= var < hi``."""
+        ranges = dict(self.ranges)
+        low, high = bounds(lo, ranges, self.facts)[0], bounds(hi, ranges, self.facts)[1]
+        if low is not None and high is not None:
+            ranges[var] = (low, max(low, high - 1))
+        v = Var(var, lo.dtype)
+        facts = self.facts
+        if not (isinstance(lo, Const) and isinstance(hi, Const)):
+            facts = (*facts, Op("ge", (v, lo), DType.BOOL), Op("lt", (v, hi), DType.BOOL))
+        return _Scope(ranges, facts, self.env, self.constants)
+
+
+def _kernel(k: TileKernel) -> TileKernel:
+    scope = _Scope({a.name: (0, a.size - 1) for a in k.axes}, (), {}, {})
+    for g in k.grid:
+        scope = scope.within(g.var, Const(0, g.extent.dtype), g.extent)
+    body = _block(k.body, scope)
+    return k if body == k.body else replace(k, body=body)
+
+
+def _block(body: tuple[TileOp, ...], scope: _Scope) -> tuple[TileOp, ...]:
+    out: list[TileOp] = []
+    for old in body:
+        op = _op(rename(old, scope.env), scope)
+        if op is not None:
+            out.append(op)
+    return tuple(out)
+
+
+def _op(op: TileOp, scope: _Scope) -> TileOp | None:
+    match op:
+        case LoadOp() | StoreOp():
+            mask = None if op.mask is None else scope.simple(op.mask)
+            index = tuple(scope.simple(e) for e in op.index)
+            return replace(op, index=index, mask=None if mask == TRUE else mask)
+        case IndexOp():
+            e = scope.simple(op.expr)
+            if isinstance(e, Const) and e.dtype is DType.BOOL:
+                scope.constants[op.result.name] = bool(e.value)
+            return ConstOp(op.result, e.value, op.span) if isinstance(e, Const) else replace(op, expr=e)
+        case ConstOp(result=result, value=bool() as value):
+            scope.constants[result.name] = value
+            return op
+        case MapOp(op="select", result=result, args=(cond, a, b)) if cond.name in scope.constants:
+            side = a if scope.constants[cond.name] else b
+            if side.type != result.type:
+                return op
+            scope.env[result.name] = side
+            return None
+        case ForOp():
+            lo, hi = scope.simple(op.lo), scope.simple(op.hi)
+            inner = _block(op.body, scope.inside(op))
+            yields = tuple(scope.env.get(y.name, y) for y in op.yields)
+            return replace(op, lo=lo, hi=hi, body=inner, yields=yields)
+        case _:
+            return op
