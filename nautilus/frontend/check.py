@@ -110,8 +110,9 @@ def _define(sym: Symbols, node: ast.Define) -> Definition | None:
     axes = _axes(sym, expander, node, declared)
     frame = Frame({b.name: b for b in axes})
     expr = expand_definition(expander, node.expr, frame)
+    repeated = len({b.name for b in axes}) < len(axes)
     for b in axes:
-        expander.settle(b, quiet=expr is None)
+        expander.settle(b, quiet=expr is None or repeated)
     sizes = [b.size() for b in axes]
     if any(s is None for s in sizes):
         shape = None

@@ -128,17 +128,17 @@ class Expander:
         if args is None:
             return None
         ops = set(node.ops)
-        if len(args) > _BALANCE and ((len(ops) == 1 and ops <= {"+", "*", "and", "or"}) or ops == {"+", "-"}):
+        if len(args) > _BALANCE and (ops <= {"+", "-"} or (len(ops) == 1 and ops <= {"*", "and", "or"})):
             signed = (
                 args
-                if len(ops) == 1
+                if "-" not in ops
                 else [args[0]]
                 + [
                     typed.unary("neg", a, span) if op == "-" else a
                     for op, a in zip(node.ops, args[1:], strict=True)
                 ]
             )
-            return self._balanced("+" if len(ops) > 1 else node.ops[0], signed, span)
+            return self._balanced("+" if "-" in ops else node.ops[0], signed, span)
         total = args[0]
         for i, (op, arg) in enumerate(zip(node.ops, args[1:], strict=True)):
             here = span if frame.site else _through(node, i + 1)

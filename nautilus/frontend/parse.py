@@ -108,7 +108,7 @@ def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic])
             continue
         problem = _bad_token(source, token, brackets)
         if problem is not None:
-            if not faulty:
+            if not faulty or problem.code == "N0109":
                 errors.append(problem)
             faulty = True
             if problem.code == "N0105":

@@ -33,8 +33,11 @@ class Size:
 
     extent: int | Param
     dim: str | None
+    known: bool = True  # False: an error was reported where the size is written
 
     def agrees(self, other: Size) -> bool:
+        if not (self.known and other.known):
+            return True
         if self.dim is not None and other.dim is not None:
             return self.dim == other.dim
         return self.extent == other.extent
@@ -165,7 +168,7 @@ class Symbols:
         """``value`` as a size, or a placeholder after reporting what is wrong with it."""
         if isinstance(value, bool) or not isinstance(value, int):
             hint = "'//' divides integers" if isinstance(value, float) else None
-            self.error("N0505", f"{what} is {value}, not an integer", span, hint)
+            self.error("N0505", f"{what} is {str(value).lower()}, not an integer", span, hint)
         elif value <= 0:
             self.error("N0502", f"{what} is {value}; a size is at least 1", span)
         elif value > MAX_DIM:
@@ -197,7 +200,10 @@ class Symbols:
             inner = self.consts[node.id].value
             if isinstance(inner, ast.Name) and inner.id in self.dims and node.id not in self._busy:
                 return self.size(inner)
-        return Size(self.positive(self._evaluate(node), "this size", node.span), None)
+        before, self.placeholder = self.placeholder, False
+        extent = self.positive(self._evaluate(node), "this size", node.span)
+        known, self.placeholder = not self.placeholder, self.placeholder or before
+        return Size(extent, None, known)
 
     def shape(self, nodes: Sequence[ast.Expr], name: str, span: Span) -> tuple[Size, ...]:
         sizes = tuple(self.size(n) for n in nodes)

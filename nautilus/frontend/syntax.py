@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+_ENDS = ("1", "x", "x[i]", "x[i, j]", "f(x)", "f(x, y)", "(x)")  # all the ways a value may end
 _BESIDE = ("two values stand side by side", "write an operator between them, such as '*'")
 _EARLY = ("the expression ends too early", "a value is expected after the operator")
 _EQUALS = ("'=' inside an expression", "'==' compares")
@@ -21,13 +22,13 @@ _KEYWORD = "'{token}' is a word of the language and cannot be a name"
 
 #: faulty statement -> (message, hint).
 EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
-    *((f"O = {v} {w}", *_BESIDE) for v in ("1", "x", "x[i]", "f(x)", "(x)", "f[i](x)") for w in ("y", "1")),
+    *((f"O = {v} {w}", *_BESIDE) for v in _ENDS for w in ("y", "1", "1.0")),
     *((f"O = 1 {op}", *_EARLY) for op in ("+", "-", "*", "/", "//", "%", "**", "<", "==", "and", "or")),
     *((f"O = {op}", *_EARLY) for op in ("-", "not")),
     ("O =", "nothing is defined", "an expression is expected after '='"),
-    *((f"O = {v} = 1", *_EQUALS) for v in ("1", "x", "x[i]", "f(x)", "(x)")),
-    *((f"O = 1 if {v}", *_NO_ELSE) for v in ("1", "x", "x[i]", "f(x)", "(x)", "f[i](x)")),
-    *((f"O = ({v} if {v})", *_NO_ELSE) for v in ("1", "x", "x[i]", "f(x)", "(x)")),
+    *((f"O = {v} = 1", *_EQUALS) for v in _ENDS),
+    *((f"O = 1 if {v}", *_NO_ELSE) for v in _ENDS),
+    *((f"O = ({v} if {v})", *_NO_ELSE) for v in _ENDS),
     ("O[i] == x", "'==' in a definition", "a definition is written with one '='"),
     ("O == x", "'==' in a definition", "a definition is written with one '='"),
     ("O: f32[i] == x", "'==' in a definition", "a definition is written with one '='"),
@@ -66,10 +67,7 @@ EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     ("O = ()", "there is nothing between the brackets", None),
     ("O = sum[j |]", "the condition is missing after '|'", None),
     ("O = sum[|", "an index variable is missing before '|'", None),
-    ("O = 1, ", "a definition gives one value", "write one definition for each tensor"),
-    ("O = x, ", "a definition gives one value", "write one definition for each tensor"),
-    ("O = f(x), ", "a definition gives one value", "write one definition for each tensor"),
-    ("O = x[i], ", "a definition gives one value", "write one definition for each tensor"),
+    *((f"O = {v}, ", "a definition gives one value", "write one definition for each tensor") for v in _ENDS),
 )
 
 _SHOW = {
@@ -94,7 +92,7 @@ def explain(parser: Any, error: Any, accepts: Iterable[str]) -> tuple[str, str |
     if token.type in _WORDS and "NAME" in accepted and not accepted >= _VALUES:
         return _KEYWORD.format(token=token), None
     expected = _expected(parser, accepted)
-    got = _SHOW["$END"] if token.type == "$END" else f"'{_short(str(token))}'"
+    got = "end of the statement" if token.type == "$END" else f"'{_short(str(token))}'"
     return f"unexpected {got}", f"expected {expected}" if expected else None
 
 

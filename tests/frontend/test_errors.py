@@ -1,0 +1,167 @@
+"""Every diagnostic code has a file in ``errors/`` and its exact text beside it.
+
+``UPDATE_GOLDEN=1 pytest tests/frontend/test_errors.py`` rewrites the texts; read them before you commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.errors import DiagnosticError, Severity
+from nautilus.frontend.check import load_spec, load_text
+from nautilus.frontend.codes import CODES, MAX_BYTES
+
+FOLDER = Path(__file__).parent / "errors"
+CASES = sorted(FOLDER.glob("N*.naut"))
+ELSEWHERE = {"N0101", "N0102", "N0105", "N0106"}  # tested below: no text file can show them
+
+GOOD = "dim M = 8\ninput X: f16[M]\noutput O: f16[M]\n"
+
+
+def diagnostics(text: str, name: str = "t.naut", dims: dict[str, int] | None = None) -> tuple[str, list[str]]:
+    """The rendered text and the codes of the errors and warnings of a spec."""
+    try:
+        found = load_text(text, name, dims=dims, folder=FOLDER).warnings
+    except DiagnosticError as error:
+        found = error.diagnostics
+    return "\n".join(d.text() for d in found) + "\n", [d.code for d in found]
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
+def test_exact_text(path: Path) -> None:
+    source = path.read_text()
+    given = dict(re.findall(r"(\w+)=(\d+)", source.split("\n")[0])) if source.startswith("# dims:") else {}
+    if path.stem == "N0108":  # a cycle needs a file, not a text
+        with pytest.raises(DiagnosticError) as caught:
+            load_spec(path)
+        text = str(caught.value).replace(str(FOLDER) + os.sep, "") + "\n"
+        codes = [d.code for d in caught.value.diagnostics]
+    else:
+        text, codes = diagnostics(source, path.name, {k: int(v) for k, v in given.items()})
+        text = text.replace(str(FOLDER) + os.sep, "")
+    golden = path.with_suffix(".txt")
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert path.stem in codes
+    assert text == golden.read_text()
+
+
+def test_every_code_has_a_case() -> None:
+    assert {p.stem for p in CASES} | ELSEWHERE == set(CODES)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.naut", "cannot read '{path}': No such file or directory"),
+        ("folder", "cannot read '{path}': it is a directory"),
+        ("nul\0name", "cannot read '{path}': embedded null byte"),
+    ],
+)
+def test_unreadable_files(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / name
+    with pytest.raises(DiagnosticError) as caught:
+        load_spec(path)
+    assert str(caught.value) == f"{path}: error[N0101]: " + message.format(path=path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"dim M = 4\ninput \xff", "is not UTF-8 text: byte 0xFF in line 2, byte 7"),
+        (b"\x7fELF\x02\x01\x01\x00\x00", "is not text: it holds NUL bytes"),
+    ],
+)
+def test_not_text(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "x.naut"
+    path.write_bytes(data)
+    with pytest.raises(DiagnosticError) as caught:
+        load_spec(path)
+    assert str(caught.value) == f"{path}: error[N0102]: '{path}' {message}"
+
+
+def test_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.naut"
+    path.write_bytes(b"O[i] = 1 + 2\n" * 80_000)
+    with pytest.raises(DiagnosticError) as caught:
+        load_spec(path)
+    assert str(caught.value) == (
+        f"{path}: error[N0106]: '{path}' is larger than {MAX_BYTES // 1024} KiB\n"
+        "hint: a spec is a short text; is this the right file?"
+    )
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "(" * 5000 + "1" + ")" * 5000,
+        "-" * 5000 + "1",
+        "not " * 5000 + "true",
+        "1 ** " * 5000 + "1",
+        "1 if true else " * 5000 + "1",
+        "exp(" * 300 + "1" + ")" * 300,
+        "[" * 100_000,
+        "X[" * 250 + "0" + "]" * 250,
+    ],
+)
+def test_deep_nesting(expr: str) -> None:
+    _, codes = diagnostics(GOOD + f"O[i] = {expr}\n")
+    assert "N0105" in codes
+
+
+def test_deep_nesting_text() -> None:
+    text, _ = diagnostics(GOOD + "O[i] = " + "-" * 300 + "X[i]\n")
+    first = text.splitlines()[0]
+    assert first == "t.naut:4:109: error[N0105]: the expression is nested more than 200 deep"
+
+
+def test_expansion_is_bounded() -> None:
+    nest = "".join(f"def f{i}[j](x) = softmax[j](f{i - 1}[j](x))\n" for i in range(1, 30))
+    text = GOOD + "def f0[j](x) = softmax[j](x)\n" + nest + "O[i] = f29[i](X[i])\n"
+    assert "N0105" in diagnostics(text)[1]
+    double = "".join(f"def g{i}(x) = g{i - 1}(x) + g{i - 1}(x * 2)\n" for i in range(1, 40))
+    text = GOOD + "def g0(x) = x\n" + double + "O[i] = g39(X[i])\n"
+    assert "N0105" in diagnostics(text)[1]
+
+
+@pytest.mark.parametrize("op", [" + ", " * ", " - "])
+def test_long_chains_are_fine(op: str) -> None:
+    spec = load_text(GOOD + "O[i] = " + op.join(["X[i]"] * 5000) + "\n")
+    assert len(spec.definitions) == 1
+
+
+def test_long_chain_of_mixed_operators_is_refused() -> None:
+    assert diagnostics(GOOD + "O[i] = X[i]" + " / 2 * 3" * 2000 + "\n")[1] == ["N0105"]
+
+
+def test_all_errors_of_a_file_at_once() -> None:
+    text = (
+        "dim M = 0\ninput X: f17[M]\noutput O: f16[M]\nO[i] = Y[i] +\nP[i: 3] = Q[i]\nR[i: 2] = sin(1, 2)\n"
+    )
+    assert diagnostics(text)[1] == ["N0502", "N0405", "N0104", "N0212"]
+
+
+def test_json_and_pickle() -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        load_text(GOOD + "O[i] = Y[i]\n", "t.naut")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.diagnostics == caught.value.diagnostics and str(again) == str(caught.value)
+    error = next(d for d in again.diagnostics if d.severity is Severity.ERROR)
+    assert json.loads(json.dumps(error.as_dict())) == {
+        "code": "N0201", "severity": "error", "message": "unknown tensor 'Y'", "file": "t.naut",
+        "line": 4, "column": 8, "end_line": 4, "end_column": 9, "notes": [], "hint": None,
+    }  # fmt: skip
+
+
+def test_errors_in_the_prelude_point_at_the_call() -> None:
+    text, codes = diagnostics(GOOD + "input B: bool[M]\nO[i] = softmax[i](B[i]) + X[i]\n")
+    assert codes == ["N0401"] and text.startswith(
+        "t.naut:5:8: error[N0401]: 'max' needs numbers, but got bool"
+    )
