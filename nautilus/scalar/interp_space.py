@@ -104,7 +104,7 @@ class Access:
         axes = self.axes
         order = sorted(range(len(axes)), key=axes.__getitem__)
         here = set(axes)
-        return np.asarray(got.transpose(order)[tuple(_ALL if p in here else None for p in range(rank))])
+        return np.asarray(got.transpose(order)[(*(_ALL if p in here else None for p in range(rank)), ...)])
 
 
 _ALL = slice(None)

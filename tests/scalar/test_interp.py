@@ -1,5 +1,4 @@
 """The interpreter against numpy, its errors, and its speed paths."""
-# ruff: noqa: E501
 
 import time
 
@@ -133,7 +132,7 @@ def test_a_false_guard_or_branch_reads_nothing():
     ],
 )
 def test_errors_name_the_statement(body, message):
-    with pytest.raises(ScalarRunError, match="in kernel Y: Y|never written") as e:
+    with pytest.raises(ScalarRunError, match=r"in kernel Y: Y|never written") as e:
         run(f"input X: f32[8]\noutput Y: f32[8]\ntemp T: f32[8]\n{body}", {"X": np.ones(8)})
     assert message in str(e.value)
 
