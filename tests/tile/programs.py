@@ -39,7 +39,7 @@ TAIL = """
 }
 """
 
-FULL = BODY.replace("GUARD", "")
+FULL = BODY.replace("GUARD", "where i0 * 16 + i < 40")
 MASKED = BODY.replace("GUARD", "where i0 * 16 + i < 40 and j0 * 8 + j <= i0 * 16 + i")
 ATTENTION = (
     f"{HEAD}      seq j0 in 0..2 * i0 {{{FULL}      }}\n"

@@ -55,7 +55,9 @@ def check_lowering(source: str, inputs: dict[str, Any] | None = None, **options:
     return m
 
 
-def check_pass(m: TileModule, *passes: Any, tolerance: float = 1e-9, inputs: dict[str, Any] | None = None) -> TileModule:
+def check_pass(
+    m: TileModule, *passes: Any, tolerance: float = 1e-9, inputs: dict[str, Any] | None = None
+) -> TileModule:
     """Apply the passes; each result must verify, survive its text form and compute the same."""
     data = random_inputs(m.buffers) | (inputs or {})
     want = run_module(m, data)
