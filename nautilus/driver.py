@@ -77,11 +77,11 @@ def _run_stage(
     todo = steps(stage, after if is_start else None, lowered=is_start)
     if stage is CUDA:
         context = replace(context, header=_header(context))
-    if todo and todo[0].spec is None:
-        module = pipeline.run(todo[:1], module, context)
-        todo = todo[1:]
-    if stage.plan and todo and context.schedule is None:
-        planner = load(stage.plan)
+    names = [step.name for step in todo]
+    if stage.plan_before in names and context.schedule is None:
+        cut = names.index(stage.plan_before)
+        module = pipeline.run(todo[:cut], module, context)
+        planner, todo = load(stage.plan), todo[cut:]
         context = replace(context, schedule=planner(module, **bind(planner, context, {}, skip=1)))
     return pipeline.run(todo, module, context), context
 
@@ -99,6 +99,7 @@ def _read_dump(request: Request, stage: Stage, context: Context) -> tuple[Any, C
     try:
         text = request.path.read_text(encoding="utf-8") if request.text is None else request.text
         context, after = read_header(text, context)
+        steps(stage, after)  # the pass must exist
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _bad_input(name, f"cannot read this {stage.name} file: {error}") from error
     return load(stage.parse)(text, name), context, after

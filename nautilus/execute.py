@@ -27,7 +27,7 @@ from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
 #: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
 INTERPRETERS: Mapping[str, str] = {
     "spec": "nautilus.frontend.interp:run_spec",
-    "scalar": "nautilus.scalar.interp:run",
+    "scalar": "nautilus.scalar.interp:run_program",
     "vr-tile": "nautilus.tile.interp:run_module",
     "ma-tile": "nautilus.memory.interp:run_module",
 }
@@ -97,9 +97,7 @@ def arguments(face: Interface, given: Mapping[str, str], seed: int) -> dict[str,
     """
     names = {s.name for s in face.inputs}
     if unknown := sorted(set(given) - names):
-        raise click.UsageError(
-            f"no input is called {unknown[0]!r}; inputs: {', '.join(sorted(names)) or 'none'}"
-        )
+        raise click.UsageError(f"no input is called {unknown[0]!r}; inputs: {', '.join(sorted(names)) or 'none'}")
     rng = np.random.default_rng(seed)
     sizes = [n for s in (*face.inputs, *face.outputs) for n in s.shape if isinstance(n, int)]
     limit = max(1, min(sizes, default=1))
@@ -149,14 +147,18 @@ def _read(slot: Slot, path: Path) -> Array:
     return round_to(data, slot.dtype)
 
 
-def run(
-    result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mapping[str, Number]
-) -> dict[str, Array]:
+def run(result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mapping[str, Number]) -> dict[str, Array]:
     """Outputs by name, in working form. Raises ToolchainError (GPU) or what the interpreter raises."""
     face = interface(result, stage)
     if stage == "cuda":
         return run_cuda(result, inputs, scalars)
-    found = load(INTERPRETERS[stage])(result.modules[stage], inputs, scalars)
+    module, interpret = result.modules[stage], load(INTERPRETERS[stage])
+    if stage == "spec":  # its interpreter tells sizes from scalars
+        dims = {d.name for d in module.runtime_dims}
+        sizes = {k: int(v) for k, v in scalars.items() if k in dims}
+        found = interpret(module, inputs, {k: v for k, v in scalars.items() if k not in dims}, sizes)
+    else:
+        found = interpret(module, inputs, scalars)
     return {s.name: np.asarray(found[s.name]) for s in face.outputs}
 
 

@@ -96,17 +96,20 @@ class Step:
 def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tuple[Step, ...]:
     """The lowering into ``stage`` (unless ``lowered``) and its passes, from behind pass ``after`` on.
 
-    Raises ValueError where the stage has no such pass.
+    A pass that runs again is called ``cse-2``.  Raises ValueError where the stage has no such pass.
     """
-    names = [p.name for p in stage.passes]
-    out = [Step(stage, p.name, p, i == len(names) - 1) for i, p in enumerate(stage.passes)]
+    names: list[str] = []
+    for p in stage.passes:
+        again = sum(q.name == p.name for q in stage.passes[: len(names)])
+        names.append(f"{p.name}-{again + 1}" if again else p.name)
+    last = len(names) - 1
+    out = tuple(Step(stage, n, p, i == last) for i, (n, p) in enumerate(zip(names, stage.passes, strict=True)))
     if after is not None:
         if after not in names:
-            raise ValueError(
-                f"{stage.name} has no pass {after!r}; its passes are {', '.join(names) or 'none'}"
-            )
-        return tuple(out[names.index(after) + 1 :])
-    return tuple(out) if lowered else (Step(stage, "lower", None, not names), *out)
+            known = ", ".join(names) or "none"
+            raise ValueError(f"{stage.name} has no pass {after!r}; its passes are {known}")
+        return out[names.index(after) + 1 :]
+    return out if lowered else (Step(stage, "lower", None, not names), *out)
 
 
 @dataclass
@@ -134,9 +137,7 @@ class Pipeline:
     def show(self, step: Step, module: Any, changed: bool, seconds: float, context: Context) -> None:
         """Let every instrument see ``module`` as the result of ``step``."""
         is_lowering = step.spec is None
-        record = Record(
-            self.count, step.stage, step.name, module, changed, seconds, context, is_lowering, step.is_last
-        )
+        record = Record(self.count, step.stage, step.name, module, changed, seconds, context, is_lowering, step.is_last)
         self.count += 1
         for instrument in self.instruments:
             try:

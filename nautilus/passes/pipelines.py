@@ -24,7 +24,8 @@ class Stage:
     """One level of the road. Code is named as ``"module:attribute"`` and imported when it runs.
 
     ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
-    ``parse(text, name)`` are the text form.  ``plan`` makes the schedule where none was given.
+    ``parse(text, name)`` are the text form.  ``plan`` makes the schedule, where none was given, from
+    the module as it is before the pass ``plan_before``.
     """
 
     name: str
@@ -35,30 +36,30 @@ class Stage:
     format: str = ""
     parse: str = ""
     plan: str = ""
+    plan_before: str = ""
 
 
 def _passes(*names: str) -> tuple[PassSpec, ...]:
     return tuple(PassSpec(n) for n in names)
 
 
-SPEC = Stage(
-    "spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.passes.spec_text:format_spec"
-)
+SPEC = Stage("spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.passes.spec_text:format_spec")
 SCALAR = Stage(
     "scalar",
     ".scalar",
     lower="nautilus.scalar.lower:lower",
-    passes=_passes("inline", "factor", "fuse", "split", "rolling-update", "partition", "reorder", "narrow"),
+    passes=_passes("inline", "factor", "narrow", "dead", "fuse", "split", "reorder", "rolling-update", "partition"),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
-    plan="nautilus.scalar.schedule:default_schedule",
+    plan="nautilus.scalar.plan:default_schedule",
+    plan_before="fuse",
 )
 VR_TILE = Stage(
     "vr-tile",
     ".vr",
     lower="nautilus.tile.lower:lower",
-    passes=_passes("tile-canonicalize", "tile-rewrite"),
+    passes=_passes("simplify-masks", "cse", "hoist", "div-to-rcp", "exp-to-exp2", "fold-scale", "cse", "hoist", "dce"),
     verify="nautilus.tile.verify:verify",
     format="nautilus.tile.text:format",
     parse="nautilus.tile.text:parse",
@@ -66,7 +67,8 @@ VR_TILE = Stage(
 MA_TILE = Stage(
     "ma-tile",
     ".ma",
-    lower="nautilus.memory.lower:lower_module",
+    lower="nautilus.memory.lower:lower",
+    passes=_passes("pipeline-copies", "fragment-ahead", "clean-memory", "allocate-shared", "synchronize"),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",
     parse="nautilus.memory.text:parse",

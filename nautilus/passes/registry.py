@@ -20,17 +20,27 @@ PASSES: Mapping[str, str] = {
     # Scalar IR
     "inline": "nautilus.scalar.passes.inline:Inline",
     "factor": "nautilus.scalar.passes.factor:Factor",
+    "narrow": "nautilus.scalar.passes.narrow:Narrow",
+    "dead": "nautilus.scalar.passes.dead:Dead",
     "fuse": "nautilus.scalar.passes.fuse:Fuse",
     "split": "nautilus.scalar.passes.split:Split",
+    "reorder": "nautilus.scalar.passes.reorder:Reorder",
     "rolling-update": "nautilus.scalar.passes.rolling_update:RollingUpdate",
     "partition": "nautilus.scalar.passes.partition:Partition",
-    "reorder": "nautilus.scalar.passes.reorder:Reorder",
-    "narrow": "nautilus.scalar.passes.narrow:Narrow",
     # VR-tile IR
-    "tile-canonicalize": "nautilus.tile.passes.canonicalize:Canonicalize",
-    "tile-rewrite": "nautilus.tile.passes.rewrite:Rewrite",
+    "simplify-masks": "nautilus.tile.passes.simplify_masks:SimplifyMasks",
+    "div-to-rcp": "nautilus.tile.passes.div_to_rcp:DivToRcp",
+    "exp-to-exp2": "nautilus.tile.passes.exp_to_exp2:ExpToExp2",
+    "fold-scale": "nautilus.tile.passes.fold_scale:FoldScale",
+    "cse": "nautilus.tile.passes.cse:Cse",
+    "hoist": "nautilus.tile.passes.hoist:Hoist",
+    "dce": "nautilus.tile.passes.dce:Dce",
     # MA-tile IR
-    "place-barriers": "nautilus.memory.passes.place_barriers:PlaceBarriers",
+    "pipeline-copies": "nautilus.memory.passes.pipeline_copies:PipelineCopies",
+    "fragment-ahead": "nautilus.memory.passes.fragment_ahead:FragmentAhead",
+    "clean-memory": "nautilus.memory.passes.clean_memory:CleanMemory",
+    "allocate-shared": "nautilus.memory.passes.allocate_shared:AllocateShared",
+    "synchronize": "nautilus.memory.passes.synchronize:Synchronize",
 }
 
 
@@ -59,6 +69,10 @@ def bind(target: Any, context: object, options: Mapping[str, Any], skip: int = 0
             found[p.name] = options[p.name]
         elif getattr(context, p.name, None) is not None:
             found[p.name] = getattr(context, p.name)
-        elif p.default is inspect.Parameter.empty and p.kind is not inspect.Parameter.VAR_KEYWORD:
+        elif p.default is not inspect.Parameter.empty or p.kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        elif hasattr(context, p.name):
+            found[p.name] = None
+        else:
             raise InternalError(f"{target!r} needs {p.name!r}, which the context does not have")
     return found

@@ -1,0 +1,111 @@
+"""The pass manager and its instruments, on a pipeline of integers."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.errors import InternalError, VerifyError
+from nautilus.core.schedule import Schedule
+from nautilus.passes import manager
+from nautilus.passes.instruments import DumpDir, Print, Time, Verify, read_header
+from nautilus.passes.manager import Context, Pipeline, steps
+from nautilus.passes.pipelines import STAGES
+from nautilus.passes.registry import bind, load
+
+from . import fake
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "PASSES", fake.REGISTRY)
+
+
+def test_options_come_from_the_pipeline_and_the_context() -> None:
+    todo = steps(fake.STAGE)
+    assert [s.name for s in todo] == ["lower", "add", "by-arch", "add-2"]
+    assert Pipeline().run(todo, "4", Context(arch="sm_80")) == 50
+    assert Pipeline().run(todo, "4", Context(arch="sm_90a", precision="strict")) == 1005
+
+
+def test_resume_behind_a_pass() -> None:
+    assert [s.name for s in steps(fake.STAGE, after="by-arch")] == ["add-2"]
+    assert steps(fake.STAGE, after="add-2") == ()
+    with pytest.raises(ValueError, match="fake has no pass 'nope'; its passes are add, by-arch, add-2"):
+        steps(fake.STAGE, after="nope")
+
+
+def test_verify_names_the_pass() -> None:
+    with pytest.raises(VerifyError) as error:
+        Pipeline([Verify()]).run(steps(fake.STAGE), "9", Context(arch="sm_80"))
+    assert error.value.__notes__ == ["after pass fake/by-arch"]
+
+
+def test_an_error_inside_a_pass_names_it() -> None:
+    with pytest.raises(ValueError) as error:
+        Pipeline().run(steps(fake.STAGE), "x", Context())
+    assert error.value.__notes__ == ["in pass fake/lower"]
+
+
+@pytest.mark.parametrize(
+    ("what", "titles"),
+    [
+        ({"all"}, ["fake after add-2 (unchanged)"]),
+        ({"fake"}, ["fake after add-2 (unchanged)"]),
+        ({"add", "fake/lower"}, ["fake after lower", "fake after add"]),
+        ({"other"}, []),
+    ],
+)
+def test_print(what: set[str], titles: list[str]) -> None:
+    out = io.StringIO()
+    Pipeline([Print(what, out)]).run(steps(fake.STAGE), "4", Context(arch="sm_80"))
+    assert [ln[7:-5] for ln in out.getvalue().splitlines() if ln.startswith("; ----")] == titles
+
+
+def test_dump_dir_numbers_files_and_they_resume(tmp_path: Path) -> None:
+    schedule = Schedule((), ())
+    context = Context(arch="sm_80", schedule=schedule)
+    Pipeline([DumpDir(tmp_path / "d")]).run(steps(fake.STAGE), "4", context)
+    names = sorted(p.name for p in (tmp_path / "d").iterdir())
+    assert names == [
+        "000-fake-lower.fake",
+        "001-fake-add.fake",
+        "002-fake-by-arch.fake",
+        "003-fake-add-2.fake",
+    ]
+    assert (tmp_path / "d" / names[3]).read_text().endswith("; (unchanged)\n")
+    text = (tmp_path / "d" / names[1]).read_text()
+    found, after = read_header(text, Context())
+    assert (found.arch, found.schedule, after) == ("sm_80", schedule, "add")
+    assert fake.parse(text, "") == 5
+
+
+def test_read_header_of_a_plain_text() -> None:
+    context = Context()
+    assert read_header("kernel x {}", context) == (context, None)
+
+
+def test_time() -> None:
+    clock = Time()
+    Pipeline([clock]).run(steps(fake.STAGE), "4", Context())
+    report = clock.report()
+    assert [line.split()[-1] for line in report.splitlines()] == [
+        "fake/lower", "fake/add", "fake/by-arch", "fake/add-2", "total",
+    ]  # fmt: skip
+
+
+def test_bind_and_load_complain() -> None:
+    with pytest.raises(InternalError, match="has no option wrong"):
+        bind(fake.Add, Context(), {"wrong": 1})
+    with pytest.raises(InternalError, match="needs 'module'"):
+        bind(fake.verify, Context(), {})
+    with pytest.raises(InternalError, match="cannot load"):
+        load("nautilus.nowhere:x")
+
+
+def test_every_stage_is_complete() -> None:
+    assert [s.suffix for s in STAGES] == [".naut", ".scalar", ".vr", ".ma", ".cu"]
+    for stage in STAGES[1:4]:
+        assert stage.lower and stage.verify and stage.format and stage.parse

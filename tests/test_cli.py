@@ -1,0 +1,178 @@
+"""The command line: spellings, exit codes, atomic and quiet output. Uses specs written here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus import cli, commands, report
+from nautilus.cli import main, normalize
+
+ROOT = Path(__file__).parent.parent
+SPEC = """
+dim M = 3, N = 5
+input X: f16[M, N]
+scalar scale: f32 = 2.0
+output Y: f16[M]
+Y[i] = sum[j](X[i, j]) * scale
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.naut"
+    path.write_text(SPEC)
+    return path
+
+
+def test_normalize() -> None:
+    assert normalize(["x.naut", "-arch=sm_80"]) == ["x.naut", "--arch=sm_80"]
+    assert normalize(["-arch", "sm_80"]) == ["--arch", "sm_80"]
+    assert normalize(["--dump-ir", "x.naut"]) == ["--dump-ir=all", "x.naut"]
+    assert normalize(["x.naut", "--dump-ir", "scalar,fuse"]) == ["x.naut", "--dump-ir=scalar,fuse"]
+    assert normalize(["x.naut", "--dump-ir"]) == ["x.naut", "--dump-ir=all"]
+    assert normalize(["--", "-arch"]) == ["--", "-arch"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["check", "--help"], 0),
+        (["--print-passes"], 0),
+        ([], 0),
+        (["--nonsense"], 2),
+        (["compile"], 2),
+        (["bench", "x.naut"], 2),
+        (["tune"], 2),
+        (["explain", "--json", "x"], 2),
+        (["x.naut", "--dim", "N"], 2),
+        (["x.naut", "--arch", "sm_12"], 2),
+        (["x.naut", "--precision", "sloppy"], 2),
+        (["x.naut", "--schedule", "/nonexistent.json"], 2),
+        (["x.naut", "-o", "kernel.exe"], 2),
+        (["/nonexistent.naut"], 1),
+        (["/nonexistent.scalar"], 1),
+        (["kernel.weird"], 1),
+    ],
+)
+def test_exit_codes(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == code
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert (code == 0) == (said.err == "")
+
+
+def test_later_commands_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "a.naut"]) == 2
+    assert "'nautilusc tune' is not supported yet" in capsys.readouterr().err
+
+
+def test_wrong_spec_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.naut"
+    path.write_text("output Y: f32[3]\nY[i] = Z[i]\n")
+    assert main([str(path), "--diagnostics", "json"]) == 1
+    first = json.loads(capsys.readouterr().err.splitlines()[0])
+    assert first["severity"] == "error" and first["line"] == 2
+
+
+def test_run_writes_outputs(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.ones((3, 5)))
+    out = tmp_path / "out"
+    arguments = ["run", str(spec), "--input", f"X={tmp_path / 'x.npy'}", "--set", "scale=3", "--output-dir", str(out)]
+    assert main(arguments) == 0
+    assert capsys.readouterr() == ("", "")
+    got = np.load(out / "Y.npy")
+    assert got.dtype == np.float16 and got.tolist() == [15.0, 15.0, 15.0]
+
+
+def test_run_seed_and_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for seed in ("1", "1", "2"):
+        assert main(["run", str(spec), "--seed", seed, "--json"]) == 0
+        said.append(json.loads(capsys.readouterr().out)["outputs"])
+    assert said[0] == said[1] != said[2]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [["--input", "Q=q.npy"], ["--input", "X=/nonexistent.npy"], ["--set", "nope=1"], ["--set", "scale=x"]],
+)
+def test_run_complains(spec: Path, extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(spec), *extra]) == 2
+
+
+def test_internal_errors_leave_a_reproducer(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(commands, "compile_file", broken)
+    assert main([str(spec)]) == 70
+    said = capsys.readouterr().err
+    assert "internal error: planted" in said and "Traceback" not in said
+    path = Path(said.split("written to ")[1].strip())
+    text = path.read_text()
+    path.unlink()
+    assert "dim M = 3" in text and "ZeroDivisionError" in text and str(spec) in text
+
+
+def test_interrupt_is_clean(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "compile_file", interrupted)
+    assert main([str(spec)]) == 130
+
+
+def test_outputs_are_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "k.cu"
+    target.write_text("old")
+    commands.write_output(str(target), b"new")
+    assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["k.cu"]
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(cli.click.UsageError, match="No space left"):
+        commands.write_output(str(target), b"newer")
+    assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["k.cu"]
+
+
+def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert report.wants_color(Terminal())  # type: ignore[arg-type]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not report.wants_color(Terminal())  # type: ignore[arg-type]
+
+
+def test_a_closed_pipe_is_quiet(spec: Path) -> None:
+    command = f"{sys.executable} -m nautilus run {spec} --dim M=200000 --json | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stderr == ""
+
+
+def test_ctrl_c_in_a_process() -> None:
+    code = "import time, nautilus.cli as c\nc.cli.main = lambda **k: time.sleep(30)\nprint('up', flush=True)\nc.entry()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (130, b"interrupted\n")
