@@ -46,7 +46,7 @@ types: $(READY) ## Strict types
 	$(BIN)/mypy
 
 wheel: $(READY) ## Build the wheel into dist/
-	$(BIN)/python -m build --wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean: ## Remove what was made, the environment too
 	rm -rf $(VENV) build dist kernel.cu .mypy_cache .ruff_cache .pytest_cache .hypothesis
