@@ -367,10 +367,12 @@ def _bounded(parts: _Parts, symbol: Var, element: Expr, combiner: str) -> bool:
 
 
 def _has_exponent(x: Expr | None, want: Lin) -> bool:
-    """Whether a factor of ``x`` is an exponential of exactly ``want``."""
+    """Whether a factor of ``x`` (of each term of it) is an exponential of exactly ``want``."""
     match x:
         case Op(op="mul", args=(a, b)):
             return _has_exponent(a, want) or _has_exponent(b, want)
+        case Op(op="add" | "sub" | "max" | "min", args=(a, b)):
+            return _has_exponent(a, want) and _has_exponent(b, want)
         case Op(op="div", args=(a, _)) | Op(op="select", args=(_, a, Const())) | Op(op="neg", args=(a,)):
             return _has_exponent(a, want)
         case Op(op="select", args=(_, Const(), a)):

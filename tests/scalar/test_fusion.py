@@ -18,8 +18,8 @@ from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.text import format_program, parse_program
 
 from . import naive
-from .programs import CASES, Case, attn, layernorm, softmax
 from .build import causal
+from .programs import CASES, Case, attn, layernorm, softmax
 
 PASSES = (Fuse, Split, Reorder, RollingUpdate, Partition)
 

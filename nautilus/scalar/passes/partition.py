@@ -23,7 +23,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.guards import FALSE, conjunction, parts
 from nautilus.scalar.linear import Linear, Ranges, bounds, emit, floordiv, integer, linear
-from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.roles import plan_of
 from nautilus.scalar.symbolic import linear_form
 
@@ -67,19 +67,22 @@ def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str]) -> tu
         if not isinstance(s, Loop) or s.kind.is_tile:
             out.append(s)
             continue
-        lo, hi = bounds(linear(s.lo), ranges)[0], bounds(linear(s.hi), ranges)[1]
-        inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
-        s = replace(s, body=_body(s.body, inner, locals_))
-        out.extend(_split(s, ranges, locals_) if s.kind is Kind.SEQ else (s,))
+        for piece in _split(s, ranges, locals_) if s.kind is Kind.SEQ else (s,):
+            lo, hi = bounds(linear(piece.lo), ranges)[0], bounds(linear(piece.hi), ranges)[1]
+            inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
+            body = _body(piece.body, inner, locals_)
+            if body:
+                out.append(replace(piece, body=body))
     return tuple(out)
 
 
-def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Stmt, ...]:
+def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, ...]:
     """``loop`` as up to three loops over consecutive ranges."""
     found: dict[tuple[Expr, tuple[tuple[str, int], ...]], _Conjunct] = {}
     live: list[_Span] = []
     for loops, s in statements(loop.body):
-        tiles = {t.var: int(t.hi.value) for t in loops if isinstance(t.hi, Const) and t.lo == integer(0)}
+        # Outer loops first, so that loops inside still have their whole, constant range, as tiles have.
+        tiles = {t.var: _trips(t) for t in loops}
         mine = []
         for c in _atoms(s.guard):
             if loop.var in _used(c):
@@ -100,7 +103,12 @@ def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Stmt, .
     return tuple(_ranges(loop, visit, inside, bare, ranges))
 
 
-def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ranges) -> Iterable[Stmt]:
+def _trips(loop: Loop) -> int:
+    """The size of a loop from 0 to a constant; 0 for any other (then nothing is concluded from it)."""
+    return (extent(loop) or 0) if loop.lo == integer(0) else 0
+
+
+def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ranges) -> Iterable[Loop]:
     """Mixed, full, mixed; a range that is certainly empty is left out."""
     extra_lo = [x for x in inside.lo if x not in visit.lo]
     extra_hi = [x for x in inside.hi if x not in visit.hi]
@@ -119,7 +127,7 @@ def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ra
         yield from _nonempty(replace(loop, lo=_fold("max", start, end, ranges), hi=hi), ranges)
 
 
-def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Stmt, ...]:
+def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:
     _, most = bounds(linear(loop.hi) - linear(loop.lo), ranges)
     return () if most is not None and most <= 0 else (loop,)
 
@@ -176,7 +184,7 @@ def _solve(form: Linear, var: str, tiles: dict[str, int]) -> tuple[_Span, _Span]
     rest = form.without(Var(var))
     low = high = Linear(rest.const)
     for atom, c in rest.terms:
-        if isinstance(atom, Var) and atom.name in tiles:
+        if isinstance(atom, Var) and tiles.get(atom.name):
             top = (tiles[atom.name] - 1) * c
             low, high = low + Linear(min(0, top)), high + Linear(max(0, top))
         elif free_vars(atom) & {var, *tiles} or any(isinstance(n, Load) for n in walk(atom)):

@@ -25,10 +25,12 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.types import DType
+from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.guards import parts
 from nautilus.scalar.linear import integer, linear
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
 from nautilus.scalar.repair import Refusal, Repair, Running, derive
+from nautilus.scalar.repair_certificate import certify
 from nautilus.scalar.roles import LOOP, block_var, grid_chain, has_tile, is_tiled, nest, phase_of, plan_of
 
 
@@ -43,6 +45,10 @@ class RollingUpdate:
     def apply(self, program: Program) -> Program:
         """The program in tiled form. Raises ScheduleError where a phase is not legal."""
         return self.derive(program)[0]
+
+    def certificates(self, program: Program) -> tuple[Certificate, ...]:
+        """What :meth:`apply` would use, for the separate checker."""
+        return tuple(c for name, repair in self.derive(program)[1] for c in certify(name, repair))
 
     def derive(self, program: Program) -> tuple[Program, tuple[tuple[str, Repair], ...]]:
         """The program and the repairs used, each with the accumulator that it is for."""

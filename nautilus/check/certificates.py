@@ -1,0 +1,285 @@
+"""The separate checker of certificates: sympy and random numbers, no code shared with the passes.
+
+:func:`check` re-derives both sides where the rule says how, then decides ``before == after``
+wherever the conditions hold: first on random points (a counterexample is final), then symbolically
+(a proof is final too).  Reductions are instantiated with small extents; a load is an unknown number
+that depends on its indices.  Everything is over the reals, so a permitted ``narrow`` is the identity and
+is judged by rule: it may only round a factor that meets a 16-bit or 8-bit operand.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import sympy
+
+from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
+from nautilus.scalar.certificate import Certificate
+
+SAMPLES = 48
+EXTENT = 3  # of a reduction axis, instantiated
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``ok`` is False for a counterexample or a malformed certificate. ``how``: proved, tested, wrong."""
+
+    ok: bool
+    how: str
+    detail: str = ""
+
+
+def check(c: Certificate, seed: int = 0) -> Verdict:
+    """Judge one certificate."""
+    problem = _RULES.get(c.rule, _no_extra)(c)
+    if problem:
+        return Verdict(False, "wrong", problem)
+    rng = random.Random(seed)
+    tested = 0
+    for _ in range(20 * SAMPLES):
+        point = _Point(rng.getrandbits(62))
+        try:
+            if not all(bool(_value(k, {}, point)) for k in c.conditions):
+                continue
+            x, y = _value(c.before, {}, point), _value(c.after, {}, point)
+        except (ArithmeticError, ValueError):
+            continue  # a point where the maths is undefined
+        if not _same(x, y):
+            return Verdict(False, "wrong", f"before = {x}, after = {y} at {point.show()}")
+        tested += 1
+        if tested == SAMPLES:
+            break
+    if tested == 0:
+        return Verdict(False, "wrong", "no point satisfies the conditions")
+    return Verdict(True, "proved") if _proves(c) else Verdict(True, "tested", f"{tested} points")
+
+
+def check_all(certificates: tuple[Certificate, ...], seed: int = 0) -> tuple[tuple[Certificate, Verdict], ...]:
+    """Every certificate with its verdict."""
+    return tuple((c, check(c, seed + k)) for k, c in enumerate(certificates))
+
+
+# -- rules that say more than 'both sides are equal' ------------------------------------------------
+
+
+def _put(e: Expr, env: Mapping[str, Expr]) -> Expr:
+    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
+
+
+def _at(e: Expr, prefix: str) -> Expr:
+    """``e`` with ``r0..`` renamed to ``prefix0..``."""
+    names = {n.name for n in walk(e) if isinstance(n, Var) and n.name[0] == "r" and n.name[1:].isdigit()}
+    kinds = {n.name: n.dtype for n in walk(e) if isinstance(n, Var)}
+    return _put(e, {n: Var(prefix + n[1:], kinds[n]) for n in names})
+
+
+def _rolling_update(c: Certificate) -> str:
+    parts = dict(c.bindings)
+    if not {"f", "t"} <= parts.keys():
+        return "a rolling update needs bindings f and t"
+    f, t = parts["f"], parts["t"]
+    if c.before != _at(f, "new") or c.after != _put(t, {"a": _at(f, "old")}):
+        return "the two sides are not f(x, new) and t(f(x, old), old, new)"
+    free = {n.name for n in walk(t) if isinstance(n, Var)}
+    if any(n.startswith("x") for n in free) or any(isinstance(n, Load | Reduce) for n in walk(t)):
+        return "t depends on the element"
+    return ""
+
+
+def _distribute(c: Certificate) -> str:
+    parts = dict(c.bindings)
+    if not {"t", "combined"} <= parts.keys():
+        return "distribution needs bindings t and combined"
+    t, both = parts["t"], parts["combined"]
+    if not isinstance(both, Op) or both.op not in {k.binary for k in COMBINERS.values()}:
+        return "the combined value is not a combiner's"
+    a, b = both.args
+    want = Op(both.op, (_put(t, {"a": a}), _put(t, {"a": b})), both.dtype)
+    if c.before != _put(t, {"a": both}) or c.after != want:
+        return "the two sides are not t(a + b) and t(a) + t(b)"
+    return ""
+
+
+def _narrow(c: Certificate) -> str:
+    """Every narrowed value is a factor of a product with an operand of at most 16 bits."""
+    found = False
+    for n in walk(c.after):
+        if isinstance(n, Op) and n.op == "mul":
+            for a, b in (n.args, n.args[::-1]):
+                if any(isinstance(k, Op) and k.op == "narrow" for k in _through_casts(a)):
+                    found = True
+                    if not any(isinstance(k, Load) and k.dtype.bits <= 16 for k in _through_casts(b)):
+                        return "a narrowed factor does not meet a 16-bit or 8-bit operand"
+    return "" if found else "no product has a narrowed factor"
+
+
+def _through_casts(e: Expr) -> Iterator[Expr]:
+    yield e
+    while isinstance(e, Op) and e.op in ("cast", "narrow", "select", "neg"):
+        e = e.args[1] if e.op == "select" else e.args[0]
+        yield e
+
+
+def _no_extra(_: Certificate) -> str:
+    return ""
+
+
+_RULES: Mapping[str, Callable[[Certificate], str]] = {
+    "rolling-update": _rolling_update,
+    "distribute": _distribute,
+    "narrow": _narrow,
+}
+
+
+# -- numbers ----------------------------------------------------------------------------------------
+
+
+class _Point:
+    """Random values for everything unknown, fixed by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.seen: dict[str, float] = {}
+
+    def number(self, what: str, *, integer: bool, truth: bool = False) -> Any:
+        if what not in self.seen:
+            rng = random.Random(f"{self._seed}/{what}")
+            small = rng.choice((0, 1, 2, 3)) if integer else rng.choice((rng.uniform(-3, 3), rng.uniform(0.1, 2)))
+            self.seen[what] = rng.random() < 0.5 if truth else small
+        return self.seen[what]
+
+    def show(self) -> str:
+        return ", ".join(f"{k} = {v:.4g}" for k, v in list(self.seen.items())[:8])
+
+
+def _same(x: Any, y: Any) -> bool:
+    if isinstance(x, bool) or isinstance(y, bool):
+        return bool(x) == bool(y)
+    if x != x or y != y:
+        return x != x and y != y
+    close: bool = x == y or abs(x - y) <= _TOLERANCE * max(1.0, abs(x), abs(y))
+    return close
+
+
+def _axes(e: Reduce) -> Iterator[dict[str, int]]:
+    sizes = [min(a.extent, EXTENT) if isinstance(a.extent, int) else EXTENT for a in e.axes]
+    for index in product(*(range(n) for n in sizes)):
+        yield {a.name: i for a, i in zip(e.axes, index, strict=True)}
+
+
+def _value(e: Expr, env: Mapping[str, Any], at: _Point) -> Any:
+    match e:
+        case Const(value=v):
+            return v
+        case Var(name=name):
+            if name in env:
+                return env[name]
+            return at.number(name, integer=e.dtype.is_int, truth=e.dtype.value == "bool")
+        case Param(name=name):
+            return at.number(name, integer=e.dtype.is_int)
+        case Load(buffer=buffer, index=index):
+            where = ", ".join(str(_value(i, env, at)) for i in index)
+            return at.number(f"{buffer}[{where}]", integer=e.dtype.is_int, truth=e.dtype.value == "bool")
+        case Reduce():
+            total: Any = None
+            for point in _axes(e):
+                inner = {**env, **point}
+                if e.cond is None or _value(e.cond, inner, at):
+                    v = _value(e.body, inner, at)
+                    total = v if total is None else _NUMERIC[COMBINERS[e.op].binary](total, v)
+            return _EMPTY[e.op] if total is None else total
+        case Op(op="select", args=(c, a, b)):
+            return _value(a, env, at) if _value(c, env, at) else _value(b, env, at)
+        case Op(op="cast" | "narrow", args=(a,)):
+            v = _value(a, env, at)
+            return int(v) if e.dtype.is_int else v
+        case Op(op=op, args=args):
+            return _NUMERIC[op](*(_value(a, env, at) for a in args))
+    raise TypeError(f"a certificate cannot hold {type(e).__name__}")
+
+
+_EMPTY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
+_NUMERIC: Mapping[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "pow": lambda a, b: a**b, "neg": lambda a: -a,
+    "min": min, "max": max, "abs": abs, "sign": lambda a: (a > 0) - (a < 0), "floor": math.floor,
+    "ceil": math.ceil, "round": round, "exp": math.exp, "exp2": lambda a: 2.0**a, "log": math.log,
+    "log2": math.log2, "sqrt": math.sqrt, "rsqrt": lambda a: 1 / math.sqrt(a), "rcp": lambda a: 1 / a,
+    "sin": math.sin, "cos": math.cos, "tanh": math.tanh, "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "erf": math.erf, "fma": lambda a, b, c: a * b + c, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": lambda a: not a,
+}  # fmt: skip
+
+
+# -- symbols ----------------------------------------------------------------------------------------
+
+
+def _proves(c: Certificate) -> bool:
+    """Whether sympy finds ``before - after`` to be zero. Not finding it says nothing."""
+    asked = dict.fromkeys(
+        n.args[0] for side in (c.before, c.after) for n in walk(side) if isinstance(n, Op) and n.op == "select"
+    )
+    if len(asked) > 3:
+        return False
+    cases = product((True, False), repeat=len(asked))
+    return all(_proves_case(c, dict(zip(asked, answers, strict=True))) for answers in cases)
+
+
+def _proves_case(c: Certificate, answers: Mapping[Expr, bool]) -> bool:
+    """One case of the conditions that the two sides select on (taken as independent)."""
+
+    def choose(n: Expr) -> Expr | None:
+        if isinstance(n, Op) and n.op == "select" and n.args[0] in answers:
+            return n.args[1] if answers[n.args[0]] else n.args[2]
+        return None
+
+    try:
+        x, y = (_symbolic(rewrite(side, choose), {}) for side in (c.before, c.after))
+        difference = sympy.simplify(sympy.expand(x - y))
+        if difference == 0:
+            return True
+        # t(max(a, b)): decide which one is larger.
+        a, b, gap = sympy.Symbol("a", real=True), sympy.Symbol("b", real=True), sympy.Symbol("gap", positive=True)
+        cases = ((x - y).subs(b, a + gap), (x - y).subs(a, b + gap))
+        return all(sympy.simplify(d) == 0 for d in cases)
+    except (TypeError, ValueError, NotImplementedError, AttributeError, KeyError):
+        return False
+
+
+def _symbolic(e: Expr, env: Mapping[str, Any]) -> Any:
+    match e:
+        case Const(value=v):
+            return sympy.nsimplify(v, rational=True) if isinstance(v, float) and math.isfinite(v) else v
+        case Var(name=name):
+            return env.get(name, sympy.Symbol(name, real=True, integer=e.dtype.is_int or None))
+        case Param(name=name):
+            return sympy.Symbol(name, real=True)
+        case Load(buffer=buffer, index=index):
+            where = ",".join(str(_symbolic(i, env)) for i in index)
+            return sympy.Symbol(f"{buffer}[{where}]", real=True)
+        case Reduce(cond=None, op="sum" | "prod" | "max" | "min"):
+            terms = [_symbolic(e.body, {**env, **p}) for p in _axes(e)]
+            kind = {"sum": sympy.Add, "prod": sympy.Mul, "max": sympy.Max, "min": sympy.Min}[e.op]
+            return kind(*terms)
+        case Op(op="cast" | "narrow", args=(a,)) if not e.dtype.is_int:
+            return _symbolic(a, env)
+        case Op(op=op, args=args) if op in _SYMBOLIC:
+            return _SYMBOLIC[op](*(_symbolic(a, env) for a in args))
+    raise NotImplementedError
+
+
+_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b, "neg": lambda a: -a, "min": sympy.Min, "max": sympy.Max, "abs": sympy.Abs,
+    "exp": sympy.exp, "exp2": lambda a: sympy.Integer(2) ** a, "log": sympy.log, "sqrt": sympy.sqrt,
+    "rsqrt": lambda a: 1 / sympy.sqrt(a), "rcp": lambda a: 1 / a, "sin": sympy.sin, "cos": sympy.cos,
+    "tanh": sympy.tanh, "sigmoid": lambda a: 1 / (1 + sympy.exp(-a)), "erf": sympy.erf,
+    "fma": lambda a, b, c: a * b + c,
+}  # fmt: skip
