@@ -219,7 +219,10 @@ class _Run:
         index, mask = self.where(op, t)
         dtype = self.module.buffer(op.buffer).dtype
         data = eval_op("cast", [self.values[op.value.name][1]], dtype, self.mode)
-        self.memory[op.buffer][tuple(i[mask] for i in index)] = np.broadcast_to(data, t.shape)[mask]
+        if op.index:
+            self.memory[op.buffer][tuple(i[mask] for i in index)] = np.broadcast_to(data, t.shape)[mask]
+        elif mask:
+            self.memory[op.buffer][...] = data
 
     def loop(self, op: ForOp) -> None:
         scalar = TileType(DType.I32)

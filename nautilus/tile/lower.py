@@ -264,9 +264,7 @@ class _Lower:
                 return not x.dtype.is_float or self.finite(x)
         return not e.dtype.is_float
 
-    def sums(
-        self, s: Update, e: Expr, reduced: frozenset[str], guard: list[Expr], start: Value | None
-    ) -> Value:
+    def sums(self, s: Update, e: Expr, reduced: frozenset[str], guard: list[Expr], start: Value | None) -> Value:
         """The running sum ``start`` plus the sum of ``e``: dots where its terms are contractions."""
         terms = addends(e)
         if not any(self.matched(t, reduced, guard) for _, t in terms):
@@ -335,9 +333,7 @@ class _Lower:
         return b.spread(v, axes)
 
 
-_KEEP_ZERO = frozenset(
-    {"cast", "narrow", "neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "sin", "tanh", "erf"}
-)
+_KEEP_ZERO = frozenset({"cast", "narrow", "neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "sin", "tanh", "erf"})
 
 
 def _zero(dtype: DType) -> int | float | bool:

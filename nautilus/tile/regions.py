@@ -71,9 +71,7 @@ def _nodes(
                 yield Point(_substituted(s, env), reduced)
 
 
-def _tile_axis(
-    loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]
-) -> tuple[dict[str, Expr], str | None]:
+def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -> tuple[dict[str, Expr], str | None]:
     """Declare the axis of a tile loop (none for one iteration); the substitution inside the loop."""
     lo, hi = loop.lo, loop.hi
     if not (isinstance(lo, Const) and isinstance(hi, Const)):
@@ -122,9 +120,7 @@ def _loads(s: Store | Update) -> Iterator[Load]:
                 yield node
 
 
-def locals_of(
-    nodes: Sequence[Node], names: Collection[str], axes: Collection[str]
-) -> dict[str, tuple[str, ...]]:
+def locals_of(nodes: Sequence[Node], names: Collection[str], axes: Collection[str]) -> dict[str, tuple[str, ...]]:
     """The tile axes of each local that is accessed.
 
     Raises UnsupportedError where one local is accessed along different axes.

@@ -123,9 +123,7 @@ class Peephole(Emitter):
         body = self.block(self.kernel.body, rule)
         return self.kernel if body == self.kernel.body else replace(self.kernel, body=body)
 
-    def block(
-        self, body: tuple[TileOp, ...], rule: Callable[[Peephole, TileOp], Value | None]
-    ) -> tuple[TileOp, ...]:
+    def block(self, body: tuple[TileOp, ...], rule: Callable[[Peephole, TileOp], Value | None]) -> tuple[TileOp, ...]:
         outer, self.out = self.out, []
         for old in body:
             op = rename(old, self.env)

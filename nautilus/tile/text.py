@@ -317,9 +317,7 @@ class _Parser:
         result = self.result(name)
         value = found.value
         dtype = result.type.dtype
-        if isinstance(value, bool) is not (dtype is DType.BOOL) or (
-            dtype.is_int and isinstance(value, float)
-        ):
+        if isinstance(value, bool) is not (dtype is DType.BOOL) or (dtype.is_int and isinstance(value, float)):
             ts.fail(f"the literal {value} is not of type {dtype}")
         return ConstOp(result, float(value) if dtype.is_float else value, span)
 

@@ -91,18 +91,14 @@ class _Kernel:
 
     def check(self) -> None:
         k = self.kernel
-        _unique(
-            "one name one variable", [g.var for g in k.grid] + [a.name for a in k.axes], f"kernel {k.name}"
-        )
+        _unique("one name one variable", [g.var for g in k.grid] + [a.name for a in k.axes], f"kernel {k.name}")
         for a in k.axes:
             if a.size < 1:
                 _fail("axes have elements", f"kernel {k.name}", f"{a.name} has size {a.size}", k.span)
         self.order = {a.name: i for i, a in enumerate(k.axes)}
         self.stored = {op.buffer for op in walk_ops(k.body) if isinstance(op, StoreOp)}
         for g in k.grid:
-            self.expr(
-                g.extent, TileType(DType.I32), "grid extents are integers of params", {DType.I32, DType.I64}
-            )
+            self.expr(g.extent, TileType(DType.I32), "grid extents are integers of params", {DType.I32, DType.I64})
         self.vars = {g.var for g in k.grid}
         self.block(k.body)
 
@@ -201,9 +197,7 @@ _INTS = frozenset({DType.I32, DType.I64})
 
 
 def _const(k: _Kernel, op: ConstOp) -> None:
-    want: Any = (
-        bool if op.result.type.dtype is DType.BOOL else float if op.result.type.dtype.is_float else int
-    )
+    want: Any = bool if op.result.type.dtype is DType.BOOL else float if op.result.type.dtype.is_float else int
     k.need(type(op.value) is want, "constants have their type", f"{op.value!r} is not {op.result.type.dtype}")
 
 
@@ -235,9 +229,7 @@ def _store(k: _Kernel, op: StoreOp) -> None:
     )
     k.need(b.name not in k.written, "one kernel writes a buffer", b.name)
     have = op.value.type.dtype
-    k.need(
-        have in (b.dtype, b.dtype.compute), "stores take the storage or compute type", f"{have} to {b.dtype}"
-    )
+    k.need(have in (b.dtype, b.dtype.compute), "stores take the storage or compute type", f"{have} to {b.dtype}")
     k.access(op, b, op.value.type)
     used = {v.name for e in op.index for v in walk(e) if isinstance(v, Var)}
     used |= {n for e in op.index for v in walk(e) if isinstance(v, Ref) for n in k.values[v.name].names}
@@ -252,9 +244,7 @@ def _map(k: _Kernel, op: MapOp) -> None:
     except DTypeError as err:
         k.fail("elementwise types", str(err))
     k.need(want is t.dtype, "elementwise types", f"{op.op} gives {want}")
-    k.need(
-        t.axes == k.union(a.type for a in op.args), "elementwise axes are the operands' union", str(t.names)
-    )
+    k.need(t.axes == k.union(a.type for a in op.args), "elementwise axes are the operands' union", str(t.names))
 
 
 def _reduce(k: _Kernel, op: ReduceOp) -> None:

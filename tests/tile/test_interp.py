@@ -11,9 +11,7 @@ from . import samples
 
 def attention_inputs(seed=0):
     rng = np.random.default_rng(seed)
-    return {
-        n: rng.standard_normal((1, h, 32, 16)).astype(np.float16) for n, h in (("Q", 2), ("K", 1), ("V", 1))
-    }
+    return {n: rng.standard_normal((1, h, 32, 16)).astype(np.float16) for n, h in (("Q", 2), ("K", 1), ("V", 1))}
 
 
 def attention_reference(x):
@@ -42,9 +40,7 @@ def test_masked_loads_are_zero_and_touch_nothing():
 
 def test_out_of_range_names_the_op():
     bad = samples.GATHER.replace("where i0 * 4 + i < 5 : i32", ": i32")
-    with pytest.raises(
-        TileRunError, match=r"T has extent 5 in dimension 0, accessed at 5 \(i0=1\): %t = load T\["
-    ):
+    with pytest.raises(TileRunError, match=r"T has extent 5 in dimension 0, accessed at 5 \(i0=1\): %t = load T\["):
         run_module(text.parse(bad), {"T": np.zeros(5, int), "E": np.zeros((7, 6))})
 
 

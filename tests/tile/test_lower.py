@@ -246,9 +246,7 @@ def test_values_that_lack_an_axis():
       tile i in 0..4, j in 0..8 { R[i, j] = X[i] }
       tile i in 0..4, j in 0..8 { Z[i, j] = 1.5 }
     """
-    buffers = (
-        "input X: f32[4]\ninput Y: f32[8]\noutput O: f32[4, 8]\noutput R: f32[4, 8]\noutput Z: f32[4, 8]"
-    )
+    buffers = "input X: f32[4]\ninput Y: f32[8]\noutput O: f32[4, 8]\noutput R: f32[4, 8]\noutput Z: f32[4, 8]"
     check_lowering(program(buffers, body, "local t: f32[4, 8]\nlocal s: f32[4]"))
 
 
@@ -283,7 +281,8 @@ def test_runtime_size():
       input X: f32[N]
       output Y: f32[N]
       param N: i32
-      kernel k { grid g in 0..(N + 7) // 8 { tile i in 0..8 { Y[g * 8 + i] = X[g * 8 + i] * 2.0 where g * 8 + i < N } } }
+      kernel k { grid g in 0..(N + 7) // 8 { tile i in 0..8 {
+         Y[g * 8 + i] = X[g * 8 + i] * 2.0 where g * 8 + i < N } } }
     }
     """
     m = lowered(source)

@@ -1,0 +1,33 @@
+"""What fusion really produces, lowered and rewritten, against the Scalar interpreter."""
+
+import numpy as np
+import pytest
+
+from nautilus.scalar.interp import run_program
+from nautilus.scalar.plan import default_schedule
+from nautilus.tile import text
+from nautilus.tile.interp import run_module
+from nautilus.tile.lower import lower
+from nautilus.tile.verify import verify
+from tests.scalar.programs import CASES
+from tests.scalar.test_fusion import stages
+
+from .support import assert_same
+from .test_passes import ALL
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fused(name):
+    program, inputs = CASES[name]()
+    tiled = stages(program, default_schedule(program))[-1]
+    want = run_program(tiled, inputs)
+    m = lower(tiled)
+    verify(m)
+    assert_same(want, run_module(m, inputs))
+    for p in ALL:
+        m = p.apply(m)
+        verify(m)
+        assert text.parse(text.format(m)) == m
+    assert_same(want, run_module(m, inputs), 2e-3)  # outputs are f16: a last place may differ
+    for k, v in run_module(m, inputs, mode="typed").items():
+        np.testing.assert_allclose(v, want[k], rtol=5e-3, atol=5e-3, err_msg=k)
