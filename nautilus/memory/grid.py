@@ -1,0 +1,95 @@
+"""From the linear block number to grid variables, in the order that the schedule asks for.
+
+* ``natural``: the first grid axis varies slowest.
+* ``longest-first``: an axis on which loop bounds depend becomes the slowest and runs backwards, so
+  that the longest blocks of every other axis start first.
+* ``grouped``: ``group`` tiles of the last axis but one are walked together, so that the tiles in
+  flight share operands in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from nautilus.core.expr import Const, Expr, Op, Var, free_vars
+from nautilus.core.index import simplify
+from nautilus.core.schedule import MemoryPlan
+from nautilus.core.types import DType
+from nautilus.tile.ops import ForOp, GridAxis, TileKernel, walk_ops
+
+Decode = tuple[tuple[str, Expr], ...]
+BLOCK = Var("block")
+
+
+def decode_grid(kernel: TileKernel, memory: MemoryPlan) -> tuple[Expr, Decode]:
+    """(number of blocks, grid variables in terms of ``block``)."""
+    grid = kernel.grid
+    blocks: Expr = _const(1)
+    for g in grid:
+        blocks = _mul(blocks, g.extent)
+    if memory.order == "grouped" and len(grid) >= 2:
+        return blocks, _grouped(grid, memory.group)
+    if memory.order == "longest-first":
+        bound = _bounding(kernel)
+        first = [g for g in grid if g.var in bound]
+        rest = [g for g in grid if g.var not in bound]
+        decode = dict(_linear((*first, *rest)))
+        for g in first:
+            last = _op("sub", g.extent, _const(1))
+            decode[g.var] = simplify(_op("sub", last, decode[g.var]))
+        return blocks, tuple((g.var, decode[g.var]) for g in grid)
+    return blocks, _linear(grid)
+
+
+def _bounding(kernel: TileKernel) -> frozenset[str]:
+    """Grid variables on which the bounds of a loop depend."""
+    out: frozenset[str] = frozenset()
+    for op in walk_ops(kernel.body):
+        if isinstance(op, ForOp):
+            out |= free_vars(op.lo) | free_vars(op.hi)
+    return out & {g.var for g in kernel.grid}
+
+
+def _linear(grid: tuple[GridAxis, ...]) -> Decode:
+    out: list[tuple[str, Expr]] = []
+    below: Expr = _const(1)
+    for n, g in reversed(list(enumerate(grid))):
+        e: Expr = BLOCK if below == _const(1) else _op("floordiv", BLOCK, below)
+        if g.extent == _const(1):
+            e = _const(0)
+        elif n > 0 and any(x.extent != _const(1) for x in grid[:n]):
+            e = _op("mod", e, g.extent)
+        out.append((g.var, e))
+        below = _mul(below, g.extent)
+    return tuple(reversed(out))
+
+
+def _grouped(grid: tuple[GridAxis, ...], group: int) -> Decode:
+    """The last two axes in groups; the others as in ``natural``."""
+    *outer, slow, fast = grid
+    inner = _mul(slow.extent, fast.extent)
+    decode = list(_linear((*outer, GridAxis("", inner))))[:-1]
+    position = _op("mod", BLOCK, inner) if outer else BLOCK
+    per_group = _mul(_const(group), fast.extent)
+    first = _op("mul", _op("floordiv", position, per_group), _const(group))
+    size: Expr = _op("min", _op("sub", slow.extent, first), _const(group))
+    if isinstance(slow.extent, Const) and int(slow.extent.value) % group == 0:
+        size = _const(group)
+    inside = _op("mod", position, per_group)
+    decode.append((slow.var, _op("add", first, _op("mod", inside, size))))
+    decode.append((fast.var, _op("floordiv", inside, size)))
+    return tuple(decode)
+
+
+def _const(n: int) -> Const:
+    return Const(n, DType.I32)
+
+
+def _op(name: str, *args: Expr) -> Expr:
+    return Op(name, args, DType.I32)
+
+
+def _mul(a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const):
+        return _const(int(a.value) * int(b.value))
+    if a == _const(1):
+        return b
+    return a if b == _const(1) else _op("mul", a, b)

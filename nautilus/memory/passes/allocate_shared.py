@@ -1,0 +1,127 @@
+"""Give every shared buffer its place: buffers that are never live together share bytes.
+
+A buffer is live from its first to its last use.  Inside a loop that is not enough: it stays live for
+the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
+What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
+
+Raises ScheduleError when a kernel needs more shared memory than a block of the target may have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.memory.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, RolesOp, Smem
+from nautilus.memory.passes.walk import buffers_of, each_kernel, touch
+
+#: largest dynamic shared memory of a block, in KiB (CUDA C Programming Guide, "Technical Specifications")
+LIMITS = {"sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateShared:
+    """``limit`` overrides the target's bytes a block."""
+
+    limit: int | None = None
+    name: str = "allocate-shared"
+
+    def apply(self, module: MemModule) -> MemModule:
+        limit = self.limit if self.limit is not None else shared_limit(module.target)
+        return each_kernel(module, lambda k: _checked(allocate(k), limit))
+
+
+def shared_limit(target: str) -> int:
+    """Bytes of shared memory a block of ``target`` may ask for."""
+    return LIMITS.get(target.rstrip("af"), 48) * 1024
+
+
+def allocate(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with offsets assigned and unused buffers gone."""
+    ranges = live_ranges(kernel)
+    placed: dict[str, Smem] = {}
+    for s in sorted((s for s in kernel.smem if s.name in ranges), key=lambda s: -s.bytes):
+        taken = sorted(
+            (p.offset, p.offset + p.bytes)
+            for p in placed.values()
+            if ranges[p.name][0] <= ranges[s.name][1] and ranges[s.name][0] <= ranges[p.name][1]
+        )
+        offset, step = 0, alignment(s)
+        for first, end in taken:
+            if offset + s.bytes <= first:
+                break
+            offset = max(offset, -(-end // step) * step)
+        placed[s.name] = replace(s, offset=offset)
+    top = max((s.offset + s.bytes for s in placed.values()), default=0)
+    mbars = []
+    for m in kernel.mbars:
+        top = -(-top // 8) * 8
+        mbars.append(replace(m, offset=top))
+        top += 8 * m.stages
+    smem = tuple(placed[s.name] for s in kernel.smem if s.name in placed)
+    return replace(kernel, smem=smem, mbars=tuple(mbars))
+
+
+def alignment(s: Smem) -> int:
+    """Bytes: a swizzle pattern repeats after eight of its rows."""
+    return max(128, 8 * s.swizzle)
+
+
+def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
+    """Buffer name -> first and last op number (program order, loops closed as the module says)."""
+    out: dict[str, tuple[int, int]] = {}
+    _scan(kernel.body, 0, out)
+    return out
+
+
+def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> int:
+    """Number the ops of ``body`` from ``at``; returns the number after the last."""
+    for op in body:
+        first = at
+        for name in buffers_of(op):
+            low, _ = out.get(name, (at, at))
+            out[name] = (low, at)
+        at += 1
+        match op:
+            case IfOp(body=inner):
+                at = _scan(inner, at, out)
+            case ForOp(body=inner):
+                before = dict(out)
+                at = _scan(inner, at, out)
+                written_first = _written_first(inner)
+                for name, (low, high) in out.items():
+                    used = high >= first
+                    if used and (name in before or name not in written_first):
+                        out[name] = (min(low, first), at)
+            case RolesOp(roles=roles):
+                for role in roles:
+                    at = _scan(role.body, at, out)
+                out.update({n: (min(lo, first), at) for n, (lo, hi) in out.items() if hi >= first})
+        at += 1
+    return at
+
+
+def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """Buffers whose first use in ``body`` is an unconditional write at its top level."""
+    seen: dict[str, bool] = {}
+    for op in body:
+        if isinstance(op, IfOp | ForOp | RolesOp):
+            inner: dict[str, tuple[int, int]] = {}
+            _scan((op,), 0, inner)
+            for name in inner:
+                seen.setdefault(name, False)
+            continue
+        reads = {s.buffer for s in touch(op).reads}
+        for name in buffers_of(op):
+            seen.setdefault(name, name not in reads)
+    return frozenset(n for n, first in seen.items() if first)
+
+
+def _checked(kernel: MemKernel, limit: int) -> MemKernel:
+    if kernel.smem_bytes > limit:
+        parts = ", ".join(f"{s.name} {s.bytes}" for s in sorted(kernel.smem, key=lambda s: -s.bytes))
+        raise ScheduleError(
+            f"{kernel.smem_bytes} bytes of shared memory are needed, a block may have {limit} ({parts})",
+            f"kernel {kernel.name}",
+        )
+    return kernel

@@ -1,0 +1,91 @@
+"""Remove fragments nobody reads, and layouts and shared buffers nobody uses.
+
+A load from shared memory or global memory has no effect but its result, so it goes too.  Stores,
+copies, waits and barriers stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.memory.ops import (
+    AsyncCopy,
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IndexOp,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    ParamOp,
+    ReduceOp,
+    SharedLoad,
+    SharedStore,
+    walk_ops,
+)
+from nautilus.memory.passes.walk import buffers_of, defined, each_kernel, rebuild, refs
+
+_PURE = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, GlobalLoad, SharedLoad, ReduceOp, MmaOp)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanMemory:
+    """No options."""
+
+    name: str = "clean-memory"
+
+    def apply(self, module: MemModule) -> MemModule:
+        return each_kernel(module, clean)
+
+
+def clean(kernel: MemKernel) -> MemKernel:
+    """``kernel`` without dead ops, layouts and shared buffers."""
+    body = kernel.body
+    while True:
+        used = {name for op in walk_ops(body) for name in reads(op)}
+        new = rebuild(body, lambda op, used=used: () if _dead(op, used) else (op,))  # type: ignore[misc]
+        if new == body:
+            break
+        body = new
+    ops = list(walk_ops(body))
+    layouts = {f.layout for op in ops for f in _fragments(op)}
+    layouts |= {op.threads for op in ops if isinstance(op, AsyncCopy)}
+    buffers = {b for op in ops for b in buffers_of(op)}
+    return replace(
+        kernel,
+        body=body,
+        layouts={n: x for n, x in kernel.layouts.items() if n in layouts},
+        smem=tuple(s for s in kernel.smem if s.name in buffers),
+    )
+
+
+def reads(op: MemOp) -> frozenset[str]:
+    """Names of the fragments that ``op`` itself reads."""
+    direct: tuple[Frag, ...] = ()
+    match op:
+        case MapOp(args=args):
+            direct = args
+        case ReduceOp(arg=arg) | ConvertOp(arg=arg):
+            direct = (arg,)
+        case GlobalStore(value=value) | SharedStore(value=value):
+            direct = (value,)
+        case MmaOp(a=a, b=b, acc=acc):
+            direct = tuple(x for x in (a, b, acc) if isinstance(x, Frag))
+        case ForOp(carried=carried, yields=yields):
+            direct = (*(init for _, init in carried), *yields)
+    return refs(op) | {f.name for f in direct}
+
+
+def _dead(op: MemOp, used: set[str]) -> bool:
+    return isinstance(op, _PURE) and not any(d.name in used for d in defined(op))
+
+
+def _fragments(op: MemOp) -> tuple[Frag, ...]:
+    if isinstance(op, ForOp):
+        return (*op.results, *(arg for arg, _ in op.carried))
+    return defined(op)

@@ -1,0 +1,31 @@
+"""Read shared operands of matrix instructions some k-steps before they are used.
+
+Only products whose two operands both come from shared memory gain: with one in registers the loads
+are half as many.  ``ahead`` fragments cost registers; 1 is double buffering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.memory.ops import MemKernel, MemModule, MemOp, MmaOp, Slot
+from nautilus.memory.passes.walk import each_kernel, rebuild
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentAhead:
+    """``ahead``: k-steps between the load of a fragment and its use."""
+
+    ahead: int = 1
+    name: str = "fragment-ahead"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def rule(op: MemOp) -> tuple[MemOp]:
+            if isinstance(op, MmaOp) and op.instr != "fma" and isinstance(op.a, Slot) and isinstance(op.b, Slot):
+                return (replace(op, ahead=self.ahead),)
+            return (op,)
+
+        def one(k: MemKernel) -> MemKernel:
+            return replace(k, body=rebuild(k.body, rule))
+
+        return each_kernel(module, one)

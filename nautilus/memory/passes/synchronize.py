@@ -1,0 +1,306 @@
+"""Put waits and barriers where, and only where, shared memory needs them.
+
+Waits and block barriers that the kernel has are removed first, so the pass may run again after any
+change.  A forward analysis then knows, at every op, which shared bytes were written or read since the
+last barrier and which copies may still be in flight, and inserts
+
+* a barrier where an op touches bytes that some thread touched since the last barrier, one of the two
+  being a write (threads of one warp count as different threads: nothing runs in lockstep);
+* a wait, and a barrier behind it, where an op touches bytes of a copy that may not have arrived.
+
+A barrier takes along the wait that the next reader of a copy already in flight would need, if nothing
+else forces a barrier in between: a loop over a ring then has one barrier an iteration.
+
+Stages of a ring are compared symbolically: the numerator of ``expr % stages`` as an affine form of
+the loop variable, shifted by one at the back edge; forms that do not differ by a constant are assumed
+to meet.  Loops are iterated to a fixed point.  Kernels with warp roles are left alone: their
+synchronisation is what specialisation decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.memory.access import Affine, affine
+from nautilus.memory.ops import (
+    AsyncCommit,
+    AsyncWait,
+    Barrier,
+    ForOp,
+    IfOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    RolesOp,
+    Slot,
+    Smem,
+    walk_ops,
+)
+from nautilus.memory.passes.walk import Touch, deep_touch, each_kernel, rebuild, touch
+
+#: groups in flight that are told apart; older ones count as the oldest of these
+_DEPTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """No options."""
+
+    name: str = "synchronize"
+
+    def apply(self, module: MemModule) -> MemModule:
+        return each_kernel(module, synchronize)
+
+
+def synchronize(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with its waits and barriers placed anew."""
+    if any(isinstance(op, RolesOp) for op in walk_ops(kernel.body)):
+        return kernel
+    bare = rebuild(kernel.body, lambda op: () if isinstance(op, AsyncWait | Barrier) else (op,))
+    body, _ = _Sync({s.name: s for s in kernel.smem}).block(bare, State())
+    return replace(kernel, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One stage of a buffer: ``at`` modulo the stages, in terms of the loop variables around."""
+
+    buffer: str
+    at: Affine
+
+    def rename(self, var: str, to: Affine) -> Access:
+        c = self.at.coefficient(var)
+        if c == 0:
+            return self
+        rest = self.at.plus(Affine(0, ((Var(var), c),)), -1)
+        return Access(self.buffer, rest.plus(to.scaled(c)))
+
+
+Accesses = frozenset[Access]
+NONE: Accesses = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What may have happened: ``groups`` in flight, youngest first; ``open`` copies not yet committed."""
+
+    written: Accesses = NONE
+    read: Accesses = NONE
+    groups: tuple[Accesses, ...] = ()
+    open: Accesses = NONE
+
+    def join(self, other: State) -> State:
+        n = max(len(self.groups), len(other.groups))
+        pad = [(*s.groups, *([NONE] * (n - len(s.groups)))) for s in (self, other)]
+        groups = tuple(a | b for a, b in zip(*pad, strict=True))
+        return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
+
+    def rename(self, var: str, to: Affine) -> State:
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(x.rename(var, to) for x in xs)
+
+        return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
+
+    def commit(self) -> State:
+        groups = [self.open, *self.groups]
+        if len(groups) > _DEPTH:
+            groups = [*groups[: _DEPTH - 1], frozenset[Access]().union(*groups[_DEPTH - 1 :])]
+        while groups and not groups[-1]:
+            groups.pop()
+        return replace(self, groups=tuple(groups), open=NONE)
+
+    def wait(self, pending: int) -> State:
+        done = frozenset[Access]().union(*self.groups[pending:])
+        return replace(self, written=self.written | done, groups=self.groups[:pending])
+
+    def barrier(self) -> State:
+        return replace(self, written=NONE, read=NONE)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What runs after a position: the ops still to come, and the loop that begins again behind them."""
+
+    rest: Sequence[MemOp]
+    loop: ForOp | None
+
+
+@dataclass(slots=True)
+class _Sync:
+    smem: dict[str, Smem]
+
+    # -- walk ---------------------------------------------------------------------------------
+    def block(
+        self, body: tuple[MemOp, ...], state: State, loop: ForOp | None = None
+    ) -> tuple[tuple[MemOp, ...], State]:
+        """``body`` synchronised from ``state``, and the state behind it."""
+        out: list[MemOp] = []
+        for n, op in enumerate(body):
+            if isinstance(op, ForOp):
+                state = self._loop(op, state, out)
+                continue
+            frame = _Frame(body[n:], loop)
+            state = self._before(op, state, frame, out)
+            out.append(op)
+            state = self._after(op, state)
+        return tuple(out), state
+
+    def _loop(self, op: ForOp, state: State, out: list[MemOp]) -> State:
+        """Emit the loop; a wait that only its first iteration needs stands before it."""
+        plain, left = self._fixed_point(op, state)
+        at = Affine(0, ((Var(op.var), 1),))
+        entered = self._enter(state, at.plus(affine(op.lo), -1))
+        pending = self._ahead(_Frame(op.body, None), entered)
+        if pending is not None:
+            ready = state.wait(pending).barrier()
+            inside, after = self._fixed_point(op, ready)
+            if _barriers(inside) < _barriers(plain):
+                out += [AsyncWait(pending), Barrier(), inside]
+                return after
+        out.append(plain)
+        return left
+
+    def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
+        """The loop's body for every iteration, and the state behind the loop."""
+        at = Affine(0, ((Var(op.var), 1),))
+        head = self._enter(state, at.plus(affine(op.lo), -1))
+        while True:
+            body, end = self.block(op.body, head, op)
+            back = end.rename(op.var, at.plus(Affine(-1)))
+            new = head.join(self._reduced(back))
+            if new == head:
+                return replace(op, body=body), self._reduced(head.rename(op.var, affine(op.hi)))
+            head = new
+
+    def _enter(self, state: State, zero: Affine) -> State:
+        """Stages in terms of the loop variable: ``zero`` is 0 when the loop begins."""
+
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(
+                Access(x.buffer, x.at.plus(zero)) if self.smem[x.buffer].stages > 1 else x for x in xs
+            )
+
+        return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
+
+    def _reduced(self, state: State) -> State:
+        """Constants modulo the stages, so that states stay finite."""
+
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(
+                Access(x.buffer, Affine(x.at.const % self.smem[x.buffer].stages, _sorted(x.at))) for x in xs
+            )
+
+        return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
+
+    # -- one op -------------------------------------------------------------------------------
+    def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
+        """Insert what ``op`` needs."""
+        reads, writes, copies = self._touched(op)
+        touched = reads | writes | copies
+        if self._meet(touched, state.open):
+            out.append(AsyncCommit())
+            state = state.commit()
+        pending = self._pending(touched, state)
+        clash = self._meet(touched, state.written) or self._meet(writes | copies, state.read)
+        if pending is None and not clash:
+            return state
+        if pending is None:
+            pending = self._ahead(frame, state)
+        if pending is not None:
+            out.append(AsyncWait(pending))
+            state = state.wait(pending)
+        out.append(Barrier())
+        return state.barrier()
+
+    def _after(self, op: MemOp, state: State) -> State:
+        reads, writes, copies = self._touched(op)
+        if isinstance(op, ReduceOp) and op.scratch is not None:  # it has a barrier between its halves
+            return replace(state.barrier(), read=writes)
+        if isinstance(op, AsyncCommit):
+            return state.commit()
+        return replace(
+            state, written=state.written | writes, read=state.read | reads, open=state.open | copies
+        )
+
+    def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
+        """(read, written, copied to) by ``op``; a condition's body counts as may happen."""
+        if isinstance(op, ReduceOp) and op.scratch is not None:
+            return NONE, frozenset({Access(op.scratch, Affine(0))}), NONE
+        t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
+        reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
+        return reads, writes, copies
+
+    def _access(self, slot: Slot) -> Access:
+        stages = self.smem[slot.buffer].stages
+        if stages == 1:
+            return Access(slot.buffer, Affine(0))
+        return Access(slot.buffer, _stage_number(slot.stage, stages))
+
+    def _pending(self, xs: Accesses, state: State) -> int | None:
+        """How many groups may stay in flight so that all of ``xs`` have arrived; None: no wait needed."""
+        for n, group in enumerate(state.groups):
+            if self._meet(xs, group):
+                return n
+        return None
+
+    # -- looking ahead --------------------------------------------------------------------------
+    def _ahead(self, frame: _Frame, state: State) -> int | None:
+        """The wait that the next reader of a copy now in flight needs, unless a barrier comes before it."""
+        fresh = state.barrier()
+        for op, shift in self._upcoming(frame):
+            if isinstance(op, ForOp | RolesOp):
+                return None
+            reads, writes, copies = self._touched(op)
+            if shift is not None:
+                reads, writes, copies = (
+                    frozenset(x.rename(*shift) for x in xs) for xs in (reads, writes, copies)
+                )
+            pending = self._pending(reads | writes, state)
+            if pending is not None:
+                return pending
+            if self._meet(reads | writes | copies, fresh.written) or self._meet(writes | copies, fresh.read):
+                return None
+            fresh = replace(fresh, written=fresh.written | writes, read=fresh.read | reads)
+        return None
+
+    def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Affine] | None]]:
+        for op in frame.rest:
+            yield op, None
+        if frame.loop is not None:
+            var = frame.loop.var
+            shift = (var, Affine(1, ((Var(var), 1),)))
+            for op in frame.loop.body:
+                yield op, shift
+
+    # -- conflicts ------------------------------------------------------------------------------
+    def _meet(self, xs: Accesses, ys: Accesses) -> bool:
+        return any(self._same_bytes(x, y) for x in xs for y in ys)
+
+    def _same_bytes(self, x: Access, y: Access) -> bool:
+        a, b = self.smem[x.buffer], self.smem[y.buffer]
+        if a.name != b.name:
+            return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
+        gap = x.at.plus(y.at, -1)
+        return bool(gap.terms) or gap.const % a.stages == 0
+
+
+def _stage_number(e: Expr, stages: int) -> Affine:
+    """The stage as a number modulo ``stages``."""
+    match e:
+        case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
+            f = affine(inner)
+        case _:
+            f = affine(e)
+    return Affine(f.const % stages, _sorted(f))
+
+
+def _sorted(f: Affine) -> tuple[tuple[Expr, int], ...]:
+    return tuple(sorted(f.terms, key=repr))
+
+
+
+def _barriers(op: MemOp) -> int:
+    return sum(isinstance(x, Barrier) for x in walk_ops((op,)))

@@ -1,0 +1,162 @@
+"""What the passes of this level share: rebuilding op trees, and which shared memory an op touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr import Expr, Ref, substitute, walk
+from nautilus.core.index import simplify
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.memory.ops import (
+    AsyncCopy,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    ReduceOp,
+    RolesOp,
+    SharedLoad,
+    SharedStore,
+    Slot,
+    walk_ops,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Shared-memory accesses of one op: slots read, written by the threads, written by copies later."""
+
+    reads: tuple[Slot, ...] = ()
+    writes: tuple[Slot, ...] = ()
+    copies: tuple[Slot, ...] = ()
+
+    @property
+    def all(self) -> tuple[Slot, ...]:
+        return (*self.reads, *self.writes, *self.copies)
+
+
+def touch(op: MemOp) -> Touch:
+    """What ``op`` itself touches (bodies of structured ops not included; scratch is not a slot)."""
+    match op:
+        case SharedLoad(slot=slot):
+            return Touch(reads=(slot,))
+        case SharedStore(slot=slot):
+            return Touch(writes=(slot,))
+        case AsyncCopy(slot=slot):
+            return Touch(copies=(slot,))
+        case MmaOp(a=a, b=b):
+            return Touch(reads=tuple(x for x in (a, b) if isinstance(x, Slot)))
+        case _:
+            return Touch()
+
+
+def deep_touch(op: MemOp) -> Touch:
+    """What ``op`` and everything inside it touches."""
+    parts = [touch(x) for x in walk_ops((op,))]
+    return Touch(
+        tuple(s for p in parts for s in p.reads),
+        tuple(s for p in parts for s in p.writes),
+        tuple(s for p in parts for s in p.copies),
+    )
+
+
+def buffers_of(op: MemOp) -> Iterator[str]:
+    """Names of the shared buffers that ``op`` itself uses."""
+    for slot in touch(op).all:
+        yield slot.buffer
+    if isinstance(op, ReduceOp) and op.scratch is not None:
+        yield op.scratch
+
+
+def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
+    """Every op replaced by what ``rule`` gives for it, bodies first."""
+    out: list[MemOp] = []
+    for op in body:
+        match op:
+            case IfOp() | ForOp():
+                inner = rebuild(op.body, rule)
+                op = op if inner == op.body else replace(op, body=inner)
+            case RolesOp():
+                op = replace(op, roles=tuple(replace(r, body=rebuild(r.body, rule)) for r in op.roles))
+        out.extend(rule(op))
+    return tuple(out)
+
+
+def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
+    """``op`` with its own slots replaced."""
+    match op:
+        case SharedLoad() | SharedStore() | AsyncCopy():
+            return replace(op, slot=f(op.slot))
+        case MmaOp():
+            a, b = (f(x) if isinstance(x, Slot) else x for x in (op.a, op.b))
+            return replace(op, a=a, b=b)
+        case _:
+            return op
+
+
+def expressions(op: MemOp) -> tuple[Expr, ...]:
+    """The expressions that ``op`` itself evaluates."""
+    stages = tuple(s.stage for s in touch(op).all)
+    match op:
+        case IndexOp(expr=e):
+            return (e,)
+        case (
+            GlobalLoad(index=index, mask=mask)
+            | GlobalStore(index=index, mask=mask)
+            | AsyncCopy(index=index, mask=mask)
+        ):
+            return (*index, *stages) if mask is None else (*index, mask, *stages)
+        case ForOp(lo=lo, hi=hi):
+            return lo, hi
+        case IfOp(cond=cond):
+            return (cond,)
+        case MbarArrive(stage=stage):
+            return (stage,)
+        case MbarWait(stage=stage, parity=parity):
+            return stage, parity
+    return stages
+
+
+def refs(op: MemOp) -> frozenset[str]:
+    """Names of fragments mentioned in the expressions of ``op`` itself."""
+    return frozenset(n.name for e in expressions(op) for n in walk(e) if isinstance(n, Ref))
+
+
+def substitute_copy(op: AsyncCopy, env: Mapping[str, Expr]) -> AsyncCopy:
+    """``op`` with variables replaced in its address and mask."""
+    index = tuple(simplify(substitute(e, env)) for e in op.index)
+    mask = None if op.mask is None else simplify(substitute(op.mask, env))
+    return replace(op, index=index, mask=mask)
+
+
+def defined(op: MemOp) -> tuple[Frag, ...]:
+    """Fragments that ``op`` defines for the ops after it."""
+    match op:
+        case ForOp(results=results):
+            return results
+        case _:
+            found = getattr(op, "result", None)
+            return (found,) if isinstance(found, Frag) else ()
+
+
+def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MemoryPlan:
+    """The memory plan of ``kernel``, or the default one."""
+    for k in schedule.kernels if schedule is not None else ():
+        if k.name == kernel.name:
+            return k.memory
+    return MemoryPlan()
+
+
+def each_kernel(module: MemModule, f: Callable[[MemKernel], MemKernel]) -> MemModule:
+    """``module`` with every kernel replaced by ``f`` of it."""
+    kernels = tuple(f(k) for k in module.kernels)
+    return module if kernels == module.kernels else replace(module, kernels=kernels)

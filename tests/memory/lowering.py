@@ -1,0 +1,87 @@
+"""What the lowering tests share: VR-tile programs, and running both sides of the lowering."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.memory import interp as ma_interp
+from nautilus.memory.lower import lower_raw
+from nautilus.memory.ops import MemModule
+from nautilus.memory.passes.allocate_shared import AllocateShared
+from nautilus.memory.passes.clean_memory import CleanMemory
+from nautilus.memory.passes.fragment_ahead import FragmentAhead
+from nautilus.memory.passes.pipeline_copies import PipelineCopies
+from nautilus.memory.passes.synchronize import Synchronize
+from nautilus.memory.text import format as ma_format
+from nautilus.memory.text import parse as ma_parse
+from nautilus.tile import interp as vr_interp
+from nautilus.tile.ops import TileModule
+from nautilus.tile.text import parse
+from nautilus.tile.verify import verify
+
+RNG = np.random.default_rng(7)
+
+
+def tile(text: str) -> TileModule:
+    """A verified VR-tile module."""
+    module = parse(text)
+    verify(module)
+    return module
+
+
+def plan(module: TileModule, memory: MemoryPlan) -> Schedule:
+    """A schedule that gives every kernel the same memory plan."""
+    kernels = tuple(KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), memory=memory) for k in module.kernels)
+    return Schedule((), kernels)
+
+
+def lowered(module: TileModule, memory: MemoryPlan | None = None, target: str = "sm_80") -> MemModule:
+    """All the way through the passes of the level."""
+    schedule = plan(module, memory or MemoryPlan())
+    out = lower_raw(module, schedule, target)
+    out = AllocateShared().apply(CleanMemory().apply(out))
+    out = PipelineCopies(schedule).apply(out)
+    return FragmentAhead().apply(Synchronize().apply(AllocateShared().apply(out)))
+
+
+def inputs(module: TileModule, **given: np.ndarray) -> dict[str, np.ndarray]:
+    """Random inputs; floats are near 1 in size, integers small."""
+    out: dict[str, np.ndarray] = {}
+    for b in module.buffers:
+        if b.space.value != "input":
+            continue
+        if b.name in given:
+            out[b.name] = given[b.name]
+        elif b.dtype.is_float:
+            out[b.name] = RNG.standard_normal(b.shape).astype(np.float16 if b.dtype.bytes <= 2 else np.float32)
+        else:
+            out[b.name] = RNG.integers(0, 5, b.shape)
+    return out
+
+
+def agree(module: TileModule, low: MemModule, tolerance: float = 2e-3, **given: np.ndarray) -> None:
+    """Both sides give the same outputs on the same inputs."""
+    assert ma_parse(ma_format(low)) == low
+    data = inputs(module, **given)
+    want = vr_interp.run_module(module, data)
+    got = ma_interp.run_module(low, data)
+    for name, x in want.items():
+        np.testing.assert_allclose(
+            got[name].astype(np.float64), x.astype(np.float64), rtol=tolerance, atol=tolerance, err_msg=name
+        )
+
+
+def compiled(text: str, memory: MemoryPlan | None = None, **given: np.ndarray) -> MemModule:
+    """Lower ``text``, compare both sides, return the low one."""
+    module = tile(text)
+    low = lowered(module, memory)
+    agree(module, low, **given)
+    return low
+
+
+def count(low: MemModule, pattern: str) -> int:
+    """Matches of a regular expression in the printed kernel."""
+    return len(re.findall(pattern, ma_format(low)))
