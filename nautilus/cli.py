@@ -57,10 +57,16 @@ def normalize(args: Sequence[str]) -> list[str]:
 
 
 def _is_dump_list(text: str) -> bool:
-    from nautilus.passes.registry import PASSES
+    return all(part.rpartition("/")[2] in dump_names() for part in text.split(","))
 
-    names = {"all", "lower", "parse", "check", *STAGE_NAMES, *PASSES}
-    return all(part.rpartition("/")[2] in names for part in text.split(","))
+
+def dump_names() -> set[str]:
+    """What ``--dump-ir`` takes: ``all``, stages, and passes (``stage/pass`` and ``cse-2`` too)."""
+    names = {"all", "lower", "parse", "check", *STAGE_NAMES}
+    for stage in STAGES:
+        seen: list[str] = [p.name for p in stage.passes]
+        names |= {n if (again := seen[:i].count(n)) == 0 else f"{n}-{again + 1}" for i, n in enumerate(seen)}
+    return names
 
 
 @click.group(cls=_Main, context_settings=_CONTEXT, invoke_without_command=True)

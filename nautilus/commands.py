@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from nautilus.cli import make_request
+from nautilus.cli import dump_names, make_request
 from nautilus.core.errors import NautilusError, VerifyError
 from nautilus.driver import Request, Result, compile_file
-from nautilus.passes.instruments import DumpDir, Print, Time
-from nautilus.passes.manager import Instrument
+from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
+from nautilus.passes.manager import Instrument, steps
 from nautilus.passes.pipelines import STAGES
 from nautilus.passes.registry import load
 from nautilus.report import print_diagnostics
@@ -48,6 +48,9 @@ def walk(request: Request, options: dict[str, Any]) -> Result:
     """Compile under the instruments that the options ask for, and show warnings."""
     instruments: list[Instrument] = []
     if options["dump_ir"]:
+        for part in options["dump_ir"].split(","):
+            if part.rpartition("/")[2] not in dump_names():
+                raise click.UsageError(f"--dump-ir: no stage or pass is called {part!r} (see --print-passes)")
         instruments.append(Print(frozenset(options["dump_ir"].split(",")), sys.stderr))
     if options["dump_dir"] is not None:
         instruments.append(DumpDir(options["dump_dir"]))
@@ -92,7 +95,7 @@ def render(result: Result, form: str) -> bytes:
         return compile_cuda(result.cuda, result.context.arch, form).data
     stage = next(s for s in STAGES if s.name == _UNTIL[form])
     text: str = load(stage.format)(result.modules[stage.name])
-    return text.encode()
+    return (dump_header(stage, steps(stage)[-1].name, result.context) + text).encode()
 
 
 def _usage(result: Result) -> list[dict[str, Any]]:

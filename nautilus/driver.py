@@ -17,7 +17,7 @@ from typing import Any
 from nautilus.core.errors import Diagnostic, DiagnosticError
 from nautilus.core.schedule import Schedule
 from nautilus.core.source import Source, Span
-from nautilus.passes.instruments import Verify, read_header
+from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.registry import bind, load
@@ -99,10 +99,13 @@ def _read_dump(request: Request, stage: Stage, context: Context) -> tuple[Any, C
     try:
         text = request.path.read_text(encoding="utf-8") if request.text is None else request.text
         context, after = read_header(text, context)
+        if after is None and stage.plain_is_final and not is_dump(text):
+            after = steps(stage)[-1].name
         steps(stage, after)  # the pass must exist
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _bad_input(name, f"cannot read this {stage.name} file: {error}") from error
-    return load(stage.parse)(text, name), context, after
+    module = load(stage.parse)(text, name)
+    return module, replace(context, arch=getattr(module, "target", context.arch)), after
 
 
 def stage_of(path: Path) -> Stage:

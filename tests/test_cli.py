@@ -60,6 +60,7 @@ def test_normalize() -> None:
         (["x.naut", "--precision", "sloppy"], 2),
         (["x.naut", "--schedule", "/nonexistent.json"], 2),
         (["x.naut", "-o", "kernel.exe"], 2),
+        (["x.naut", "--dump-ir=nope"], 2),
         (["/nonexistent.naut"], 1),
         (["/nonexistent.scalar"], 1),
         (["kernel.weird"], 1),

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context, Record
+from nautilus.passes.pipelines import Stage
 from nautilus.passes.registry import load
 
 _FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
@@ -31,16 +32,20 @@ def text_of(record: Record) -> str:
     return form if form.endswith("\n") else form + "\n"
 
 
-def dump_header(record: Record) -> str:
-    """The comment lines of a dump; empty for a stage that is not read back (spec, cuda)."""
-    if not record.stage.parse:
+def dump_header(stage: Stage, name: str, context: Context) -> str:
+    """The comment lines of a dump after ``name``; empty for a stage that is not read back (spec, cuda)."""
+    if not stage.parse:
         return ""
-    context = record.context
-    lines = [f"; nautilusc dump: {record.stage.name} after {record.name}"]
+    lines = [f"; nautilusc dump: {stage.name} after {name}"]
     lines.append("; context: " + json.dumps({"arch": context.arch, "precision": context.precision}))
     if context.schedule is not None:
         lines.append("; schedule: " + json.dumps(json.loads(context.schedule.to_json())))
     return "\n".join(lines) + "\n"
+
+
+def is_dump(text: str) -> bool:
+    """``text`` begins with a dump's header."""
+    return _FIRST.match(text.split("\n", 1)[0]) is not None
 
 
 def read_header(text: str, context: Context) -> tuple[Context, str | None]:
@@ -101,7 +106,7 @@ class DumpDir:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{record.number:03d}-{record.stage.name}-{record.name}{record.stage.suffix}"
         body = text_of(record) if record.changed else "; (unchanged)\n"
-        path.write_text(dump_header(record) + body, encoding="utf-8")
+        path.write_text(dump_header(record.stage, record.name, record.context) + body, encoding="utf-8")
 
 
 @dataclass

@@ -25,7 +25,8 @@ class Stage:
 
     ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
     ``parse(text, name)`` are the text form.  ``plan`` makes the schedule, where none was given, from
-    the module as it is before the pass ``plan_before``.
+    the module as it is before the pass ``plan_before``.  ``plain_is_final``: a file without a dump's
+    header is taken to be behind all passes, because they would not do for a finished module.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Stage:
     parse: str = ""
     plan: str = ""
     plan_before: str = ""
+    plain_is_final: bool = False
 
 
 def _passes(*names: str) -> tuple[PassSpec, ...]:
@@ -72,6 +74,7 @@ MA_TILE = Stage(
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",
     parse="nautilus.memory.text:parse",
+    plain_is_final=True,
 )
 CUDA = Stage("cuda", ".cu", lower="nautilus.cuda.emit:emit_module", format="nautilus.driver:as_text")
 
