@@ -23,6 +23,7 @@ class _Interner:
         self.free: dict[int, frozenset[str]] = {}
         self.height: dict[int, int] = {}  # of reductions, the innermost being 1
         self.depth: dict[int, int] = {}
+        self.size: dict[int, int] = {}  # nodes of the expression written out as a tree
         self.names: dict[int, tuple[str, ...]] = {}  # of a reduction's variables, as in the source
 
     def add(self, e: Expr) -> Expr:
@@ -40,6 +41,7 @@ class _Interner:
             free, height = free - {a.name for a in e.axes}, height + 1
         self.free[id(e)], self.height[id(e)] = free, height
         self.depth[id(e)] = 1 + max((self.depth[id(k)] for k in kids), default=0)
+        self.size[id(e)] = 1 + sum(self.size[id(k)] for k in kids)
         return e
 
 
@@ -59,15 +61,16 @@ def _label(e: Expr) -> tuple[Any, ...]:
             return ("reduce", op, axes, cond is None)
 
 
-def tidy(e: Expr, names: Mapping[str, str], taken: Collection[str]) -> tuple[Expr, int]:
-    """``e`` with shared nodes and final variable names, and its height.
+def tidy(e: Expr, names: Mapping[str, str], taken: Collection[str]) -> tuple[Expr, int, int]:
+    """``e`` with shared nodes and final variable names, its height and its size as a tree.
 
     ``names`` maps the unique variables (``%0``) to their names in the source; ``taken`` are names
     that no reduction's variable may get (the definition's own axes, and every global name).
     """
     interner = _Interner()
     root = _intern(e, interner, {}, names)
-    return _rename(root, {}, interner, set(taken), {}), interner.depth[id(root)]
+    depth, size = interner.depth[id(root)], interner.size[id(root)]
+    return _rename(root, {}, interner, set(taken), {}), depth, size
 
 
 def _intern(e: Expr, interner: _Interner, memo: dict[int, Expr], names: Mapping[str, str]) -> Expr:
@@ -110,9 +113,7 @@ def _swap(e: Expr, env: Mapping[str, Expr], interner: _Interner, memo: dict[int,
     return memo[id(e)]
 
 
-def _rename(
-    e: Expr, env: Mapping[str, str], interner: _Interner, used: set[str], out: dict[Any, Expr]
-) -> Expr:
+def _rename(e: Expr, env: Mapping[str, str], interner: _Interner, used: set[str], out: dict[Any, Expr]) -> Expr:
     """Final names; a node is renamed once for each meaning of its free variables."""
     key = (id(e), tuple(sorted((v, env[v]) for v in interner.free[id(e)] if v in env)))
     if key in out:

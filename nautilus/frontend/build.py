@@ -197,9 +197,7 @@ class TreeBuilder:
             binders = self._binders(c[2])
             for b in binders:
                 if b.range is not None:
-                    raise _fault(
-                        "N0111", "a function's index variable takes its caller's range", b.range.span
-                    )
+                    raise _fault("N0111", "a function's index variable takes its caller's range", b.range.span)
             indices = tuple(ast.Name(b.name, b.span) for b in binders)
             if c[2].cond is not None and not isinstance(c[2].cond, ast.Name):
                 hint = "write 'def f[j | c](x) = ...' and use 'c' in the body"

@@ -20,7 +20,7 @@ from nautilus.core.types import DType
 from nautilus.frontend import ast, typed
 from nautilus.frontend.alpha import tidy
 from nautilus.frontend.bounds import check_reads
-from nautilus.frontend.codes import MAX_DEPTH
+from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.expand import Expander, expand_definition
 from nautilus.frontend.frames import Bound, Frame, Use
 from nautilus.frontend.load import Program, prelude, read_path, read_text
@@ -71,6 +71,8 @@ def _checked(program: Program, dims: Mapping[str, int]) -> Spec:
     everything = [*program.errors, *(_drop_echoes(sym.errors) if program.errors else sym.errors)]
     everything.sort(key=_position)
     if any(d.severity is Severity.ERROR for d in everything):
+        if len(everything) > MAX_ERRORS:
+            everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
         raise DiagnosticError(everything)
     return _assemble(program.name, sym, found, tuple(everything))
 
@@ -183,10 +185,11 @@ def _finish(
         return None
     expr = substitute(expr, {b.var.name: _named(b) for b in axes})
     taken = {b.name for b in axes} | set(sym.names())
-    tidied, depth = tidy(expr, expander.names, taken)
-    if depth > 2 * MAX_DEPTH:
+    tidied, depth, size = tidy(expr, expander.names, taken)
+    if depth > MAX_DEPTH or size > MAX_NODES:
         hint = "give an intermediate result a name"
-        sym.error("N0105", f"the expression is nested {depth} deep", node.expr.span, hint)
+        what = f"is nested {depth} deep" if depth > MAX_DEPTH else f"has {size} operations when written out"
+        sym.error("N0105", f"the expression {what}", node.expr.span, hint)
         return None
     return tidied
 

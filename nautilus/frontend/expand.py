@@ -34,9 +34,7 @@ class Expander:
         self._steps = self._depth = 0
 
     # ---- variables
-    def fresh(
-        self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None
-    ) -> Bound:
+    def fresh(self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None) -> Bound:
         bound = Bound(name, Var(f"%{len(self._bound)}", DType.I32, span), span, written, inherit)
         self._bound[bound.var.name] = bound
         self.names[bound.var.name] = name
@@ -133,10 +131,7 @@ class Expander:
                 args
                 if "-" not in ops
                 else [args[0]]
-                + [
-                    typed.unary("neg", a, span) if op == "-" else a
-                    for op, a in zip(node.ops, args[1:], strict=True)
-                ]
+                + [typed.unary("neg", a, span) if op == "-" else a for op, a in zip(node.ops, args[1:], strict=True)]
             )
             return self._balanced("+" if "-" in ops else node.ops[0], signed, span)
         total = args[0]
@@ -153,17 +148,14 @@ class Expander:
         return args[0]
 
     def _join(self, op: str, a: Expr, b: Expr, span: Span) -> Expr:
-        return (
-            typed.logic(op, a, b, span) if op in ("and", "or") else typed.arith(typed.ARITH[op], a, b, span)
-        )
+        return typed.logic(op, a, b, span) if op in ("and", "or") else typed.arith(typed.ARITH[op], a, b, span)
 
     def _compare(self, node: ast.Compare, frame: Frame, span: Span) -> Expr | None:
         args = self._list(node.args, frame)
         if args is None:
             return None
         pairs = [
-            typed.compare(typed.COMPARE[op], a, b, span)
-            for op, a, b in zip(node.ops, args, args[1:], strict=False)
+            typed.compare(typed.COMPARE[op], a, b, span) for op, a, b in zip(node.ops, args, args[1:], strict=False)
         ]
         return self._balanced("and", pairs, span)
 
@@ -234,18 +226,14 @@ class Expander:
             raise _rank_fault(tensor, len(node.items), span)
         return None if index is None else self._read(tensor, index, node, frame, span)
 
-    def _read(
-        self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span
-    ) -> Expr | None:
+    def _read(self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span) -> Expr | None:
         assert tensor.shape is not None
         final = []
         for i, (e, size, item) in enumerate(zip(index, tensor.shape, node.items, strict=True)):
             where = span if frame.site else item.span
             if not e.dtype.is_int:
                 hint = "i32(...) truncates towards zero" if e.dtype.is_float else None
-                raise Fault(
-                    "N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint
-                )
+                raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
             if isinstance(e, Var):
                 self._bound[e.name].uses.append(Use(size, where, f"dimension {i + 1} of '{tensor.name}'"))
             final.append(typed.widen(e))
@@ -277,9 +265,7 @@ class Expander:
                 self._list(node.args, frame)
             if name in self.sym.tensors or name in self.sym.defines:
                 raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
-            raise Fault(
-                "N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions])
-            )
+            raise Fault("N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions]))
         links = _link(function, binders, cond, where)
         if len(node.args) != len(function.params):
             raise _count_fault(name, len(function.params), len(node.args), where)
@@ -294,7 +280,8 @@ class Expander:
             site=frame.site or (span if in_prelude else None),
         )
         for p in function.params:  # an argument that the body never uses is checked all the same
-            if not links:
+            arg = inner.args[p.id]
+            if not links and not (isinstance(arg, ast.Name) and arg.id in self.sym.tensors):
                 self._thunk(p.id, inner.args[p.id], inner)
         return self.expr(function.body, inner)
 
@@ -362,11 +349,7 @@ class Expander:
                 wide = typed.widen(body)
                 hit = typed.logic("and", cond, typed.compare("eq", wide, peak, span), span)
                 return self._make("min", axes, hit, _flat_index(axes, span), span)
-            return (
-                self._mean(axes, cond, body, span)
-                if name == "mean"
-                else self._make(name, axes, cond, body, span)
-            )
+            return self._mean(axes, cond, body, span) if name == "mean" else self._make(name, axes, cond, body, span)
 
     def _reduce_peak(self, name: str, node: ast.BoundCall, frame: Frame, span: Span) -> Expr | None:
         """``max[j | c](e)`` inside ``argmax[j | c](e)``, over variables of its own."""

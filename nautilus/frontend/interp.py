@@ -61,9 +61,7 @@ def round_outputs(spec: Spec, values: Mapping[str, Array]) -> dict[str, Array]:
     return {t.name: round_to(values[t.name], t.dtype) for t in spec.outputs}
 
 
-def resolve_sizes(
-    spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int] | None = None
-) -> dict[str, int]:
+def resolve_sizes(spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
     """The value of every runtime dim, given or read off the inputs. Raises InputError."""
     known = dict(sizes or {})
     for t in spec.inputs:
@@ -75,9 +73,7 @@ def resolve_sizes(
         if d.name not in known:
             raise InputError(f"the size of '{d.name}' is not given and no input shows it")
         if known[d.name] < 1 or (d.bound is not None and known[d.name] > d.bound):
-            raise InputError(
-                f"the size of '{d.name}' is {known[d.name]}; allowed are 1 to {d.bound or 'any'}"
-            )
+            raise InputError(f"the size of '{d.name}' is {known[d.name]}; allowed are 1 to {d.bound or 'any'}")
     return known
 
 
@@ -97,9 +93,7 @@ def _run(
         if value is None:
             raise InputError(f"scalar '{s.name}' is not given and has no default")
         # a float scalar of a compute type stays what it is: the maths is over the reals
-        params[s.name] = (
-            float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
-        )
+        params[s.name] = float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
     buffers: dict[str, Array] = {}
     for t in spec.inputs:
         if t.name not in inputs:
@@ -174,8 +168,8 @@ class _Evaluator:
         outer = max((self._grid(n & frozenset(self.order)) for n in self._outside(e)), default=1)
         if outer <= _GRID or len(where) == len(names):
             value = self.value(e)
-            target = out[where]
-            target[...] = _line_up(value, names, self.order)
+            index: tuple[Any, ...] = (*where, ...)
+            out[index] = _line_up(value, names, self.order)
             return
         name = names[len(where)]
         whole = self.ranges[name]
@@ -242,8 +236,7 @@ class _Evaluator:
         if single and sum(len(v.names) for v in index) == len(names):
             return self._separable(array, e, index, names)
         arrays = tuple(
-            np.clip(_line_up(v, names, self.order), 0, size - 1)
-            for v, size in zip(index, array.shape, strict=True)
+            np.clip(_line_up(v, names, self.order), 0, size - 1) for v, size in zip(index, array.shape, strict=True)
         )
         picked = array[arrays] if arrays else array
         shape = tuple(len(self.ranges[n]) for n in names)

@@ -82,9 +82,7 @@ def _decode(data: bytes, name: str, where: Span, errors: list[Diagnostic]) -> st
     """Text with newlines as LF and no byte-order mark, or an error."""
     if len(data) > MAX_BYTES:
         message = f"'{name}' is larger than {MAX_BYTES // 1024} KiB"
-        errors.append(
-            Diagnostic("N0106", message, where, hint="a spec is a short text; is this the right file?")
-        )
+        errors.append(Diagnostic("N0106", message, where, hint="a spec is a short text; is this the right file?"))
         return None
     try:
         text = data.decode("utf-8-sig")

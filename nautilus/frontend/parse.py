@@ -16,7 +16,7 @@ from nautilus.core.errors import Diagnostic, Note
 from nautilus.core.source import Source, Span
 from nautilus.frontend.ast import File, Statement
 from nautilus.frontend.build import SyntaxFault, TreeBuilder, token_span
-from nautilus.frontend.codes import MAX_DEPTH
+from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
 from nautilus.frontend.grammar import build_parser
 from nautilus.frontend.syntax import explain
 
@@ -60,6 +60,8 @@ def parse(source: Source) -> tuple[File, list[Diagnostic]]:
         errors: list[Diagnostic] = []
         statements: list[Statement] = []
         for tokens in _statements(parser.lex(source.text), source, errors):
+            if len(errors) > MAX_ERRORS:
+                break
             try:
                 statements.extend(_parse_one(parser, tokens))
             except SyntaxFault as fault:

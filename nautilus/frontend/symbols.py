@@ -78,10 +78,13 @@ class Symbols:
     used: set[str] = field(default_factory=set)
     placeholder: bool = False
     _busy: list[str] = field(default_factory=list)
+    _reported: set[tuple[str, int, int, str]] = field(default_factory=set)
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Record a finding once, however often an expanded function repeats it."""
-        if diagnostic not in self.errors:
+        key = (diagnostic.code, diagnostic.span.line, diagnostic.span.column, diagnostic.message)
+        if key not in self._reported:
+            self._reported.add(key)
             self.errors.append(diagnostic)
 
     def error(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
@@ -143,9 +146,7 @@ class Symbols:
     def _dim(self, node: ast.Dim) -> int | None:
         name = node.name.id
         if node.bound is not None:
-            self.bounds[name] = self.positive(
-                self._evaluate(node.bound), f"the bound of '{name}'", node.bound.span
-            )
+            self.bounds[name] = self.positive(self._evaluate(node.bound), f"the bound of '{name}'", node.bound.span)
         given = self.overrides.get(name)
         if given is None and node.runtime:
             return None

@@ -17,9 +17,7 @@ from nautilus.core.types import DType, promote
 
 ARITH = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "**": "pow"}
 COMPARE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-FLOAT_UNARY = frozenset(
-    {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"}
-)
+FLOAT_UNARY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"})
 NUMBER_UNARY = frozenset({"abs", "sign", "floor", "ceil", "round"})
 BINARY = {"min": "min", "max": "max", "pow": "pow"}
 _SYMBOL = {v: k for k, v in {**ARITH, **COMPARE}.items()}
@@ -150,9 +148,7 @@ def logic(op: str, a: Expr, b: Expr, span: Span) -> Expr:
 
 def condition(e: Expr, what: str, span: Span) -> Expr:
     if e.dtype is not DType.BOOL:
-        raise Fault(
-            "N0402", f"{what} needs a condition, but got {e.dtype}", span, "compare it, as in 'x != 0'"
-        )
+        raise Fault("N0402", f"{what} needs a condition, but got {e.dtype}", span, "compare it, as in 'x != 0'")
     return e
 
 
@@ -160,9 +156,7 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
     """``neg``, ``not`` and the one-argument functions."""
     if op == "not":
         condition(a, "'not'", span)
-        return (
-            Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
-        )
+        return Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
     _numbers({"neg": "'-'", "pos": "'+'"}.get(op, f"'{op}'"), span, a)
     if op == "pos":
         return a
@@ -203,11 +197,7 @@ def store(e: Expr, dtype: DType, name: str, span: Span) -> Expr:
     wide = widen(e)
     if wide.dtype is dtype or (isinstance(wide, Const) and wide.dtype.is_int and dtype.is_float):
         return coerce(wide, dtype.compute)
-    legal = (
-        wide.dtype is not DType.BOOL
-        and dtype is not DType.BOOL
-        and not (wide.dtype.is_float and dtype.is_int)
-    )
+    legal = wide.dtype is not DType.BOOL and dtype is not DType.BOOL and not (wide.dtype.is_float and dtype.is_int)
     if not legal:
         message = f"'{name}' holds {dtype}, but the expression is {wide.dtype}"
         raise Fault("N0404", message, span, f"convert it: {dtype}(...)")

@@ -1,0 +1,97 @@
+"""Prints a Spec in the language itself: functions expanded, every conversion and range written.
+
+The text parses back to an equal Spec (tested for every shipped one), so the first thing that
+``--dump-ir`` shows is something a reader of ``.naut`` files knows already, and can edit.
+"""
+
+from __future__ import annotations
+
+from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var
+from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
+
+#: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.
+_INFIX = {
+    "or": ("or", 1, 1, 2), "and": ("and", 2, 2, 3),
+    "lt": ("<", 4, 5, 5), "le": ("<=", 4, 5, 5), "gt": (">", 4, 5, 5), "ge": (">=", 4, 5, 5),
+    "eq": ("==", 4, 5, 5), "ne": ("!=", 4, 5, 5),
+    "add": ("+", 5, 5, 6), "sub": ("-", 5, 5, 6),
+    "mul": ("*", 6, 6, 7), "div": ("/", 6, 6, 7), "floordiv": ("//", 6, 6, 7), "mod": ("%", 6, 6, 7),
+    "pow": ("**", 8, 9, 7),
+}  # fmt: skip
+
+
+def format_spec(spec: Spec) -> str:
+    """The Spec as the text of a ``.naut`` file."""
+    lines = [f"# spec {spec.name}"]
+    for d in spec.dims:
+        bound = "" if d.bound is None else f" <= {d.bound}"
+        lines.append(f"dim {d.name} = " + (f"runtime{bound}" if d.value is None else str(d.value)))
+    for s in spec.scalars:
+        default = "" if s.default is None else f" = {_number(s.default)}"
+        lines.append(f"scalar {s.name}: {s.dtype}{default}")
+    lines += [f"input {_tensor(t)}" for t in spec.inputs]
+    lines += [f"output {_tensor(t)}" for t in spec.outputs]
+    lines += [_definition(d) for d in spec.definitions]
+    return "\n".join(lines) + "\n"
+
+
+def format_expr(e: Expr) -> str:
+    """One expression in the language."""
+    return _expr(e, 0)
+
+
+def _tensor(t: Tensor) -> str:
+    return f"{t.name}: {t.dtype}[{', '.join(_extent(s) for s in t.shape)}]"
+
+
+def _definition(d: Definition) -> str:
+    axes = ", ".join(_axis(a) for a in d.axes)
+    if d.dtype is None or d.is_output:
+        return f"{d.name}[{axes}] = {format_expr(d.expr)}"
+    assert isinstance(d.expr, Op) and d.expr.op == "cast"
+    return f"{d.name}: {d.dtype}[{axes}] = {format_expr(d.expr.args[0])}"
+
+
+def _axis(axis: Axis) -> str:
+    return f"{axis.name}: {_extent(axis.extent)}"
+
+
+def _extent(extent: Extent) -> str:
+    return extent.name if isinstance(extent, Param) else str(extent)
+
+
+def _number(value: int | float | bool) -> str:
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _expr(e: Expr, outer: int) -> str:
+    """``e``, in parentheses where its precedence is below ``outer``."""
+    match e:
+        case Const(value=value):
+            text = _number(value)
+            return f"({text})" if text.startswith("-") and outer > 7 else text
+        case Var(name=name) | Param(name=name):
+            return name
+        case Load(buffer=buffer, index=index):
+            return f"{buffer}[{', '.join(_expr(i, 0) for i in index)}]"
+        case Reduce(op=op, axes=axes, cond=cond, body=body):
+            where = "" if cond is None else f" | {_expr(cond, 0)}"
+            return f"{op}[{', '.join(_axis(a) for a in axes)}{where}]({_expr(body, 0)})"
+        case Op(op="select", args=(test, then, other)):
+            return _wrap(f"{_expr(then, 1)} if {_expr(test, 1)} else {_expr(other, 0)}", 0, outer)
+        case Op(op="cast", args=(arg,), dtype=dtype):
+            return f"{dtype}({_expr(arg, 0)})"
+        case Op(op="neg", args=(arg,)):
+            return _wrap(f"-{_expr(arg, 7)}", 7, outer)
+        case Op(op="not", args=(arg,)):
+            return _wrap(f"not {_expr(arg, 3)}", 3, outer)
+        case Op(op=op, args=(a, b)) if op in _INFIX:
+            symbol, whole, left, right = _INFIX[op]
+            return _wrap(f"{_expr(a, left)} {symbol} {_expr(b, right)}", whole, outer)
+        case Op(op=op, args=args):
+            return f"{op}({', '.join(_expr(a, 0) for a in args)})"
+    raise TypeError(f"{type(e).__name__} does not occur in a Spec")
+
+
+def _wrap(text: str, own: int, outer: int) -> str:
+    return f"({text})" if own < outer else text

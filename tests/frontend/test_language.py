@@ -1,0 +1,372 @@
+"""What the language means, sentence by sentence of its contract, checked through the interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.core.errors import DiagnosticError, InputError
+from nautilus.core.expr import Const, Load, Op, Param, Reduce, loads, walk
+from nautilus.core.types import DType
+from nautilus.frontend.check import load_spec, load_text
+from nautilus.frontend.interp import round_outputs, run_spec
+
+X = np.random.default_rng(1).standard_normal((5, 7)).astype(np.float32).astype(np.float64)
+HEAD = "dim M = 5, N = 7\ninput X: f32[M, N]\n"
+
+
+def value(expr: str, extra: str = "", dtype: str = "f32", **inputs: Any) -> Any:
+    """``O[i: 3] = expr`` evaluated; returns the first element where it does not depend on i."""
+    out = run_spec(load_text(f"{HEAD}{extra}\noutput O: {dtype}[3]\nO[i] = {expr}\n"), {"X": X, **inputs})["O"]
+    return out[0].item() if (out == out[0]).all() or np.isnan(out).all() else out
+
+
+def rows(expr: str, extra: str = "", dtype: str = "f32", **inputs: Any) -> Any:
+    """``O[i] = expr`` for the rows of X."""
+    text = f"{HEAD}{extra}\noutput O: {dtype}[M]\nO[i] = {expr}\n"
+    return run_spec(load_text(text), {"X": X, **inputs})["O"]
+
+
+PYTHON = [
+    "-2.0 ** 2", "2.0 ** 3 ** 2", "2 ** -1 * 3.0", "7 // 2 * 2 + 7 % 2", "-7 // 2", "-7 % 3", "7 % -3",
+    "1 - 2 - 3", "8 / 4 / 2", "1 + 2 * 3 - 4 / 5", "(1 + 2) * 3", "- - 3", "+3", "2 * -3", "7.5 // 2.0",
+    "1 if 2 < 1 else 3", "1 if False else 2 if True else 3", "5 if 1 < 2 < 3 else 6",
+    "5 if 1 < 3 < 2 else 6", "5 if not 1 == 2 and 2 == 2 else 6", "5 if True or False and False else 6",
+    "5 if not True or True else 6", "5 if 3 > 2 >= 2 != 1 else 6", "1e-5", "1.5e3", ".5", "2.", "3 / 2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expr", PYTHON)
+def test_precedence_and_arithmetic_are_pythons(expr: str) -> None:
+    ours = expr.replace("True", "true").replace("False", "false")
+    assert value(ours) == pytest.approx(eval(expr), rel=1e-15)
+
+
+@pytest.mark.parametrize("expr", PYTHON)
+def test_the_same_when_nothing_is_constant(expr: str) -> None:
+    """The numbers come from a tensor, so nothing is folded before the run."""
+    import re
+
+    numbers: list[float] = []
+
+    def take(match: re.Match[str]) -> str:
+        numbers.append(float(match[0]))
+        return f"T[{len(numbers) - 1}]"
+
+    ours = re.sub(r"(?<![\w.])(\d+\.?\d*|\.\d+)(e-?\d+)?", take, expr)
+    ours = ours.replace("True", "true").replace("False", "false")
+    got = value(ours, f"input T: f64[{max(len(numbers), 1)}]", T=np.array(numbers or [0.0]))
+    assert got == pytest.approx(eval(expr), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("exp", np.exp), ("exp2", np.exp2), ("sqrt(abs", lambda x: np.sqrt(abs(x))), ("sin", np.sin),
+        ("cos", np.cos), ("tanh", np.tanh), ("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("abs", abs),
+        ("sign", np.sign), ("floor", np.floor), ("ceil", np.ceil), ("round", np.rint),
+        ("log(abs", lambda x: np.log(abs(x))), ("log2(abs", lambda x: np.log2(abs(x))),
+        ("rsqrt(abs", lambda x: abs(x) ** -0.5), ("relu", lambda x: np.maximum(x, 0)),
+        ("silu", lambda x: x / (1 + np.exp(-x))), ("softplus", lambda x: np.log1p(np.exp(x))),
+        ("square", lambda x: x * x),
+    ],
+)  # fmt: skip
+def test_functions(name: str, function: Any) -> None:
+    np.testing.assert_allclose(rows(f"{name}(X[i, 1]{')' * (name.count('(') + 1)}"), function(X[:, 1]), rtol=1e-12)
+
+
+def test_more_functions() -> None:
+    assert value("min(3, 2) + max(1, 2, 5) + pow(2, 3)") == 15
+    assert value("erf(0.5)") == pytest.approx(0.5204998778130465)
+    assert value("gelu(1.0)") == pytest.approx(0.8413447460685429)
+    assert value("gelu_tanh(1.0)") == pytest.approx(0.8411919906082768)
+    assert value("clamp(5, 0, 3) + leaky_relu(-2.0, 0.5) + elu(1.0, 2.0)") == 3
+
+
+@pytest.mark.parametrize(
+    ("expr", "want"),
+    [
+        ("sum[j](X[i, j])", X.sum(1)),
+        ("prod[j](X[i, j])", X.prod(1)),
+        ("max[j](X[i, j])", X.max(1)),
+        ("min[j | j > i](X[i, j])", np.array([X[i, i + 1 :].min() for i in range(5)])),
+        ("sum[j | j <= i](X[i, j])", np.array([X[i, : i + 1].sum() for i in range(5)])),
+        ("mean[j](X[i, j])", X.mean(1)),
+        ("mean[j | j <= i](X[i, j])", np.array([X[i, : i + 1].mean() for i in range(5)])),
+        ("sum[j, k](X[i, j] * X[k, j])", (X @ X.T).sum(1)),
+        ("sum[j | j > 100](X[i, j])", np.zeros(5)),
+        ("max[j | j > 100](X[i, j])", np.full(5, -np.inf)),
+        ("logsumexp[j | j > 100](X[i, j])", np.full(5, -np.inf)),
+        ("sum[k: 3](X[i, k])", X[:, :3].sum(1)),
+        ("sum[k: 3](X[i, k + 2])", X[:, 2:5].sum(1)),
+        ("sum[k: 3](1)", np.full(5, 3)),
+        ("variance[j](X[i, j])", X.var(1)),
+        ("sum[j](X[i, j] if j >= i else 0)", np.triu(X).sum(1)),
+        ("max[j](X[i, j]) - max[k](X[i, k])", np.zeros(5)),
+    ],
+)
+def test_reductions(expr: str, want: Any) -> None:
+    np.testing.assert_allclose(rows(expr), want, rtol=1e-12, atol=1e-12)
+
+
+def test_logic_reductions_and_argmax() -> None:
+    np.testing.assert_array_equal(rows("any[j](X[i, j] > 1)", dtype="bool"), (X > 1).any(1))
+    np.testing.assert_array_equal(rows("all[j](X[i, j] > -1)", dtype="bool"), (X > -1).all(1))
+    np.testing.assert_array_equal(rows("argmax[j](X[i, j])", dtype="i32"), X.argmax(1))
+    np.testing.assert_array_equal(rows("argmin[j](X[i, j])", dtype="i32"), X.argmin(1))
+    np.testing.assert_array_equal(rows("argmax[j](floor(X[i, j]))", dtype="i32"), np.floor(X).argmax(1))
+    want = [2 + X[i, 2:].argmax() for i in range(5)]
+    np.testing.assert_array_equal(rows("argmax[j | j >= 2](X[i, j])", dtype="i32"), want)
+    assert value("argmax[k, j](X[k, j])", dtype="i32") == X.argmax()
+
+
+def test_index_variables_are_values() -> None:
+    text = HEAD + "output O: f32[M, N]\nO[i, j] = exp(-abs(i - j)) + (i - j) ** 2\n"
+    i, j = np.mgrid[:5, :7]
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], np.exp(-abs(i - j)) + (i - j) ** 2)
+
+
+def test_guarded_reads_and_gathers() -> None:
+    got = rows("sum[k: 3](X[i, j0 + k] if j0 + k < N else 0)".replace("j0", "5"))
+    np.testing.assert_allclose(got, X[:, 5:].sum(1))
+    page = np.array([3, 0, 2])
+    text = HEAD + "input page: i32[3]\noutput O: f32[3, N]\nO[i, j] = X[page[i], j // 2 * 2]\n"
+    got = run_spec(load_text(text), {"X": X, "page": page})["O"]
+    np.testing.assert_array_equal(got, X[page][:, np.arange(7) // 2 * 2])
+    # a position outside the tensor that nobody asks for is harmless, and silent
+    got = rows("(X[i, p[i]] if p[i] < N else -1)", "input p: i32[M]", p=np.array([0, 99, -5, 3, 1 << 30]))
+    assert got[1] == -1 and got[4] == -1 and got[3] == X[3, 3]
+
+
+def test_masked_infinities_do_no_harm() -> None:
+    x = X.copy()
+    x[:, 3] = np.nan
+    text = HEAD + "output O: f32[M, N]\nO[i, j] = softmax[j | j < 3](X[i, j])\n"
+    got = run_spec(load_text(text), {"X": x})["O"]
+    e = np.exp(X[:, :3] - X[:, :3].max(1, keepdims=True))
+    np.testing.assert_allclose(got[:, :3], e / e.sum(1, keepdims=True))
+    assert (got[:, 3:] == 0).all()
+
+
+def test_empty_softmax_is_zero() -> None:
+    text = HEAD + "output O: f32[M, N]\nO[i, j] = softmax[j | j > 100](X[i, j])\n"
+    assert (run_spec(load_text(text), {"X": X})["O"] == 0).all()
+
+
+# ---- numbers
+def test_casts_round() -> None:
+    x = np.array([[1 / 3, 1e4, -2.75, 300.5, 0.1, 7.0, -1.5]] * 5)
+    cases = {"f16": x.astype(np.float16), "i32": np.trunc(x), "i8": np.trunc(x).astype(np.int64).astype(np.int8)}
+    for name, want in cases.items():
+        text = HEAD + f"output O: f64[M, N]\nO[i, j] = f64({name}(X[i, j]))\n"
+        got = run_spec(load_text(text.replace("X: f32", "X: f64")), {"X": x})["O"]
+        np.testing.assert_array_equal(got, want.astype(np.float64))
+    assert value("f32(2 > 1) + i32(true)") == 2 and value("bool(3)", dtype="bool") is True
+
+
+def test_outputs_are_unrounded_until_asked() -> None:
+    spec = load_text("dim M = 5\ninput X: f32[M]\noutput O: f16[M]\nO[i] = X[i] / 3\n")
+    got = run_spec(spec, {"X": X[:, 0]})
+    np.testing.assert_allclose(got["O"], X[:, 0] / 3, rtol=1e-15)
+    np.testing.assert_array_equal(round_outputs(spec, got)["O"], (X[:, 0] / 3).astype(np.float16).astype(float))
+
+
+def test_a_read_output_and_a_typed_intermediate_are_rounded() -> None:
+    text = "dim M = 5\ninput X: f32[M]\noutput O: f16[M]\noutput P: f32[M]\noutput Q: f32[M]\n"
+    text += "O[i] = X[i] / 3\nP[i] = O[i]\nT: bf16[i] = X[i] / 3\nQ[i] = T[i]\n"
+    spec = load_text(text)
+    got = run_spec(spec, {"X": X[:, 0]})
+    np.testing.assert_array_equal(got["P"], (X[:, 0] / 3).astype(np.float16).astype(float))
+    assert (got["Q"] != X[:, 0] / 3).any() and np.abs(got["Q"] - X[:, 0] / 3).max() < 0.01
+    d = spec.definition("T")
+    assert d.dtype is DType.BF16 and isinstance(d.expr, Op) and d.expr.op == "cast"
+
+
+def test_integers_accumulate_wide() -> None:
+    a = np.full((5, 7), 100)
+    text = "dim M = 5, N = 7\ninput X: i8[M, N]\noutput O: i32[M]\nO[i] = sum[j](X[i, j] * X[i, j])\n"
+    np.testing.assert_array_equal(run_spec(load_text(text), {"X": a})["O"], np.full(5, 70000))
+
+
+def test_every_op_has_one_compute_type() -> None:
+    text = HEAD + "input H: f16[N]\ninput I: i8[N]\nscalar s: f64 = 2\noutput O: f64[M, N]\n"
+    text += "O[i, j] = (X[i, j] + H[j] * I[j] - i) * s + (1 if H[j] < 1 else I[j]) // 2\n"
+    for d in load_text(text).definitions:
+        for n in walk(d.expr):
+            if isinstance(n, Op) and n.op not in ("cast", "select"):
+                kinds = {a.dtype for a in n.args}
+                assert len(kinds) == 1 and kinds == {k.compute for k in kinds}, n
+            if isinstance(n, Op) and n.op == "select":
+                assert n.args[0].dtype is DType.BOOL and n.args[1].dtype is n.args[2].dtype is n.dtype
+
+
+# ---- names
+def test_expansion_is_hygienic() -> None:
+    defs = "def f(x) = sum[t: 3](x * t)\ndef g[j](x) = sum[j](x) + sum[i: 2](max[j](x) * i)\n"
+    np.testing.assert_allclose(rows("sum[t: 2](f(X[i, t]))", defs), X[:, :2].sum(1) * 3)
+    scaled = X * np.arange(5)[:, None]
+    np.testing.assert_allclose(rows("g[k](X[i, k] * i)", defs), scaled.sum(1) + scaled.max(1))
+    # an argument that mentions the caller's t is not captured by the function's own t
+    np.testing.assert_allclose(rows("sum[t](f(X[i, t] + t))", defs), ((X + np.arange(7)) * 3).sum(1))
+
+
+def test_a_rebound_index_rebinds_through_nested_calls() -> None:
+    defs = "def norm[k | q](y) = softmax[k | q](2 * y)\ndef total[a | c](x) = sum[a | c](norm[a | c](x))\n"
+    np.testing.assert_allclose(rows("total[j | j <= i](X[i, j])", defs), np.ones(5))
+    text = HEAD + defs + "output O: f32[M, N]\nO[i, j] = norm[j | j <= i](X[i, j])\n"
+    e = np.tril(np.exp(2 * X))
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], e / e.sum(1, keepdims=True))
+
+
+def test_a_function_over_several_indices() -> None:
+    text = HEAD + "output O: f32[M, N]\nO[i, j] = softmax[i, j | i < 4](X[i, j])\n"
+    e = np.exp(X) * (np.arange(5) < 4)[:, None]
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], e / e.sum())
+    text = HEAD + "def f[a, b](x) = sum[a](max[b](x))\noutput O: f32[]\nO = f[i, j](X[i, j])\n"
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], X.max(1).sum())
+
+
+def test_a_shadowed_index_and_a_written_range() -> None:
+    text = HEAD + "output O: f32[M, N]\nO[i, j] = X[i, j] - max[j](X[i, j])\n"
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], X - X.max(1, keepdims=True))
+    text = HEAD + "output O: f32[M]\nO[i] = logsumexp[j: 3](X[i, j])\n"
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X})["O"], np.log(np.exp(X[:, :3]).sum(1)))
+    text = "dim M = 3, N = 4\noutput P: f32[M, N]\nP[i, j] = softmax[j](-(i - j) ** 2)\n"
+    w = np.exp(-((np.arange(3)[:, None] - np.arange(4)) ** 2.0))
+    np.testing.assert_allclose(run_spec(load_text(text), {})["P"], w / w.sum(1, keepdims=True))
+
+
+def test_equal_reductions_become_one_node_with_unique_axes() -> None:
+    spec = load_text(HEAD + "output P: f32[M, N]\nP[i, j] = softmax[j | j <= i](X[i, j])\n")
+    reductions = [n for n in walk(spec.definitions[0].expr) if isinstance(n, Reduce)]
+    assert sorted((r.op, r.axes[0].name) for r in reductions) == [("max", "j_1"), ("sum", "j_2")]
+
+
+def test_axes_never_share_a_name() -> None:
+    text = HEAD + "dim j_1 = 2\noutput P: f32[M, N]\n"
+    text += "P[i, j] = sum[j](X[i, j] * sum[j](X[i, j] * j)) + sum[k](X[k, j]) * sum[k](X[i, k])\n"
+    d = load_text(text).definitions[0]
+    axes = [a.name for n in walk(d.expr) if isinstance(n, Reduce) for a in n.axes]
+    assert len(set(axes) | {"i", "j", "j_1"}) == len(axes) + 3
+    got = run_spec(load_text(text), {"X": X})["P"]
+    inner = (X * np.arange(7)).sum(1)
+    want = (X.sum(1) * inner)[:, None] + X.sum(0)[None, :] * X.sum(1)[:, None]
+    np.testing.assert_allclose(got, want)
+
+
+# ---- statements
+def test_order_of_definitions_is_free() -> None:
+    lines = ["output O: f32[M]", "O[i] = T[i] + c * d", "T[i] = U[i] * 2", "const c = d + 1", "U[i] = X[i, 0]"]
+    lines += ["input X: f32[M, N]", "dim N = M + 2", "const d = 2", "dim M = 5"]
+    spec = load_text("\n".join(lines))
+    assert [d.name for d in spec.definitions] == ["U", "T", "O"]
+    np.testing.assert_allclose(run_spec(spec, {"X": X})["O"], X[:, 0] * 2 + 6)
+
+
+def test_dims_override_and_consts_follow() -> None:
+    text = "dim A = 8, B = 2\ndim C\nconst G = A // B\ninput X: f32[A, C]\noutput O: f32[A]\nO[i] = X[i, 0] * G\n"
+    spec = load_text(text, dims={"A": 6, "C": 3})
+    assert spec.inputs[0].shape == (6, 3) and spec.outputs[0].shape == (6,)
+    assert [n.value for n in walk(spec.definitions[0].expr) if isinstance(n, Const) and n.dtype is DType.F32] == [3.0]
+    assert [(d.name, d.value) for d in spec.dims] == [("A", 6), ("B", 2), ("C", 3)]
+
+
+def test_runtime_dims() -> None:
+    text = "dim M = 5\ndim N = runtime <= 100\ninput X: f32[M, N]\noutput O: f32[M]\noutput P: f32[N]\n"
+    text += "O[i] = mean[j](X[i, j]) + N\nP[j] = sum[i](X[i, j] if j + 1 < N else 0)\n"
+    spec = load_text(text)
+    assert spec.inputs[0].shape == (5, Param("N", DType.I32))
+    assert [(d.name, d.value, d.bound) for d in spec.runtime_dims] == [("N", None, 100)]
+    for n in (1, 7):
+        got = run_spec(spec, {"X": X[:, :n]})
+        np.testing.assert_allclose(got["O"], X[:, :n].mean(1) + n)
+        np.testing.assert_allclose(got["P"], np.r_[X[:, : n - 1].sum(0), 0])
+    fixed = load_text(text, dims={"N": 7})
+    assert fixed.runtime_dims == () and fixed.inputs[0].shape == (5, 7)
+    with pytest.raises(InputError, match="allowed are 1 to 100"):
+        run_spec(spec, {"X": np.zeros((5, 101))})
+
+
+def test_scalars_and_rank_zero() -> None:
+    text = HEAD + "scalar a: f32\nscalar b: i32 = -3\noutput O: f32[]\noutput P: f32\n"
+    text += "T = a * b\nO = T + sum[i, j](X[i, j])\nP[] = O\n"
+    spec = load_text(text)
+    assert [(s.name, s.default) for s in spec.scalars] == [("a", None), ("b", -3)]
+    got = run_spec(spec, {"X": X}, {"a": 2.5})
+    np.testing.assert_allclose(got["O"], X.sum() - 7.5)
+    with pytest.raises(InputError, match="'a' is not given"):
+        run_spec(spec, {"X": X})
+
+
+def test_include(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "a.naut").write_text('include "b.naut"\ninclude "../c.naut"\ndef twice(x) = both(x, x)\n')
+    (tmp_path / "lib" / "b.naut").write_text("def both(x, y) = x + y\n")
+    (tmp_path / "c.naut").write_text("const c = 3\r\n")
+    main = tmp_path / "main.naut"
+    main.write_bytes(
+        b'\xef\xbb\xbfinclude "lib/a.naut"\r\ninclude "c.naut"\r\ninput X: f32[5, 7]\r\n'
+        b"output O: f32[5]\r\nO[i] = sum[j](\r\n  twice(X[i, j])\r\n) * c\r\n"
+    )
+    spec = load_spec(main)
+    assert spec.name == "main"
+    np.testing.assert_allclose(run_spec(spec, {"X": X})["O"], X.sum(1) * 6)
+    (tmp_path / "c.naut").write_text('include "main.naut"\n')
+    with pytest.raises(DiagnosticError, match="N0108"):
+        load_spec(main)
+
+
+def test_a_spec_may_replace_a_function_of_the_prelude() -> None:
+    np.testing.assert_allclose(rows("relu(X[i, 0])", "def relu(x) = x * 10"), X[:, 0] * 10)
+
+
+def test_a_tensor_may_be_passed_to_a_function() -> None:
+    np.testing.assert_allclose(rows("first(X, i)", "def first(T, k) = T[k, 0]"), X[:, 0])
+
+
+def test_ranges_of_literal_sizes_agree_with_dims_of_the_same_size() -> None:
+    text = "dim M = 4\ninput X: f32[M]\ninput Y: f32[4]\noutput O: f32[2 * 2]\nO[i] = X[i] + Y[i]\n"
+    assert load_text(text).definitions[0].axes[0].extent == 4
+
+
+def test_a_written_range_settles_a_prefix() -> None:
+    text = "dim N = 7, W = 5\ninput X: f32[N]\noutput O: f32[W]\nO[i: W] = X[i] + X[i + 1] + X[i + 2]\n"
+    np.testing.assert_allclose(run_spec(load_text(text), {"X": X[0]})["O"], X[0, :5] + X[0, 1:6] + X[0, 2:])
+
+
+def test_spans_point_at_the_source() -> None:
+    spec = load_text(HEAD + "output P: f32[M, N]\nP[i, j] = softmax[j](X[i, j]) * 2\n", "t.naut")
+    (load,) = {repr(n.span) for n in loads(spec.definitions[0].expr)}
+    assert load == "t.naut:4:22"
+    assert all(
+        n.span.source.name == "t.naut" for n in walk(spec.definitions[0].expr) if not isinstance(n, Load | Const)
+    )
+
+
+def test_chunked_evaluation_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nautilus.frontend import interp
+
+    text = HEAD + "input Y: f32[M, N]\noutput O: f32[M, M]\noutput S: f32[]\noutput A: i32[M]\n"
+    text += "O[i, k] = sum[j | j <= i + k](abs(X[i, j] - Y[k, j])) * max[j](X[i, j] * Y[k, j])\n"
+    text += "S = sum[i, j](X[i, j] ** 2) + max[i, k, j](X[i, j] - Y[k, j])\nA[i] = argmax[j](Y[i, j])\n"
+    spec = load_text(text)
+    inputs = {"X": X, "Y": X[::-1].copy()}
+    whole = run_spec(spec, inputs)
+    for grid in (1, 7, 40):
+        monkeypatch.setattr(interp, "_GRID", grid)
+        for name, got in run_spec(spec, inputs).items():
+            np.testing.assert_allclose(got, whole[name], rtol=1e-12)
+
+
+def test_run_errors() -> None:
+    spec = load_text(HEAD + "output O: f32[M]\nO[i] = X[i, 0]\n")
+    for inputs, message in (
+        ({}, "input 'X' is not given"),
+        ({"X": X.T}, r"input 'X' has shape \[7, 5\], but \[5, 7\] is declared"),
+        ({"X": X, "Y": X}, "'Y' is not an input"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run_spec(spec, inputs)
