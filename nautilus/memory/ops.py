@@ -23,9 +23,10 @@ The whole grammar::
              | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ':' ftype
              | 'st.global' NAME '[' expr, ... ']' ',' frag ['where' expr] 'vec' NUMBER
              | frag '=' 'ld.shared' slot 'vec' NUMBER ':' ftype
+             | frag '=' 'ld.matrix' slot 'at' AXIS NUMBER ':' ftype
              | 'st.shared' slot ',' frag 'vec' NUMBER
              | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME ['mbar' NAME '[' expr ']']
-             | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [NUMBER ',' THREADS]
+             | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [NUMBER [',' THREADS]]
              | 'mbar.arrive' NAME '[' expr ']' | 'mbar.wait' NAME '[' expr ']' 'parity' expr
              | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ':' ftype
              | 'if' expr '{' op* '}'                         -- a block-uniform condition; defines nothing

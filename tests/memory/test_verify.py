@@ -1,0 +1,144 @@
+"""The verifier accepts the programs that are right and names the rule that others break."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from nautilus.core.errors import UnsupportedError, VerifyError
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.memory.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp
+from nautilus.memory.targets import TARGETS, limits
+from nautilus.memory.text import parse
+from nautilus.memory.verify import verify, verify_module
+from nautilus.memory.verify_smem import live_ranges
+from tests.memory import faults as f
+from tests.memory import programs as p
+
+
+@pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.ring, lambda: p.ring("n_last"), p.chained,
+                                  lambda: parse(p.REDUCE), p.roles])  # fmt: skip
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_right_programs_pass(make, target: str) -> None:  # type: ignore[no-untyped-def]
+    verify(replace(make(), target=target))
+
+
+def rejected(m: MemModule, rule: str, node: str) -> None:
+    with pytest.raises(VerifyError) as info:
+        verify(m)
+    assert info.value.rule == rule, info.value
+    assert node in info.value.node
+
+
+#: (change of the copy program's text, rule, part of the op's text)
+COPY_CASES = [
+    ("warps 4", "warps 40", "threads of a block", "kernel copy"),
+    ("lane(j:8x8, i:4x1)", "lane(j:8x8)", "a layout holds each element once", "#in"),
+    ("i:4x16) lane", "i:4x8) lane", "a layout holds each element once", "#in"),
+    ("swizzle 128 pad 0", "swizzle 96 pad 0", "swizzles are 0, 32, 64 or 128", "s"),
+    ("swizzle 128 pad 0", "swizzle 128 pad 16", "swizzled rows fill their slabs", "s"),
+    ("@ 0", "@ 512", "offsets are aligned", "s"),
+    ("s[0] swizzle 128, %x", "s[0] swizzle 64, %x", "an access has its buffer's swizzle", "st.shared s[0]"),
+    ("ld.shared s[0]", "ld.shared s[1]", "stages lie inside their ring", "ld.shared s[1]"),
+    ("ld.shared s[0]", "ld.shared q[0]", "shared buffers are declared", "ld.shared q[0]"),
+    ("st.global Y[r + i, j], %y", "st.global X[r + i, j], %y", "inputs are not written", "st.global X"),
+    ("ld.global X[r + i, j]", "ld.global X[r + i]", "one index a dimension", "ld.global X"),
+    ("ld.global X[r + i, j]", "ld.global X[r + i, z]", "variables are in scope", "ld.global X"),
+    ("where r + i < 77 vec 8 : f16", "where r + i vec 8 : f16", "expressions are typed", "ld.global X"),
+    ("vec 8 : f16[i: 64, j: 64] #in", "vec 16 : f16[i: 64, j: 64] #in", "vectors have at most 16 bytes", "ld.global"),
+    ("vec 8 : f16[i: 64, j: 64] #in", "vec 3 : f16[i: 64, j: 64] #in", "vectors are powers of two", "ld.global"),
+    ("vec 8 : f16[i: 64, j: 64] #in", "vec 8 : f16[i: 32, j: 64] #in", "layouts cover their tiles", "ld.global"),
+    ("vec 8 : f16[i: 64, j: 64] #in", "vec 8 : bf16[i: 64, j: 64] #in", "loads give the storage type", "ld.global"),
+    ("#in = reg(j:8x1, i:4x16)", "#in = reg(i:4x16, j:8x1)", "vectors are contiguous registers", "ld.global"),
+    ("[i: 64, j: 64] stages 1", "[i: 64, j: 64] stages 99", "shared memory of a block", "kernel copy"),
+    ("barrier", "barrier 1, 96", "barriers count whole warps of the block", "barrier 1, 96"),
+    ("barrier", "barrier 16, 128", "barriers are numbered 0 to 15", "barrier 16"),
+    ("barrier", "cp.wait -1", "waits leave some groups pending", "cp.wait -1"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "rule", "node"), COPY_CASES)
+def test_rules_of_the_copy_program(old: str, new: str, rule: str, node: str) -> None:
+    assert old in p.COPY
+    rejected(parse(p.COPY.replace(old, new, 1)), rule, node)
+
+
+def test_swapped_accumulator_is_rejected() -> None:
+    rejected(f.swap_registers(p.ring(), "acc", 0, 1), "fragments are in the instruction's layout", "mma m16n8k16.f16")
+
+
+@pytest.mark.parametrize("layout", ["p", "qa"])
+def test_swapped_operand_is_rejected(layout: str) -> None:
+    rule = "fragments are in the instruction's layout"
+    rejected(f.swap_registers(p.chained(), layout, 1, 2), rule, "mma" if layout == "p" else "ld.matrix")
+
+
+def test_wrong_instruction() -> None:
+    m = f.edit_ops(p.ring(), f.is_a(MmaOp), lambda op: (f.replace(op, instr="m16n8k16.bf16"),))
+    rejected(m, "instructions have their types", "mma m16n8k16.bf16")
+
+
+def test_copy_of_an_impossible_size() -> None:
+    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (f.replace(op, vec=1),))
+    rejected(m, "copies move 4, 8 or 16 bytes", "cp.async sa[0]")
+
+
+def test_reduction_needs_scratch() -> None:
+    text = p.REDUCE.replace(" over j scratch scratch", " over j", 1)
+    rejected(parse(text), "warps that split a reduced axis need scratch", "reduce max %x over j")
+    text = p.REDUCE.replace("f32[e: 1024]", "f32[e: 512]")
+    rejected(parse(text), "scratch holds one element a warp, register and lane", "reduce max")
+
+
+def test_operand_that_is_no_projection() -> None:
+    text = p.REDUCE.replace("layout #r = reg(i:8x1) lane(*:32) warp(*:4)", "layout #r = reg() lane(i:8x1, *:4) warp(*:4)")
+    rejected(parse(text), "results of reductions are projections", "reduce max")
+
+
+def test_buffers_that_overlap_in_space_and_time() -> None:
+    def overlap(m: MemModule) -> MemModule:
+        (k,) = m.kernels
+        smem = tuple(replace(s, offset=8192) if s.name == "sv" else s for s in k.smem)
+        return replace(m, kernels=(replace(k, smem=smem),))
+
+    rejected(overlap(p.chained()), "buffers that share bytes are not live together", "sk, sv")
+
+
+def test_live_ranges_close_loops() -> None:
+    (k,) = p.chained().kernels
+    live = live_ranges(k.body)
+    assert live["sq"][1] < live["sk"][1] == live["sv"][1]
+
+
+def test_roles() -> None:
+    m = p.roles()
+    (k,) = m.kernels
+    (op,) = k.body
+    both = replace(op, roles=tuple(replace(r, first_warp=0) for r in op.roles))  # type: ignore[union-attr]
+    rejected(replace(m, kernels=(replace(k, body=(both,)),)), "roles have warps of their own", "roles")
+    odd = replace(op, roles=tuple(replace(r, registers=23) for r in op.roles))  # type: ignore[union-attr]
+    rule = "register budgets are multiples of 8 from 24 to 256"
+    rejected(replace(m, kernels=(replace(k, body=(odd,)),)), rule, "roles")
+
+
+def test_one_definition() -> None:
+    rejected(f.double_op(parse(p.COPY), f.is_a(GlobalLoad)), "one definition a fragment", "%x = ld.global")
+
+
+@dataclass(frozen=True)
+class Strange:
+    span: Span = NO_SPAN
+
+
+def test_unknown_ops_are_rejected() -> None:
+    odd = f.edit_ops(parse(p.COPY), f.is_a(Barrier), lambda op: (Strange(),))  # type: ignore[return-value, arg-type]
+    rejected(odd, "known operations", "Strange")
+
+
+def test_targets() -> None:
+    assert limits("sm_90a") is limits("sm_90")
+    with pytest.raises(UnsupportedError, match="sm_75"):
+        limits("sm_75")
+    with pytest.raises(VerifyError, match="shared memory of a block"):
+        verify_module(p.ring(), replace(limits("sm_80"), smem_block=8192))
