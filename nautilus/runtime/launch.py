@@ -99,16 +99,15 @@ class Session:
                 check(d, d.cuFuncSetAttribute(function, key, launch.smem), f"preparing {name}")
             self._functions[name] = function
         for a in self.plan.by_role("input", "output", "temp"):
-            self._buffers[a.name] = check(
-                d, d.cuMemAlloc(max(a.bytes, 16)), f"allocating {a.name} ({a.bytes} bytes)"
-            )
+            self._buffers[a.name] = check(d, d.cuMemAlloc(max(a.bytes, 16)), f"allocating {a.name} ({a.bytes} bytes)")
         self.poison()
 
     def poison(self) -> None:
         """Fill outputs and temps with 0xFF bytes."""
         d = self.driver
         for a in self.plan.by_role("output", "temp"):
-            check(d, d.cuMemsetD8(self._buffers[a.name], 0xFF, a.bytes), f"clearing {a.name}")
+            if a.bytes:
+                check(d, d.cuMemsetD8(self._buffers[a.name], 0xFF, a.bytes), f"clearing {a.name}")
 
     def upload(self, inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool]) -> None:
         """Set inputs (raw storage arrays) and scalars. Raises ToolchainError for a missing or wrong one."""

@@ -66,9 +66,7 @@ def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.
         nvrtc.nvrtcDestroyProgram(program)
     if form == "ptx":
         data = data.rstrip(b"\0")
-    resources = tuple(
-        sorted(parse_resources(log), key=lambda r: text.find(f" {r.kernel}(") % (len(text) + 1))
-    )
+    resources = tuple(sorted(parse_resources(log), key=lambda r: text.find(f" {r.kernel}(") % (len(text) + 1)))
     return Compiled(arch, form, data, log, resources)
 
 
