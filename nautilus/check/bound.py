@@ -1,0 +1,243 @@
+"""The error bound that the compiler states for a kernel, and what it is on given inputs.
+
+The bound of an output is a relative Frobenius norm, ``|out - ref| / |ref|``, against the Spec in
+float64.  Integers and bools are exact.  The model, first order, from the Spec alone, with ``u`` the
+unit roundoff of the compute type (2^-24 for f32):
+
+* every arithmetic operation adds ``u``, on top of its operands' errors (sums and differences: their
+  root of squares; products and quotients: their sum); approximate instructions add what
+  :data:`_ULPS` says (PTX ISA, "Floating point instructions": ``ex2.approx``, ``rcp.approx``, ...);
+* ``exp(x)`` turns an error of ``x`` relative to ``x`` into 16 times as much (|x| is taken as 16);
+* a sum of ``n`` terms adds ``2 sqrt(n) u``: rounding errors are independent, and the blocked order of
+  a kernel keeps partial sums short;
+* a computed f32 factor that meets a 16-bit or 8-bit tensor inside a product-sum adds that type's
+  unit roundoff (``--precision fast`` only), and so does every cast that the user wrote;
+* all of this is doubled, and the output adds its own unit roundoff once.
+
+The model takes inputs of ordinary size.  What *given* inputs do (large logits, cancellation) is
+measured, not modelled: :class:`Reference` adds to the stated bound four times the error of the
+spec evaluated as written, one rounding an operation; eight times the change of the result when the
+float inputs change by ``u``; and, per element, what flushing denormals to 0 may lose.  Zero and
+constant inputs are covered because these are absolute terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod, sqrt
+
+import numpy as np
+
+from nautilus.check.compare import floor, norm
+from nautilus.check.inputs import InputSet
+from nautilus.core.expr import COMPARISONS, Const, Expr, Load, Op, Reduce, children
+from nautilus.core.numerics import Array, eval_op
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec
+
+U32 = 2.0**-24
+
+#: operation -> error of its instruction in units of ``u`` (half an ulp); others: 1.
+_ULPS: Mapping[str, float] = {
+    "div": 4, "rcp": 2, "rsqrt": 4, "sqrt": 2, "exp": 6, "exp2": 4, "log": 4, "log2": 4, "tanh": 4,
+    "sigmoid": 10, "erf": 4, "sin": 4, "cos": 4, "pow": 16,
+}  # fmt: skip
+_EXACT = frozenset({"neg", "abs", "min", "max", "sign", "floor", "ceil", "round", "select", "cast", "narrow"})
+_LOGIT = 16.0  # the size of an exponent that the model assumes
+_RUNTIME = 65536  # terms of a sum over a size known only at launch
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``relative`` is 0 for an exact output; ``ties``: integers or bools that computed floats decide."""
+
+    relative: float
+    ties: bool = False
+
+    @property
+    def text(self) -> str:
+        if self.relative == 0.0:
+            return "exact" + (", but where computed numbers tie" if self.ties else "")
+        return f"{self.relative:.1e}"
+
+
+def unit(dtype: DType) -> float:
+    """Unit roundoff of a float type."""
+    return float(2.0 ** -(dtype.mantissa + 1))
+
+
+def stated(spec: Spec, precision: str = "fast") -> dict[str, Bound]:
+    """The bound of every output of ``spec``."""
+    done: dict[str, float] = {}
+    out: dict[str, Bound] = {}
+    for d in spec.definitions:
+        error = _Model(done, precision).of(d.expr)
+        done[d.name] = error
+        if not d.is_output:
+            continue
+        dtype = d.stored
+        if dtype.is_float:
+            rounding = unit(dtype) if dtype.mantissa < d.expr.dtype.mantissa else 0.0
+            done[d.name] = error + rounding
+            out[d.name] = Bound(2.0 * error + max(rounding, unit(dtype)))
+        else:
+            out[d.name] = Bound(0.0, ties=error > 0.0)
+    return {t.name: out[t.name] for t in spec.outputs}
+
+
+def header(spec: Spec, precision: str = "fast") -> tuple[str, ...]:
+    """Lines for the kernel's header comment."""
+    lines = ["Error bound, relative Frobenius norm against float64 (nautilus.check.bound):"]
+    return (*lines, *(f"  {name}: {b.text}" for name, b in stated(spec, precision).items()))
+
+
+class _Model:
+    """Relative errors of the nodes of one definition; ``known`` has those of earlier definitions."""
+
+    def __init__(self, known: Mapping[str, float], precision: str) -> None:
+        self.known = known
+        self.fast = precision == "fast"
+        self.done: dict[int, float] = {}
+
+    def of(self, e: Expr) -> float:
+        """The error of ``e``; children first, without recursion."""
+        stack = [(e, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in self.done:
+                continue
+            kids = children(node)
+            if kids and not ready:
+                stack.append((node, True))
+                stack.extend((k, False) for k in kids)
+                continue
+            self.done[id(node)] = self.node(node)
+        return self.done[id(e)]
+
+    def node(self, e: Expr) -> float:
+        u = 0.0 if not e.dtype.is_float else unit(e.dtype.compute)
+        match e:
+            case Const(value=value) if e.dtype.is_float:
+                return u if float(np.float32(value)) != float(value) else 0.0
+            case Load(buffer=buffer):
+                return self.known.get(buffer, 0.0)
+            case Op(op="cast", args=(x,)):
+                rounds = e.dtype.is_float and (not x.dtype.is_float or e.dtype.mantissa < x.dtype.mantissa)
+                return self.done[id(x)] + (unit(e.dtype) if rounds and e.dtype.mantissa < 23 else 0.0)
+            case Op(op=op, args=args):
+                return self.operation(op, [self.done[id(a)] for a in args], u)
+            case Reduce(op=op, body=body, axes=axes, cond=cond):
+                terms = prod(a.extent if isinstance(a.extent, int) else _RUNTIME for a in axes)
+                error = self.reduction(op, body, terms, u)
+                # a condition on computed numbers picks other integers; floats are taken as continuous
+                decided = 0.0 if cond is None or e.dtype.is_float else self.done[id(cond)]
+                return max(error, decided)
+        return 0.0
+
+    def operation(self, op: str, errors: list[float], u: float) -> float:
+        if op in COMPARISONS:
+            return max(errors)
+        own = 0.0 if op in _EXACT else _ULPS.get(op, 1.0) * u
+        match op:
+            case "add" | "sub":
+                return sqrt(sum(e * e for e in errors)) + own
+            case "mul" | "div" | "fma":
+                return sum(errors) + own
+            case "exp" | "exp2" | "pow":
+                return _LOGIT * (max(errors) + u) + own
+            case _:
+                return max(errors) + own
+
+    def reduction(self, op: str, body: Expr, terms: int, u: float) -> float:
+        error = self.done[id(body)]
+        match op:
+            case "sum":
+                return error + 2.0 * sqrt(terms) * u + (self.narrowing(body) if self.fast else 0.0)
+            case "prod":
+                return terms * error + 2.0 * sqrt(terms) * u
+            case _:
+                return error
+
+    def narrowing(self, body: Expr) -> float:
+        """Unit roundoff of the narrow tensor that a computed factor of the product ``body`` meets."""
+        factors: list[Expr] = []
+        stack = [body]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Op) and node.op in ("mul", "select", "neg"):
+                stack.extend(node.args)
+            elif not isinstance(node, Const):
+                factors.append(node)
+        narrow = [t for t in map(_stored, factors) if t is not None and t.is_float and t.bits <= 16]
+        computed = any(_stored(f) is None and f.dtype.is_float for f in factors)
+        computed |= any(t is DType.F32 for t in map(_stored, factors))
+        return max(map(unit, narrow)) if narrow and computed else 0.0
+
+
+def _stored(e: Expr) -> DType | None:
+    """The storage type of a plain read, else None."""
+    while isinstance(e, Op) and e.op == "cast":
+        e = e.args[0]
+    return e.dtype if isinstance(e, Load) else None
+
+
+# -- bounds on given inputs ---------------------------------------------------------------------
+
+#: The spec as written, one rounding an operation: outputs by name.
+Naive = Callable[[InputSet], Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a result on one input set is compared with.
+
+    ``values``: the Spec in float64, unrounded; ``rounded``: in the output's type (f32 and f64: as they
+    are); ``allowed``: absolute norm of the error; ``noise``: how much float64 itself may be off;
+    ``in_range``: evaluating the spec as written in its compute types gives inf and NaN nowhere else.
+    """
+
+    values: Mapping[str, Array]
+    rounded: Mapping[str, Array]
+    allowed: Mapping[str, float]
+    noise: Mapping[str, float]
+    in_range: bool
+
+
+def reference(spec: Spec, given: InputSet, bounds: Mapping[str, Bound], naive: Naive) -> Reference:
+    """Run ``spec`` in float64 on ``given`` (twice) and as written (once), and say what is allowed."""
+    from nautilus.frontend.interp import run_spec
+
+    values = run_spec(spec, given.arrays, given.scalars, given.sizes)
+    wide, shaken = _shaken(spec, given)
+    moved = run_spec(wide, shaken, given.scalars, given.sizes)
+    written = naive(given)
+    rounded: dict[str, Array] = {}
+    allowed: dict[str, float] = {}
+    noise: dict[str, float] = {}
+    in_range = True
+    for t in spec.outputs:
+        want = rounded[t.name] = eval_op("cast", [values[t.name]], t.dtype)
+        if not t.dtype.is_float:
+            allowed[t.name] = noise[t.name] = 0.0
+            continue
+        got = np.asarray(written[t.name], np.float64)
+        in_range &= bool(np.array_equal(np.isfinite(got), np.isfinite(want)))
+        with np.errstate(all="ignore"):
+            drift = norm(moved[t.name] - values[t.name])
+            off = norm(got - want)
+        noise[t.name] = drift * 2.0**-20
+        tiny = floor(t.dtype) * sqrt(max(1, want.size))
+        allowed[t.name] = bounds[t.name].relative * norm(want) + 4.0 * off + 8.0 * drift + tiny
+    return Reference(values, rounded, allowed, noise, in_range)
+
+
+def _shaken(spec: Spec, given: InputSet) -> tuple[Spec, dict[str, Array]]:
+    """The spec with float inputs taken as f64, and inputs changed by ``u`` up or down at random."""
+    rng = np.random.default_rng(given.seed)
+    wide = tuple(replace(t, dtype=DType.F64) if t.dtype.is_float else t for t in spec.inputs)
+    arrays = {
+        t.name: x * (1.0 + U32 * rng.choice([-1.0, 1.0], np.shape(x))) if t.dtype.is_float else x
+        for t, x in ((t, given.arrays[t.name]) for t in spec.inputs)
+    }
+    return replace(spec, inputs=wide), arrays

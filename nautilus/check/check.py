@@ -1,0 +1,374 @@
+"""``nautilusc check``: validate one compilation.
+
+1. The certificates that the passes left are re-checked by code that shares nothing with them.
+2. The compilation is repeated at small, awkward sizes, and both sides of every lowering and of every
+   pass are run on the same inputs: over the reals down to the VR-tile IR (equal to 1e-9), in the
+   kernel's own types below it (equal within the bound on those inputs; the MA-tile interpreter is
+   physical).  On random inputs every step is compared; on adversarial ones the two ends are, and
+   every step where those disagree.  A disagreement names the step between the two sides.
+3. The result is compared with the Spec in float64, and so is the GPU's where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from nautilus.check import compare, device, levels
+from nautilus.check.bound import Bound, Reference, reference, stated
+from nautilus.check.inputs import InputSet, generate, kinds
+from nautilus.check.levels import Level, Trace
+from nautilus.check.report import Outcome, Report
+from nautilus.check.sizes import Variant, variants
+from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError
+from nautilus.core.numerics import Array, Mode
+from nautilus.driver import Request, Result, compile_file, stage_of
+from nautilus.frontend.spec import Spec
+
+#: Kinds on which outputs that computed floats decide (an argmax of sums) are compared: no exact ties.
+_NO_TIES = frozenset({"random", "large-logits"})
+#: Kinds that the physical interpreter runs besides random; it is slow.
+_PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
+_PHYSICAL_SECONDS = 20.0  # once a run took longer, only random inputs are run through it
+_HUGE = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112)  # halvings of the largest number to try
+_TIED = 0.01  # share of such outputs' elements that may differ even so
+
+
+def check_spec(
+    request: Request,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    full_size: bool = False,
+    only: Sequence[str] | None = None,
+) -> Report:
+    """Check the compilation that ``request`` describes.
+
+    ``device``: cpu, cuda (a missing GPU is a failure) or auto.  ``full_size`` keeps the declared sizes.
+    ``only`` restricts the input kinds.  Raises DiagnosticError for a spec that is wrong to begin with.
+    """
+    report = Report(str(request.path), request.arch)
+    if stage_of(request.path).name != "spec":
+        _Check(report, request, None, seed, device, only).run()
+        return report
+    found = variants(lambda dims: _load(request, dims), request.dims, full_size)
+    for v in found:
+        sized = replace(request, dims={**request.dims, **v.dims})
+        _Check(report, sized, v, seed, device, only).run()
+    return report
+
+
+def _load(request: Request, dims: Mapping[str, int]) -> Spec:
+    from nautilus.frontend.check import load_spec, load_text
+
+    if request.text is not None:
+        return load_text(request.text, str(request.path), dims=dims, folder=Path(request.path).parent)
+    return load_spec(request.path, dims=dims)
+
+
+@dataclass
+class _Check:
+    """One compilation at one set of sizes (``variant`` None: a dump, which has no Spec)."""
+
+    report: Report
+    request: Request
+    variant: Variant | None
+    seed: int
+    device: str
+    only: Sequence[str] | None
+    trace: Trace = field(default_factory=Trace)
+    bounds: Mapping[str, Bound] = field(default_factory=dict)
+    slow: bool = False
+
+    def add(self, check: str, subject: str, status: Any, message: str = "", **more: Any) -> None:
+        sizes = self.variant.text if self.variant is not None else ""
+        self.report.add(Outcome(check, subject, status, message, sizes, **more))
+
+    def run(self) -> None:
+        result = self.compile()
+        self.certificates()
+        if not self.trace.levels:
+            return
+        spec = self.variant.spec if self.variant is not None else _spec_of(self.trace.levels[0].module)
+        if self.variant is not None:
+            self.bounds = stated(spec, self.request.precision)
+        sets = self.input_sets(spec)
+        for given, ref in sets:
+            self.steps(given, ref)
+        self.gpu(result, sets)
+
+    # -- compiling -----------------------------------------------------------------------------
+    def compile(self) -> Result | None:
+        """Compile under a trace; an error is an outcome that names the step, and what came before stays."""
+        try:
+            return compile_file(self.request, [self.trace])
+        except UnsupportedError as error:
+            self.add("compile", _step_of(error), "skip", _first(error))
+        except ScheduleError as error:
+            given = self.request.schedule is not None
+            self.add("compile", _step_of(error), "skip" if given else "fail", _first(error))
+        except Exception as error:
+            if not self.trace.levels:
+                raise
+            self.add("compile", _step_of(error), "fail", f"{type(error).__name__}: {_first(error)}")
+        return None
+
+    def certificates(self) -> None:
+        """Hand what the passes claim to the separate checker."""
+        from nautilus.check.claims import claims, recheck
+
+        for step, certificate in claims(self.trace.records):
+            ok, how = recheck(certificate, self.seed)
+            message = f"{certificate.rule} in {certificate.subject}: {how}"
+            self.add("certificate", step, "ok" if ok else "fail", message)
+
+    # -- inputs --------------------------------------------------------------------------------
+    def input_sets(self, spec: Spec) -> list[tuple[InputSet, Reference | None]]:
+        """Every kind of inputs with what to expect of it; kinds that leave the range of the types are skipped."""
+        wanted = [k for k in kinds(spec) if self.only is None or k in self.only]
+        plans = [(k, self.seed) for k in wanted]
+        if "random" in wanted:
+            plans.insert(1, ("random", self.seed + 1))
+        out: list[tuple[InputSet, Reference | None]] = []
+        for kind, seed in plans:
+            if self.variant is None:
+                if kind != "huge":
+                    out.append((generate(spec, kind, seed), None))
+                continue
+            found = self.huge(spec, seed) if kind == "huge" else self.expect(spec, generate(spec, kind, seed))
+            if found is None or (found[1] is not None and not found[1].in_range):
+                why = "the spec as written leaves the range of its compute types on these inputs"
+                self.add("result", "inputs", "skip", why, kind=kind, seed=seed)
+            else:
+                out.append(found)
+        return out
+
+    def huge(self, spec: Spec, seed: int) -> tuple[InputSet, Reference | None] | None:
+        """The largest inputs on which everything stays finite."""
+        for halvings in _HUGE:
+            given = generate(spec, "huge", seed, scale=2.0**-halvings)
+            found = self.expect(spec, given)
+            ref = found[1]
+            if ref is None:
+                return found
+            finite = all(np.isfinite(x).all() for x in ref.rounded.values())
+            if ref.in_range and finite:
+                return found
+        return None
+
+    def expect(self, spec: Spec, given: InputSet) -> tuple[InputSet, Reference | None]:
+        """``given`` with the reference; without one where the spec as written cannot be run."""
+        first = next((x for x in self.trace.levels if x.stage == "scalar"), None)
+        if first is None:
+            return given, None
+        try:
+            return given, reference(spec, given, self.bounds, lambda g: levels.run(first, g, "typed"))
+        except Exception as error:
+            self.fault(first, error, given)
+            return given, None
+
+    # -- both sides of every step --------------------------------------------------------------
+    def steps(self, given: InputSet, ref: Reference | None) -> None:
+        """Compare levels, then the last one with the reference."""
+        chain = self.trace.levels
+        real = [x for x in chain if x.stage != "ma-tile"]
+        memo: dict[tuple[int, Mode], Mapping[str, Array] | None] = {}
+
+        def outputs(level: Level, mode: Mode, report: bool = True) -> Mapping[str, Array] | None:
+            key = (id(level), mode)
+            if key not in memo or (report and memo[key] is None):
+                memo[key] = self.outputs(level, given, mode, report)
+            return memo[key]
+
+        def pair(a: Level, b: Level, subject: Level | None) -> bool:
+            left, right = outputs(a, "real"), outputs(b, "real")
+            return left is None or right is None or self.agree(a, left, right, given, ref, subject)
+
+        if given.kind == "random" or not pair(real[0], real[-1], None):
+            for a, b in pairwise(real):
+                pair(a, b, b)
+        elif len(real) > 1:
+            self.add("lowering", f"{real[0].stage} -> {real[-1].stage}", "ok", kind=given.kind, seed=given.seed)
+        self.typed_steps(given, ref, real[-1], [x for x in chain if x.stage == "ma-tile"], outputs)
+
+    def typed_steps(
+        self, given: InputSet, ref: Reference | None, above: Level, below: list[Level], outputs: Any
+    ) -> None:
+        """The MA-tile levels against the VR-tile one, and the last level that ran against the reference."""
+        last, values = above, None if above.stage == "spec" else outputs(above, "typed")
+        if below and given.kind in _PHYSICAL and not (self.slow and given.kind != "random"):
+            started = perf_counter()
+            got = outputs(below[-1], "typed", report=False)
+            self.slow |= perf_counter() - started > _PHYSICAL_SECONDS
+            if got is not None and (values is None or self.close(below[-1], got, values, given, ref, False)):
+                last, values = below[-1], got
+                self.add("lowering", f"{above.stage} -> ma-tile", "ok", kind=given.kind, seed=given.seed)
+            else:
+                self.physical_steps(given, ref, values, below, outputs)
+        if values is not None and ref is not None:
+            self.result("result", last.stage, values, given, ref)
+
+    def physical_steps(
+        self, given: InputSet, ref: Reference | None, values: Mapping[str, Array] | None,
+        below: list[Level], outputs: Any,
+    ) -> None:  # fmt: skip
+        """The first MA-tile level that is wrong: the step that made it is at fault."""
+        for level in below:
+            got = outputs(level, "typed", report=True)
+            if got is None or (values is not None and not self.close(level, got, values, given, ref, True)):
+                return
+        message = f"the {below[-1].stage} module disagrees with the {self.trace.levels[0].stage} module"
+        self.add(below[-1].check, below[-1].subject, "fail", message, kind=given.kind, seed=given.seed)
+
+    def outputs(self, level: Level, given: InputSet, mode: Mode, report: bool = True) -> Mapping[str, Array] | None:
+        """Run ``level``; an error of the interpreter is a failure of the step that made it."""
+        try:
+            return levels.run(level, given, mode)
+        except UnsupportedError as error:
+            if report:
+                self.add(level.check, level.subject, "skip", _first(error), kind=given.kind, seed=given.seed)
+        except Exception as error:
+            if report:
+                self.fault(level, error, given)
+        return None
+
+    def fault(self, level: Level, error: Exception, given: InputSet) -> None:
+        message = f"cannot be run: {type(error).__name__}: {_first(error)}"
+        self.add(level.check, level.subject, "fail", message, kind=given.kind, seed=given.seed)
+
+    def agree(
+        self, a: Level, left: Mapping[str, Array], right: Mapping[str, Array],
+        given: InputSet, ref: Reference | None, subject: Level | None,
+    ) -> bool:  # fmt: skip
+        """Two levels over the reals; ``subject`` is the step to report (None: only say whether)."""
+        fine = True
+        for name, dtype in _outputs(a.module):
+            if self.tied(name, given):
+                continue
+            slack = ref.noise[name] if ref is not None else 1e-6 * compare.norm(left[name])
+            found = compare.same_reals(right[name], left[name], dtype, slack)
+            fine = fine and found is None
+            if found is not None and subject is not None:
+                message = f"{name}{found.text}"
+                self.add(
+                    subject.check, subject.subject, "fail", message, kind=given.kind, seed=given.seed,
+                    output=name, index=found.index, measured=found.measured,
+                )  # fmt: skip
+        if fine and subject is not None:
+            self.add(subject.check, subject.subject, "ok", kind=given.kind, seed=given.seed)
+        return fine
+
+    def tied(self, name: str, given: InputSet) -> bool:
+        """Whether ``name`` may legitimately fall either way on these inputs."""
+        return name in self.bounds and self.bounds[name].ties and given.kind not in _NO_TIES
+
+    def close(
+        self, level: Level, got: Mapping[str, Array], want: Mapping[str, Array],
+        given: InputSet, ref: Reference | None, report: bool,
+    ) -> bool:  # fmt: skip
+        """Whether two levels agree in the kernel's types; with ``report``, a difference is a failure."""
+        fine = True
+        for name, dtype in _outputs(level.module):
+            if self.tied(name, given):
+                continue
+            if dtype.is_float:
+                allowed = ref.allowed[name] if ref is not None else 1e-2 * compare.norm(want[name])
+                found = compare.within(got[name], want[name], allowed)
+            else:
+                found = compare.exact(got[name], want[name], self.share(name))
+            fine = fine and found is None
+            if found is not None and report:
+                self.add(
+                    level.check, level.subject, "fail", f"{name}{found.text}", kind=given.kind,
+                    seed=given.seed, output=name, index=found.index, measured=found.measured,
+                )  # fmt: skip
+        return fine
+
+    def share(self, name: str) -> float:
+        return _TIED if name in self.bounds and self.bounds[name].ties else 0.0
+
+    # -- against float64 -----------------------------------------------------------------------
+    def result(self, check: str, where: str, got: Mapping[str, Array], given: InputSet, ref: Reference) -> None:
+        """Every output against the Spec, with the measured, the stated and the allowed error."""
+        for name, bound in self.bounds.items():
+            if self.tied(name, given):
+                continue
+            want = ref.rounded[name]
+            common = {"kind": given.kind, "seed": given.seed, "output": name, "bound": bound.relative}
+            subject = f"{name} ({where})"
+            if bound.relative == 0.0:
+                found = compare.exact(got[name], want, self.share(name))
+                measured, allowed = (0.0 if found is None else found.measured), 0.0
+            else:
+                truth = ref.values[name]
+                truth = np.where(np.isfinite(want), truth, want)
+                found = compare.within(got[name], truth, ref.allowed[name])
+                size = compare.norm(truth)
+                measured = compare.relative(got[name], truth)
+                allowed = ref.allowed[name] / size if size > 0.0 else ref.allowed[name]
+            more = {} if found is None else {"index": found.index}
+            message = "" if found is None else f"{name}{found.text}"
+            self.add(
+                check, subject, "ok" if found is None else "fail", message,
+                measured=measured, allowed=allowed, **common, **more,
+            )  # fmt: skip
+
+    def gpu(self, result: Result | None, sets: list[tuple[InputSet, Reference | None]]) -> None:
+        """The kernel itself, on every input set."""
+        if self.device == "cpu" or self.variant is None or result is None or "cuda" not in result.modules:
+            return
+        why = device.gpu_missing(self.request.arch)
+        if why:
+            self.add("gpu", "kernel", "fail" if self.device == "cuda" else "skip", why)
+            return
+        try:
+            with device.opened(result) as runner:
+                for given, ref in sets:
+                    if ref is None:
+                        continue
+                    got, same = runner.run(given)
+                    self.result("gpu", "cuda", got, given, ref)
+                    if not same:
+                        message = "two launches on the same inputs gave different bits"
+                        self.add("gpu", "kernel", "fail", message, kind=given.kind, seed=given.seed)
+        except NautilusError as error:
+            self.add("gpu", "kernel", "fail", _first(error))
+
+
+def _outputs(module: Any) -> list[tuple[str, Any]]:
+    """Names and types of a module's (or a Spec's) outputs."""
+    if isinstance(module, Spec):
+        return [(t.name, t.dtype) for t in module.outputs]
+    return [(b.name, b.dtype) for b in module.buffers if b.space.value == "output"]
+
+
+def _spec_of(module: Any) -> Spec:
+    """The interface of a module that was read from a dump, as a Spec without definitions."""
+    from nautilus.frontend.spec import Dim, Scalar, Tensor
+
+    def tensors(space: str) -> tuple[Tensor, ...]:
+        return tuple(Tensor(b.name, b.dtype, b.shape) for b in module.buffers if b.space.value == space)
+
+    sized = {n.name for b in module.buffers for n in b.shape if not isinstance(n, int)}
+    scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in sized)
+    dims = tuple(Dim(n, None) for n in sorted(sized))
+    return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())
+
+
+def _step_of(error: Exception) -> str:
+    """The step that an error's notes name."""
+    for note in getattr(error, "__notes__", []):
+        for prefix in ("in pass ", "after pass "):
+            if note.startswith(prefix):
+                return str(note.removeprefix(prefix))
+    return "driver"
+
+
+def _first(error: Exception) -> str:
+    return str(error).split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,138 @@
+"""Comparing arrays: where two results differ, by how much, and whether that is allowed.
+
+Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are finite in both.  inf
+(with its sign) and NaN must stand at the same places.  Integers and bools are equal or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+
+_LEAST: Mapping[DType, int] = {
+    DType.F64: -1022, DType.F32: -126, DType.TF32: -126, DType.BF16: -126, DType.F16: -14,
+    DType.F8E4M3: -6, DType.F8E5M2: -14,
+}  # fmt: skip
+
+_FLIPS = 1 / 200  # share of elements that may round the other way when both sides work over the reals
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first element that is wrong. ``measured`` is the relative error (inf: not comparable)."""
+
+    index: tuple[int, ...]
+    got: float
+    want: float
+    measured: float
+    count: int
+
+    @property
+    def text(self) -> str:
+        at = ", ".join(map(str, self.index))
+        return f"[{at}] is {self.got!r}, expected {self.want!r} ({self.count} elements differ)"
+
+
+def norm(x: Array) -> float:
+    """The Frobenius norm of the finite part, without overflow."""
+    y = np.abs(np.asarray(x, np.float64))
+    y = y[np.isfinite(y)]
+    top = float(y.max()) if y.size else 0.0
+    return top * float(np.sqrt(np.sum((y / top) ** 2))) if top > 0.0 else 0.0
+
+
+def relative(got: Array, want: Array) -> float:
+    """Relative Frobenius error; inf where inf or NaN stand at different places, or 0 is missed."""
+    if np.shape(got) != np.shape(want) or _misplaced(got, want).any():
+        return float("inf")
+    error, size = norm(_delta(got, want)), norm(want)
+    return error / size if size > 0.0 else (0.0 if error == 0.0 else float("inf"))
+
+
+def spacing(x: Array, dtype: DType) -> Array:
+    """The distance between neighbouring numbers of float type ``dtype`` at ``x``."""
+    finite = np.where(np.isfinite(x), x, 0.0)
+    _, exponent = np.frexp(finite)
+    exponent = np.where(finite == 0.0, _LEAST[dtype], exponent - 1)
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, _LEAST[dtype]) - dtype.mantissa))
+
+
+def floor(dtype: DType) -> float:
+    """What one element may be off however small it is: results below the least normal f32 may be
+    flushed to 0, and half a step of the denormals of a 16-bit or 8-bit type is lost in rounding."""
+    least = max(_LEAST[dtype], -126) if dtype is not DType.F64 else -1022
+    return max(2.0**least if dtype.bits >= 32 or dtype is DType.BF16 else 0.0, 2.0 ** (least - dtype.mantissa))
+
+
+def exact(got: Array, want: Array, share: float = 0.0) -> Difference | None:
+    """Integers and bools; ``share`` of the elements may differ (floats close to a tie decided them)."""
+    if np.shape(got) != np.shape(want):
+        return _shapes(got, want)
+    wrong = np.asarray(got) != np.asarray(want)
+    if np.count_nonzero(wrong) <= share * wrong.size:
+        return None
+    return _difference(got, want, wrong, float("inf"))
+
+
+def within(got: Array, want: Array, allowed: float) -> Difference | None:
+    """Floats: None where ``|got - want| <= allowed`` (an absolute norm) and inf, NaN agree."""
+    if np.shape(got) != np.shape(want):
+        return _shapes(got, want)
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    wrong = _misplaced(got, want)
+    if wrong.any():
+        return _difference(got, want, wrong, float("inf"))
+    delta = _delta(got, want)
+    if norm(delta) <= allowed:
+        return None
+    typical = allowed / max(1.0, np.sqrt(delta.size))
+    return _difference(got, want, np.abs(delta) > typical, relative(got, want))
+
+
+def same_reals(got: Array, want: Array, dtype: DType, slack: float = 0.0) -> Difference | None:
+    """Two results over the reals, stored as ``dtype``: equal to 1e-9 (plus ``slack``, an absolute norm).
+
+    A type below 32 bits rounds at the end, and few elements may then fall on the other side of a tie.
+    """
+    if not dtype.is_float:
+        return exact(got, want)
+    if np.shape(got) != np.shape(want):
+        return _shapes(got, want)
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    wrong = _misplaced(got, want)
+    if wrong.any():
+        return _difference(got, want, wrong, float("inf"))
+    delta = _delta(got, want)
+    if dtype.bits < 32:
+        off = (delta != 0.0) & (np.abs(delta) <= 1.01 * spacing(want, dtype))
+        if np.count_nonzero(off) <= max(2.0, _FLIPS * off.size):
+            delta = np.where(off, 0.0, delta)
+    return within(np.where(delta == 0.0, want, got), want, 1e-9 * norm(want) + slack)
+
+
+def _delta(got: Array, want: Array) -> Array:
+    good = np.isfinite(got) & np.isfinite(want)
+    return np.where(good, np.where(good, got, 0.0) - np.where(good, want, 0.0), 0.0)
+
+
+def _misplaced(got: Array, want: Array) -> Array:
+    """Where one side is inf or NaN and the other is not the same."""
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    return np.asarray(~same & ~(np.isfinite(got) & np.isfinite(want)))
+
+
+def _shapes(got: Array, want: Array) -> Difference:
+    return Difference(np.shape(got), float("nan"), float("nan"), float("inf"), int(np.size(got)))
+
+
+def _difference(got: Array, want: Array, wrong: Array, measured: float) -> Difference:
+    if not np.any(wrong):
+        wrong = np.asarray(got) != np.asarray(want)
+    at = tuple(int(i[0]) for i in np.nonzero(wrong)) if np.ndim(wrong) else ()
+    got, want = np.asarray(got), np.asarray(want)
+    return Difference(at, got[at].item(), want[at].item(), measured, int(np.count_nonzero(wrong)))

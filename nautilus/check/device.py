@@ -1,0 +1,63 @@
+"""The kernel of a compilation on the GPU that is here: poisoned outputs, two launches, equal bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from nautilus.check.inputs import InputSet
+from nautilus.core.errors import ToolchainError
+from nautilus.core.numerics import Array, from_storage, storage_array
+from nautilus.driver import Result
+
+
+def gpu_missing(arch: str) -> str:
+    """Why a kernel for ``arch`` cannot run here; empty where it can."""
+    from nautilus.runtime.device import open_device, runs_on
+
+    try:
+        device = open_device()
+    except ToolchainError as error:
+        return str(error).split("\n", 1)[0]
+    return "" if runs_on(arch, device) else f"the GPU is {device.arch}, the kernel is for {arch}"
+
+
+class Runner:
+    """A loaded kernel; :meth:`run` runs it twice on one input set."""
+
+    def __init__(self, session: Any, plan: Any) -> None:
+        self.session, self.plan = session, plan
+
+    def run(self, given: InputSet) -> tuple[dict[str, Array], bool]:
+        """Outputs by name, and whether two launches gave the same bits. Raises ToolchainError."""
+        raw = {a.name: storage_array(given.arrays[a.name], a.dtype) for a in self.plan.by_role("input")}
+        self.session.upload(raw, {**given.scalars, **given.sizes})
+        found: list[Mapping[str, Array]] = []
+        for _ in range(2):
+            self.session.poison()
+            self.session.launch()
+            found.append(self.session.download())
+        first, second = found
+        same = all(np.array_equal(_bits(first[n]), _bits(second[n])) for n in first)
+        dtypes = {a.name: a.dtype for a in self.plan.by_role("output")}
+        return {n: from_storage(x, dtypes[n]) for n, x in first.items()}, same
+
+
+def _bits(x: Array) -> Array:
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+
+
+@contextmanager
+def opened(result: Result) -> Iterator[Runner]:
+    """The kernel of ``result`` compiled by NVRTC and loaded. Raises ToolchainError."""
+    from nautilus.execute import plan_of
+    from nautilus.runtime.launch import Session
+    from nautilus.runtime.nvrtc import compile_cuda
+
+    plan = plan_of(result.modules["ma-tile"])
+    cubin = compile_cuda(result.cuda, result.context.arch).data
+    with Session(cubin, plan, result.context.arch) as session:
+        yield Runner(session, plan)

@@ -1,0 +1,268 @@
+"""Inputs for a Spec: random ones and adversarial ones, rounded to the declared types.
+
+Everything follows from ``(spec, kind, seed)``: the generator of a tensor is seeded with the seed, the
+kind and the tensor's name, so a failure that prints these three is reproduced by them.
+
+Integer tensors that a spec uses in an index position hold positions that are in range
+(:func:`integer_ranges` derives them from the Spec); those compared with an index variable hold
+values of its range; others hold small numbers.
+
+==================== =========================================================================
+random               standard normal; integers over their range; bools by a coin
+large-logits         the same times 50
+one-hot              one element of each row is 1, the others are 0
+equal                every element is the same
+zeros                0
+tiny                 from denormals up to the square root of the least normal number
+huge                 near the largest number of the type (times ``scale``)
+constant-columns     a value depends on the last position only
+ascending            grows along the last two axes: a running maximum changes at every step
+descending           falls along them: a running maximum never changes
+masked, unmasked     bool inputs all false, all true (only where a spec has one)
+==================== =========================================================================
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from nautilus.core.expr import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
+from nautilus.core.index import bounds
+from nautilus.core.numerics import Array, round_to
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec, Tensor
+
+KINDS = (
+    "random", "large-logits", "one-hot", "equal", "zeros", "tiny", "huge", "constant-columns",
+    "ascending", "descending", "masked", "unmasked",
+)  # fmt: skip
+
+#: float type -> largest finite number, least normal number.
+LIMITS: Mapping[DType, tuple[float, float]] = {
+    DType.F64: (1.7e308, 2.0**-1022), DType.F32: (3.4e38, 2.0**-126), DType.TF32: (3.4e38, 2.0**-126),
+    DType.BF16: (3.38e38, 2.0**-126), DType.F16: (65504.0, 2.0**-14), DType.F8E4M3: (448.0, 2.0**-6),
+    DType.F8E5M2: (57344.0, 2.0**-14),
+}  # fmt: skip
+
+_SMALL = 100  # integers that only take part in arithmetic lie in [-100, 100] (8-bit ones: everywhere)
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """Arrays (float64, int64 or bool values) by input name; ``scalars`` includes runtime sizes."""
+
+    kind: str
+    seed: int
+    arrays: Mapping[str, Array]
+    scalars: Mapping[str, int | float | bool] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """How a report names it: ``random, seed 3``."""
+        return f"{self.kind}, seed {self.seed}"
+
+
+def kinds(spec: Spec) -> tuple[str, ...]:
+    """The kinds that make a difference for ``spec``."""
+    has_bool = any(t.dtype is DType.BOOL for t in spec.inputs)
+    has_float = any(t.dtype.is_float for t in spec.inputs)
+    skipped = set() if has_bool else {"masked", "unmasked"}
+    if not has_float:
+        skipped |= {"large-logits", "tiny"}
+    return tuple(k for k in KINDS if k not in skipped)
+
+
+def generate(
+    spec: Spec,
+    kind: str = "random",
+    seed: int = 0,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    scalars: Mapping[str, int | float | bool] | None = None,
+    scale: float = 1.0,
+) -> InputSet:
+    """Inputs of ``kind``. ``sizes`` gives runtime dims (default 77, or the bound); ``scale`` belongs to huge.
+
+    Raises KeyError for an unknown kind.
+    """
+    if kind not in KINDS:
+        raise KeyError(kind)
+    known = {d.name: (sizes or {}).get(d.name, min(77, d.bound or 77)) for d in spec.runtime_dims}
+    ranges = integer_ranges(spec)
+    arrays = {}
+    for t in spec.inputs:
+        shape = tuple(known[s.name] if isinstance(s, Param) else s for s in t.shape)
+        rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), zlib.crc32(t.name.encode())])
+        arrays[t.name] = round_to(_tensor(t, shape, kind, rng, ranges, scale), t.dtype)
+    numbers: dict[str, int | float | bool] = {}
+    for s in spec.scalars:
+        given = (scalars or {}).get(s.name, s.default)
+        numbers[s.name] = given if given is not None else _number(s.dtype)
+    return InputSet(kind, seed, arrays, numbers, known)
+
+
+def _number(dtype: DType) -> int | float | bool:
+    """A harmless value of a scalar without a default."""
+    if dtype is DType.BOOL:
+        return True
+    return 0.5 if dtype.is_float else 1
+
+
+def _tensor(
+    t: Tensor, shape: tuple[int, ...], kind: str, rng: np.random.Generator,
+    ranges: Mapping[str, tuple[int, int]], scale: float,
+) -> Array:  # fmt: skip
+    if t.dtype is DType.BOOL:
+        if kind in ("masked", "unmasked"):
+            return np.full(shape, kind == "unmasked")
+        return rng.random(shape) < 0.5
+    if t.dtype.is_int:
+        return _integers(t, shape, kind, rng, ranges)
+    largest, least = LIMITS[t.dtype]
+    match kind:
+        case "large-logits":
+            return np.clip(50.0 * rng.standard_normal(shape), -largest, largest)
+        case "one-hot":
+            return _one_hot(shape, rng)
+        case "equal":
+            return np.full(shape, 0.7)
+        case "zeros":
+            return np.zeros(shape)
+        case "tiny":
+            low, high = np.log2(least) - t.dtype.mantissa, np.log2(least) / 2
+            return rng.choice([-1.0, 1.0], shape) * np.exp2(rng.uniform(low, high, shape))
+        case "huge":
+            return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.0, shape) * max(largest * scale, 1.0)
+        case "constant-columns":
+            return np.broadcast_to(rng.standard_normal(shape[-1:]), shape)
+        case "ascending" | "descending":
+            return _ramp(shape) if kind == "ascending" else -_ramp(shape)
+        case _:
+            return rng.standard_normal(shape)
+
+
+def _one_hot(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if not shape:
+        return np.ones(())
+    rows = prod(shape[:-1])
+    out = np.zeros((rows, shape[-1]))
+    out[np.arange(rows), rng.integers(0, shape[-1], rows)] = 1.0
+    return out.reshape(shape)
+
+
+def _ramp(shape: tuple[int, ...]) -> Array:
+    """From -3 to 3 along the last two axes, row-major."""
+    flat = np.linspace(-3.0, 3.0, prod(shape[-2:]))
+    return np.broadcast_to(flat.reshape(shape[-2:]), shape)
+
+
+def _integers(
+    t: Tensor, shape: tuple[int, ...], kind: str, rng: np.random.Generator,
+    ranges: Mapping[str, tuple[int, int]],
+) -> Array:  # fmt: skip
+    if t.name in ranges:
+        low, high = ranges[t.name]
+    elif t.dtype.bits == 8:
+        low, high = (0, 255) if t.dtype is DType.U8 else (-128, 127)
+    else:
+        low, high = -_SMALL, _SMALL
+    match kind:
+        case "zeros":
+            return np.full(shape, min(max(0, low), high), np.int64)
+        case "equal":
+            return np.full(shape, (low + high) // 2, np.int64)
+        case "huge":
+            return rng.choice(np.array([low, high]), shape)
+        case "ascending" | "descending":
+            ramp = _ramp(shape) if kind == "ascending" else -_ramp(shape)
+            return low + np.rint((ramp + 3.0) / 6.0 * (high - low)).astype(np.int64)
+        case _:
+            return rng.integers(low, high, shape, endpoint=True)
+
+
+# -- what an integer tensor may hold ------------------------------------------------------------
+
+
+def integer_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
+    """Inclusive range of every integer input that a spec uses as an index or compares with one.
+
+    An index position that holds such a tensor must lie inside its dimension for every value; of
+    several uses the tightest counts.  Uses in arithmetic alone give no entry.
+    """
+    names = {t.name for t in spec.inputs if t.dtype.is_int}
+    found: dict[str, tuple[int, int]] = {}
+    if not names:
+        return found
+    shapes = {t.name: t.shape for t in spec.inputs} | {d.name: d.shape for d in spec.definitions}
+    for d in spec.definitions:
+        axes = {a.name: _extent(a) for a in d.axes}
+        for e in walk(d.expr):
+            if isinstance(e, Reduce):
+                axes |= {a.name: _extent(a) for a in e.axes}
+        limits = {name: (0, n - 1) for name, n in axes.items()}
+        for e in walk(d.expr):
+            if isinstance(e, Load):
+                for position, size in zip(e.index, shapes[e.buffer], strict=True):
+                    extent = size if isinstance(size, int) else 1
+                    _narrow(found, names, _inlined(position, spec), limits, extent)
+            elif isinstance(e, Op) and e.op in COMPARISONS:
+                _compared(found, names, e, axes, spec)
+    return found
+
+
+def _extent(axis: Axis) -> int:
+    return axis.extent if isinstance(axis.extent, int) else 1
+
+
+def _inlined(e: Expr, spec: Spec) -> Expr:
+    """``e`` with reads of integer definitions replaced by what defines them."""
+    made = {d.name: d for d in spec.definitions}
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n.buffer in made and n.dtype.is_int:
+            d = made[n.buffer]
+            at = {a.name: i for a, i in zip(d.axes, n.index, strict=True)}
+            return _inlined(rewrite(d.expr, lambda v: at.get(v.name) if isinstance(v, Var) else None), spec)
+        return None
+
+    return rewrite(e, rule)
+
+
+def _narrow(
+    found: dict[str, tuple[int, int]], names: set[str], position: Expr,
+    limits: Mapping[str, tuple[int, int]], extent: int,
+) -> None:  # fmt: skip
+    """Tighten the ranges of the tensors in one index position of a dimension of ``extent``."""
+    used = {n.buffer for n in walk(position) if isinstance(n, Load) and n.buffer in names}
+    if not used:
+        return
+    flat = rewrite(position, lambda n: Var(f"%{n.buffer}") if isinstance(n, Load) and n.buffer in names else None)
+
+    def fits(high: int) -> bool:
+        ranges = dict(limits) | {f"%{n}": (0, min(high, found.get(n, (0, high))[1])) for n in used}
+        low, top = bounds(flat, ranges)
+        return low is not None and top is not None and low >= 0 and top < extent
+
+    low, high = 0, extent  # fits(low) is taken for granted: 0 is as good as anything
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    for n in used:
+        old = found.get(n, (0, low))
+        found[n] = (0, min(old[1], low))
+
+
+def _compared(found: dict[str, tuple[int, int]], names: set[str], e: Op, axes: Mapping[str, int], spec: Spec) -> None:
+    """A tensor compared with an index variable: over its range, one more for a length."""
+    sides = [_inlined(a, spec) for a in e.args]
+    used = {n.buffer for s in sides for n in walk(s) if isinstance(n, Load) and n.buffer in names}
+    extents = [axes[n.name] for s in sides for n in walk(s) if isinstance(n, Var) and n.name in axes]
+    for name in used:
+        if extents and name not in found:
+            found[name] = (0, max(extents) - (1 if e.op in ("eq", "ne") else 0))

@@ -1,0 +1,124 @@
+"""Every step of a compilation, kept so that its two sides can be run on the same inputs.
+
+A :class:`Level` is a module as one step left it; :func:`run` runs it through its stage's interpreter.
+Steps that changed nothing are not levels.
+
+An MA-tile module runs only when its shared memory is placed and its barriers stand.  A level in the
+middle of that stage is therefore run with the passes of :data:`FINISHING` that are still to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nautilus.check.inputs import InputSet
+from nautilus.core.numerics import Array, Mode, eval_op
+from nautilus.passes.manager import Context, Record, steps
+from nautilus.passes.pipelines import stage
+
+#: Passes that an MA-tile module cannot be run without.
+FINISHING = frozenset({"allocate-shared", "synchronize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """``module`` of ``stage`` after ``step``; ``subject`` names the step as a report does."""
+
+    stage: str
+    step: str
+    module: Any
+    is_lowering: bool
+    subject: str
+    context: Context = field(default_factory=Context)
+    number: int = 0  # steps of its stage that have run
+
+    @property
+    def check(self) -> str:
+        return "lowering" if self.is_lowering else "pass"
+
+
+@dataclass
+class Trace:
+    """An instrument that keeps what every step made."""
+
+    levels: list[Level] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+
+    def after(self, record: Record) -> None:
+        own = record.stage.name
+        number = sum(r.stage.name == own for r in self.records)
+        self.records.append(record)
+        if not record.changed or own == "cuda":
+            return
+        above = self.levels[-1].stage if self.levels else own
+        lowers = above != own
+        subject = f"{above} -> {own}" if lowers else f"{own}/{record.name}"
+        self.levels.append(Level(own, record.name, record.module, lowers, subject, record.context, number))
+
+
+def run(level: Level, given: InputSet, mode: Mode) -> dict[str, Array]:
+    """Outputs of ``level`` by name. A Spec is always real; an MA-tile module is always typed.
+
+    Raises what the interpreter raises.
+    """
+    return _RUNNERS[level.stage](runnable(level), given, mode)
+
+
+def runnable(level: Level) -> Any:
+    """The module of ``level``, finished as the module docstring says."""
+    if level.stage != "ma-tile":
+        return level.module
+    module = level.module
+    for number, step in enumerate(steps(stage("ma-tile"))):
+        if number > level.number and step.name in FINISHING:
+            module = step.run(module, level.context)
+    return module
+
+
+def _run_spec(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
+    from nautilus.frontend.interp import run_spec
+
+    values = run_spec(module, given.arrays, given.scalars, given.sizes)
+    return {t.name: eval_op("cast", [values[t.name]], t.dtype) for t in module.outputs}
+
+
+def _run_scalar(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
+    from nautilus.scalar.interp import run_program
+
+    return _outputs(module, run_program(module, given.arrays, _numbers(given), mode))
+
+
+def _run_tile(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
+    from nautilus.tile.interp import run_module
+
+    return _outputs(module, run_module(module, given.arrays, _numbers(given), mode))
+
+
+def _run_memory(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
+    from nautilus.memory.interp import run_module
+
+    return _outputs(module, run_module(module, given.arrays, _numbers(given), given.seed))
+
+
+_RUNNERS: Mapping[str, Callable[[Any, InputSet, Mode], dict[str, Array]]] = {
+    "spec": _run_spec, "scalar": _run_scalar, "vr-tile": _run_tile, "ma-tile": _run_memory,
+}  # fmt: skip
+
+
+def _numbers(given: InputSet) -> dict[str, Any]:
+    return {**given.scalars, **given.sizes}
+
+
+def _outputs(module: Any, found: Mapping[str, Any]) -> dict[str, Array]:
+    """Outputs only, in working form."""
+    out: dict[str, Array] = {}
+    for b in module.buffers:
+        if b.space.value == "output":
+            x = np.asarray(found[b.name])
+            wide = np.float64 if b.dtype.is_float else np.int64 if b.dtype.is_int else np.bool_
+            out[b.name] = x.astype(wide)
+    return out

@@ -1,0 +1,137 @@
+"""What a check found, as data; rendered as text or as a JSON-ready dict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from typing import Any, Literal
+
+Status = Literal["ok", "fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One comparison.
+
+    ``check``: certificate, compile, pass, lowering, result or gpu.  ``subject`` names what was checked:
+    ``scalar/factor`` (a pass), ``spec -> scalar`` (a lowering), an output (a result).  ``sizes``,
+    ``kind`` and ``seed`` reproduce the inputs.  ``measured`` and ``bound`` are relative errors,
+    ``allowed`` is the bound on these very inputs (:mod:`nautilus.check.bound`).
+    """
+
+    check: str
+    subject: str
+    status: Status
+    message: str = ""
+    sizes: str = ""
+    kind: str = ""
+    seed: int | None = None
+    output: str = ""
+    index: tuple[int, ...] | None = None
+    measured: float | None = None
+    bound: float | None = None
+    allowed: float | None = None
+
+    @property
+    def text(self) -> str:
+        """One line: what, where, and on which inputs."""
+        words = [f"{self.check} {self.subject}"]
+        if self.message:
+            words.append(f": {self.message}")
+        if self.measured is not None:
+            words.append(f"; error {self.measured:.2e}")
+        if self.allowed is not None:
+            words.append(f", allowed {self.allowed:.2e}")
+        if self.bound is not None:
+            words.append(f" (stated {self.bound:.1e})")
+        if self.kind:
+            words.append(f"; inputs {self.kind}, seed {self.seed}")
+        if self.sizes:
+            words.append(f"; sizes {self.sizes}")
+        return "".join(words)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields that say something; inf and NaN, which JSON lacks, as text."""
+        raw = {k: v for k, v in asdict(self).items() if v not in (None, "")}
+        return {k: str(v) if isinstance(v, float) and not isfinite(v) else v for k, v in raw.items()}
+
+
+@dataclass
+class Report:
+    """Everything that was checked. ``exit_code`` is 1 where anything failed."""
+
+    spec: str
+    arch: str
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        return tuple(o for o in self.outcomes if o.status == "fail")
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.ok else 1
+
+    @property
+    def culprits(self) -> tuple[str, ...]:
+        """Subjects of failed passes and lowerings, in order of the road; each once."""
+        found = (o.subject for o in self.failures if o.check in ("certificate", "pass", "lowering", "compile"))
+        return tuple(dict.fromkeys(found))
+
+    def worst(self) -> dict[str, Outcome]:
+        """The result with the largest share of its allowed error, for each output and kind of run."""
+        out: dict[str, Outcome] = {}
+        for o in self.outcomes:
+            if o.check not in ("result", "gpu") or o.measured is None or o.status == "skip":
+                continue
+            key = f"{o.check} {o.output}"
+            if key not in out or _share(o) > _share(out[key]):
+                out[key] = o
+        return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "spec": self.spec,
+            "arch": self.arch,
+            "ok": self.ok,
+            "culprits": list(self.culprits),
+            "counts": {s: sum(o.status == s for o in self.outcomes) for s in ("ok", "fail", "skip")},
+            "outcomes": [o.as_dict() for o in self.outcomes],
+        }
+
+    def text(self) -> str:
+        """A few lines; every failure is one of them, alike ones are counted."""
+        lines = [f"{self.spec} for {self.arch}: {'ok' if self.ok else 'FAILED'}"]
+        done = Counter(o.check for o in self.outcomes if o.status == "ok")
+        if done:
+            lines.append("  passed: " + ", ".join(f"{n} {c}" for c, n in done.items()))
+        lines += [f"  worst {o.text}" for o in self.worst().values() if o.status == "ok"]
+        skipped = Counter((o.check, o.subject, o.message) for o in self.outcomes if o.status == "skip")
+        for (check, subject, message), n in skipped.items():
+            lines.append(f"  not checked: {check} {subject}: {message}" + (f" ({n} times)" if n > 1 else ""))
+        seen: Counter[tuple[str, str]] = Counter()
+        for o in self.failures:
+            seen[o.check, o.subject] += 1
+            if seen[o.check, o.subject] == 1:
+                lines.append(f"  FAIL {o.text}")
+        for (check, subject), n in seen.items():
+            if n > 1:
+                lines.append(f"  {check} {subject} failed {n} times in all")
+        if self.culprits:
+            lines.append(f"  the fault is in: {', '.join(self.culprits)}")
+        return "\n".join(lines) + "\n"
+
+
+def _share(o: Outcome) -> float:
+    if o.measured is None or o.measured == 0.0:
+        return 0.0
+    return o.measured / o.allowed if o.allowed else float("inf")

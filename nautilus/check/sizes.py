@@ -1,0 +1,153 @@
+"""Sizes to check a spec at: small and awkward, yet related as the spec's own sizes are.
+
+* ``odd``: lengths become 130, 77, 333, ... : no tile divides them, no vector access is aligned, and the
+  first length is larger than the second, so that a causal mask leaves rows without any column.
+* ``aligned``: lengths become small multiples of 16 and feature sizes stay: the code paths (matrix
+  instructions, wide copies) are those of the real sizes.
+* ``full``: as declared.
+
+A *length* is a dim above 64; smaller ones that are never summed over or stored last (batch, heads)
+are divided by a common power of two, so that ratios stay.  A guess that the front end refuses is
+dropped: it is asked for every candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from nautilus.core.errors import NautilusError
+from nautilus.core.expr import Reduce, walk
+from nautilus.frontend.spec import Spec
+
+_ODD = (130, 77, 333, 45, 201, 99)
+_ALIGNED = (208, 144, 320, 80, 272, 112)
+_POINTS = 40_000_000  # largest iteration space of one definition that is quick in numpy
+
+Loader = Callable[[Mapping[str, int]], Spec]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A set of sizes and the spec at it. ``dims`` holds the values that differ from the declared ones."""
+
+    label: str
+    dims: Mapping[str, int]
+    spec: Spec
+
+    @property
+    def text(self) -> str:
+        """``odd (M=130 N=77)``."""
+        return self.label + (f" ({' '.join(f'{k}={v}' for k, v in self.dims.items())})" if self.dims else "")
+
+
+def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tuple[Variant, ...]:
+    """The sizes to check at, smallest first. ``fixed`` are the user's (``--dim``): they stay.
+
+    ``load(dims)`` gives the spec at those sizes; what it raises for the declared ones leaves here.
+    """
+    spec = load(fixed)
+    if full:
+        return (Variant("full", {}, spec),)
+    out: list[Variant] = []
+    for label, candidates in (("odd", _odd(spec, fixed)), ("aligned", _aligned(spec, fixed))):
+        found = _first(label, candidates, load, fixed)
+        if found is not None and all(found.dims != v.dims for v in out):
+            out.append(found)
+    return tuple(out) or (Variant("full", {}, spec),)
+
+
+def points(spec: Spec) -> int:
+    """The largest iteration space of a definition of ``spec``, reductions included."""
+    most = 1
+    for d in spec.definitions:
+        own = prod(a.extent if isinstance(a.extent, int) else 64 for a in d.axes)
+        for e in walk(d.expr):
+            if isinstance(e, Reduce):
+                most = max(most, own * prod(a.extent if isinstance(a.extent, int) else 64 for a in e.axes))
+        most = max(most, own)
+    return most
+
+
+def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed: Mapping[str, int]) -> Variant | None:
+    for dims in candidates:
+        try:
+            spec = load({**fixed, **dims})
+        except NautilusError:
+            continue
+        if points(spec) <= _POINTS:
+            return Variant(label, dims, spec)
+    return None
+
+
+def _groups(spec: Spec, fixed: Mapping[str, int]) -> tuple[list[str], list[str], list[str]]:
+    """Names of free dims: lengths, features (small, summed over or stored last), and the rest."""
+    values = {d.name: d.value for d in spec.dims if d.value is not None and d.name not in fixed}
+    inner = {s for t in (*spec.inputs, *spec.outputs) for s in t.shape[-1:]}
+    for d in spec.definitions:
+        inner |= {a.extent for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes}
+    lengths = [n for n, v in values.items() if v > 64]
+    features = [n for n, v in values.items() if v <= 64 and v in inner and v > 1]
+    return lengths, features, [n for n in values if n not in lengths and n not in features]
+
+
+def _values(spec: Spec) -> dict[str, int]:
+    return {d.name: d.value for d in spec.dims if d.value is not None}
+
+
+def _counts(spec: Spec, names: list[str]) -> dict[str, int]:
+    """Batch and head counts, divided by a common power of two down to about 2."""
+    values = {n: v for n, v in _values(spec).items() if n in names}
+    large = [v for v in values.values() if v > 2]
+    by = 1
+    while large and all(v % (2 * by) == 0 and v // (2 * by) >= 2 for v in large):
+        by *= 2
+    return {n: (v // by if v > 2 else v) for n, v in values.items()}
+
+
+def _odd(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    lengths, features, counts = _groups(spec, fixed)
+    small = _counts(spec, counts)
+    inner = {s for t in (*spec.inputs, *spec.outputs) for s in t.shape[-1:]}
+    values = _values(spec)
+    kept = {n: v for n, v in values.items() if n in features}
+    kept |= {n: 77 for n in lengths if values[n] in inner and values[n] <= 256}  # a feature, not a length
+    rest = [n for n in lengths if n not in kept]
+    yield small | kept | {n: _ODD[i % len(_ODD)] for i, n in enumerate(rest)}
+    yield small | kept | _by_value(spec, lengths, _ODD)
+    yield small | kept | dict.fromkeys(lengths, 77)
+    yield from _halved(spec, lengths, small | kept)
+
+
+def _aligned(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    lengths, features, counts = _groups(spec, fixed)
+    values = _values(spec)
+    inner = {s for t in (*spec.inputs, *spec.outputs) for s in t.shape[-1:]}
+    kept = {n: values[n] for n in (*features, *lengths) if values[n] in inner and values[n] <= 256}
+    free = [n for n in lengths if n not in kept]
+    small = _counts(spec, counts)
+    for pool in (_ALIGNED, tuple(sorted(_ALIGNED))):
+        yield (
+            small
+            | {n: v for n, v in values.items() if n in features}
+            | kept
+            | {n: pool[i % len(pool)] for i, n in enumerate(free)}
+        )
+        yield small | kept | _by_value(spec, free, pool)
+    yield from _halved(spec, free, small | kept)
+
+
+def _by_value(spec: Spec, names: list[str], pool: tuple[int, ...]) -> dict[str, int]:
+    """Dims of one declared value get one new value."""
+    values = _values(spec)
+    order = list(dict.fromkeys(values[n] for n in names))
+    return {n: pool[order.index(values[n]) % len(pool)] for n in names}
+
+
+def _halved(spec: Spec, names: list[str], rest: dict[str, int]) -> Iterator[dict[str, int]]:
+    """All lengths divided by one power of two: keeps every ratio."""
+    values = _values(spec)
+    for by in (64, 32, 16, 8, 4, 2):
+        if all(values[n] % by == 0 for n in names):
+            yield rest | {n: values[n] // by for n in names}

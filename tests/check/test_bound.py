@@ -1,0 +1,75 @@
+"""The stated bound: of the right order, and what straightforward evaluation really stays within."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.bound import header, stated
+from nautilus.frontend.check import load_spec
+
+HEAD = "dim M = 512, N = 512, K = 512\n"
+
+
+def bound(body: str, precision: str = "fast") -> float:
+    return stated(load_spec(HEAD + body), precision)["Y"].relative
+
+
+MATMUL = "input A: {t}[M, K]\ninput B: {t}[K, N]\noutput Y: {o}[M, N]\nY[i, j] = sum[k](A[i, k] * B[k, j])\n"
+SOFTMAX = "input X: {t}[M, N]\noutput Y: {t}[M, N]\nY[i, j] = softmax[j](X[i, j])\n"
+MIXED = "input S: f32[M, K]\ninput V: f16[K, N]\noutput Y: {o}[M, N]\nY[i, j] = sum[k](exp(S[i, k]) * V[k, j])\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        (MATMUL.format(t="f16", o="f16"), 4e-4, 1e-3),
+        (MATMUL.format(t="f16", o="f32"), 1e-7, 2e-5),
+        (MATMUL.format(t="f32", o="f32"), 1e-7, 2e-5),
+        (MATMUL.format(t="f64", o="f64"), 1e-16, 1e-13),
+        (SOFTMAX.format(t="f32"), 1e-6, 2e-5),
+        (SOFTMAX.format(t="f16"), 4e-4, 1e-3),
+        (MIXED.format(o="f16"), 1e-3, 3e-3),
+    ],
+)
+def test_the_order_of_the_bound(body: str, low: float, high: float) -> None:
+    assert low <= bound(body) <= high
+
+
+def test_strict_precision_has_no_narrowing() -> None:
+    assert bound(MIXED.format(o="f32"), "strict") < 1e-4 < bound(MIXED.format(o="f32"))
+
+
+def test_integers_are_exact() -> None:
+    spec = load_spec(HEAD + MATMUL.format(t="i8", o="i32"))
+    assert stated(spec)["Y"].relative == 0.0
+    assert not stated(spec)["Y"].ties
+
+
+def test_integers_that_computed_floats_decide_may_tie() -> None:
+    direct = load_spec(HEAD + "input X: f32[M, N]\noutput Y: i32[M]\nY[i] = argmax[j](X[i, j])\n")
+    computed = load_spec(
+        HEAD + "input X: f32[M, N]\noutput Y: i32[M]\nS[i, j] = exp(X[i, j]) / 3\nY[i] = argmax[j](S[i, j])\n"
+    )
+    assert not stated(direct)["Y"].ties
+    assert stated(computed)["Y"].ties
+
+
+def test_header_lines() -> None:
+    lines = header(load_spec(HEAD + MATMUL.format(t="f16", o="f16")))
+    assert len(lines) == 2
+    assert lines[1].strip().startswith("Y: ")
+
+
+def test_float32_evaluation_stays_within_the_bound() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((512, 512)).astype(np.float32) for _ in range(2))
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(a @ b - want) / np.linalg.norm(want)
+    assert error < bound(MATMUL.format(t="f32", o="f32"))
+    x = rng.standard_normal((512, 512)).astype(np.float32)
+    e = np.exp(x - x.max(1, keepdims=True))
+    exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    exact /= exact.sum(1, keepdims=True)
+    error = np.linalg.norm(e / e.sum(1, keepdims=True) - exact) / np.linalg.norm(exact)
+    assert error < bound(SOFTMAX.format(t="f32"))

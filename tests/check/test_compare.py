@@ -1,0 +1,88 @@
+"""When two arrays agree, and which element is named when they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.compare import exact, norm, relative, same_reals, spacing, within
+from nautilus.core.numerics import round_to
+from nautilus.core.types import DType
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_norm_does_not_overflow() -> None:
+    assert norm(np.array([3e200, 4e200])) == pytest.approx(5e200)
+    assert norm(np.zeros(3)) == 0.0
+    assert norm(np.array([3.0, INF, NAN, 4.0])) == pytest.approx(5.0)
+
+
+def test_inf_and_nan_must_stand_at_the_same_places() -> None:
+    want = np.array([1.0, INF, NAN, -INF])
+    assert within(want.copy(), want, 0.0) is None
+    for bad in ([1.0, INF, 0.0, -INF], [1.0, -INF, NAN, -INF], [1.0, 2.0, NAN, -INF], [NAN, INF, NAN, -INF]):
+        found = within(np.array(bad), want, 1e9)
+        assert found is not None
+        assert found.measured == INF
+        assert relative(np.array(bad), want) == INF
+
+
+def test_the_first_wrong_element_is_named() -> None:
+    want = np.ones((4, 5))
+    got = want.copy()
+    got[2, 3] = 1.5
+    got[3, 0] = 7.0
+    found = within(got, want, 0.1)
+    assert found is not None
+    assert found.index == (2, 3)
+    assert found.count == 2
+    assert found.text.startswith("[2, 3] is 1.5, expected 1.0")
+
+
+def test_a_reference_of_zero() -> None:
+    zero = np.zeros(4)
+    assert within(zero, zero, 0.0) is None
+    assert within(zero + 1e-3, zero, 1e-2) is None
+    assert within(zero + 1e-1, zero, 1e-2) is not None
+    assert relative(zero, zero) == 0.0
+
+
+def test_integers_are_exact() -> None:
+    want = np.arange(6).reshape(2, 3)
+    assert exact(want.copy(), want) is None
+    got = want.copy()
+    got[1, 0] += 1
+    found = exact(got, want)
+    assert found is not None
+    assert found.index == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F32, DType.F64])
+def test_spacing_is_numpys(dtype: DType) -> None:
+    kind = {DType.F16: np.float16, DType.F32: np.float32, DType.F64: np.float64}[dtype]
+    x = np.array([1.0, 1.5, 3.0, 0.1, 1e-7, 0.0, 600.0], kind)
+    assert np.array_equal(spacing(x.astype(np.float64), dtype), np.spacing(np.abs(x)).astype(np.float64))
+
+
+def test_a_few_ties_may_fall_either_way_but_not_many() -> None:
+    rng = np.random.default_rng(0)
+    want = round_to(rng.standard_normal(1000), DType.F16)
+    one_step = want + spacing(want, DType.F16)
+    got = want.copy()
+    got[5] = one_step[5]
+    assert same_reals(got, want, DType.F16) is None
+    assert same_reals(one_step, want, DType.F16) is not None
+    got[5] = want[5] + 3 * spacing(want[5:6], DType.F16)[0]
+    assert same_reals(got, want, DType.F16) is not None
+
+
+def test_over_the_reals_a_small_fault_shows() -> None:
+    want = np.random.default_rng(0).standard_normal(1000)
+    assert same_reals(want * (1 + 1e-13), want, DType.F32) is None
+    assert same_reals(want * (1 + 1e-7), want, DType.F32) is not None
+
+
+def test_shapes_differ() -> None:
+    assert within(np.zeros(3), np.zeros(4), 1.0) is not None
+    assert same_reals(np.zeros(3), np.zeros(4), DType.F32) is not None

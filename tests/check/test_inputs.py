@@ -1,0 +1,87 @@
+"""Generated inputs: reproducible, of the declared types, and valid as indices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.inputs import KINDS, LIMITS, generate, integer_ranges, kinds
+from nautilus.core.numerics import round_to
+from nautilus.core.types import DType
+from nautilus.frontend.check import load_spec
+
+PAGED = """dim B = 3, P = 4, T = 5, D = 8, N = 12
+input K: f16[T, P, D]
+input page: i32[B, N // P]
+input len: i32[B]
+input seen: bool[B, N]
+input label: i64[B]
+output O: f32[B, D]
+output L: f32[B]
+O[b, d] = sum[j: N | j < len[b] and seen[b, j]](K[page[b, j // P], j % P, d])
+L[b] = sum[d](O[b, d] if d == label[b] else 0)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_reproducible_and_rounded(kind: str) -> None:
+    spec = load_spec(PAGED)
+    first, again = generate(spec, kind, 7), generate(spec, kind, 7)
+    for t in spec.inputs:
+        x = first.arrays[t.name]
+        assert x.shape == t.shape
+        assert np.array_equal(x, again.arrays[t.name], equal_nan=True)
+        assert np.array_equal(x, round_to(x, t.dtype), equal_nan=True)
+        assert np.isfinite(x.astype(np.float64)).all()
+
+
+def test_seeds_differ() -> None:
+    spec = load_spec(PAGED)
+    assert not np.array_equal(generate(spec, "random", 0).arrays["K"], generate(spec, "random", 1).arrays["K"])
+
+
+def test_index_tensors_stay_in_range() -> None:
+    spec = load_spec(PAGED)
+    assert integer_ranges(spec) == {"page": (0, 4), "len": (0, 12), "label": (0, 7)}
+    for kind in KINDS:
+        given = generate(spec, kind, 3)
+        for name, (low, high) in integer_ranges(spec).items():
+            assert given.arrays[name].min() >= low
+            assert given.arrays[name].max() <= high
+
+
+def test_a_shifted_index_leaves_room_for_the_shift() -> None:
+    spec = load_spec("dim N = 20, M = 6\ninput X: f32[N]\ninput t: i32[M]\noutput Y: f32[M]\nY[i] = X[t[i] * 2 + 3]\n")
+    assert integer_ranges(spec) == {"t": (0, 8)}
+
+
+def test_an_index_through_a_definition_counts() -> None:
+    spec = load_spec(
+        "dim N = 20, M = 6\ninput X: f32[N]\ninput t: i32[M]\noutput Y: f32[M]\nh[i] = t[i] // 2\nY[i] = X[h[i]]\n"
+    )
+    assert integer_ranges(spec) == {"t": (0, 39)} or integer_ranges(spec)["t"][1] >= 19
+
+
+def test_kinds_of_a_spec() -> None:
+    plain = load_spec("dim N = 4\ninput X: f32[N]\noutput Y: f32[N]\nY[i] = X[i]\n")
+    assert "masked" not in kinds(plain)
+    assert "masked" in kinds(load_spec(PAGED))
+
+
+def test_masks_and_ramps() -> None:
+    spec = load_spec(PAGED)
+    assert not generate(spec, "masked").arrays["seen"].any()
+    assert generate(spec, "unmasked").arrays["seen"].all()
+    ramp = generate(spec, "ascending").arrays["K"]
+    assert (np.diff(ramp, axis=-1) > 0).all()
+    assert (np.diff(ramp, axis=-2) > 0).all()
+    assert (np.diff(generate(spec, "descending").arrays["K"], axis=-1) < 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f8e4m3", "f8e5m2", "f64"])
+def test_tiny_and_huge_reach_the_ends_of_the_type(dtype: str) -> None:
+    spec = load_spec(f"dim N = 4096\ninput X: {dtype}[N]\noutput Y: f32[N]\nY[i] = X[i]\n")
+    largest, least = LIMITS[DType(dtype)]
+    assert np.abs(generate(spec, "huge").arrays["X"]).max() > 0.9 * largest
+    tiny = np.abs(generate(spec, "tiny").arrays["X"])
+    assert tiny[tiny > 0].min() < least

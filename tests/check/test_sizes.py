@@ -1,0 +1,54 @@
+"""Sizes to check at: small, valid, and related as the declared ones are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.check.sizes import Variant, points, variants
+from nautilus.frontend.check import load_spec
+
+SPECS = sorted((Path(__file__).parents[2] / "specs").rglob("*.naut"))
+
+
+def of(path: Path | str, **fixed: int) -> tuple[Variant, ...]:
+    return variants(lambda dims: load_spec(path, dims=dims), fixed)
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_every_shipped_spec_shrinks(path: Path) -> None:
+    found = of(path)
+    assert 1 <= len(found) <= 2
+    for v in found:
+        assert points(v.spec) <= 40_000_000
+
+
+def test_ratios_of_heads_stay() -> None:
+    text = (
+        "dim Hq = 32, Hkv = 8, M = 4096, D = 128\nconst G = Hq // Hkv\ninput Q: f16[Hq, M, D]\n"
+        "input K: f16[Hkv, D]\noutput O: f16[Hq, M]\nO[h, i] = sum[d](Q[h, i, d] * K[h // G, d])\n"
+    )
+    for v in of(text):
+        sizes = {d.name: d.value for d in v.spec.dims}
+        assert sizes["Hq"] == 4 * (sizes["Hkv"] or 0)
+
+
+def test_equal_sizes_stay_equal_where_the_spec_needs_it() -> None:
+    text = "dim M = 4096, N = 4096\ninput X: f32[M]\ninput Y: f32[N]\noutput Z: f32[M]\nZ[i] = X[i] + Y[i + N - M]\n"
+    for v in of(text):
+        sizes = {d.name: d.value for d in v.spec.dims}
+        assert sizes["M"] == sizes["N"] or (sizes["N"] or 0) >= (sizes["M"] or 0)
+
+
+def test_given_sizes_stay() -> None:
+    text = "dim M = 4096, N = 4096\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
+    for v in of(text, N=100):
+        assert {d.name: d.value for d in v.spec.dims}["N"] == 100
+
+
+def test_full_size() -> None:
+    text = "dim M = 4096\ninput X: f32[M]\noutput Y: f32[M]\nY[i] = X[i]\n"
+    (v,) = variants(lambda dims: load_spec(text, dims=dims), {}, full=True)
+    assert v.label == "full"
+    assert v.spec.dims[0].value == 4096
