@@ -9,6 +9,7 @@ says behind which pass) and ends at ``until``.  Everything that happened is in t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -89,8 +90,9 @@ def _run_stage(
 def _read_spec(request: Request, pipeline: Pipeline, context: Context) -> Any:
     function = load(SPEC.lower)
     source: Any = request.path if request.text is None else request.text
+    started = time.perf_counter()
     spec = function(source, **bind(function, context, {}, skip=1))
-    pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, 0.0, context)
+    pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, time.perf_counter() - started, context)
     return spec
 
 
