@@ -9,6 +9,7 @@ says behind which pass) and ends at ``until``.  Everything that happened is in t
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.registry import bind, load
+
+_RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Result:
 
 def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """Walk the road. Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ..."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
     pipeline = Pipeline([Verify(), *instruments])
     result = Result(context)
