@@ -31,6 +31,7 @@ class Expander:
         self.names: dict[str, str] = {}  # unique variable name -> the name in the source
         self._bound: dict[str, Bound] = {}
         self._memo: dict[tuple[int, str], tuple[Frame, Expr | None]] = {}
+        self._positions: set[int] = set()  # ids of the names that stand alone in an index position
         self._steps = self._depth = 0
 
     # ---- variables
@@ -200,8 +201,9 @@ class Expander:
         if name in sym.functions or name in BUILTINS:
             raise Fault("N0211", f"'{name}' is a function; it needs arguments", span, f"write '{name}(...)'")
         hint = nearest(name, known)
-        if len(name) <= 2 and name.islower() and hint is None:
-            raise Fault("N0302", f"index '{name}' is never bound", span, _bind_hint(name))
+        if id(node) in self._positions or (len(name) <= 2 and name.islower() and hint is None):
+            near = nearest(name, frame.locals)
+            raise Fault("N0302", f"index '{name}' is never bound", span, near or _bind_hint(name))
         raise Fault("N0202", f"unknown name '{name}'", span, hint)
 
     def _load(self, node: ast.Index, frame: Frame, span: Span) -> Expr | None:
@@ -219,6 +221,7 @@ class Expander:
                 return None  # its own definition failed, or is part of a cycle: reported there
             raise self._no_tensor(name, frame, node.name.span if frame.site is None else span)
         self.sym.used.add(name)
+        self._positions |= {id(item) for item in node.items if isinstance(item, ast.Name)}
         index = self._list(node.items, frame)
         if tensor.shape is None:
             return None
@@ -234,7 +237,8 @@ class Expander:
             if not e.dtype.is_int:
                 hint = "i32(...) truncates towards zero" if e.dtype.is_float else None
                 raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
-            if isinstance(e, Var):
+            # alone as written: 'i + (N - M)' sets no range, even where the sizes make it 'i'
+            if isinstance(e, Var) and isinstance(_resolve(item, frame), ast.Name):
                 self._bound[e.name].uses.append(Use(size, where, f"dimension {i + 1} of '{tensor.name}'"))
             final.append(typed.widen(e))
         return Load(tensor.name, tuple(final), tensor.dtype, span)
@@ -321,7 +325,7 @@ class Expander:
             new: list[Bound] = []
             for root, written in zip(roots, ranges, strict=True):
                 given = b.range if b.range is not None and len(roots) == 1 else written
-                size = None if given is None else self.sym.size(given)
+                size = None if given is None else self.sym.size(_resolve(given, frame))
                 outer = frame.lookup(b.name) if linked else None
                 new.append(self.fresh(root, b.span if frame.site is None else frame.site, size, outer))
             frame = frame.bind(b.name, new)
@@ -404,6 +408,13 @@ def expand_definition(expander: Expander, node: ast.Expr, frame: Frame) -> Expr 
         message = f"functions expand to more than {MAX_NODES} operations"
         expander.sym.error("N0105", message, fault.span, "give an intermediate result a name")
         return None
+
+
+def _resolve(node: ast.Expr, frame: Frame) -> ast.Expr:
+    """The caller's expression where ``node`` is just the name of an argument."""
+    while isinstance(node, ast.Name) and node.id in frame.args and frame.caller is not None:
+        node, frame = frame.args[node.id], frame.caller
+    return node
 
 
 def _flat_index(axes: tuple[Axis, ...], span: Span) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,15 @@ def test_a_spec_may_replace_a_function_of_the_prelude() -> None:
     np.testing.assert_allclose(rows("relu(X[i, 0])", "def relu(x) = x * 10"), X[:, 0] * 10)
 
 
+def test_a_range_may_be_an_argument() -> None:
+    np.testing.assert_allclose(rows("first(3) + first(N)", "def first(w) = sum[k: w](k)"), np.full(5, 24))
+
+
+def test_a_spec_pickles() -> None:
+    spec = load_text(HEAD + "output P: f32[M, N]\nP[i, j] = softmax[j](X[i, j])\n")
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
 def test_a_tensor_may_be_passed_to_a_function() -> None:
     np.testing.assert_allclose(rows("first(X, i)", "def first(T, k) = T[k, 0]"), X[:, 0])
 
@@ -370,3 +380,26 @@ def test_run_errors() -> None:
     ):
         with pytest.raises(InputError, match=message):
             run_spec(spec, inputs)
+
+
+def test_the_example_of_the_language_page() -> None:
+    text = """
+# Causal attention with grouped queries (Llama-3-8B).
+dim B = 1, Hq = 32, Hkv = 8, M = 4096, N = 4096, D = 128
+const G = Hq // Hkv
+
+input  Q: f16[B, Hq, M, D]
+input  K: f16[B, Hkv, N, D]
+input  V: f16[B, Hkv, N, D]
+output O: f16[B, Hq, M, D]
+
+S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h // G, j, d]) / sqrt(D)
+P[b, h, i, j] = softmax[j | j - i <= N - M](S[b, h, i, j])
+O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // G, j, d])
+"""
+    spec = load_text(text, dims={"Hq": 4, "Hkv": 2, "M": 9, "N": 5, "D": 3})
+    rng = np.random.default_rng(0)
+    inputs = {t.name: rng.standard_normal(t.shape) for t in spec.inputs}
+    got = run_spec(spec, inputs)["O"]
+    assert got.shape == (1, 4, 9, 3)
+    assert (got[:, :, :4] == 0).all() and (got[:, :, 4:] != 0).all()  # the first four queries see no key
