@@ -42,7 +42,7 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
-        return self.value[0] in "ft" and self is not DType.BOOL
+        return self in _MANTISSA
 
     @property
     def is_int(self) -> bool:
