@@ -1,0 +1,409 @@
+"""What is legal in the Scalar IR: a table of rules, each rejecting what it does not know.
+
+``verify(program)`` checks every rule of :data:`RULES` and raises VerifyError at the first offence.
+``verify_tiled(kernel)`` checks the tiled form (``scalar.ops``), which only ``tile.lower`` asks for.
+
+The promises of loop kinds are checked as far as indices are affine (:mod:`nautilus.scalar.independence`);
+a write that cannot be proved independent is rejected, unless the buffer is a local that every
+iteration has for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nautilus.core.errors import VerifyError
+from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
+from nautilus.core.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.text import format_expr
+from nautilus.core.types import DType
+from nautilus.scalar.independence import same_iteration, undetermined
+from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
+from nautilus.scalar.text import format_stmt
+
+_LEVEL = "scalar"
+_INDEX = frozenset({DType.I32, DType.I64})
+
+
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """What breaks a rule: the node's text and why."""
+
+    node: str
+    detail: str = ""
+    span: Span = NO_SPAN
+
+
+Rule = Callable[[Program], Iterator[Offence]]
+
+
+def verify(program: Program) -> None:
+    """Raise VerifyError for the first rule of the level that ``program`` breaks."""
+    for name, rule in RULES.items():
+        for offence in rule(program):
+            raise VerifyError(_LEVEL, name, offence.node, offence.detail, offence.span)
+
+
+def _at(s: Stmt) -> str:
+    return format_stmt(s)[0]
+
+
+def _offence(s: Store | Update | Loop, detail: str) -> Offence:
+    return Offence(_at(s), detail, s.span)
+
+
+def _table(p: Program, k: Kernel) -> dict[str, Buffer]:
+    return {b.name: b for b in (*p.buffers, *k.locals)}
+
+
+def _loops(body: Sequence[Stmt], outer: tuple[Loop, ...] = ()) -> Iterator[tuple[tuple[Loop, ...], Loop]]:
+    """Every loop with the loops around it."""
+    for s in body:
+        if isinstance(s, Loop):
+            yield outer, s
+            yield from _loops(s.body, (*outer, s))
+
+
+def _exprs(s: Store | Update) -> tuple[Expr, ...]:
+    """The expressions that a statement evaluates."""
+    return (*s.index, s.value) if s.guard is None else (*s.index, s.value, s.guard)
+
+
+# -- names and declarations -------------------------------------------------------------------
+
+
+def _names(p: Program) -> Iterator[Offence]:
+    seen: set[str] = set()
+    for name in [b.name for b in p.buffers] + [s.name for s in p.params]:
+        if name in seen:
+            yield Offence(name, "declared twice")
+        seen.add(name)
+    kernels = [k.name for k in p.kernels]
+    for name in kernels:
+        if kernels.count(name) > 1:
+            yield Offence(f"kernel {name}", "declared twice")
+    for k in p.kernels:
+        local = [b.name for b in k.locals]
+        for name in local:
+            if name in seen or local.count(name) > 1:
+                yield Offence(f"local {name}", f"declared twice (kernel {k.name})")
+
+
+def _declarations(p: Program) -> Iterator[Offence]:
+    params = {s.name: s.dtype for s in p.params}
+    for b in (*p.buffers, *(b for k in p.kernels for b in k.locals)):
+        for e in b.shape:
+            if isinstance(e, Param):
+                if params.get(e.name) is not e.dtype or e.dtype not in _INDEX:
+                    yield Offence(b.name, f"its extent {e.name} is not an integer param", b.span)
+            elif e <= 0:
+                yield Offence(b.name, f"its extent {e} is not positive", b.span)
+    for b in p.buffers:
+        if b.space is Space.LOCAL:
+            yield Offence(b.name, "a local stands in a kernel", b.span)
+    for k in p.kernels:
+        for b in k.locals:
+            if b.space is not Space.LOCAL:
+                yield Offence(b.name, f"a kernel declares locals, not {b.space.value} buffers", b.span)
+
+
+# -- loops ------------------------------------------------------------------------------------
+
+
+def _bounds(p: Program) -> Iterator[Offence]:
+    params = {s.name for s in p.params}
+    for k in p.kernels:
+        for outer, loop in _loops(k.body):
+            names = {o.var for o in outer}
+            if loop.var in names or loop.var in params:
+                yield _offence(loop, f"{loop.var} hides an outer name")
+            for e in (loop.lo, loop.hi):
+                if e.dtype not in _INDEX:
+                    yield _offence(loop, f"the bound {format_expr(e)} is {e.dtype}")
+                if not free_vars(e) <= names:
+                    yield _offence(loop, f"the bound {format_expr(e)} uses a variable that is not an outer one")
+                if loads(e):
+                    yield _offence(loop, f"the bound {format_expr(e)} reads a buffer")
+
+
+def _grid(p: Program) -> Iterator[Offence]:
+    for k in p.kernels:
+        for outer, loop in _loops(k.body):
+            if loop.kind is not Kind.GRID:
+                continue
+            around = outer[-1].body if outer else k.body
+            if any(o.kind is not Kind.GRID for o in outer) or len(around) != 1:
+                yield _offence(loop, "grid loops are outermost and perfectly nested")
+
+
+def _tiles(p: Program) -> Iterator[Offence]:
+    for k in p.kernels:
+        for outer, loop in _loops(k.body):
+            if not loop.kind.is_tile:
+                if any(o.kind.is_tile for o in outer):
+                    yield _offence(loop, "tile loops are innermost")
+            elif not (isinstance(loop.lo, Const) and isinstance(loop.hi, Const) and loop.hi.value > 0):
+                yield _offence(loop, "a tile has a constant extent")
+
+
+# -- expressions and statements ---------------------------------------------------------------
+
+
+def _expressions(p: Program) -> Iterator[Offence]:
+    params = {s.name: s.dtype for s in p.params}
+    for k in p.kernels:
+        table = _table(p, k)
+        for outer, loop in _loops(k.body):
+            scope = frozenset(o.var for o in outer)
+            for e in (loop.lo, loop.hi):
+                yield from (Offence(_at(loop), d, loop.span) for d in _ill_typed(e, table, params, scope))
+        for loops, s in statements(k.body):
+            scope = frozenset(o.var for o in loops)
+            for e in _exprs(s):
+                yield from (_offence(s, d) for d in _ill_typed(e, table, params, scope))
+
+
+def _ill_typed(
+    e: Expr, table: Mapping[str, Buffer], params: Mapping[str, DType], scope: frozenset[str]
+) -> Iterator[str]:
+    for n in walk(e):
+        reason = _node(n, table, params, scope)
+        if reason:
+            yield f"{format_expr(n)}: {reason}"
+
+
+def _node(n: Expr, table: Mapping[str, Buffer], params: Mapping[str, DType], scope: frozenset[str]) -> str | None:
+    """Why ``n`` is not legal, its arguments apart; None where it is."""
+    match n:
+        case Const(value=value, dtype=dtype):
+            want = bool if dtype is DType.BOOL else int if dtype.is_int else float
+            return None if type(value) is want and dtype is dtype.compute else f"not a literal of {dtype}"
+        case Var(name=name, dtype=dtype):
+            return None if name in scope and dtype in _INDEX else "not an index variable here"
+        case Param(name=name, dtype=dtype):
+            return None if params.get(name) is dtype else "not a param of that type"
+        case Load(buffer=name, index=index, dtype=dtype):
+            if name not in table:
+                return "no such buffer"
+            if dtype is not table[name].dtype:
+                return f"loaded as {dtype}, declared {table[name].dtype}"
+            return _bad_index(table[name], index)
+        case Op(op=op, args=args, dtype=dtype):
+            try:
+                right = result_dtype(op, [a.dtype for a in args], dtype)
+            except DTypeError as error:
+                return str(error)
+            return None if right is dtype else f"has type {dtype}, not {right}"
+    return "not an expression of this level"
+
+
+def _bad_index(b: Buffer, index: Sequence[Expr]) -> str | None:
+    if len(index) != len(b.shape):
+        return f"{b.name} has {len(b.shape)} dimensions, indexed by {len(index)}"
+    for e in index:
+        if e.dtype not in _INDEX:
+            return f"the index {format_expr(e)} is {e.dtype}"
+    return None
+
+
+def _writes(p: Program) -> Iterator[Offence]:
+    for k in p.kernels:
+        table = _table(p, k)
+        for _, s in statements(k.body):
+            b = table.get(s.buffer)
+            if b is None:
+                yield _offence(s, f"no buffer {s.buffer}")
+                continue
+            if b.space is Space.INPUT:
+                yield _offence(s, f"{b.name} is an input")
+            reason = _bad_index(b, s.index)
+            if reason:
+                yield _offence(s, reason)
+            if s.guard is not None and s.guard.dtype is not DType.BOOL:
+                yield _offence(s, f"the guard is {s.guard.dtype}")
+            want = b.dtype if isinstance(s, Update) else b.dtype.compute
+            if s.value.dtype is not want:
+                yield _offence(s, f"the value is {s.value.dtype}, {b.name} takes {want}")
+            if isinstance(s, Update):
+                yield from _combiner(s, b)
+
+
+def _combiner(s: Update, b: Buffer) -> Iterator[Offence]:
+    if s.op not in COMBINERS:
+        yield _offence(s, f"unknown combiner {s.op}")
+    elif b.dtype is not b.dtype.compute:
+        yield _offence(s, f"{b.name} is {b.dtype}; an accumulator has a compute type")
+    else:
+        try:
+            reduce_dtype(s.op, s.value.dtype)
+        except DTypeError as error:
+            yield _offence(s, str(error))
+
+
+def _one_writer(p: Program) -> Iterator[Offence]:
+    writers: dict[str, list[int]] = {}
+    for n, k in enumerate(p.kernels):
+        for name in dict.fromkeys(s.buffer for _, s in statements(k.body)):
+            writers.setdefault(name, []).append(n)
+    for b in p.buffers:
+        found = writers.get(b.name, [])
+        if b.space in (Space.OUTPUT, Space.TEMP) and len(found) != 1:
+            many = ", ".join(p.kernels[n].name for n in found) or "none"
+            yield Offence(b.name, f"written by one kernel, not by {many}", b.span)
+    for n, k in enumerate(p.kernels):
+        for _, s in statements(k.body):
+            for ld in (ld for e in _exprs(s) for ld in loads(e)):
+                if any(w > n for w in writers.get(ld.buffer, [])):
+                    yield _offence(s, f"{ld.buffer} is written by a later kernel")
+
+
+def _initialised(p: Program) -> Iterator[Offence]:
+    """In program order: a store before the first update or read, in the kernel that writes."""
+    for k in p.kernels:
+        own = {b.name for b in k.locals} | {s.buffer for _, s in statements(k.body)}
+        stored: set[str] = set()
+        for _, s in statements(k.body):
+            names = [ld.buffer for e in _exprs(s) for ld in loads(e)]
+            names += [s.buffer] if isinstance(s, Update) else []
+            for name in names:
+                if name in own and name not in stored:
+                    yield _offence(s, f"nothing is stored to {name} before")
+            if isinstance(s, Store):
+                stored.add(s.buffer)
+
+
+# -- the promises of loop kinds ---------------------------------------------------------------
+
+
+def private_to(k: Kernel, name: str) -> tuple[Loop, ...]:
+    """The loops around every access to local ``name``; a carried ``seq`` and what is inside it end them."""
+    common: tuple[Loop, ...] | None = None
+    for loops, s in statements(k.body):
+        if s.buffer != name and all(ld.buffer != name for e in _exprs(s) for ld in loads(e)):
+            continue
+        if common is None:
+            common = loops
+        same = 0
+        while same < min(len(common), len(loops)) and common[same] is loops[same]:
+            same += 1
+        common = common[:same]
+    return common or ()
+
+
+def _independent(p: Program) -> Iterator[Offence]:
+    for k in p.kernels:
+        local = {b.name: private_to(k, b.name) for b in k.locals}
+        written: dict[str, list[tuple[tuple[Loop, ...], Store | Update]]] = {}
+        for loops, s in statements(k.body):
+            written.setdefault(s.buffer, []).append((loops, s))
+            shared = _shared(loops, s.buffer, local)
+            unknown = undetermined(s.index, shared)
+            if unknown:
+                yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
+        for loops, s in statements(k.body):
+            for ld in (ld for e in _exprs(s) for ld in loads(e)):
+                for around, w in written.get(ld.buffer, []):
+                    both = tuple(a for a, b in zip(loops, around, strict=False) if a is b)
+                    both = tuple(x for x in both if x in _shared(both, ld.buffer, local))
+                    if not same_iteration(ld.index, w.index, both):
+                        yield _offence(s, f"reads {format_expr(ld)}, which another iteration may write")
+
+
+def _shared(loops: tuple[Loop, ...], name: str, local: Mapping[str, tuple[Loop, ...]]) -> tuple[Loop, ...]:
+    """The loops of ``loops`` whose iterations have one copy of ``name`` between them."""
+    own = local.get(name, ())
+    return tuple(x for x in loops if not any(x is o for o in own) or x.kind is Kind.SEQ)
+
+
+def _reductions(p: Program) -> Iterator[Offence]:
+    for k in p.kernels:
+        private = {b.name: private_to(k, b.name) for b in k.locals}
+        for _, loop in _loops(k.body):
+            if not loop.kind.is_reduction:
+                continue
+            inside = [s for _, s in statements(loop.body)]
+            mine = {n for n, loops in private.items() if any(o is loop for o in loops)}
+            updated = {s.buffer for s in inside if isinstance(s, Update)} - mine
+            for s in inside:
+                if isinstance(s, Store) and s.buffer not in mine:
+                    yield _offence(s, f"stores inside the {loop.kind.value} loop {loop.var}")
+                for ld in (ld for e in _exprs(s) for ld in loads(e)):
+                    if ld.buffer in updated:
+                        yield _offence(s, f"reads {ld.buffer} while the {loop.kind.value} loop {loop.var} updates it")
+            ops: dict[str, str] = {}
+            for s in inside:
+                if isinstance(s, Update) and ops.setdefault(s.buffer, s.op) != s.op:
+                    yield _offence(s, f"{s.buffer} is updated by {ops[s.buffer]} and {s.op}")
+
+
+RULES: Mapping[str, Rule] = {
+    "names are unique": _names,
+    "declarations are sound": _declarations,
+    "loop bounds are integers over outer variables": _bounds,
+    "expressions are typed": _expressions,
+    "writes fit their buffers": _writes,
+    "grid loops come first": _grid,
+    "tile loops are innermost and constant": _tiles,
+    "one kernel writes a buffer, before it is read": _one_writer,
+    "an element is written before it is read": _initialised,
+    "iterations of parallel loops are independent": _independent,
+    "reduction loops only update": _reductions,
+}
+
+
+# -- the tiled form ---------------------------------------------------------------------------
+
+
+def verify_tiled(kernel: Kernel) -> None:
+    """Raise VerifyError unless ``kernel`` is in tiled form (``scalar.ops``)."""
+    extents: dict[str, int] = {}
+    local = {b.name for b in kernel.locals}
+    for offence in _tiled(kernel.body, local, extents):
+        raise VerifyError(_LEVEL, "tiled form", offence.node, f"{offence.detail} (kernel {kernel.name})", offence.span)
+
+
+def _tiled(body: Sequence[Stmt], local: set[str], extents: dict[str, int]) -> Iterator[Offence]:
+    for s in body:
+        if not isinstance(s, Loop):
+            yield from _tiled_nest((), s, local, extents)
+        elif s.kind in (Kind.GRID, Kind.SEQ):
+            yield from _tiled(s.body, local, extents)
+        elif s.kind.is_tile:
+            loops: list[Loop] = []
+            inner: Stmt = s
+            while isinstance(inner, Loop):
+                if not inner.kind.is_tile or len(inner.body) != 1:
+                    yield _offence(inner, "tile loops are perfect nests around one statement")
+                    return
+                loops.append(inner)
+                inner = inner.body[0]
+            yield from _tiled_nest(tuple(loops), inner, local, extents)
+        else:
+            yield _offence(s, f"a {s.kind.value} loop is left")
+
+
+def _tiled_nest(
+    loops: tuple[Loop, ...], s: Store | Update, local: set[str], extents: dict[str, int]
+) -> Iterator[Offence]:
+    for loop in loops:
+        if not (isinstance(loop.lo, Const) and loop.lo.value == 0 and isinstance(loop.hi, Const)):
+            yield _offence(loop, "a tile loop starts at 0 and has a constant extent")
+            return
+        if extents.setdefault(loop.var, int(loop.hi.value)) != loop.hi.value:
+            yield _offence(loop, f"{loop.var} has extent {extents[loop.var]} elsewhere")
+    names = {loop.var for loop in loops}
+    accesses = [(ld.buffer, ld.index) for e in _exprs(s) for ld in loads(e)] + [(s.buffer, s.index)]
+    for name, index in accesses:
+        if name not in local:
+            continue
+        variables = [i.name for i in index if isinstance(i, Var)]
+        if len(variables) != len(index) or len(set(variables)) != len(index) or not set(variables) <= names:
+            yield _offence(s, f"{name} is not accessed at plain, distinct tile variables")
+    reduced = {loop.var for loop in loops if loop.kind is Kind.TILE_RED}
+    if isinstance(s, Store) and reduced:
+        yield _offence(s, "a store under a tile.red loop")
+
+
+__all__ = ["RULES", "Offence", "private_to", "verify", "verify_tiled"]
