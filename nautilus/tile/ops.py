@@ -31,14 +31,16 @@ each iteration and ``yield`` gives its successor; with no iteration the results 
 values.  Adjacent loops of one ``chain`` walk consecutive ranges of one index space with bodies that
 differ in masks only, so that copies may be prefetched across the seam.
 
-``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes operands in
-a storage or compute type and accumulates in its result's type (f32, f64, i32, i64); its contracted
-axes occur in both operands and not in the result; every other axis of an operand is in the result.
+``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
+of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,
+i64); its contracted axes occur in both operands and not in the result; every other axis of an operand
+is in the result.
 
 Invariants (``tile.verify``): SSA (one definition, before its uses, scopes nest); one size per axis
 name in a kernel (the ``axes`` list); result type of an elementwise operation is the union of its
 operands' axes and ``core.infer``'s type; masks are bool; carried types are constant; stores go to
-outputs and temps, loads come from inputs and temps; every op has a span.
+outputs and temps; loads come from inputs, temps and outputs of earlier kernels, never from what the
+kernel stores; a store's index uses every axis of its value; every op has a span.
 """
 
 from __future__ import annotations

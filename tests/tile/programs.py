@@ -28,7 +28,8 @@ BODY = """
         tile i in 0..16 { tile d in 0..16 { acc[i, d] = acc[i, d] * exp(m[i] - mn[i]) } }
         tile i in 0..16 { tile.red j in 0..8 { l[i] sum= exp(S[i, j] * 0.25 - mn[i]) GUARD } }
         tile i in 0..16 { tile d in 0..16 { tile.red j in 0..8 {
-          acc[i, d] sum= cast<f32>(narrow<f16>(exp(S[i, j] * 0.25 - mn[i]))) * cast<f32>(V[b, h // 2, j0 * 8 + j, d]) GUARD } } }
+          acc[i, d] sum= cast<f32>(narrow<f16>(exp(S[i, j] * 0.25 - mn[i])))
+            * cast<f32>(V[b, h // 2, j0 * 8 + j, d]) GUARD } } }
         tile i in 0..16 { m[i] = mn[i] }
 """
 
@@ -59,10 +60,12 @@ program rows {
     grid r0 in 0..2 {
       tile r in 0..4 { s[r] = 0.0 }
       tile r in 0..4 { t[r] = -inf where r0 * 4 + r < 6 }
-      tile r in 0..4 { tile.red c in 0..16 { s[r] sum= X[r0 * 4 + r, c] * X[r0 * 4 + r, c] where r0 * 4 + r < 6 and c < 13 } }
+      tile r in 0..4 { tile.red c in 0..16 {
+        s[r] sum= X[r0 * 4 + r, c] * X[r0 * 4 + r, c] where r0 * 4 + r < 6 and c < 13 } }
       tile r in 0..4 { tile.red c in 0..16 { t[r] max= X[r0 * 4 + r, c] + 1.0 where r0 * 4 + r < 6 and c < 13 } }
       tile r in 0..4 { tile c in 0..16 {
-        Y[r0 * 4 + r, c] = X[r0 * 4 + r, c] * rsqrt(s[r] / 13.0 + eps) * cast<f32>(W[c]) where r0 * 4 + r < 6 and c < 13 } }
+        Y[r0 * 4 + r, c] = X[r0 * 4 + r, c] * rsqrt(s[r] / 13.0 + eps) * cast<f32>(W[c])
+          where r0 * 4 + r < 6 and c < 13 } }
       tile r in 0..4 { T[r0 * 4 + r] = t[r] where r0 * 4 + r < 6 }
     }
   }

@@ -73,3 +73,32 @@ def check_pass(
 def ops(m: TileModule) -> list[str]:
     """Class or operation name of every op."""
     return [getattr(op, "op", type(op).__name__) for k in m.kernels for op in walk_ops(k.body)]
+
+
+BUFFERS = "input X: f32[4, 8]\ninput R: f32[4]\noutput O: f32[4, 8]\noutput S: f32[4]\nparam p: f32 = 0.5"
+
+
+def module(body, grid="", buffers=BUFFERS):
+    m = text.parse(f"module t {{\n{buffers}\nkernel k grid({grid}) axes(i: 4, j: 8) {{\n{body}\n}} }}")
+    verify(m)
+    return m
+
+
+LOAD = """
+  %x = load X[i, j] : f32[i: 4, j: 8]
+  %r = load R[i] : f32[i: 4]
+"""
+
+
+def elementwise(body):
+    """A module that stores ``%y``, made of ``%x`` (i, j) and ``%r`` (i)."""
+    return module(f"{LOAD}{body}\n  store O[i, j], %y\n  store S[i], %r")
+
+
+def row(body):
+    """A module that stores ``%y`` over ``i``."""
+    return module(f"{LOAD}{body}\n  store O[i, j], %x\n  store S[i], %y")
+
+
+def body_of(m):
+    return "\n".join(line for line in text.format(m).splitlines() if " = " in line or "store" in line)

@@ -13,7 +13,7 @@ from tests.scalar.programs import CASES
 from tests.scalar.test_fusion import stages
 
 from .support import assert_same
-from .test_passes import ALL
+from .test_pipeline import ALL
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,36 @@
+"""All passes in order: the module computes what it did, and nothing is left to do."""
+
+import pytest
+
+from nautilus.tile import text
+from nautilus.tile.passes.cse import Cse
+from nautilus.tile.passes.dce import Dce
+from nautilus.tile.passes.div_to_rcp import DivToRcp
+from nautilus.tile.passes.exp_to_exp2 import ExpToExp2
+from nautilus.tile.passes.fold_scale import FoldScale
+from nautilus.tile.passes.hoist import Hoist
+from nautilus.tile.passes.simplify_masks import SimplifyMasks
+
+from . import programs
+from .support import check_pass, lowered, ops
+
+ALL = (
+    SimplifyMasks(), Cse(), Hoist(), Cse(), ExpToExp2(), DivToRcp(), FoldScale(), Cse(), Hoist(), Cse(), Dce(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ATTENTION", "ROWWISE"])
+def test_pipeline(name):
+    m = check_pass(lowered(getattr(programs, name)), *ALL)
+    again = m
+    for p in ALL:
+        again = p.apply(again)
+    assert ops(again) == ops(m)
+
+
+def test_one_fma_and_one_exponential_an_element():
+    """The loop that no mask touches: scores, their raw maximum, fma, exp2, sums, products."""
+    shown = text.format(check_pass(lowered(programs.ATTENTION), *ALL))
+    loop = shown[shown.index("for j0 in 0..") : shown.index("for j0 in i0 * 2")]
+    full = [line.split()[2] for line in loop.splitlines() if line.endswith("f32[i: 16, j: 8]")]
+    assert full == ["dot", "fma", "exp2"]
