@@ -51,7 +51,8 @@ def run_module(
 ) -> dict[str, Array]:
     """Every output and temp of ``m``, storage-rounded (bf16 and tf32 as float32 values).
 
-    ``inputs`` are rounded to their declared types.  ``seed`` picks the adversary of the first block;
+    ``inputs`` are rounded to their declared types; elements that no block wrote are NaN (the least
+    integer, false).  ``seed`` picks the adversary of the first block;
     later blocks take the next ones, and a launch of fewer than three blocks with roles is run under
     all three policies.  Raises InterpError, ValueError for an input of the wrong shape.
     """
@@ -94,7 +95,8 @@ def run_block(
 ) -> dict[str, Array]:
     """What one block of the kernel called ``kernel`` writes, as :func:`run_module` gives it.
 
-    Temps that the kernel reads are taken from ``inputs``; what the block leaves unwritten is 0.
+    Temps that the kernel reads are taken from ``inputs``; what the block leaves
+    unwritten is NaN, the least integer or false.
     """
     params = _params(m, scalars or {})
     memory = GlobalMemory(m, inputs, params)

@@ -40,7 +40,7 @@ class GlobalMemory:
                 self.values[b.name] = round_registers(given, b.dtype).reshape(-1)
                 self.ready[b.name] = np.ones(size, np.bool_)
             else:
-                self.values[b.name] = np.zeros(size, register_type(b.dtype))
+                self.values[b.name] = np.full(size, _unwritten(b.dtype), register_type(b.dtype))
                 self.ready[b.name] = np.zeros(size, np.bool_)
                 self.owner[b.name] = np.zeros(size, np.int64)
 
@@ -109,6 +109,13 @@ class GlobalMemory:
         if not np.array_equal(encode(store[place], dtype), encode(value, dtype)):
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
+
+
+def _unwritten(dtype: DType) -> float | int | bool:
+    """What an element that nobody wrote shows: NaN, the least integer, false."""
+    if dtype is DType.BOOL:
+        return False
+    return float("nan") if dtype.is_float else int(np.iinfo(register_type(dtype)).min)
 
 
 def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: str) -> None:

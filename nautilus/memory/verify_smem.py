@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from nautilus.core.errors import VerifyError
 from nautilus.memory.ops import (
     AsyncCopy,
@@ -17,10 +20,9 @@ from nautilus.memory.ops import (
     SharedStore,
     Slot,
     Smem,
+    walk_ops,
 )
 from nautilus.memory.targets import Limits
-
-Interval = tuple[int, int]
 
 
 def check_smem(k: MemKernel, target: Limits) -> None:
@@ -48,89 +50,77 @@ def check_smem(k: MemKernel, target: Limits) -> None:
     need(size <= limit, "shared memory of a block", f"kernel {k.name}", f"{size} bytes of at most {limit}")
 
 
-def _overlaps(k: MemKernel, need) -> None:  # type: ignore[no-untyped-def]
-    live = live_ranges(k.body)
-    parts = [(s.name, s.offset, s.offset + s.bytes, live.get(s.name)) for s in k.smem]
-    whole = (0, 1 << 60)
-    parts += [(b.name, b.offset, b.offset + 8 * b.stages, whole) for b in k.mbars]
-    for n, (a, a0, a1, ra) in enumerate(parts):
-        for b, b0, b1, rb in parts[:n]:
-            if a0 < b1 and b0 < a1 and ra is not None and rb is not None:
-                apart = ra[1] < rb[0] or rb[1] < ra[0]
+def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None:
+    together = interference(k)
+    parts = [(s.name, s.offset, s.offset + s.bytes) for s in k.smem]
+    bars = [(b.name, b.offset, b.offset + 8 * b.stages) for b in k.mbars]
+    always = {b.name for b in k.mbars}
+    both = parts + bars
+    for n, (a, a0, a1) in enumerate(both):
+        for b, b0, b1 in both[:n]:
+            if a0 < b1 and b0 < a1:
+                apart = a not in always and b not in always and frozenset({a, b}) not in together
                 need(apart, "buffers that share bytes are not live together", f"{b}, {a}", f"at {max(a0, b0)}")
 
 
-def slots_of(op: MemOp) -> tuple[tuple[str, bool], ...]:
-    """(buffer, written first) for each shared buffer that ``op`` touches itself."""
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Shared buffers that one op reads and writes itself."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+def touch(op: MemOp) -> Touch:
+    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads)."""
+    none: frozenset[str] = frozenset()
     match op:
         case SharedLoad(slot=slot) | MatrixLoad(slot=slot):
-            return ((slot.buffer, False),)
+            return Touch(frozenset({slot.buffer}), none)
         case SharedStore(slot=slot) | AsyncCopy(slot=slot):
-            return ((slot.buffer, True),)
+            return Touch(none, frozenset({slot.buffer}))
         case MmaOp(a=a, b=b):
-            return tuple((x.buffer, False) for x in (a, b) if isinstance(x, Slot))
+            return Touch(frozenset(x.buffer for x in (a, b) if isinstance(x, Slot)), none)
         case ReduceOp(scratch=str(name)):
-            return ((name, True),)
+            return Touch(none, frozenset({name}))
         case _:
-            return ()
+            return Touch(none, none)
 
 
-def live_ranges(body: tuple[MemOp, ...]) -> dict[str, Interval]:
-    """Buffer -> first and last op number at which its bytes matter.
+def interference(k: MemKernel) -> frozenset[frozenset[str]]:
+    """Pairs of buffers of which one is written while the other holds something that is read later.
 
-    A buffer that a loop uses matters throughout the loop, unless only that loop uses it and each
-    iteration writes it, unconditionally, before anything else.
+    Liveness backwards over the structure; a write to a buffer of one stage ends what it held before, a
+    write to one stage of a ring does not.  Buffers that several roles use are live together.
     """
-    uses: dict[str, list[int]] = {}
-    loops: list[tuple[int, int, frozenset[str]]] = []
-    count = 0
+    single = frozenset(s.name for s in k.smem if s.stages == 1)
+    pairs: set[frozenset[str]] = set()
 
-    def scan(ops: tuple[MemOp, ...]) -> None:
-        nonlocal count
-        for op in ops:
-            at, count = count, count + 1
-            for name, _ in slots_of(op):
-                uses.setdefault(name, []).append(at)
+    def back(body: tuple[MemOp, ...], live: frozenset[str]) -> frozenset[str]:
+        for op in reversed(body):
             match op:
-                case ForOp(body=inner) | IfOp(body=inner):
-                    scan(inner)
+                case IfOp(body=inner):
+                    live = live | back(inner, live)
+                case ForOp(body=inner):
+                    while (new := live | back(inner, live)) != live:
+                        live = new
                 case RolesOp(roles=roles):
-                    for role in roles:
-                        scan(role.body)
-            if isinstance(op, ForOp):
-                loops.append((at, count - 1, _written_first(op.body)))
-            elif isinstance(op, RolesOp):  # roles run side by side
-                loops.append((at, count - 1, frozenset()))
+                    used = frozenset[str]().union(*(_used(r.body) for r in roles))
+                    pairs.update(frozenset({a, b}) for a in used for b in used | live if a != b)
+                    live = live | used
+                case _:
+                    t = touch(op)
+                    pairs.update(frozenset({a, b}) for a in t.writes for b in live if a != b)
+                    live = (live - (t.writes & single)) | t.reads
+        return live
 
-    scan(body)
-    out: dict[str, Interval] = {}
-    for name, at in uses.items():
-        lo, hi = at[0], at[-1]
-        for first, last, fresh in loops:  # inner before outer
-            inside = any(first <= x <= last for x in at)
-            alone = all(first <= x <= last for x in at)
-            if inside and not (alone and name in fresh):
-                lo, hi = min(lo, first), max(hi, last)
-        out[name] = (lo, hi)
-    return out
+    back(k.body, frozenset())
+    return frozenset(pairs)
 
 
-def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
-    fresh: dict[str, bool] = {}
-
-    def scan(ops: tuple[MemOp, ...], sure: bool) -> None:
-        for op in ops:
-            for name, writes in slots_of(op):
-                fresh.setdefault(name, writes and sure)
-            match op:
-                case ForOp(body=inner) | IfOp(body=inner):
-                    scan(inner, False)
-                case RolesOp(roles=roles):
-                    for role in roles:
-                        scan(role.body, False)
-
-    scan(body, True)
-    return frozenset(name for name, first in fresh.items() if first)
+def _used(body: tuple[MemOp, ...]) -> frozenset[str]:
+    touched = [touch(op) for op in walk_ops(body)]
+    return frozenset[str]().union(*(t.reads | t.writes for t in touched))
 
 
 def element_count(s: Smem) -> int:

@@ -62,7 +62,8 @@ module ring target sm_80 {{
       cp.commit
       cp.wait 1
       barrier
-      %next = mma m16n8k16.f16 smem sa[t % 2] swizzle 64, smem sb[t % 2] swizzle {swizzle} + %acc over k : f32[i: 64, n: 64] #acc
+      %next = mma m16n8k16.f16 smem sa[t % 2] swizzle 64, smem sb[t % 2] swizzle {swizzle} + %acc
+        over k : f32[i: 64, n: 64] #acc
       barrier
       yield %next
     }}

@@ -12,7 +12,7 @@ from nautilus.memory.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp
 from nautilus.memory.targets import TARGETS, limits
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify, verify_module
-from nautilus.memory.verify_smem import live_ranges
+from nautilus.memory.verify_smem import interference
 from tests.memory import faults as f
 from tests.memory import programs as p
 
@@ -92,7 +92,7 @@ def test_reduction_needs_scratch() -> None:
 
 
 def test_operand_that_is_no_projection() -> None:
-    text = p.REDUCE.replace("layout #r = reg(i:8x1) lane(*:32) warp(*:4)", "layout #r = reg() lane(i:8x1, *:4) warp(*:4)")
+    text = p.REDUCE.replace("#r = reg(i:8x1) lane(*:32)", "#r = reg() lane(i:8x1, *:4)")
     rejected(parse(text), "results of reductions are projections", "reduce max")
 
 
@@ -105,10 +105,11 @@ def test_buffers_that_overlap_in_space_and_time() -> None:
     rejected(overlap(p.chained()), "buffers that share bytes are not live together", "sk, sv")
 
 
-def test_live_ranges_close_loops() -> None:
+def test_interference() -> None:
     (k,) = p.chained().kernels
-    live = live_ranges(k.body)
-    assert live["sq"][1] < live["sk"][1] == live["sv"][1]
+    assert interference(k) == {frozenset(x) for x in (("sq", "sk"), ("sq", "sv"), ("sk", "sv"))}
+    (k,) = parse(p.COPY).kernels
+    assert interference(k) == frozenset()
 
 
 def test_roles() -> None:
