@@ -12,6 +12,7 @@ trial.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
@@ -22,7 +23,7 @@ from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
-from nautilus.scalar.plan_kernel import one_by_one, plan_kernel
+from nautilus.scalar.plan_kernel import dot_of, one_by_one, plan_kernel
 from nautilus.scalar.roles import GRID, blocks
 
 _Ops = tuple[str, ...]
@@ -45,8 +46,42 @@ def default_schedule(program: Program) -> Schedule:
         if plan is not None and not _starves(plan, defs, plans[alone]):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
+    _join_siblings(program, defs, groups, plans)
     kernels = tuple(plans[g] for g in _ordered(defs, groups))
     return Schedule(inline=(), kernels=kernels)
+
+
+def _join_siblings(
+    program: Program, defs: dict[str, Def], groups: dict[str, _Ops], plans: dict[_Ops, KernelPlan]
+) -> None:
+    """Merge groups that read the same tensor over the same grid, so that it is read once.
+
+    Row-wise work only: a matrix product gains nothing and loses registers.
+    """
+    for a, b in combinations(_ordered(defs, groups), 2):
+        first, second = groups[a[0]], groups[b[0]]
+        if first == second or not _large_inputs(defs, first) & _large_inputs(defs, second):
+            continue
+        merged = _union(defs, (first, second))
+        if any(dot_of(defs[o]) for o in merged) or _cyclic(defs, groups, merged):
+            continue
+        plan = _try(program, defs, merged)
+        sizes = [_grid_size(plans[g], defs) for g in (first, second)]
+        apart = sum(len(plans[g].phases) for g in (first, second))
+        if plan is not None and len(plan.phases) <= apart and _grid_size(plan, defs) * 4 >= min(sizes):
+            plans[merged] = plan
+            groups.update(dict.fromkeys(merged, merged))
+
+
+def _large_inputs(defs: dict[str, Def], ops: _Ops) -> frozenset[str]:
+    """What ``ops`` read from memory over all of their own axes."""
+    found: set[str] = set()
+    for o in ops:
+        d = defs[o]
+        for ld in d.reads():
+            if ld.buffer not in ops and len(ld.index) >= max(2, len(d.axes)):
+                found.add(ld.buffer)
+    return frozenset(found)
 
 
 def _readers(defs: dict[str, Def]) -> dict[str, tuple[str, ...]]:
@@ -102,9 +137,15 @@ def _grid_size(plan: KernelPlan, defs: dict[str, Def]) -> int:
 
 
 def _starves(plan: KernelPlan, defs: dict[str, Def], alone: KernelPlan) -> bool:
-    """Whether fusing leaves so few blocks that the GPU idles where the producer would fill it."""
+    """Whether fusing leaves so few blocks that the GPU idles where the producer would fill it.
+
+    Only for reductions without a matrix product: an elementwise operand is cheap to compute again,
+    and the result of a product is what fusion is to keep out of memory.
+    """
+    if not defs[alone.name].is_reduction or any(dot_of(defs[o]) for o in plan.ops):
+        return False
     merged, own = _grid_size(plan, defs), _grid_size(alone, defs)
-    return merged < 8 and own >= 16 * merged
+    return merged < 4 and own >= 16 * merged
 
 
 def _edges(defs: dict[str, Def], home: dict[str, _Ops]) -> dict[_Ops, set[_Ops]]:

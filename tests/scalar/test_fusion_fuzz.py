@@ -14,7 +14,7 @@ import pytest
 
 from nautilus.core.expr import Expr
 from nautilus.core.types import DType
-from nautilus.scalar import plan_kernel
+from nautilus.scalar import plan, plan_kernel
 
 from .build import F16, F32, Builder, f, i, op, v
 from .programs import Case
@@ -132,10 +132,12 @@ def test_random_programs_survive_fusion(seed: int) -> None:
     agree(_Random(seed).case())
 
 
+@pytest.mark.parametrize(("row", "tile"), [(4, 4), (0, 64)], ids=["tiny", "walked"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_programs_survive_walks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tiles so small that nearly every reduction must be walked."""
-    monkeypatch.setattr(plan_kernel, "MAX_ROW", 4)
-    monkeypatch.setattr(plan_kernel, "MAX_TILE", 4)
+def test_random_programs_survive_walks(seed: int, row: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tiles so small that nearly every reduction must be walked, however few blocks remain."""
+    monkeypatch.setattr(plan_kernel, "MAX_ROW", row)
+    monkeypatch.setattr(plan_kernel, "MAX_TILE", tile)
     monkeypatch.setattr(plan_kernel, "BLOCK", 4)
+    monkeypatch.setattr(plan, "_starves", lambda *_: False)
     agree(_Random(seed).case())

@@ -233,8 +233,20 @@ def _expr(terms: Iterable[Linear], op: str, ranges: Ranges) -> Expr:
 
 def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
     """Whether ``b`` never changes ``op(a, b)``."""
-    lo, hi = bounds(a - b, ranges)
-    return (lo is not None and lo >= 0) if op == "max" else (hi is not None and hi <= 0)
+    return _never_positive(b - a if op == "max" else a - b, ranges)
+
+
+def _never_positive(x: Linear, ranges: Ranges) -> bool:
+    """Whether ``x <= 0`` for all values of its variables; looks at the cases of a min or a max."""
+    _, hi = bounds(x, ranges)
+    if hi is not None and hi <= 0:
+        return True
+    for atom, c in x.terms:
+        if isinstance(atom, Op) and atom.op in ("min", "max"):
+            cases = (x.without(atom) + linear(arg).scale(c) for arg in atom.args)
+            decide = all if (atom.op == "max") is (c > 0) else any
+            return decide(_never_positive(case, ranges) for case in cases)
+    return False
 
 
 def _fold(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:

@@ -166,7 +166,7 @@ def _analyse(body: tuple[Stmt, ...], walk: _Walk) -> None:
         names = ", ".join(dict.fromkeys(ld.buffer for ld in needs))
         if s.buffer in walk.carried and isinstance(s, Update):
             walk.repairs[s.buffer] = _repair(s, tuple(needs), walk)
-        elif isinstance(s, Store) and s.buffer in walk.locals and s.guard is None:
+        elif isinstance(s, Store) and s.buffer in walk.locals and not _asks(s.guard, walk):
             walk.tainted[s.buffer] = s
         else:
             raise walk.error(f"{s.buffer} needs the complete {names} in the same walk")
@@ -187,11 +187,20 @@ def _expand(e: Expr, walk: _Walk) -> Expr:
     return rewrite(e, rule)
 
 
+def _asks(guard: Expr | None, walk: _Walk) -> bool:
+    """Whether a condition depends on a running result."""
+    return guard is not None and any(ld.buffer in walk.carried for ld in loads(_expand(guard, walk)))
+
+
 def _repair(
     s: Update, needs: tuple[Load, ...], walk: _Walk
 ) -> tuple[tuple[str, ...], tuple[Load, ...], Repair]:
-    if s.guard is not None and any(ld.buffer in walk.carried for ld in loads(_expand(s.guard, walk))):
+    if _asks(s.guard, walk):
         raise walk.error(f"the condition of {s.buffer} needs a running result")
+    for b in _feeding(walk, s):
+        # Its definition stands in for it, so it must be defined wherever it is read.
+        if not set(parts(walk.tainted[b].guard)) <= set(parts(s.guard)):
+            raise walk.error(f"{s.buffer} reads {b} where it may not be defined")
     running = []
     for ld in needs:
         r = walk.carried[ld.buffer]
