@@ -11,12 +11,14 @@ from nautilus.memory import interp as ma_interp
 from nautilus.memory.lower import lower_raw
 from nautilus.memory.ops import MemModule
 from nautilus.memory.passes.allocate_shared import AllocateShared
+from nautilus.memory.passes.carry_fragments import CarryFragments
 from nautilus.memory.passes.clean_memory import CleanMemory
 from nautilus.memory.passes.fragment_ahead import FragmentAhead
 from nautilus.memory.passes.pipeline_copies import PipelineCopies
 from nautilus.memory.passes.synchronize import Synchronize
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse as ma_parse
+from nautilus.memory.verify import verify as ma_verify
 from nautilus.tile import interp as vr_interp
 from nautilus.tile.ops import TileModule
 from nautilus.tile.text import parse
@@ -38,12 +40,15 @@ def plan(module: TileModule, memory: MemoryPlan) -> Schedule:
     return Schedule((), kernels)
 
 
-def lowered(module: TileModule, memory: MemoryPlan | None = None, target: str = "sm_80") -> MemModule:
-    """All the way through the passes of the level."""
+def lowered(
+    module: TileModule, memory: MemoryPlan | None = None, target: str = "sm_80", carry: bool = True
+) -> MemModule:
+    """All the way through the passes of the level (``carry``: with fragments carried across iterations)."""
     schedule = plan(module, memory or MemoryPlan())
     out = lower_raw(module, schedule, target)
     out = AllocateShared().apply(CleanMemory().apply(out))
     out = PipelineCopies(schedule).apply(out)
+    out = CarryFragments().apply(out) if carry else out
     return FragmentAhead().apply(Synchronize().apply(AllocateShared().apply(out)))
 
 
@@ -65,8 +70,9 @@ def inputs(module: TileModule, **given: np.ndarray) -> dict[str, np.ndarray]:
 def agree(module: TileModule, low: MemModule, tolerance: float = 2e-3, **given: np.ndarray) -> None:
     """Both sides give the same outputs on the same inputs."""
     assert ma_parse(ma_format(low)) == low
+    ma_verify(low)
     data = inputs(module, **given)
-    want = vr_interp.run_module(module, data)
+    want = vr_interp.run_module(module, data, mode="typed")
     got = ma_interp.run_module(low, data)
     for name, x in want.items():
         np.testing.assert_allclose(
@@ -74,10 +80,12 @@ def agree(module: TileModule, low: MemModule, tolerance: float = 2e-3, **given: 
         )
 
 
-def compiled(text: str, memory: MemoryPlan | None = None, **given: np.ndarray) -> MemModule:
+def compiled(
+    text: str, memory: MemoryPlan | None = None, carry: bool = True, **given: np.ndarray
+) -> MemModule:
     """Lower ``text``, compare both sides, return the low one."""
     module = tile(text)
-    low = lowered(module, memory)
+    low = lowered(module, memory, carry=carry)
     agree(module, low, **given)
     return low
 
@@ -85,3 +93,12 @@ def compiled(text: str, memory: MemoryPlan | None = None, **given: np.ndarray) -
 def count(low: MemModule, pattern: str) -> int:
     """Matches of a regular expression in the printed kernel."""
     return len(re.findall(pattern, ma_format(low)))
+
+
+def in_order(low: MemModule, *patterns: str) -> None:
+    """Every pattern occurs in the printed module, each behind the one before it (as FileCheck's CHECK)."""
+    text, at = ma_format(low), 0
+    for p in patterns:
+        found = re.compile(p).search(text, at)
+        assert found is not None, f"no {p!r} after position {at} in\n{text[at:]}"
+        at = found.end()

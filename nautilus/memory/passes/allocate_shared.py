@@ -2,6 +2,7 @@
 
 A buffer is live from its first to its last use.  Inside a loop that is not enough: it stays live for
 the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
+Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
 What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
 
 Raises ScheduleError when a kernel needs more shared memory than a block of the target may have.
@@ -12,12 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.memory.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, RolesOp, Smem
+from nautilus.memory.ops import (
+    ForOp,
+    IfOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    RolesOp,
+    Smem,
+    walk_ops,
+)
 from nautilus.memory.passes.walk import buffers_of, each_kernel, touch
-
-#: largest dynamic shared memory of a block, in KiB (CUDA C Programming Guide, "Technical Specifications")
-LIMITS = {"sm_80": 163, "sm_86": 99, "sm_87": 163, "sm_89": 99, "sm_90": 227, "sm_100": 227, "sm_120": 99}
-
+from nautilus.memory.targets import limits
 
 @dataclass(frozen=True, slots=True)
 class AllocateShared:
@@ -27,24 +35,20 @@ class AllocateShared:
     name: str = "allocate-shared"
 
     def apply(self, module: MemModule) -> MemModule:
-        limit = self.limit if self.limit is not None else shared_limit(module.target)
+        limit = self.limit if self.limit is not None else limits(module.target).smem_block
         return each_kernel(module, lambda k: _checked(allocate(k), limit))
-
-
-def shared_limit(target: str) -> int:
-    """Bytes of shared memory a block of ``target`` may ask for."""
-    return LIMITS.get(target.rstrip("af"), 48) * 1024
 
 
 def allocate(kernel: MemKernel) -> MemKernel:
     """``kernel`` with offsets assigned and unused buffers gone."""
     ranges = live_ranges(kernel)
+    scratch = _small_scratch(kernel)
     placed: dict[str, Smem] = {}
     for s in sorted((s for s in kernel.smem if s.name in ranges), key=lambda s: -s.bytes):
         taken = sorted(
             (p.offset, p.offset + p.bytes)
             for p in placed.values()
-            if ranges[p.name][0] <= ranges[s.name][1] and ranges[s.name][0] <= ranges[p.name][1]
+            if _together(ranges[p.name], ranges[s.name]) or {p.name, s.name} <= scratch
         )
         offset, step = 0, alignment(s)
         for first, end in taken:
@@ -60,6 +64,16 @@ def allocate(kernel: MemKernel) -> MemKernel:
         top += 8 * m.stages
     smem = tuple(placed[s.name] for s in kernel.smem if s.name in placed)
     return replace(kernel, smem=smem, mbars=tuple(mbars))
+
+
+def _together(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def _small_scratch(kernel: MemKernel) -> frozenset[str]:
+    """Scratch of reductions that is cheaper to keep apart than to put a barrier between its users."""
+    used = {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp)}
+    return frozenset(s.name for s in kernel.smem if s.name in used and s.bytes <= 4096)
 
 
 def alignment(s: Smem) -> int:

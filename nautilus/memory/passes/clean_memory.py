@@ -18,6 +18,7 @@ from nautilus.memory.ops import (
     GlobalStore,
     IndexOp,
     MapOp,
+    MatrixLoad,
     MemKernel,
     MemModule,
     MemOp,
@@ -30,7 +31,7 @@ from nautilus.memory.ops import (
 )
 from nautilus.memory.passes.walk import buffers_of, defined, each_kernel, rebuild, refs
 
-_PURE = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, GlobalLoad, SharedLoad, ReduceOp, MmaOp)
+_PURE = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, GlobalLoad, SharedLoad, MatrixLoad, ReduceOp, MmaOp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nautilus.core.expr import Const, Expr, Op, Ref, Var, walk
+from nautilus.core.index import FALSE, TRUE, simplify
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.memory.ops import (
@@ -149,7 +150,7 @@ class _Pipeline:
         merged = variants[-1][1]
         for loop, copies in reversed(variants[:-1]):
             merged = tuple(_either(_lt(at, loop.hi), a, b) for a, b in zip(copies, merged, strict=True))
-        return [IfOp(_lt(at, loops[-1].hi), merged)]
+        return list(_guarded(_lt(at, loops[-1].hi), merged))
 
     def _moved(self, copy: AsyncCopy, loop: ForOp, head: ForOp, at: Expr) -> AsyncCopy:
         moved = substitute_copy(copy, {loop.var: at})
@@ -249,6 +250,14 @@ def _without(body: tuple[MemOp, ...], names: set[str]) -> tuple[MemOp, ...]:
             waiting = False
         out.append(op)
     return tuple(out)
+
+
+def _guarded(cond: Expr, body: tuple[AsyncCopy, ...]) -> tuple[MemOp, ...]:
+    """``body`` under ``cond``, which may be known."""
+    cond = simplify(cond)
+    if cond == FALSE:
+        return ()
+    return body if cond == TRUE else (IfOp(cond, body),)
 
 
 def _alike(copies: Sequence[tuple[ForOp, AsyncCopy]]) -> bool:

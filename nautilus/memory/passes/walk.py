@@ -16,6 +16,7 @@ from nautilus.memory.ops import (
     GlobalStore,
     IfOp,
     IndexOp,
+    MatrixLoad,
     MbarArrive,
     MbarWait,
     MemKernel,
@@ -47,7 +48,7 @@ class Touch:
 def touch(op: MemOp) -> Touch:
     """What ``op`` itself touches (bodies of structured ops not included; scratch is not a slot)."""
     match op:
-        case SharedLoad(slot=slot):
+        case SharedLoad(slot=slot) | MatrixLoad(slot=slot):
             return Touch(reads=(slot,))
         case SharedStore(slot=slot):
             return Touch(writes=(slot,))
@@ -94,7 +95,7 @@ def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -
 def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
     """``op`` with its own slots replaced."""
     match op:
-        case SharedLoad() | SharedStore() | AsyncCopy():
+        case SharedLoad() | MatrixLoad() | SharedStore() | AsyncCopy():
             return replace(op, slot=f(op.slot))
         case MmaOp():
             a, b = (f(x) if isinstance(x, Slot) else x for x in (op.a, op.b))
