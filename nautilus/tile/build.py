@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 
 from nautilus.core.errors import InternalError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Ref, Var, free_vars
-from nautilus.core.index import TRUE, simplify
+from nautilus.core.index import TRUE
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.ops import Buffer
 from nautilus.tile.emitter import Emitter
+from nautilus.tile.knowledge import Knowledge, conjunction
 from nautilus.tile.ops import (
     IndexOp,
     LoadOp,
@@ -39,8 +40,7 @@ class Builder(Emitter):
         super().__init__(axes)
         self.buffers = buffers
         self.env: dict[str, Value] = {}
-        self.ranges: dict[str, tuple[int, int]] = {a.name: (0, a.size - 1) for a in axes.values()}
-        self.facts: list[Expr] = []
+        self.knowledge = Knowledge.of_axes(axes.values())
         self._memo: dict[int, tuple[Expr, Value]] = {}
         self._pure: dict[int, tuple[Expr, bool]] = {}
 
@@ -56,7 +56,7 @@ class Builder(Emitter):
 
     def known(self, e: Expr) -> Expr:
         """``e`` simplified under what is known about the variables here."""
-        return simplify(e, self.ranges, self.facts)
+        return self.knowledge.simple(e)
 
     # -- expressions --------------------------------------------------------------------------
     def is_index(self, e: Expr) -> bool:
@@ -149,18 +149,6 @@ class Builder(Emitter):
         v = self.fresh(self.type(b.dtype, names), e.buffer.lower() + "_tile")
         self.emit(LoadOp(v, e.buffer, index, None if mask == TRUE else mask, self.span))
         return v
-
-    def implied(self, cond: Expr, by: Sequence[Expr]) -> bool:
-        """``cond`` holds wherever every expression of ``by`` does."""
-        return simplify(cond, self.ranges, [*self.facts, *by]) == TRUE
-
-
-def conjunction(parts: Sequence[Expr]) -> Expr:
-    """All of ``parts`` (TRUE if there are none)."""
-    total: Expr = TRUE
-    for p in parts:
-        total = p if total == TRUE else Op("and", (total, p), DType.BOOL)
-    return total
 
 
 def refs(e: Expr) -> frozenset[str]:

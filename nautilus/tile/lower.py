@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nautilus.core.errors import InternalError, UnsupportedError
-from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, Var, identity
-from nautilus.core.index import TRUE, bounds, conjuncts
+from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, identity
+from nautilus.core.index import TRUE, conjuncts
 from nautilus.core.types import DType
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update
-from nautilus.tile.build import Builder, conjunction
+from nautilus.tile.build import Builder
 from nautilus.tile.contract import Contraction, addends, contraction, stripped
+from nautilus.tile.knowledge import conjunction
 from nautilus.tile.ops import ForOp, GridAxis, StoreOp, TileKernel, TileModule, TileType, Value
 from nautilus.tile.regions import Node, Point, Region, chained, exposed, locals_of, prepare, unread, written
 
@@ -78,20 +79,11 @@ class _Lower:
 
     def run(self) -> TileKernel:
         for g in self.grid:
-            self.enter(g.var, Const(0, g.extent.dtype), g.extent)
+            zero = Const(0, g.extent.dtype)
+            self.b.knowledge = self.b.knowledge.within(g.var, zero, g.extent, loop=False)
         self.block(self.nodes, frozenset())
         k = self.kernel
         return TileKernel(k.name, self.grid, tuple(self.b.axes.values()), tuple(self.b.out), k.span)
-
-    def enter(self, var: str, lo: Expr, hi: Expr) -> None:
-        """Learn what ``lo <= var < hi`` says."""
-        v = Var(var, lo.dtype)
-        first, last = bounds(lo, self.b.ranges, self.b.facts)[0], bounds(hi, self.b.ranges, self.b.facts)[1]
-        if first is not None and last is not None:
-            self.b.ranges[var] = (first, max(first, last - 1))
-        for fact in (Op("ge", (v, lo), DType.BOOL), Op("lt", (v, hi), DType.BOOL)):
-            if not (isinstance(lo, Const) and isinstance(hi, Const)):
-                self.b.facts.append(fact)
 
     # -- structure ----------------------------------------------------------------------------
     def block(self, nodes: Sequence[Node], live_out: frozenset[str]) -> None:
@@ -111,16 +103,16 @@ class _Lower:
         b.statement(loop.span)
         inits = [self.whole(n) for n in carried]
         args = [b.fresh(self.types[n], n) for n in carried]
-        outer, env, ranges, facts = b.out, dict(b.env), dict(b.ranges), list(b.facts)
+        outer, env, outside = b.out, dict(b.env), b.knowledge
         b.out = []
         b.env.update(zip(carried, args, strict=True))
-        self.enter(loop.var, loop.lo, loop.hi)
+        b.knowledge = outside.within(loop.var, loop.lo, loop.hi, loop=True)
         known, self.unread = self.unread, self.unread | self.dead_elements(r, gen | live_after)
         self.block(r.body, gen | live_after)
         self.unread = known
         b.statement(loop.span)
         yields = tuple(self.whole(n) for n in carried)
-        body, b.out, b.env, b.ranges, b.facts = tuple(b.out), outer, env, ranges, facts
+        body, b.out, b.env, b.knowledge = tuple(b.out), outer, env, outside
         results = tuple(b.fresh(self.types[n], n) for n in carried)
         for n in written(r.body):
             b.env.pop(n, None)
@@ -131,7 +123,7 @@ class _Lower:
     def dead_elements(self, r: Region, kept: frozenset[str]) -> frozenset[tuple[Expr, str]]:
         """What :func:`unread` finds inside one iteration, for locals that no other iteration sees."""
         inner = {n: t for n, t in self.shapes.items() if n not in kept}
-        return unread(r.body, {*self.vars, *self.b.ranges, r.loop.var}, inner, self.b.axes.keys())
+        return unread(r.body, {*self.vars, *self.b.knowledge.ranges, r.loop.var}, inner, self.b.axes.keys())
 
     def whole(self, name: str) -> Value:
         """The local over all its axes; 0 where nothing was written yet (nobody may look)."""
@@ -245,7 +237,7 @@ class _Lower:
         match e:
             case Load(buffer=buffer, index=index) if buffer in b.buffers and all(map(b.is_index, index)):
                 mask = b.bounds_check(b.buffers[buffer], index)
-                return bool(mask) and b.implied(cond, mask)
+                return bool(mask) and b.knowledge.implied(cond, mask)
             case Op(op="mul", args=(x, y)):
                 zero_x, zero_y = self.vanishes(x, cond), self.vanishes(y, cond)
                 return (zero_x and (zero_y or self.finite(y))) or (zero_y and self.finite(x))
@@ -324,8 +316,8 @@ class _Lower:
         mine = [c for c in guard if b.names(c) <= axes]
         if isinstance(e, Load) and e.buffer in b.buffers:
             return b.spread(b.load(e, [b.index(c) for c in mine]), axes)
-        if isinstance(e, Op) and e.op == "narrow":
-            return b.map("narrow", (self.operand(e.args[0], axes, guard),), e.dtype)
+        if isinstance(e, Op) and e.op in ("cast", "narrow"):  # they keep 0
+            return b.map(e.op, (self.operand(e.args[0], axes, guard),), e.dtype)
         v = b.value(e)
         cond = self.condition(mine)
         if cond is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nautilus.core.expr import Const, Expr, Op, Var
-from nautilus.core.index import TRUE, bounds, simplify
+from nautilus.core.expr import Const, Expr
+from nautilus.core.index import TRUE
 from nautilus.core.types import DType
+from nautilus.tile.knowledge import Knowledge
 from nautilus.tile.ops import (
     ConstOp,
     ForOp,
@@ -37,38 +38,26 @@ class SimplifyMasks:
         return each_kernel(module, _kernel)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Scope:
     """What is known about variables, and the values that stand for others."""
 
-    ranges: dict[str, tuple[int, int]]
-    facts: tuple[Expr, ...]
+    knowledge: Knowledge
     env: dict[str, Value]
     constants: dict[str, bool]
 
     def simple(self, e: Expr) -> Expr:
-        return simplify(e, self.ranges, self.facts)
+        return self.knowledge.simple(e)
 
-    def inside(self, op: ForOp) -> _Scope:
-        return self.within(op.var, op.lo, op.hi)
-
-    def within(self, var: str, lo: Expr, hi: Expr) -> _Scope:
+    def within(self, var: str, lo: Expr, hi: Expr, loop: bool) -> _Scope:
         """The scope where ``lo <= var < hi``."""
-        ranges = dict(self.ranges)
-        low, high = bounds(lo, ranges, self.facts)[0], bounds(hi, ranges, self.facts)[1]
-        if low is not None and high is not None:
-            ranges[var] = (low, max(low, high - 1))
-        v = Var(var, lo.dtype)
-        facts = self.facts
-        if not (isinstance(lo, Const) and isinstance(hi, Const)):
-            facts = (*facts, Op("ge", (v, lo), DType.BOOL), Op("lt", (v, hi), DType.BOOL))
-        return _Scope(ranges, facts, self.env, self.constants)
+        return replace(self, knowledge=self.knowledge.within(var, lo, hi, loop))
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    scope = _Scope({a.name: (0, a.size - 1) for a in k.axes}, (), {}, {})
+    scope = _Scope(Knowledge.of_axes(k.axes), {}, {})
     for g in k.grid:
-        scope = scope.within(g.var, Const(0, g.extent.dtype), g.extent)
+        scope = scope.within(g.var, Const(0, g.extent.dtype), g.extent, loop=False)
     body = _block(k.body, scope)
     return k if body == k.body else replace(k, body=body)
 
@@ -104,7 +93,7 @@ def _op(op: TileOp, scope: _Scope) -> TileOp | None:
             return None
         case ForOp():
             lo, hi = scope.simple(op.lo), scope.simple(op.hi)
-            inner = _block(op.body, scope.inside(op))
+            inner = _block(op.body, scope.within(op.var, op.lo, op.hi, loop=True))
             yields = tuple(scope.env.get(y.name, y) for y in op.yields)
             return replace(op, lo=lo, hi=hi, body=inner, yields=yields)
         case _:
