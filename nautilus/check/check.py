@@ -27,6 +27,7 @@ from nautilus.check.levels import Level, Trace
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError
+from nautilus.core.expr import Op, walk
 from nautilus.core.numerics import Array, Mode
 from nautilus.driver import Request, Result, compile_file, stage_of
 from nautilus.frontend.spec import Spec
@@ -35,7 +36,7 @@ from nautilus.frontend.spec import Spec
 _NO_TIES = frozenset({"random", "large-logits"})
 #: Kinds that the physical interpreter runs besides random; it is slow.
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
-_PHYSICAL_SECONDS = 20.0  # once a run took longer, only random inputs are run through it
+_PHYSICAL_SECONDS = 4.0  # once a run took longer, only random inputs are run through it
 _HUGE = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112)  # halvings of the largest number to try
 _TIED = 0.01  # share of such outputs' elements that may differ even so
 
@@ -47,20 +48,22 @@ def check_spec(
     device: str = "auto",
     full_size: bool = False,
     only: Sequence[str] | None = None,
+    steps: bool = True,
 ) -> Report:
     """Check the compilation that ``request`` describes.
 
     ``device``: cpu, cuda (a missing GPU is a failure) or auto.  ``full_size`` keeps the declared sizes.
-    ``only`` restricts the input kinds.  Raises DiagnosticError for a spec that is wrong to begin with.
+    ``only`` restricts the input kinds; without ``steps`` only the GPU's result is checked.
+    Raises DiagnosticError for a spec that is wrong to begin with.
     """
     report = Report(str(request.path), request.arch)
     if stage_of(request.path).name != "spec":
-        _Check(report, request, None, seed, device, only).run()
+        _Check(report, request, None, seed, device, only, steps).run()
         return report
     found = variants(lambda dims: _load(request, dims), request.dims, full_size)
     for v in found:
         sized = replace(request, dims={**request.dims, **v.dims})
-        _Check(report, sized, v, seed, device, only).run()
+        _Check(report, sized, v, seed, device, only, steps).run()
     return report
 
 
@@ -82,6 +85,7 @@ class _Check:
     seed: int
     device: str
     only: Sequence[str] | None
+    compares: bool = True
     trace: Trace = field(default_factory=Trace)
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     slow: bool = False
@@ -99,7 +103,7 @@ class _Check:
         if self.variant is not None:
             self.bounds = stated(spec, self.request.precision)
         sets = self.input_sets(spec)
-        for given, ref in sets:
+        for given, ref in sets if self.compares else ():
             self.steps(given, ref)
         self.gpu(result, sets)
 
@@ -158,9 +162,21 @@ class _Check:
             if ref is None:
                 return found
             finite = all(np.isfinite(x).all() for x in ref.rounded.values())
-            if ref.in_range and finite:
+            if ref.in_range and finite and self.moderate(spec, given):
                 return found
         return None
+
+    def moderate(self, spec: Spec, given: InputSet) -> bool:
+        """In a spec with exponentials: every intermediate result is below 2^30.
+
+        A scale folded into the exponent makes ``exp2(fma(x, c, -m * c))`` of ``exp((x - m) * k)``; beyond,
+        the rounding of ``m * c`` alone can exceed the range of ``exp2``.  Documented limit of f32 kernels.
+        """
+        if not any(isinstance(e, Op) and e.op in ("exp", "exp2") for d in spec.definitions for e in walk(d.expr)):
+            return True
+        first = next(x for x in self.trace.levels if x.stage == "scalar")
+        peaks = levels.magnitudes(first, given)
+        return all(p < 2.0**30 for p in peaks.values())
 
     def expect(self, spec: Spec, given: InputSet) -> tuple[InputSet, Reference | None]:
         """``given`` with the reference; without one where the spec as written cannot be run."""

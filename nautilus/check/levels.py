@@ -65,7 +65,8 @@ def run(level: Level, given: InputSet, mode: Mode) -> dict[str, Array]:
 
     Raises what the interpreter raises.
     """
-    return _RUNNERS[level.stage](runnable(level), given, mode)
+    with np.errstate(all="ignore"):
+        return _RUNNERS[level.stage](runnable(level), given, mode)
 
 
 def runnable(level: Level) -> Any:
@@ -121,4 +122,16 @@ def _outputs(module: Any, found: Mapping[str, Any]) -> dict[str, Array]:
             x = np.asarray(found[b.name])
             wide = np.float64 if b.dtype.is_float else np.int64 if b.dtype.is_int else np.bool_
             out[b.name] = x.astype(wide)
+    return out
+
+
+def magnitudes(level: Level, given: InputSet) -> dict[str, float]:
+    """The largest finite magnitude in every float output and temp of a Scalar program."""
+    from nautilus.scalar.interp import run_program
+
+    found = run_program(level.module, given.arrays, _numbers(given), "real")
+    out: dict[str, float] = {}
+    for name, x in found.items():
+        y = np.abs(np.asarray(x, np.float64))
+        out[name] = float(y[np.isfinite(y)].max(initial=0.0))
     return out

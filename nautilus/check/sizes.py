@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import NautilusError
-from nautilus.core.expr import Reduce, walk
+from nautilus.core.expr import Axis, Reduce, free_vars, walk
 from nautilus.frontend.spec import Spec
 
 _ODD = (130, 77, 333, 45, 201, 99)
 _ALIGNED = (208, 144, 320, 80, 272, 112)
 _POINTS = 40_000_000  # largest iteration space of one definition that is quick in numpy
+_ELEMENTS = 1 << 26  # of one tensor
+_LARGE = 80_000_000_000  # the same for one run of the reference, mostly matrix products
 
 Loader = Callable[[Mapping[str, int]], Spec]
 
@@ -58,16 +60,39 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
     return tuple(out) or (Variant("full", {}, spec),)
 
 
+def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
+    """Lengths as declared, or halved until numpy can still follow; batch and head counts divided."""
+    spec = load(fixed)
+    lengths, _, counts = _groups(spec, fixed)
+    values, small = _values(spec), _counts(spec, counts)
+    for by in (1, 2, 4, 8, 16, 32, 64):
+        dims = small | {n: max(64, values[n] // by) if values[n] > 256 else values[n] for n in lengths}
+        try:
+            sized = load({**fixed, **dims})
+        except NautilusError:
+            continue
+        elements = max(prod(s for s in t.shape if isinstance(s, int)) for t in (*sized.inputs, *sized.outputs))
+        if points(sized) <= _LARGE and elements <= _ELEMENTS:
+            return Variant("large", dims, sized)
+    return Variant("full", {}, spec)
+
+
 def points(spec: Spec) -> int:
-    """The largest iteration space of a definition of ``spec``, reductions included."""
+    """The largest iteration space of an expression of ``spec``, reductions included."""
     most = 1
     for d in spec.definitions:
-        own = prod(a.extent if isinstance(a.extent, int) else 64 for a in d.axes)
-        for e in walk(d.expr):
-            if isinstance(e, Reduce):
-                most = max(most, own * prod(a.extent if isinstance(a.extent, int) else 64 for a in e.axes))
-        most = max(most, own)
+        extents = {a.name: _extent(a) for a in d.axes}
+        reductions = [e for e in walk(d.expr) if isinstance(e, Reduce)]
+        for e in reductions:
+            extents |= {a.name: _extent(a) for a in e.axes}
+        spaces = [{a.name for a in d.axes}]
+        spaces += [{a.name for a in e.axes} | free_vars(e.body) for e in reductions]
+        most = max(most, *(prod(extents[n] for n in space) for space in spaces))
     return most
+
+
+def _extent(a: Axis) -> int:
+    return a.extent if isinstance(a.extent, int) else 64
 
 
 def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed: Mapping[str, int]) -> Variant | None:

@@ -1,0 +1,90 @@
+"""Faulty passes for the tests of the checker: each does the real pass's work and breaks one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from nautilus.core.expr import Const, Load, Op
+from nautilus.core.types import DType
+from nautilus.passes.registry import PASSES, load
+from nautilus.scalar.certificate import Certificate
+from nautilus.scalar.ops import Store
+
+Rule = Callable[[Any], Any]  # a node's replacement, or None
+
+REAL = dict(PASSES)
+
+
+def mutated(module: Any, rule: Rule) -> Any:
+    """``module`` with every node for which ``rule`` gives something replaced."""
+    return _walk(module, rule)
+
+
+def _walk(node: Any, rule: Rule) -> Any:
+    found = rule(node)
+    if found is not None:
+        return found
+    if isinstance(node, tuple):
+        return tuple(_walk(item, rule) for item in node)
+    if is_dataclass(node) and not isinstance(node, type):
+        return replace(node, **{f.name: _walk(getattr(node, f.name), rule) for f in fields(node) if f.init})
+    return node
+
+
+def drop_repair(n: Any) -> Any:
+    """``x = x * fix`` becomes ``x = x``."""
+    match n:
+        case Store(buffer=b, value=Op(op="mul", args=(Load(buffer=same) as x, Load()))) if b == same:
+            return replace(n, value=x)
+    return None
+
+
+def shift_mask(n: Any) -> Any:
+    """``a <= b`` becomes ``a < b``."""
+    return replace(n, op="lt") if isinstance(n, Op) and n.op == "le" else None
+
+
+def wrong_start(buffer: str) -> Rule:
+    """A sum in ``buffer`` starts at 1."""
+
+    def rule(n: Any) -> Any:
+        wrong = isinstance(n, Store) and n.buffer == buffer and n.value == Const(0.0, DType.F32)
+        return replace(n, value=Const(1.0, DType.F32)) if wrong else None
+
+    return rule
+
+
+def swap_tile(old: str, new: str) -> Rule:
+    """Every elementwise operation ``old`` on tiles or fragments becomes ``new``."""
+
+    def rule(n: Any) -> Any:
+        return replace(n, op=new) if type(n).__name__ == "MapOp" and n.op == old else None
+
+    return rule
+
+
+def planted(name: str, rule: Rule) -> type:
+    """A class that stands in for pass ``name``."""
+    real = load(REAL[name])
+
+    class Planted(real):  # type: ignore[misc]
+        __slots__ = ()
+
+        def apply(self, module: Any) -> Any:
+            return mutated(real.apply(self, module), rule)
+
+    Planted.__name__ = f"Planted_{real.__name__}"
+    return Planted
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Certificates that claim twice the right thing."""
+
+    certificate: Certificate
+
+    def wrong(self) -> Certificate:
+        c = self.certificate
+        return replace(c, after=Op("mul", (c.after, Const(2.0, c.after.dtype)), c.after.dtype))

@@ -1,0 +1,159 @@
+"""The checker as a whole: clean compilations pass, planted faults fail and are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nautilus.check.check import check_spec
+from nautilus.check.report import Outcome, Report
+from nautilus.cli import main
+from nautilus.core.errors import DiagnosticError
+from nautilus.driver import Request
+from nautilus.passes import registry
+from tests.check import planted
+
+ATTENTION = """dim M = 40, N = 150, D = 16
+input  Q: f16[M, D]
+input  K: f16[N, D]
+input  V: f16[N, D]
+output O: f16[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
+P[i, j] = softmax[j | j - i <= N - M](S[i, j])
+O[i, d] = sum[j](P[i, j] * V[j, d])
+"""
+ROWS = """dim M = 30, N = 77
+input  X: f32[M, N]
+input  keep: bool[M, N]
+output Y: f32[M, N]
+output top: i32[M]
+Y[i, j] = softmax[j | keep[i, j]](X[i, j])
+top[i] = argmax[j](X[i, j])
+"""
+GATHER = """dim M = 19, T = 40, D = 24
+input  E: bf16[T, D]
+input  token: i32[M]
+scalar s: f32 = 0.5
+output Y: f16[M, D]
+Y[i, d] = E[token[i], d] * s + 1
+"""
+
+
+def checked(text: str, *only: str, **options: Any) -> Report:
+    request = Request(Path("given.naut"), "sm_80", text=text)
+    return check_spec(request, device="cpu", full_size=True, only=only or None, **options)
+
+
+@pytest.mark.parametrize("text", [ATTENTION, ROWS, GATHER], ids=["attention", "rows", "gather"])
+def test_a_clean_compilation_passes(text: str) -> None:
+    report = checked(text)
+    assert report.ok, report.text()
+    assert report.exit_code == 0
+    done = {o.check for o in report.outcomes if o.status == "ok"}
+    assert {"pass", "lowering", "result"} <= done
+    assert not [o for o in report.outcomes if o.status == "skip" and o.check == "compile"], report.text()
+
+
+def test_the_small_sizes_pass_too() -> None:
+    request = Request(Path("given.naut"), "sm_80", text=ROWS.replace("= 77", "= 4096"))
+    report = check_spec(request, device="cpu", only=["random"])
+    assert report.ok, report.text()
+    assert {o.sizes.split(" ")[0] for o in report.outcomes} == {"odd", "aligned"}
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "culprit"),
+    [
+        ("rolling-update", planted.drop_repair, "scalar/rolling-update"),
+        ("rolling-update", planted.wrong_start("S_sum"), "scalar/rolling-update"),
+        ("split", planted.shift_mask, "scalar/split"),
+        ("reorder", planted.shift_mask, "scalar/reorder"),
+        ("div-to-rcp", planted.swap_tile("sub", "add"), "vr-tile/div-to-rcp"),
+        ("clean-memory", planted.swap_tile("sub", "add"), "ma-tile/clean-memory"),
+    ],
+)
+def test_a_planted_fault_is_named(monkeypatch: pytest.MonkeyPatch, name: str, rule: planted.Rule, culprit: str) -> None:
+    _plant(monkeypatch, name, planted.planted(name, rule))
+    report = checked(ATTENTION, "random", "ascending")
+    assert report.exit_code == 1
+    assert report.culprits == (culprit,), report.text()
+    assert f"the fault is in: {culprit}" in report.text()
+    first = next(o for o in report.failures if o.subject == culprit)
+    assert first.kind
+    assert first.seed is not None
+    assert first.output == "O"
+    assert first.index is not None
+
+
+def test_a_wrong_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = registry.load(planted.REAL["rolling-update"])
+
+    class Boastful(real):  # type: ignore[misc]
+        __slots__ = ()
+
+        def certificates(self, program: Any) -> Any:
+            return tuple(planted.Doubled(c).wrong() for c in real.certificates(self, program))
+
+    _plant(monkeypatch, "rolling-update", Boastful)
+    report = checked(ATTENTION, "random")
+    assert report.culprits == ("scalar/rolling-update",)
+    assert {o.check for o in report.failures} == {"certificate"}
+    assert report.exit_code == 1
+
+
+def test_a_pass_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = registry.load(planted.REAL["cse"])
+
+    class Broken(real):  # type: ignore[misc]
+        __slots__ = ()
+
+        def apply(self, module: Any) -> Any:
+            raise ValueError("out of luck")
+
+    _plant(monkeypatch, "cse", Broken)
+    report = checked(ROWS, "random")
+    assert report.culprits == ("vr-tile/cse",)
+    assert "out of luck" in report.text()
+
+
+def _plant(monkeypatch: pytest.MonkeyPatch, name: str, made: type) -> None:
+    monkeypatch.setitem(registry.PASSES, name, f"tests.check.planted:_Current_{name.replace('-', '_')}")  # type: ignore[arg-type]
+    monkeypatch.setattr(planted, f"_Current_{name.replace('-', '_')}", made, raising=False)
+    registry.load.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_registry() -> Any:
+    yield
+    registry.load.cache_clear()
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.naut"
+    path.write_text(ROWS)
+    assert main(["check", str(path), "--arch", "sm_80", "--device", "cpu", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is True
+    assert data["counts"]["fail"] == 0
+    assert {"check", "subject", "status", "sizes", "kind", "seed"} <= data["outcomes"][-1].keys()
+    _plant(monkeypatch, "dce", planted.planted("dce", planted.swap_tile("sub", "add")))
+    assert main(["check", str(path), "--arch", "sm_80", "--device", "cpu", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert data["culprits"] == ["vr-tile/dce"]
+
+
+def test_a_bad_spec_is_a_diagnostic() -> None:
+    with pytest.raises(DiagnosticError):
+        checked("output Y: f32[N]\nY[i] = 1\n")
+
+
+def test_json_has_no_nan() -> None:
+    report = Report("a.naut", "sm_80")
+    report.add(Outcome("pass", "scalar/fuse", "fail", measured=float("inf"), index=(1, 2)))
+    text = json.dumps(report.as_dict(), allow_nan=False)
+    assert json.loads(text)["outcomes"][0]["measured"] == "inf"
+    assert report.culprits == ("scalar/fuse",)
