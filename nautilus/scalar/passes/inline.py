@@ -1,0 +1,113 @@
+"""``inline``: an elementwise temp is computed again by each of its readers.
+
+Copied, never moved: the kernel that defines the temp stays as it is (``dead`` removes it once nobody
+reads it), so a reader that is not rewritten never sees half-finished values.  A temp of a storage
+type rounds: its copy is under a ``cast`` to that type.  Inlining an update may bring a ``select``
+into it, which becomes its guard (:mod:`nautilus.scalar.masking`).
+
+Which temps: those that the schedule names, or, where it names none, every one that does not make an
+expression larger than :data:`LIMIT` distinct nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Expr, Load, Op, loads, rewrite, substitute, walk
+from nautilus.core.schedule import Schedule
+from nautilus.scalar.certificate import Certificate
+from nautilus.scalar.defs import Def
+from nautilus.scalar.masking import absorb_selects
+from nautilus.scalar.ops import Loop, Program, Space, Store, Update
+from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
+
+LIMIT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Inline what ``schedule.inline`` names; no schedule, or one that names nothing: the default rule."""
+
+    schedule: Schedule | None = None
+
+    name = "inline"
+
+    def apply(self, program: Program) -> Program:
+        """The program with the temps inlined. Raises ScheduleError for a name that cannot be inlined."""
+        return self.derive(program)[0]
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program, and a certificate for each statement that changed."""
+        names = self.schedule.inline if self.schedule is not None else ()
+        certificates: list[Certificate] = []
+        for name in names or default_inline(program):
+            program = inline_one(program, name, certificates)
+        return program, tuple(certificates)
+
+
+def default_inline(program: Program) -> tuple[str, ...]:
+    """All elementwise temps, in program order, that no reader grows beyond :data:`LIMIT` by."""
+    chosen: list[str] = []
+    for name in [d.name for d in find_defs(program).values() if can_inline(d)]:
+        done: list[Certificate] = []
+        candidate = inline_one(program, name, done)
+        if all(_nodes(c.after) <= LIMIT for c in done):
+            program = candidate
+            chosen.append(name)
+    return tuple(chosen)
+
+
+def _nodes(e: Expr) -> int:
+    return len({id(n) for n in walk(e)})
+
+
+def can_inline(d: Def) -> bool:
+    """Whether ``d`` is a temp that is written everywhere by one store."""
+    return d.op is None and d.guard is None and d.buffer.space is Space.TEMP
+
+
+def inline_one(program: Program, name: str, certificates: list[Certificate]) -> Program:
+    """``program`` with every read of ``name`` replaced. Raises ScheduleError where that is impossible."""
+    d = find_defs(program).get(name)
+    if d is None or not can_inline(d):
+        raise ScheduleError(f"{name!r} is not an elementwise temp", where="inline")
+    temp = d
+
+    def rule(loops: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+        del loops
+        if s.buffer == temp.name or not any(ld.buffer == temp.name for e in _exprs(s) for ld in loads(e)):
+            return s
+        copies: dict[Load, Expr] = {}
+        value = _replaced(s.value, temp, copies)
+        guard = None if s.guard is None else _replaced(s.guard, temp, copies)
+        index = tuple(_replaced(i, temp, copies) for i in s.index)
+        if value is not s.value:
+            bindings = tuple((f"{ld.buffer}[...]", e) for ld, e in copies.items())
+            proof = f"{temp.name} is defined so, at every index"
+            certificates.append(Certificate("inline", s.buffer, s.value, value, bindings, (), (), proof, s.span))
+        if isinstance(s, Update):
+            value, guard = absorb_selects(s.op, value, guard)
+        return replace(s, index=index, value=value, guard=guard)
+
+    return map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
+
+
+def _exprs(s: Store | Update) -> Sequence[Expr]:
+    return (*s.index, s.value) if s.guard is None else (*s.index, s.value, s.guard)
+
+
+def _replaced(e: Expr, d: Def, copies: dict[Load, Expr]) -> Expr:
+    """``e`` with loads of ``d`` replaced; equal loads share one copy."""
+
+    def rule(n: Expr) -> Expr | None:
+        if not isinstance(n, Load) or n.buffer != d.name:
+            return None
+        if n not in copies:
+            value = substitute(d.value, {a.name: i for a, i in zip(d.par, n.index, strict=True)})
+            rounded = value.dtype is not d.buffer.dtype
+            copies[n] = Op("cast", (value,), d.buffer.dtype, n.span) if rounded else value
+        return copies[n]
+
+    return rewrite(e, rule)

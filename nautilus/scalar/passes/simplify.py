@@ -1,0 +1,65 @@
+"""``simplify``: indices, guards and values in canonical form, nothing moved between statements.
+
+Indices and guards by :mod:`nautilus.core.index` under the ranges of the loops around (a guard that
+always holds goes away), values by ``simplify_value`` (a division by a number becomes a product).
+A value is simplified knowing its guard.  A ``select`` with the identity inside an update becomes its
+guard (:mod:`nautilus.scalar.masking`).  Loops are left alone.
+
+A loop of one iteration keeps its variable: indices stay plain variables, which is what definitions
+are aligned by.  Only a guard that reads nothing may use that it is a number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr import Expr, loads
+from nautilus.core.index import TRUE, Ranges, conjuncts, simplify, simplify_value
+from nautilus.scalar.masking import absorb_selects, conjunction
+from nautilus.scalar.ops import Loop, Program, Store, Update
+from nautilus.scalar.rewriting import loop_facts, map_kernels, map_statements, with_body
+
+_ROUNDS = 4  # a simplified value may give a guard, which may simplify the value again
+
+
+@dataclass(frozen=True, slots=True)
+class Simplify:
+    """Simplify every statement."""
+
+    name = "simplify"
+
+    def apply(self, program: Program) -> Program:
+        """The same program in canonical form; the same object where nothing changed."""
+
+        def rule(loops: tuple[Loop, ...], s: Store | Update) -> Store | Update:
+            return simplify_statement(s, *loop_facts(program, loops))
+
+        return map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
+
+
+def simplify_statement(s: Store | Update, ranges: Ranges, facts: tuple[Expr, ...]) -> Store | Update:
+    """``s`` simplified, given what holds around it; ``s`` itself where nothing changed."""
+    old = s
+    for _ in range(_ROUNDS):
+        new = _round(s, ranges, facts)
+        if new == s:
+            break
+        s = new
+    return old if s == old else s
+
+
+def _round(s: Store | Update, ranges: Ranges, facts: tuple[Expr, ...]) -> Store | Update:
+    guard, value = s.guard, s.value
+    if isinstance(s, Update):
+        value, guard = absorb_selects(s.op, value, guard)
+    wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in ranges.items()}  # no variable is a number
+    if guard is not None:
+        parts = [simplify(g, wide if loads(g) else ranges, facts) for g in conjuncts(simplify_value(guard))]
+        guard = simplify(conjunction(parts) or TRUE, wide, facts)
+    given = facts if guard is None else (*facts, guard)
+    return replace(
+        s,
+        index=tuple(simplify(i, wide, given) for i in s.index),
+        value=simplify_value(simplify(value, wide, given)),
+        guard=None if guard == TRUE else guard,
+    )

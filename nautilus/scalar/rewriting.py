@@ -1,0 +1,116 @@
+"""What the algebraic passes share: mapping statements, facts about loops, definitions back to kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Axis, Const, Expr, Op, Param, Var
+from nautilus.core.index import Ranges, bounds
+from nautilus.core.types import DType
+from nautilus.scalar.defs import Def, extent_expr, read_def
+from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update
+
+_LARGE = 2**31 - 1
+
+Rewriter = Callable[[tuple[Loop, ...], "Store | Update"], "Store | Update"]
+
+
+def map_statements(body: tuple[Stmt, ...], rule: Rewriter, outer: tuple[Loop, ...] = ()) -> tuple[Stmt, ...]:
+    """``body`` with every store and update replaced; the same object where nothing changed."""
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            inner = map_statements(s.body, rule, (*outer, s))
+            out.append(s if inner is s.body else replace(s, body=inner))
+        else:
+            out.append(rule(outer, s))
+    return body if all(a is b for a, b in zip(out, body, strict=True)) else tuple(out)
+
+
+def with_body(k: Kernel, body: tuple[Stmt, ...]) -> Kernel:
+    """``k`` with another body; ``k`` itself where it is the same object."""
+    return k if body is k.body else replace(k, body=body)
+
+
+def map_kernels(program: Program, rule: Callable[[Kernel], Kernel]) -> Program:
+    """``program`` with every kernel replaced; the same object where nothing changed."""
+    kernels = tuple(rule(k) for k in program.kernels)
+    if all(a is b for a, b in zip(kernels, program.kernels, strict=True)):
+        return program
+    return replace(program, kernels=kernels)
+
+
+def loop_facts(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
+    """What loops say about their variables, as ranges and facts for ``core.index``.
+
+    A runtime size is at least 1.  A bound that is not a number becomes a fact.
+    """
+    ranges: dict[str, tuple[int, int]] = {
+        e.name: (1, _LARGE) for b in program.buffers for e in b.shape if isinstance(e, Param)
+    }
+    facts: list[Expr] = []
+    for loop in loops:
+        var = Var(loop.var)
+        lo, _ = bounds(loop.lo, ranges, facts)
+        _, hi = bounds(loop.hi, ranges, facts)
+        if lo is not None and hi is not None:
+            ranges[loop.var] = (lo, max(lo, hi - 1))
+        if not isinstance(loop.lo, Const):
+            facts.append(Op("le", (loop.lo, var), DType.BOOL))
+        if not isinstance(loop.hi, Const):
+            facts.append(Op("lt", (var, loop.hi), DType.BOOL))
+    return ranges, tuple(facts)
+
+
+def axis_facts(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
+    """The same for axes that start at 0."""
+    ranges: dict[str, tuple[int, int]] = {}
+    facts: list[Expr] = []
+    for a in axes:
+        if isinstance(a.extent, int):
+            ranges[a.name] = (0, a.extent - 1)
+        else:
+            ranges[a.name] = (0, _LARGE)
+            ranges[a.extent.name] = (1, _LARGE)
+            facts.append(Op("lt", (Var(a.name), a.extent), DType.BOOL))
+    return ranges, tuple(facts)
+
+
+def find_defs(program: Program) -> dict[str, Def]:
+    """The definitions of those kernels that are still unfused, by name."""
+    found: dict[str, Def] = {}
+    for k in program.kernels:
+        try:
+            d = read_def(program, k)
+        except ScheduleError:
+            continue
+        found[d.name] = d
+    return found
+
+
+def kernel_of(d: Def) -> Kernel:
+    """The unfused kernel that computes ``d``."""
+    index = tuple(Var(a.name) for a in d.par)
+    if d.op is None:
+        body: tuple[Stmt, ...] = (Store(d.name, index, d.value, d.guard, d.span),)
+    else:
+        update = Update(d.name, d.op, index, d.value, d.guard, d.span)
+        body = (Store(d.name, index, d.init(), None, d.span), *_nest(d.red, Kind.RED, (update,)))
+    return Kernel(d.name, (), _nest(d.par, Kind.PAR, body), d.span)
+
+
+def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    for a in reversed(axes):
+        body = (Loop(a.name, Const(0, DType.I32), extent_expr(a.extent), kind, body, a.span),)
+    return body
+
+
+def fresh_name(program: Program, name: str) -> str:
+    """``name``, or with the first number that no buffer, param or loop has."""
+    taken = {b.name for b in program.buffers} | {p.name for p in program.params}
+    new, k = name, 2
+    while new in taken:
+        new, k = f"{name}_{k}", k + 1
+    return new
