@@ -163,8 +163,9 @@ def _same(x: Any, y: Any) -> bool:
         return bool(x) == bool(y)
     if x != x or y != y:
         return x != x and y != y
-    close: bool = x == y or abs(x - y) <= _TOLERANCE * max(1.0, abs(x), abs(y))
-    return close
+    if x == y:
+        return True
+    return bool(abs(x - y) <= _TOLERANCE * max(1.0, abs(x), abs(y)))
 
 
 def _axes(e: Reduce) -> Iterator[dict[str, int]]:

@@ -27,7 +27,10 @@ in for it: ``select(r == identity, c, r)``.
   reference of 0 could overflow: exp(0 - new)).  At the end ``r = -inf`` leaves the identity, as an
   empty domain should.
 * ``r`` a sum in a factor or a function, ``r = 0``: ``c = 1``, on both sides, and after the loop the
-  accumulator is *settled*: repaired from the last reference to ``r`` itself.
+  accumulator is *settled*: repaired from the last reference to ``r`` itself, unless it still is its
+  own identity (an empty domain next to ``r = 0`` must not become 0 * inf).
+* ``r`` a maximum as a plain term under max or min (``x - r``): ``c = 0`` on both sides; the accumulator's
+  domain lies within that of ``r``, so it is empty where ``r`` is an identity of an empty domain.
 """
 
 from __future__ import annotations
@@ -144,6 +147,8 @@ def derive(
     try:
         mode, parts = _separate(f, combiner)
         shape = _references(parts, [abstract(r.value) for r in running], guard, running)
+        if combiner != "sum" and mode == "scale" and 0.0 in shape.references:
+            raise _NoSplit(f"a factor of 0 does not keep the identity of {combiner}")
     except _NoSplit as e:
         return Refusal(str(e))
     factor = _factor(parts, len(running), running)
@@ -174,7 +179,7 @@ def _separate(f: Expr, combiner: str) -> tuple[str, _Parts]:
         except _NoSplit:
             parts = _product_split(f)
             if isinstance(parts.g, Prod) and parts.g.positive:
-                return "scale", parts
+                return "scale", parts  # _references sees to it that the factor is not 0 either
             raise _NoSplit(f"the factor under {combiner} is not certainly positive") from None
     raise _NoSplit(f"no repair is known to distribute over {combiner}")
 
@@ -326,7 +331,7 @@ def _references(
             settle |= refs[-1] is not None
         else:
             covered = used == {"exponent"} and set(r.guard) <= set(guard)
-            if isinstance(parts.g, Lin) and used == {"plain"}:
+            if isinstance(parts.g, Lin) and used == {"plain"} and set(r.guard) <= set(guard):
                 raw.append(False)
             elif covered and _bounded(parts, symbol, elements[k], r.op):
                 raw.append(True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from nautilus.core.expr import Const, Expr, Load, Op, Var, identity
+from collections.abc import Mapping
+
+from nautilus.core.expr import Const, Expr, Load, Op, Param, Var, identity
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update
+from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, ScalarParam, Space, Stmt, Store, Update
+
+Extent = int | Param
+Axes = Mapping[str, Extent]
 
 F32, F16, I32, BOOL = DType.F32, DType.F16, DType.I32, DType.BOOL
 
@@ -35,7 +40,7 @@ class Builder:
         self.buffers: dict[str, Buffer] = {}
         self.kernels: list[Kernel] = []
 
-    def input(self, name: str, *shape: int, dtype: DType = F16) -> None:
+    def input(self, name: str, *shape: Extent, dtype: DType = F16) -> None:
         self.buffers[name] = Buffer(name, dtype, shape, Space.INPUT)
 
     def at(self, name: str, *index: str | Expr) -> Expr:
@@ -44,13 +49,13 @@ class Builder:
         ld = Load(name, tuple(Var(x) if isinstance(x, str) else x for x in index), b.dtype)
         return ld if b.dtype is b.dtype.compute else Op("cast", (ld,), b.dtype.compute)
 
-    def _loops(self, axes: dict[str, int], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        for name, extent in reversed(axes.items()):
-            body = (Loop(name, i(0), i(extent), kind, body),)
+    def _loops(self, axes: Axes, kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        for name, extent in reversed(list(axes.items())):
+            body = (Loop(name, i(0), i(extent) if isinstance(extent, int) else extent, kind, body),)
         return body
 
     def define(
-        self, name: str, par: dict[str, int], value: Expr, *, out: DType | None = None, guard: Expr | None = None
+        self, name: str, par: Axes, value: Expr, *, out: DType | None = None, guard: Expr | None = None
     ) -> None:
         """An elementwise definition; ``out`` makes it an output of that type."""
         space = Space.TEMP if out is None else Space.OUTPUT
@@ -59,7 +64,7 @@ class Builder:
         self.kernels.append(Kernel(name, (), self._loops(par, Kind.PAR, (store,))))
 
     def reduce(
-        self, name: str, par: dict[str, int], red: dict[str, int], op: str, value: Expr,
+        self, name: str, par: Axes, red: Axes, op: str, value: Expr,
         guard: Expr | None = None, *, out: bool = False,
     ) -> None:  # fmt: skip
         """A reduction of ``value`` over ``red``."""
@@ -73,11 +78,9 @@ class Builder:
     def program(self) -> Program:
         order = {Space.INPUT: 0, Space.OUTPUT: 1, Space.TEMP: 2}
         buffers = tuple(sorted(self.buffers.values(), key=lambda b: order[b.space]))
-        return Program(self.name, buffers, (), tuple(self.kernels))
-
-
-def axes(**extents: int) -> dict[str, int]:
-    return extents
+        sizes = {n for b in buffers for n in b.shape if isinstance(n, Param)}
+        params = tuple(ScalarParam(n.name, I32) for n in sorted(sizes, key=lambda n: n.name))
+        return Program(self.name, buffers, params, tuple(self.kernels))
 
 
 def attention(
@@ -88,7 +91,8 @@ def attention(
     b.input("Q", 1, heads, m, d)
     b.input("K", 1, heads // groups, n, d)
     b.input("V", 1, heads // groups, n, d)
-    rows, h = {"b": 1, "h": heads, "i": m}, op("floordiv", v("h"), i(groups))
+    rows: Axes = {"b": 1, "h": heads, "i": m}
+    h = op("floordiv", v("h"), i(groups))
     product = op("mul", b.at("Q", "b", "h", "i", "d"), b.at("K", "b", h, "j", "d"))
     b.reduce("S_sum", {**rows, "j": n}, {"d": d}, "sum", product)
     s = op("mul", b.at("S_sum", "b", "h", "i", "j"), f(d**-0.5))

@@ -161,19 +161,36 @@ def decode(n: int, d: int) -> Case:
     return b.program(), {"Q": _normal(2, d), "K": _normal(n, d), "V": _normal(n, d)}
 
 
-def unfactored(m: int, n: int, d: int) -> Case:
+def unfactored(m: int, n: int, d: int, guard: Expr | None = None) -> Case:
     """max, then sum, then a sum that needs both: the division stayed inside."""
     b = Builder("unfactored")
     b.input("X", m, n)
     b.input("V", n, d)
     x = b.at("X", "i", "j")
-    b.reduce("M", {"i": m}, {"j": n}, "max", x)
+    b.reduce("M", {"i": m}, {"j": n}, "max", x, guard)
     e = op("exp", op("sub", x, b.at("M", "i")))
-    b.reduce("L", {"i": m}, {"j": n}, "sum", e)
+    b.reduce("L", {"i": m}, {"j": n}, "sum", e, guard)
     w = op("div", e, b.at("L", "i"))
-    b.reduce("A", {"i": m, "d": d}, {"j": n}, "sum", op("mul", w, b.at("V", "j", "d")))
+    b.reduce("A", {"i": m, "d": d}, {"j": n}, "sum", op("mul", w, b.at("V", "j", "d")), guard)
     b.define("O", {"i": m, "d": d}, b.at("A", "i", "d"), out=F16)
     return b.program(), {"X": _normal(m, n) * 5, "V": _normal(n, d)}
+
+
+def extremes(m: int, n: int) -> Case:
+    """Maxima and minima that depend on a running maximum and on a running sum; some rows are empty."""
+    b = Builder("extremes")
+    b.input("X", m, n)
+    x, guard = b.at("X", "i", "j"), op("lt", v("j"), op("mul", v("i"), i(40)))
+    b.reduce("M", {"i": m}, {"j": n}, "max", x, guard)
+    b.reduce("L", {"i": m}, {"j": n}, "sum", op("mul", x, x), guard)
+    b.reduce("A", {"i": m}, {"j": n}, "min", op("sub", x, b.at("M", "i")), guard)
+    b.reduce("B", {"i": m}, {"j": n}, "max", op("add", x, op("log", b.at("L", "i"))), guard)
+    b.reduce("C", {"i": m}, {"j": n}, "max", op("exp", op("sub", x, b.at("M", "i"))), guard)
+    total: Expr = f(0)
+    for name in "ABC":
+        total = op("add", total, op("max", op("min", b.at(name, "i"), f(9)), f(-9)))
+    b.define("Y", {"i": m}, total, out=F32)
+    return b.program(), {"X": _normal(m, n)}
 
 
 def probabilities(m: int, n: int, d: int) -> Case:
@@ -244,6 +261,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "transpose": lambda: transpose(13, 77),
     "decode": lambda: decode(130, 16),
     "unfactored": lambda: unfactored(5, 77, 8),
+    "unfactored, masked rows": lambda: unfactored(20, 77, 8, causal(-3)),
+    "extremes": lambda: extremes(5, 100),
     "probabilities": lambda: probabilities(20, 77, 8),
     "logic": lambda: logic(5, 33),
     "gram": lambda: gram(20, 8),

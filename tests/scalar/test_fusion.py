@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.core.expr import Param
 from nautilus.core.schedule import Schedule
+from nautilus.scalar import plan_kernel
 from nautilus.scalar.ops import Program
 from nautilus.scalar.passes.fuse import Fuse
 from nautilus.scalar.passes.partition import Partition
@@ -16,9 +18,10 @@ from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.split import Split
 from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.text import format_program, parse_program
+from nautilus.scalar.verify import verify, verify_tiled
 
 from . import naive
-from .build import causal
+from .build import F16, I32, Builder, causal, op
 from .programs import CASES, Case, attn, layernorm, softmax
 
 PASSES = (Fuse, Split, Reorder, RollingUpdate, Partition)
@@ -32,15 +35,19 @@ def stages(program: Program, schedule: Schedule) -> list[Program]:
     return out
 
 
-def agree(case: Case, schedule: Schedule | None = None) -> Program:
+def agree(case: Case, schedule: Schedule | None = None, sizes: dict[str, int] | None = None) -> Program:
     """Run every stage; returns the last."""
     program, inputs = case
-    want = naive.run(program, inputs)
+    sizes = sizes or {}
+    want = naive.run(program, inputs, sizes)
     for make, stage in zip(PASSES, stages(program, schedule or default_schedule(program)), strict=True):
         assert parse_program(format_program(stage)) == stage
-        got: dict[str, Any] = naive.run(stage, inputs)
+        verify(stage)
+        got: dict[str, Any] = naive.run(stage, inputs, sizes)
         for name, array in want.items():
-            np.testing.assert_allclose(got[name], array, rtol=1e-9, atol=1e-12, err_msg=f"{make.name} {name}")
+            np.testing.assert_allclose(got[name], array, rtol=1e-9, atol=1e-12, err_msg=f"{make.__name__} {name}")
+    for kernel in stage.kernels:
+        verify_tiled(kernel)
     return stage
 
 
@@ -59,7 +66,7 @@ def test_a_schedule_replays_from_json(name: str) -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(77, 130), (9, 333)])
 def test_attention_is_one_kernel_at_odd_sizes(m: int, n: int) -> None:
-    last = agree(attn(m, n, 4, causal(n - m)))
+    last = agree(attn(m, n, 2, causal(n - m)))
     assert len(last.kernels) == 1
 
 
@@ -68,3 +75,27 @@ def test_a_row_too_long_for_a_tile_is_walked(make: Any) -> None:
     last = agree(make(2, 8200))
     text = format_program(last)
     assert "seq j0" in text
+
+
+@pytest.mark.parametrize("n", [1, 63, 130])
+def test_sizes_known_at_launch(n: int) -> None:
+    size = Param("N", I32)
+    b = Builder("runtime")
+    b.input("Q", 3, 4)
+    b.input("K", size, 4)
+    b.reduce("S", {"i": 3, "j": size}, {"d": 4}, "sum", op("mul", b.at("Q", "i", "d"), b.at("K", "j", "d")))
+    b.reduce("M", {"i": 3}, {"j": size}, "max", b.at("S", "i", "j"))
+    e = op("exp", op("sub", b.at("S", "i", "j"), b.at("M", "i")))
+    b.reduce("L", {"i": 3}, {"j": size}, "sum", e)
+    b.define("P", {"i": 3, "j": size}, op("div", e, b.at("L", "i")), out=F16)
+    rng = np.random.default_rng(n)
+    inputs = {"Q": rng.normal(size=(3, 4)), "K": rng.normal(size=(n, 4))}
+    last = agree((b.program(), inputs), sizes={"N": n})
+    assert len(last.kernels) == 1
+
+
+@pytest.mark.parametrize("name", ["unfactored", "unfactored, masked rows", "extremes", "softmax", "argmax", "logic"])
+def test_walks_agree_where_a_row_would_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_kernel, "MAX_ROW", 0)
+    monkeypatch.setattr(plan_kernel, "BLOCK", 64)
+    agree(CASES[name]())

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[Expr, str, tuple[Running, ...], str]] = {
     ),
     "x - r under max": (op("sub", x(), r()), "max", (run(),), "a + (old0 - new0)"),
     "x + r under min": (op("add", r("L"), x()), "min", (run("L", "sum"),), "a + (new0 - old0)"),
-    "exp under max": (exp(x(), r()), "max", (run(),), "a * exp(old0 - new0)"),
+    "exp under max": (exp(x(), r("L")), "max", (run("L", "sum"),), "a * exp(old0 - new0)"),
     "max, then sum": (
         op("div", op("mul", exp(x(), r()), x("V")), r("L")), "sum", (run(), run("L", "sum")),
         "a * (exp(old0 - new0) * old1 / new1)",
@@ -81,6 +81,7 @@ REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {
     "x * r under max, sign unknown": (op("mul", x(), r("L")), "max", (run("L", "sum"),)),
     "product": (op("mul", x(), r("L")), "prod", (run("L", "sum"),)),
     "not bounded by r": (exp(x("Z"), r()), "sum", (run(),)),
+    "a factor of 0 under max": (exp(x(), r()), "max", (run(),)),
     "wrong side": (op("exp", op("sub", r(), x())), "sum", (run(),)),
     "a rounding that the user wrote": (Op("cast", (Op("cast", (exp(x(), r()),), DType.F16),), F32), "sum", (run(),)),
 }

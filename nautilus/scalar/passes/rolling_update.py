@@ -314,10 +314,14 @@ def _fix(
 
 
 def _apply(name: str, into: str, factor: Expr, repair: Repair, walk: _Walk) -> Stmt:
-    u = walk.carried[name]
-    here = Load(into, u.index, walk.locals[name].dtype)
+    here = _here(name, into, walk)
     op = "mul" if repair.mode == "scale" else "add"
-    return walk.store(into, _dims(u), Op(op, (here, factor), here.dtype))
+    return walk.store(into, _dims(walk.carried[name]), Op(op, (here, factor), here.dtype))
+
+
+def _here(name: str, buffer: str, walk: _Walk) -> Load:
+    """The accumulated value of ``name``, as held by ``buffer``."""
+    return Load(buffer, walk.carried[name].index, walk.locals[name].dtype)
 
 
 def _settle(walk: _Walk) -> Iterator[Stmt]:
@@ -332,7 +336,10 @@ def _settle(walk: _Walk) -> Iterator[Stmt]:
             env[f"old{k}"] = ref
             env[f"new{k}"] = ref if repair.raw_old[k] else ld
         factor = rewrite(repair.factor, lambda e, env=env: env.get(e.name) if isinstance(e, Var) else None)  # type: ignore[misc]
-        yield _apply(name, name, factor, repair, walk)
+        u, here = walk.carried[name], _here(name, name, walk)
+        untouched = Op("eq", (here, identity(u.op, here.dtype)), DType.BOOL)
+        moved = Op("mul" if repair.mode == "scale" else "add", (here, factor), here.dtype)
+        yield walk.store(name, _dims(u), Op("select", (untouched, here, moved), here.dtype))
 
 
 def _contract(kernel: Kernel, plan: KernelPlan) -> Kernel:

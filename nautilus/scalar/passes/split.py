@@ -5,8 +5,8 @@ stays one loop of the rounded-up extent; a tile of 1 leaves the loop alone.  Loc
 tiles, so accesses to them need no guard.
 
 Where a tile overhangs its axis a statement gets the guard ``index < extent`` only if it needs it: it
-touches global memory at that index, reduces over it, or reads a local that was itself only written
-under that guard.
+touches global memory at that index, reduces over it, reads a local that was itself only written
+under that guard, or walks an axis whose size is known at launch only.
 """
 
 from __future__ import annotations
@@ -158,6 +158,8 @@ def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]
     """Whether ``s`` must not run past the end of ``axis`` (module docstring)."""
     if any(loop.var == axis and loop.kind is Kind.RED for loop in around):
         return True
+    if not isinstance(ctx.extents[axis], int) and any(loop.var == axis for loop in around):
+        return True  # a local over a size known at launch cannot grow to whole tiles
     if s.buffer not in ctx.locals and any(axis in free_vars(e) for e in s.index):
         return True
     return any(_reads_past(ld, axis, ctx) for e in (s.value, s.guard) if e is not None for ld in loads(e))
