@@ -294,8 +294,7 @@ def make_homes(kernel: TileKernel, votes: Votes, memory: MemoryPlan, dots: Mappi
     sizes = {a.name: a.size for a in kernel.axes}
     tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
     scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]
-    count = dots and next(iter(dots.values())).warps
-    total = count[0] * count[1] if count and (tensor or scalar) else None
+    total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
     template = make_template(kernel, votes, memory, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     for d in tensor:

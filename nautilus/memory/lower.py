@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.expr import Const, Expr, Ref, rewrite, walk
+from nautilus.core.expr import Const, Expr, Ref, Var, rewrite, walk
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.source import Span
 from nautilus.core.types import DType
@@ -232,9 +232,12 @@ class _Lowering:
         return out
 
     def expr(self, e: Expr, layout: FragLayout) -> Expr:
-        """``e`` with values replaced by fragments that live where ``layout`` puts the elements."""
+        """``e`` with values replaced by fragments that live where ``layout`` puts the elements, and the
+        position on axes of one element by 0."""
 
         def rule(n: Expr) -> Expr | None:
+            if isinstance(n, Var):
+                return ZERO if n.name in self.sizes and self.sizes[n.name].size == 1 else None
             if not isinstance(n, Ref):
                 return None
             value = self.env[n.name].value

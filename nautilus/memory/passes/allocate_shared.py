@@ -2,6 +2,8 @@
 
 A buffer is live from its first to its last use.  Inside a loop that is not enough: it stays live for
 the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
+Rings, and buffers first written under a condition, count from the start of the kernel: no one write
+of theirs ends what the bytes held before (the rule of ``verify_smem``).
 Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
 What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
 
@@ -85,7 +87,20 @@ def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     """Buffer name -> first and last op number (program order, loops closed as the module says)."""
     out: dict[str, tuple[int, int]] = {}
     _scan(kernel.body, 0, out)
-    return out
+    early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1}
+    return {name: (0 if name in early else low, high) for name, (low, high) in out.items()}
+
+
+def _conditional(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """Buffers first used under a condition."""
+    seen: dict[str, bool] = {}
+    inside: set[int] = set()
+    for op in walk_ops(body):
+        if isinstance(op, IfOp):
+            inside |= {id(x) for x in walk_ops(op.body)}
+        for name in buffers_of(op):
+            seen.setdefault(name, id(op) in inside)
+    return frozenset(n for n, under in seen.items() if under)
 
 
 def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> int:

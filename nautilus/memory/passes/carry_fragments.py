@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index import FALSE, TRUE, simplify
+from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import (
@@ -51,12 +52,18 @@ from nautilus.tile.ops import TileAxis, TileType
 
 @dataclass(frozen=True, slots=True)
 class CarryFragments:
-    """No options."""
+    """``across`` overrides the schedule's ``fragments_across``."""
 
+    schedule: Schedule | None = None
+    across: bool | None = None
     name: str = "carry-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
-        return each_kernel(module, carry)
+        def one(k: MemKernel) -> MemKernel:
+            wanted = plan_of(self.schedule, k).fragments_across if self.across is None else self.across
+            return carry(k) if wanted else k
+
+        return each_kernel(module, one)
 
 
 def carry(kernel: MemKernel) -> MemKernel:

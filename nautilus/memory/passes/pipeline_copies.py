@@ -90,14 +90,14 @@ class _Pipeline:
     def __init__(self, kernel: MemKernel, stages: int) -> None:
         self.kernel, self.stages, self.rings = kernel, stages, set()
 
-    def block(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-        """``body`` with every chain of loops in it pipelined."""
+    def block(self, body: tuple[MemOp, ...], outer: frozenset[str] = frozenset()) -> tuple[MemOp, ...]:
+        """``body`` with every chain of loops in it pipelined; ``outer`` fragments exist around it."""
         out: list[MemOp] = []
         chains = _chains(body)
         done: dict[int, tuple[list[MemOp], ForOp]] = {}
         for members in chains:
             loops = [op for n in members if isinstance(op := body[n], ForOp)]
-            before = _names_before(body, members[0])
+            before = outer | _names_before(body, members[0])
             names = self._eligible(loops, before)
             if not names:
                 continue
@@ -110,7 +110,7 @@ class _Pipeline:
                 prologue, loop = done[n]
                 out += [*prologue, loop]
             elif isinstance(op, ForOp | IfOp):
-                out.append(replace(op, body=self.block(op.body)))
+                out.append(replace(op, body=self.block(op.body, outer | _names_before(body, n))))
             else:
                 out.append(op)
         return tuple(out)
@@ -222,7 +222,7 @@ def _chains(body: tuple[MemOp, ...]) -> list[list[int]]:
 
 
 def _names_before(body: tuple[MemOp, ...], end: int) -> frozenset[str]:
-    """Fragments that exist before position ``end`` of this block (outer ones are not seen: see below)."""
+    """Fragments that this block defines before position ``end``."""
     return frozenset(d.name for op in body[:end] for d in defined(op))
 
 
@@ -286,7 +286,12 @@ def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:
         case m, n:
             assert m is not None and n is not None
             mask = Op("select", (first, m, n), DType.BOOL)
-    return replace(a, mask=mask)
+    return replace(a, mask=None if mask is None else _mask(mask))
+
+
+def _mask(mask: Expr) -> Expr | None:
+    mask = simplify(mask)
+    return None if mask == TRUE else mask
 
 
 def _int(n: int) -> Const:
