@@ -162,7 +162,7 @@ def _same(x: Any, y: Any) -> bool:
     if isinstance(x, bool) or isinstance(y, bool):
         return bool(x) == bool(y)
     if x != x or y != y:
-        return x != x and y != y
+        return bool(x != x and y != y)
     if x == y:
         return True
     return bool(abs(x - y) <= _TOLERANCE * max(1.0, abs(x), abs(y)))

@@ -262,8 +262,12 @@ def _walk_tile(g: _Group) -> None:
 
 def _memory(g: _Group) -> MemoryPlan:
     if not g.dots:
-        warps = max(1, min(16, g.volume() // 1024))
-        return MemoryPlan(warps=(1, warps), stages=1, epilogue="direct")
+        # 16 to 32 elements a thread; elementwise work 8, one vector.
+        each = 1024 if any(d.is_reduction for d in g.defs) else 256
+        warps = max(1, min(16, g.volume() // each))
+        rows = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
+        down = min(rows, warps)
+        return MemoryPlan(warps=(down, warps // down), stages=1, epilogue="direct")
     grid = [g.tile(x) for d in g.dots.values() for x in (*d.rows, *d.columns) if g.roles[x].role == GRID]
     rows = max(grid, default=16)
     both = any(
@@ -273,7 +277,15 @@ def _memory(g: _Group) -> MemoryPlan:
     )
     if both:
         return MemoryPlan(warps=(2 if rows >= 32 else 1, 2), stages=3, order="grouped")
-    return MemoryPlan(warps=(max(1, min(8, rows // 16)), 1), stages=2)
+    order = "longest-first" if _uneven(g) else "natural"
+    return MemoryPlan(warps=(max(1, min(8, rows // 16)), 1), stages=2, order=order)
+
+
+def _uneven(g: _Group) -> bool:
+    """Whether a condition ties the walk to a grid axis, so that blocks walk different distances."""
+    grid = {x for x, a in g.roles.items() if a.role == GRID}
+    uses = [free_vars(d.guard) for d in g.defs if d.guard is not None]
+    return any(g.walk in names and names & grid for names in uses)
 
 
 def _phases(g: _Group) -> tuple[tuple[str, ...], ...]:
