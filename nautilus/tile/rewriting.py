@@ -7,6 +7,7 @@ to keep the op.  Ops that lose their last use stay for ``dce``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from nautilus.tile.ops import (
     TileModule,
     TileOp,
     Value,
+    operands,
     results,
     walk_ops,
 )
@@ -101,7 +103,11 @@ class Peephole(Emitter):
         self.kernel = k
         self.env: dict[str, Value] = {}
         self.defs: dict[str, TileOp] = {}
+        self.uses: Counter[str] = Counter()
         for op in walk_ops(k.body):
+            self.uses.update(v.name for v in operands(op))
+            if isinstance(op, ForOp):
+                self.uses.update(y.name for y in op.yields)
             self.types |= {r.name: r.type for r in results(op)}
             if isinstance(op, ForOp):
                 self.types |= {arg.name: arg.type for arg, _ in op.carried}
@@ -118,6 +124,10 @@ class Peephole(Emitter):
         """The number that every element of ``v`` is, if it is known."""
         op = self.producer(v)
         return op.value if isinstance(op, ConstOp) else None
+
+    def shared(self, v: Value) -> bool:
+        """``v`` has several readers (a value made by the pass itself has one until it replaces another)."""
+        return self.uses[v.name] > 1
 
     def run(self, rule: Callable[[Peephole, TileOp], Value | None]) -> TileKernel:
         body = self.block(self.kernel.body, rule)
@@ -140,5 +150,6 @@ class Peephole(Emitter):
                 (result,) = results(op)
                 assert new.type == result.type, f"{new} does not stand for {result}"
                 self.env[result.name] = new
+                self.uses[new.name] += self.uses[result.name]
         done, self.out = tuple(self.out), outer
         return done

@@ -103,3 +103,12 @@ def test_a_negative_factor_stays_in_a_masked_maximum():
 def test_fold_scale_is_exact_under_strict():
     m = elementwise(FOLDS["difference"][0])
     assert FoldScale(precision="strict").apply(m) == m
+
+
+def test_a_sum_with_another_reader_stays():
+    m = elementwise("""
+      %b = const 8.0 : f32
+      %t = add %r, %x : f32[i: 4, j: 8]
+      %u = mul %t, %b : f32[i: 4, j: 8]
+      %y = mul %u, %t : f32[i: 4, j: 8]""")
+    assert check_pass(m, FoldScale(), Dce()) == m

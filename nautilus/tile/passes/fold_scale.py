@@ -15,7 +15,8 @@ With ``k`` and ``c`` constants (f32, finite, not 0), the rules at one op, operan
     select(p, x * c, z)     ->  select(p, x, z) * c             [7] exact: z is 0, or inf and c > 0
 
 So ``exp2((s * c - m) * k)`` is ``exp2(fma(s, c * k, m * -k))``: one multiply-add and one exponential an
-element, ``m * -k`` once a row, and a running maximum reads unscaled scores.  [7] applies only where a
+element, ``m * -k`` once a row, and a running maximum reads unscaled scores.  [3] needs a sum without
+another reader (else nothing is saved).  [7] applies only where a
 reduction follows (else it would move the factor away from an fma).  Rules [1] [3] [4] [6] round
 differently and need ``precision`` fast; the others hold bit for bit.
 """
@@ -122,6 +123,8 @@ def _product(p: Peephole, x: Value, k: float, t: TileType, fast: bool) -> Value 
             return None
         case "mul", _ if _scaled(p, x) is not None:
             return _times(p, x, k)
+        case _ if p.shared(x):
+            return None
         case "add" | "sub" as name, (a, b) if _fewer(b, t) and a.type == t:
             return _multiply_add(p, a, k, _times(p, b, k if name == "add" else -k))
         case "add" | "sub" as name, (a, b) if _fewer(a, t) and b.type == t:
