@@ -73,7 +73,13 @@ def inline_one(program: Program, name: str, certificates: list[Certificate]) -> 
     d = find_defs(program).get(name)
     if d is None or not can_inline(d):
         raise ScheduleError(f"{name!r} is not an elementwise temp", where="inline")
-    temp = d
+    return replace_reads(program, d, certificates)
+
+
+def replace_reads(
+    program: Program, temp: Def, certificates: list[Certificate] | None = None, skip: str = ""
+) -> Program:
+    """Every read of ``temp`` becomes a copy of its value; kernel ``skip`` stays as it is."""
 
     def rule(loops: tuple[Loop, ...], s: Store | Update) -> Store | Update:
         del loops
@@ -83,7 +89,7 @@ def inline_one(program: Program, name: str, certificates: list[Certificate]) -> 
         value = _replaced(s.value, temp, copies)
         guard = None if s.guard is None else _replaced(s.guard, temp, copies)
         index = tuple(_replaced(i, temp, copies) for i in s.index)
-        if value is not s.value:
+        if value is not s.value and certificates is not None:
             bindings = tuple((f"{ld.buffer}[...]", e) for ld, e in copies.items())
             proof = f"{temp.name} is defined so, at every index"
             certificates.append(Certificate("inline", s.buffer, s.value, value, bindings, (), (), proof, s.span))
@@ -91,7 +97,7 @@ def inline_one(program: Program, name: str, certificates: list[Certificate]) -> 
             value, guard = absorb_selects(s.op, value, guard)
         return replace(s, index=index, value=value, guard=guard)
 
-    return map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
+    return map_kernels(program, lambda k: k if k.name == skip else with_body(k, map_statements(k.body, rule)))
 
 
 def _exprs(s: Store | Update) -> Sequence[Expr]:

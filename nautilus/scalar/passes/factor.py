@@ -1,0 +1,190 @@
+"""``factor``: what a sum multiplies or divides every element by leaves the sum.
+
+``sum_j(x_j * f / g)`` is ``sum_j(x_j) * f / g`` where ``f`` and ``g`` do not depend on ``j``.  Over an
+empty domain the left side is 0 whatever ``f`` and ``g`` are, while the right side can be ``0 / 0``.
+So, unless the factors are finite for certain:
+
+* the domain is proved to hold a point everywhere (no guard, or one whose closed form is ``true``); or
+* the result is ``select(c, sum * f / g, 0)`` with ``c`` the closed form of "some j passes the guard"
+  (:mod:`nautilus.scalar.domains`); or
+* an auxiliary ``any`` over the guard alone says so, where there is no closed form.
+
+The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
+a temp of its own.  Only floats: integer division does not distribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
+from nautilus.core.index import TRUE
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.certificate import Certificate
+from nautilus.scalar.defs import Def
+from nautilus.scalar.domains import nonempty
+from nautilus.scalar.ops import Buffer, Kernel, Program, Space
+from nautilus.scalar.passes.inline import replace_reads
+from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Take invariant factors out of every sum; ``schedule.factor`` False: none."""
+
+    schedule: Schedule | None = None
+
+    name = "factor"
+
+    def apply(self, program: Program) -> Program:
+        """The program with sums of what varies only."""
+        return self.derive(program)[0]
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program, and a certificate for each sum."""
+        certificates: list[Certificate] = []
+        if self.schedule is None or self.schedule.factor:
+            for name in [k.name for k in program.kernels]:
+                d = find_defs(program).get(name)
+                split = None if d is None else split_sum(d)
+                if d is not None and split is not None:
+                    program = _take_out(program, d, split, certificates)
+        return program, tuple(certificates)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A sum's element as ``varying * product(up) / product(down)``; ``up``, ``down`` are invariant."""
+
+    varying: Expr
+    up: tuple[Expr, ...]
+    down: tuple[Expr, ...]
+
+    def around(self, total: Expr) -> Expr:
+        """The factors applied to ``total``."""
+        for f in self.up:
+            total = Op("mul", (total, f), total.dtype)
+        for g in self.down:
+            total = Op("div", (total, g), total.dtype)
+        return total
+
+
+def split_sum(d: Def) -> Split | None:
+    """The invariant factors of ``d``'s element, or None where there is nothing to take out."""
+    if d.op != "sum" or not d.value.dtype.is_float:
+        return None
+    up, down = _factors(d.value)
+    names = {a.name for a in d.red}
+    fixed_up = tuple(f for f in up if not free_vars(f) & names)
+    fixed_down = tuple(g for g in down if not free_vars(g) & names)
+    moving = [f for f in up if free_vars(f) & names]
+    below = [g for g in down if free_vars(g) & names]
+    if not (fixed_up or fixed_down) or not (moving or below):
+        return None
+    varying = _product(moving, d.value.dtype)
+    for g in below:
+        varying = Op("div", (varying, g), varying.dtype)
+    return Split(varying, fixed_up, fixed_down)
+
+
+def _factors(e: Expr) -> tuple[list[Expr], list[Expr]]:
+    """The operands of a product, above and below its division bars; a sign is the factor -1."""
+    match e:
+        case Op(op="mul", args=(a, b)):
+            (u, d), (v, f) = _factors(a), _factors(b)
+            return u + v, d + f
+        case Op(op="div", args=(a, b)):
+            (u, d), (v, f) = _factors(a), _factors(b)
+            return u + f, d + v
+        case Op(op="neg", args=(a,)):
+            u, d = _factors(a)
+            return [*u, Const(-1.0, e.dtype)], d
+        case Op(op="rcp", args=(a,)):
+            u, d = _factors(a)
+            return d or [Const(1.0, e.dtype)], u
+    return [e], []
+
+
+def _product(factors: Sequence[Expr], dtype: DType) -> Expr:
+    total: Expr | None = None
+    for f in factors:
+        total = f if total is None else Op("mul", (total, f), dtype)
+    return Const(1.0, dtype) if total is None else total
+
+
+def certainly_finite(e: Expr) -> bool:
+    """A finite number, whatever the inputs: literals and float parameters only."""
+    return all(
+        isinstance(n, Param) or (isinstance(n, Const) and abs(n.value) < float("inf")) or _tame(n) for n in walk(e)
+    )
+
+
+def _tame(n: Expr) -> bool:
+    """Operations that keep reasonable finite numbers finite."""
+    return isinstance(n, Op) and n.op in ("neg", "mul", "add", "sub", "cast", "abs", "min", "max")
+
+
+def _take_out(program: Program, d: Def, split: Split, certificates: list[Certificate]) -> Program:
+    sum_name = d.name if d.buffer.space is Space.TEMP else fresh_name(program, f"{d.name}_acc")
+    raw = replace(d, name=sum_name, buffer=replace(d.buffer, name=sum_name, space=Space.TEMP), value=split.varying)
+    finite = all(certainly_finite(f) for f in split.up) and not split.down
+    cond = TRUE if finite else nonempty(d)
+    added: list[Def] = []
+    if cond is None:
+        auxiliary = _any(program, d, sum_name)
+        added.append(auxiliary)
+        cond = Load(auxiliary.name, _index(auxiliary), DType.BOOL, d.span)
+    load = Load(raw.name, _index(raw), raw.buffer.dtype, d.span)
+    zero = identity("sum", d.value.dtype)
+    value = split.around(load)
+    if cond != TRUE:
+        value = Op("select", (cond, value, zero), value.dtype, d.span)
+    certificates.append(_certificate(d, split, cond, finite, bool(added)))
+    kernels: list[Kernel] = []
+    for k in program.kernels:
+        if k.name != d.name:
+            kernels.append(k)
+            continue
+        kernels += [kernel_of(x) for x in (*added, raw)]
+        if sum_name != d.name:
+            kernels.append(kernel_of(replace(d, red=(), op=None, value=value, guard=None)))
+    new = [x.buffer for x in (*added, raw) if x.name != d.name]
+    out = replace(program, buffers=(*program.buffers, *new), kernels=tuple(kernels))
+    if sum_name != d.name:
+        return out
+    return replace_reads(out, replace(d, red=(), op=None, value=value, guard=None), skip=sum_name)
+
+
+def _index(d: Def) -> tuple[Expr, ...]:
+    return tuple(Var(a.name) for a in d.par)
+
+
+def _any(program: Program, d: Def, name: str) -> Def:
+    """Whether any point passes the guard of ``d``, over the axes that the guard depends on."""
+    assert d.guard is not None
+    par = tuple(a for a in d.par if a.name in free_vars(d.guard))
+    fresh = fresh_name(program, f"{name}_any")
+    buffer = Buffer(fresh, DType.BOOL, tuple(a.extent for a in par), Space.TEMP, d.span)
+    return Def(fresh, buffer, par, d.red, "any", TRUE, d.guard, d.span)
+
+
+def _certificate(d: Def, split: Split, cond: Expr, finite: bool, auxiliary: bool) -> Certificate:
+    before = Reduce("sum", d.red, d.guard, d.value, d.value.dtype, d.span)
+    after = split.around(Reduce("sum", d.red, d.guard, split.varying, d.value.dtype, d.span))
+    if cond != TRUE:
+        after = Op("select", (cond, after, identity("sum", d.value.dtype)), d.value.dtype, d.span)
+    bindings = (
+        *((f"factor {k}", f) for k, f in enumerate(split.up)),
+        *((f"divisor {k}", g) for k, g in enumerate(split.down)),
+    )
+    if finite:
+        proof = "the factors are finite, so an empty sum stays 0"
+    elif cond == TRUE:
+        proof = "the domain is never empty"
+    else:
+        proof = "the select is on " + ("an any over the same domain" if auxiliary else "the domain not being empty")
+    names = ", ".join(a.name for a in d.red)
+    notes = (f"the factors do not depend on {names}",)
+    return Certificate("factor", d.name, before, after, bindings, (cond,), notes, proof, d.span)
