@@ -20,14 +20,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.expr import Const, Expr, Ref, Var, rewrite, walk
+from nautilus.core.expr import Const, Expr, Ref, Var, rewrite
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.memory import ops as ma
 from nautilus.memory.access import contiguous_axis, register_run, vector_width
 from nautilus.memory.builder import Builder
-from nautilus.memory.dots import DotPlan, definitions, plan_dots, sources_of, unwidened
+from nautilus.memory.chains import operand_chains
+from nautilus.memory.dots import DotPlan, definitions, plan_dots, unwidened
 from nautilus.memory.grid import decode_grid
 from nautilus.memory.layout import FragLayout, same_threads
 from nautilus.memory.layouts import Homes, canonical, collect, make_homes, spread
@@ -110,7 +111,7 @@ class _Lowering:
         self.env: dict[str, Entry] = {}
         self.loops: list[tuple[str | None, list[Smem]]] = []
         self.chains: dict[str, list[Smem]] = {}
-        self.override = self._operand_chains()
+        self.override = operand_chains(kernel, buffers, memory, dots, refs, homes.template.warps)
 
     # -- walk ---------------------------------------------------------------------------------
     def block(self, body: tuple[vr.TileOp, ...]) -> None:
@@ -493,75 +494,3 @@ class _Lowering:
             buffer = self.b.shared(hint, dtype, axes, swizzle, pad)
         staged.append(buffer)
         return buffer
-
-    def _operand_chains(self) -> dict[str, FragLayout]:
-        """Layouts of tiles computed from loads for one product only: as its operand, or as a copy would."""
-        users: dict[str, list[vr.TileOp]] = {}
-        for op in vr.walk_ops(self.kernel.body):
-            used = [v.name for v in vr.operands(op)]
-            if isinstance(op, vr.ForOp):
-                used += [v.name for v in op.yields]
-            for e in _expressions(op):
-                used += [n.name for n in walk(e) if isinstance(n, Ref)]
-            for name in used:
-                users.setdefault(name, []).append(op)
-        out: dict[str, FragLayout] = {}
-        for op in vr.walk_ops(self.kernel.body):
-            if isinstance(op, vr.DotOp) and self.dots[op.result.name].instr != "map":
-                plan = self.dots[op.result.name]
-                sides = (op.b, op.a) if plan.swap else (op.a, op.b)
-                for side, v in zip("ab", sides, strict=True):
-                    self._operand_chain(v, op, plan, side, users, out)
-        return out
-
-    def _operand_chain(
-        self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str,
-        users: dict[str, list[vr.TileOp]], out: dict[str, FragLayout],
-    ) -> None:  # fmt: skip
-        if not isinstance(self.defs.get(v.name), vr.MapOp):
-            return
-        pure = all(isinstance(s, vr.LoadOp | vr.ConstOp | vr.IndexOp | vr.ParamOp) for s in sources_of(v, self.defs))
-        if not pure or any(u is not dot for u in users.get(v.name, [])):
-            return
-        if side == "a" and plan.instr != "fma":
-            tile = (self.sizes[plan.m].size, self.sizes[plan.k].size)
-            layout = a_layout(plan.instr, plan.m, plan.k, tile, plan.warps)
-        else:
-            layout = spread(v.type.axes, self._chain_vec(v), self.homes.template.warps)
-        members, stack = {v.name}, [v]
-        while stack:
-            x = stack.pop()
-            out[x.name] = layout
-            op = self.defs.get(x.name)
-            for a in op.args if isinstance(op, vr.MapOp) else ():
-                own = a.name not in members and set(a.type.names) == set(v.type.names)
-                if own and all(_result(u) in members for u in users.get(a.name, [])):
-                    members.add(a.name)
-                    stack.append(a)
-
-    def _chain_vec(self, v: Value) -> int:
-        """Vector width of the loads behind ``v`` along its last axis."""
-        best = 1
-        for s in sources_of(v, self.defs):
-            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
-                axis = v.type.axes[-1]
-                buffer = self.buffers[s.buffer]
-                limit = min(axis.size & -axis.size, max(1, self.memory.vector_bytes // buffer.dtype.bytes))
-                best = max(best, vector_width(buffer, s.index, s.mask, axis.name, limit, self.refs))
-        return best
-
-
-def _result(op: vr.TileOp) -> str:
-    found = vr.results(op)
-    return found[0].name if len(found) == 1 else ""
-
-
-def _expressions(op: vr.TileOp) -> tuple[Expr, ...]:
-    match op:
-        case vr.IndexOp(expr=e):
-            return (e,)
-        case vr.LoadOp(index=index, mask=mask) | vr.StoreOp(index=index, mask=mask):
-            return index if mask is None else (*index, mask)
-        case vr.ForOp(lo=lo, hi=hi):
-            return (lo, hi)
-    return ()

@@ -88,7 +88,7 @@ def test_softmax(shape: tuple[int, int, int, int], warps: tuple[int, int]) -> No
 def test_one_warp_a_row_needs_no_shared_memory() -> None:
     low = compiled(softmax_rows(8, 1024, 2, 1024), MemoryPlan(warps=(2, 1)))
     assert count(low, "barrier|smem") == 0
-    in_order(low, r"reg\(j:8x1, j:4x256\) lane\(j:32x8\) warp\(i:2x1\)", r"ld\.global X.* vec 8", r"st\.global Y.* vec 8")
+    in_order(low, r"reg\(j:8x1, j:4x256\) lane\(j:32x8\) warp\(i:2x1\)", "ld.global X.* vec 8", "st.global Y.* vec 8")
 
 
 def test_several_warps_a_row_meet_in_scratch() -> None:

@@ -29,6 +29,7 @@ from nautilus.memory.ops import (
 from nautilus.memory.passes.walk import buffers_of, each_kernel, touch
 from nautilus.memory.targets import limits
 
+
 @dataclass(frozen=True, slots=True)
 class AllocateShared:
     """``limit`` overrides the target's bytes a block."""
