@@ -41,6 +41,7 @@ class MemoryPlan:
     epilogue: str = "shared"  # shared: through shared memory, 16-byte stores; direct: from fragments
     order: str = "natural"  # natural | longest-first | grouped (rows of tiles that share operands)
     group: int = 8  # tiles of the slow axis walked together when order is grouped
+    fragments_across: bool = False  # double-buffer operand fragments across the iterations of product loops
     fast_math: bool = True  # ex2.approx and kin, where the precision contract allows
 
 

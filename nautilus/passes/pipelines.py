@@ -61,7 +61,7 @@ VR_TILE = Stage(
     "vr-tile",
     ".vr",
     lower="nautilus.tile.lower:lower",
-    passes=_passes("simplify-masks", "cse", "hoist", "div-to-rcp", "exp-to-exp2", "fold-scale", "cse", "hoist", "dce"),
+    passes=_passes("simplify-masks", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse", "dce"),
     verify="nautilus.tile.verify:verify",
     format="nautilus.tile.text:format",
     parse="nautilus.tile.text:parse",
@@ -70,7 +70,9 @@ MA_TILE = Stage(
     "ma-tile",
     ".ma",
     lower="nautilus.memory.lower:lower",
-    passes=_passes("pipeline-copies", "fragment-ahead", "clean-memory", "allocate-shared", "synchronize"),
+    passes=_passes(
+        "pipeline-copies", "carry-fragments", "fragment-ahead", "clean-memory", "allocate-shared", "synchronize"
+    ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",
     parse="nautilus.memory.text:parse",

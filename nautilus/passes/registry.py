@@ -37,6 +37,7 @@ PASSES: Mapping[str, str] = {
     "dce": "nautilus.tile.passes.dce:Dce",
     # MA-tile IR
     "pipeline-copies": "nautilus.memory.passes.pipeline_copies:PipelineCopies",
+    "carry-fragments": "nautilus.memory.passes.carry_fragments:CarryFragments",
     "fragment-ahead": "nautilus.memory.passes.fragment_ahead:FragmentAhead",
     "clean-memory": "nautilus.memory.passes.clean_memory:CleanMemory",
     "allocate-shared": "nautilus.memory.passes.allocate_shared:AllocateShared",

@@ -14,7 +14,8 @@ the first step.  The last iteration is peeled, as it has no next one::
     the last iteration, without the load of a next stage
 
 Applies to loops of constant bounds with at least two iterations whose body holds nothing but copies
-and 16-bit products of two shared operands that accumulate into carried values.  Run it after
+and 16-bit products of two shared operands that accumulate into carried values (several products may
+share an operand), where no copy goes to a stage that its own iteration reads.  Run it after
 ``pipeline_copies`` and before ``synchronize``.
 """
 
@@ -45,7 +46,8 @@ from nautilus.memory.ops import (
     b_layout,
     walk_ops,
 )
-from nautilus.memory.passes.walk import defined, each_kernel, map_slots, rebuild, substitute_copy
+from nautilus.memory.passes.synchronize import stage_number
+from nautilus.memory.passes.walk import defined, each_kernel, map_slots, plan_of, rebuild, substitute_copy, touch
 from nautilus.memory.verify_layout import acc_grid
 from nautilus.tile.ops import TileAxis, TileType
 
@@ -103,7 +105,7 @@ class _Carry:
     def loop(self, op: ForOp) -> tuple[MemOp, ...]:
         """``op`` rotated, or as it is where the transformation does not apply."""
         products = [x for x in op.body if isinstance(x, MmaOp)]
-        copies = [x for x in op.body if not isinstance(x, MmaOp)]
+        copies: list[MemOp] = [x for x in op.body if not isinstance(x, MmaOp)]
         if not (isinstance(op.lo, Const) and isinstance(op.hi, Const)) or int(op.hi.value) - int(op.lo.value) < 2:
             return (op,)
         if not products or not all(_only_copies(x) for x in copies) or op.chain is not None:
@@ -113,6 +115,8 @@ class _Carry:
         if [x.result.name for x in products] != [y.name for y in op.yields]:
             return (op,)
         if [x.acc.name for x in products if x.acc is not None] != [arg.name for arg, _ in op.carried]:
+            return (op,)
+        if not self._ordered(products, copies):
             return (op,)
         return self._rotate(op, products, copies)
 
@@ -126,6 +130,27 @@ class _Carry:
             wide = buffer.dtype.bytes == 2 and buffer.stages >= 2 and loop.var in free_vars(slot.stage)
             if not wide or depth < 2 * instr.k or len(buffer.axes) != 2:
                 return False
+        return True
+
+    def _ordered(self, products: list[MmaOp], copies: list[MemOp]) -> bool:
+        """Copies and products may change places; products of one ring read the same stage of it alike.
+
+        Step 0 is read before the copies of its iteration, later steps behind them: no copy may go to a
+        stage that the same iteration reads.
+        """
+        stages = {s.name: s.stages for s in self.kernel.smem}
+        read: dict[str, Expr] = {}
+        grids: dict[tuple[str, str], str] = {}
+        for x in products:
+            for side, slot in (("a", x.a), ("b", x.b)):
+                assert isinstance(slot, Slot)
+                same_stage = read.setdefault(slot.buffer, slot.stage) == slot.stage
+                if not same_stage or grids.setdefault((slot.buffer, side), x.result.layout) != x.result.layout:
+                    return False
+        for y in walk_ops(tuple(copies)):
+            for slot in touch(y).copies:
+                if slot.buffer in read and not _apart(slot.stage, read[slot.buffer], stages[slot.buffer]):
+                    return False
         return True
 
     # -- building -----------------------------------------------------------------------------
@@ -176,7 +201,8 @@ class _Carry:
         for side, slot, axis, layout in sides:
             if (slot.buffer, side) not in self.operands:
                 type_ = TileType(stage[slot.buffer].dtype, (axis, step))
-                self.operands[slot.buffer, side] = _Operand(slot, side, type_, self._layout(layout, f"step_{axis.name}"))
+                name = self._layout(layout, f"step_{axis.name}")
+                self.operands[slot.buffer, side] = _Operand(slot, side, type_, name)
 
     def _load(
         self, key: tuple[str, str], step: int, env: dict[str, Expr], over: str, depth: int
@@ -233,6 +259,12 @@ def _unused(hint: str, taken: set[str] | dict[str, FragLayout]) -> str:
     while name in taken:
         name, n = f"{hint}_{n}", n + 1
     return name
+
+
+def _apart(a: Expr, b: Expr, stages: int) -> bool:
+    """Two stages of a ring that are never the same one."""
+    gap = stage_number(a, stages).plus(stage_number(b, stages), -1)
+    return not gap.terms and gap.const % stages != 0
 
 
 def _only_copies(op: MemOp) -> bool:

@@ -237,7 +237,7 @@ class _Sync:
         stages = self.smem[slot.buffer].stages
         if stages == 1:
             return Access(slot.buffer, Affine(0))
-        return Access(slot.buffer, _stage_number(slot.stage, stages))
+        return Access(slot.buffer, stage_number(slot.stage, stages))
 
     def _pending(self, xs: Accesses, state: State) -> int | None:
         """How many groups may stay in flight so that all of ``xs`` have arrived; None: no wait needed."""
@@ -287,7 +287,7 @@ class _Sync:
         return bool(gap.terms) or gap.const % a.stages == 0
 
 
-def _stage_number(e: Expr, stages: int) -> Affine:
+def stage_number(e: Expr, stages: int) -> Affine:
     """The stage as a number modulo ``stages``."""
     match e:
         case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
