@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import permutations, product
 from typing import Any
 
 import sympy
@@ -40,6 +40,14 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
     problem = _RULES.get(c.rule, _no_extra)(c)
     if problem:
         return Verdict(False, "wrong", problem)
+    if c.rule == "inline":
+        tried = [_compare(replace(c, before=b), seed) for b in _inlined(c)]
+        return next((v for v in tried if v.ok), tried[0])
+    return _compare(c, seed)
+
+
+def _compare(c: Certificate, seed: int) -> Verdict:
+    """Random points first, then symbols."""
     rng = random.Random(seed)
     tested = 0
     for _ in range(20 * SAMPLES):
@@ -126,6 +134,34 @@ def _through_casts(e: Expr) -> Iterator[Expr]:
         yield e
 
 
+def _inline(c: Certificate) -> str:
+    """Every binding ``T[...]`` names a buffer that ``before`` reads, as often as there are bindings."""
+    if not c.bindings:
+        return "an inlining needs the values of what it replaced"
+    for name in {n for n, _ in c.bindings}:
+        reads = _reads(c.before, name.removesuffix("[...]"))
+        if len(reads) != sum(n == name for n, _ in c.bindings):
+            return f"{name} is read at {len(reads)} places, not as often as it was replaced"
+    return ""
+
+
+def _reads(e: Expr, buffer: str) -> tuple[Load, ...]:
+    return tuple(dict.fromkeys(n for n in walk(e) if isinstance(n, Load) and n.buffer == buffer))
+
+
+def _inlined(c: Certificate) -> Iterator[Expr]:
+    """``before`` with what the bindings say put in place of the reads, in every order of equal names."""
+    names = list(dict.fromkeys(n for n, _ in c.bindings))
+    choices = []
+    for name in names:
+        reads = _reads(c.before, name.removesuffix("[...]"))
+        values = [e for n, e in c.bindings if n == name]
+        choices.append([dict(zip(reads, order, strict=True)) for order in permutations(values[:4])])
+    for pick in product(*choices):
+        table = {ld: e for part in pick for ld, e in part.items()}
+        yield rewrite(c.before, lambda n, t=table: t.get(n) if isinstance(n, Load) else None)  # type: ignore[misc]
+
+
 def _no_extra(_: Certificate) -> str:
     return ""
 
@@ -134,6 +170,7 @@ _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "rolling-update": _rolling_update,
     "distribute": _distribute,
     "narrow": _narrow,
+    "inline": _inline,
 }
 
 

@@ -157,7 +157,7 @@ def plan(**change: AxisPlan) -> Schedule:
 def test_every_dependent_accumulator_leaves_certificates() -> None:
     schedule = plan()
     program = Reorder(schedule).apply(Split(schedule).apply(Fuse(schedule).apply(attention(9, 9, 8))))
-    found = RollingUpdate(schedule).certificates(program)
+    _, found = RollingUpdate(schedule).derive(program)
     assert [(c.subject, c.rule) for c in found] == [
         ("P_sum", "rolling-update"), ("P_sum", "distribute"), ("O_acc", "rolling-update"), ("O_acc", "distribute"),
     ]  # fmt: skip

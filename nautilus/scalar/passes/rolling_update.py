@@ -46,15 +46,12 @@ class RollingUpdate:
         """The program in tiled form. Raises ScheduleError where a phase is not legal."""
         return self.derive(program)[0]
 
-    def certificates(self, program: Program) -> tuple[Certificate, ...]:
-        """What :meth:`apply` would use, for the separate checker."""
-        return tuple(c for name, repair in self.derive(program)[1] for c in certify(name, repair))
-
-    def derive(self, program: Program) -> tuple[Program, tuple[tuple[str, Repair], ...]]:
-        """The program and the repairs used, each with the accumulator that it is for."""
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program, and two certificates for each repair that it uses."""
         used: list[tuple[str, Repair]] = []
         kernels = tuple(roll_kernel(k, plan_of(self.schedule, k.name), used) for k in program.kernels)
-        return replace(program, kernels=kernels), tuple(used)
+        certificates = tuple(c for name, repair in used for c in certify(name, repair))
+        return replace(program, kernels=kernels), certificates
 
 
 def roll_kernel(kernel: Kernel, plan: KernelPlan, used: list[tuple[str, Repair]]) -> Kernel:

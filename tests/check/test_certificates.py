@@ -1,0 +1,82 @@
+"""The separate checker accepts what the passes certify and rejects what was tampered with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nautilus.check.certificates import check
+from nautilus.core.expr import Const, Expr, Op, rewrite
+from nautilus.core.types import DType
+from nautilus.frontend.check import load_text
+from nautilus.scalar.certificate import Certificate
+from nautilus.scalar.lower import lower
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.factor import Factor
+from nautilus.scalar.passes.fuse import Fuse
+from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.reorder import Reorder
+from nautilus.scalar.passes.rolling_update import RollingUpdate
+from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.passes.split import Split
+from nautilus.scalar.plan import default_schedule
+
+SPEC = """
+dim M = 20, N = 77, D = 16
+input Q: f16[M, D]
+input K: f16[N, D]
+input V: f16[N, D]
+output O: f16[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
+P[i, j] = softmax[j | j <= i](S[i, j])
+O[i, d] = sum[j](P[i, j] * V[j, d])
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Certificate]:
+    """The last certificate of each rule for one spec."""
+    program = Simplify().apply(lower(load_text(SPEC)))
+    program, inlined = Inline().derive(program)
+    program, factored = Factor().derive(program)
+    program = Dead().apply(Simplify().apply(program))
+    schedule = default_schedule(program)
+    program = Reorder(schedule).apply(Split(schedule).apply(Fuse(schedule).apply(program)))
+    _, rolled = RollingUpdate(schedule).derive(program)
+    return {c.rule: c for c in (*inlined, *factored, *rolled)}
+
+
+@pytest.mark.parametrize("rule", ["inline", "factor", "rolling-update", "distribute"])
+def test_what_the_passes_certify_holds(rule: str, found: dict[str, Certificate]) -> None:
+    assert check(found[rule]).ok
+
+
+def swapped(e: Expr) -> Expr:
+    """``e`` with its multiplications and additions made subtractions."""
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Op) and n.op in ("mul", "add") and n.dtype.is_float:
+            return replace(n, op="sub")
+        return None
+
+    return rewrite(e, rule)
+
+
+@pytest.mark.parametrize("rule", ["inline", "factor", "rolling-update", "distribute"])
+def test_a_planted_wrong_rewrite_fails(rule: str, found: dict[str, Certificate]) -> None:
+    good = found[rule]
+    assert swapped(good.after) != good.after
+    assert not check(replace(good, after=swapped(good.after))).ok
+
+
+def test_a_wrong_repair_fails_even_when_its_two_sides_agree_with_it(found: dict[str, Certificate]) -> None:
+    good = found["rolling-update"]
+    parts = dict(good.bindings)
+    wrong = swapped(parts["t"])
+    bindings = tuple((n, wrong if n == "t" else e) for n, e in good.bindings)
+    assert not check(replace(good, bindings=bindings)).ok
+
+
+def test_conditions_that_never_hold_prove_nothing(found: dict[str, Certificate]) -> None:
+    assert not check(replace(found["factor"], conditions=(Const(False, DType.BOOL),))).ok
