@@ -115,16 +115,14 @@ def _distribute(c: Certificate) -> str:
 
 
 def _narrow(c: Certificate) -> str:
-    """Every narrowed value is a factor of a product with an operand of at most 16 bits."""
-    found = False
-    for n in walk(c.after):
-        if isinstance(n, Op) and n.op == "mul":
-            for a, b in (n.args, n.args[::-1]):
-                if any(isinstance(k, Op) and k.op == "narrow" for k in _through_casts(a)):
-                    found = True
-                    if not any(isinstance(k, Load) and k.dtype.bits <= 16 for k in _through_casts(b)):
-                        return "a narrowed factor does not meet a 16-bit or 8-bit operand"
-    return "" if found else "no product has a narrowed factor"
+    """One factor is rounded, to a type no narrower than the 16-bit or 8-bit tensor that it meets."""
+    met = [n for name, e in c.bindings if name == "meets" for n in _through_casts(e) if isinstance(n, Load)]
+    if not met or not all(n.dtype.bits <= 16 for n in met):
+        return "a narrowed factor must meet a 16-bit or 8-bit operand"
+    kinds = [n.dtype for n in _through_casts(c.after) if isinstance(n, Op) and n.op == "narrow"]
+    if len(kinds) != 1 or kinds[0].bits < met[0].dtype.bits:
+        return "the factor is not rounded once, or rounded to a narrower type than its partner's"
+    return ""
 
 
 def _through_casts(e: Expr) -> Iterator[Expr]:

@@ -16,6 +16,7 @@ from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.fuse import Fuse
 from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.simplify import Simplify
@@ -40,14 +41,15 @@ def found() -> dict[str, Certificate]:
     program = Simplify().apply(lower(load_text(SPEC)))
     program, inlined = Inline().derive(program)
     program, factored = Factor().derive(program)
+    program, narrowed = Narrow().derive(program)
     program = Dead().apply(Simplify().apply(program))
     schedule = default_schedule(program)
     program = Reorder(schedule).apply(Split(schedule).apply(Fuse(schedule).apply(program)))
     _, rolled = RollingUpdate(schedule).derive(program)
-    return {c.rule: c for c in (*inlined, *factored, *rolled)}
+    return {c.rule: c for c in (*inlined, *factored, *narrowed, *rolled)}
 
 
-@pytest.mark.parametrize("rule", ["inline", "factor", "rolling-update", "distribute"])
+@pytest.mark.parametrize("rule", ["inline", "factor", "narrow", "rolling-update", "distribute"])
 def test_what_the_passes_certify_holds(rule: str, found: dict[str, Certificate]) -> None:
     assert check(found[rule]).ok
 
@@ -76,6 +78,10 @@ def test_a_wrong_repair_fails_even_when_its_two_sides_agree_with_it(found: dict[
     wrong = swapped(parts["t"])
     bindings = tuple((n, wrong if n == "t" else e) for n, e in good.bindings)
     assert not check(replace(good, bindings=bindings)).ok
+
+
+def test_a_narrowing_that_meets_no_narrow_tensor_fails(found: dict[str, Certificate]) -> None:
+    assert not check(replace(found["narrow"], bindings=())).ok
 
 
 def test_conditions_that_never_hold_prove_nothing(found: dict[str, Certificate]) -> None:

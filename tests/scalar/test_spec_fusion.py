@@ -16,6 +16,7 @@ from nautilus.scalar.ops import Program, Space
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.verify import verify
@@ -37,7 +38,7 @@ def sizes(path: Path) -> dict[str, int]:
 
 
 def prepared(program: Program) -> Program:
-    for make in (Simplify, Inline, Factor, Simplify, Dead):
+    for make in (Simplify, Inline, Factor, Narrow, Simplify, Dead):
         program = make().apply(program)
     return program
 

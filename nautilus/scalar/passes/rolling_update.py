@@ -46,6 +46,10 @@ class RollingUpdate:
         """The program in tiled form. Raises ScheduleError where a phase is not legal."""
         return self.derive(program)[0]
 
+    def certificates(self, program: Program) -> tuple[Certificate, ...]:
+        """What :meth:`apply` claims about ``program``."""
+        return self.derive(program)[1]
+
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program, and two certificates for each repair that it uses."""
         used: list[tuple[str, Repair]] = []
