@@ -170,6 +170,8 @@ def test_an_illegal_schedule_says_why() -> None:
         final(program, plan(j=AxisPlan("j", "grid", 4)))
     with pytest.raises(ScheduleError, match="a tile of 4 does not hold axis 'd'"):
         final(program, plan(d=AxisPlan("d", "tile", 4)))
+    with pytest.raises(ScheduleError, match="role 'rows', not grid, loop or tile"):
+        final(program, plan(i=AxisPlan("i", "rows", 4)))
     with pytest.raises(ScheduleError, match="no axis 'z'"):
         final(program, plan(z=AxisPlan("z", "grid", 4)))
 

@@ -24,7 +24,7 @@ from nautilus.scalar.verify import verify
 from .test_fusion import stages
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*/*.naut"))
-SMALL = {"B": 1, "D": 16, "M": 77, "S": 77}
+SMALL = {"B": 1, "P": 2, "D": 16, "M": 77, "S": 77}
 
 
 def sizes(path: Path) -> dict[str, int]:
@@ -138,6 +138,104 @@ UNSEEN = {
         input Y: f32[N]
         output O: f32[]
         O[] = sum[i](X[i] * Y[i])
+    """,
+    "convolution in two dimensions": """
+        dim B=2,H=9,W=11,C=5,F=20
+        input X: f16[B,H,W,C]
+        input K: f16[3,3,C,F]
+        output Y: f16[B,H,W,F]
+        Y[b,y,x,f] = sum[u: 3, v: 3, c](
+        (X[b, y+u-1, x+v-1, c] if y+u-1>=0 and y+u-1<H and x+v-1>=0 and x+v-1<W else 0)
+        * K[u,v,c,f])
+    """,
+    "batch norm": """
+        dim B=4,C=7,H=33
+        input X: f16[B,C,H]
+        output Y: f16[B,C,H]
+        m[c] = mean[b,h](X[b,c,h])
+        v[c] = mean[b,h]((X[b,c,h]-m[c])**2)
+        Y[b,c,h] = (X[b,c,h]-m[c])*rsqrt(v[c]+1e-5)
+    """,
+    "softmax over the first axis": """
+        dim M=77,N=20
+        input X: f16[M,N]
+        output Y: f16[M,N]
+        Y[i,j] = softmax[i](X[i,j])
+    """,
+    "pooling": """
+        dim N=10,C=6
+        input X: f16[2*N,C]
+        output Y: f16[N,C]
+        Y[i,c] = max[k: 2](X[2*i+k,c])
+    """,
+    "attention with a bias": """
+        dim H=2,M=33,N=77,D=16
+        input Q: f16[H,M,D]
+        input K: f16[H,N,D]
+        input V: f16[H,N,D]
+        input B: f16[H,M,N]
+        output O: f16[H,M,D]
+        S[h,i,j] = sum[d](Q[h,i,d]*K[h,j,d])*0.25 + B[h,i,j]
+        P[h,i,j] = softmax[j](S[h,i,j])
+        O[h,i,d] = sum[j](P[h,i,j]*V[h,j,d])
+    """,
+    "layer norm into a product": """
+        dim M=33,N=40,K=77
+        input X: f16[M,K]
+        input W: f16[K,N]
+        output Y: f16[M,N]
+        mu[i] = mean[k](X[i,k])
+        s[i] = mean[k]((X[i,k]-mu[i])**2)
+        Z[i,k] = (X[i,k]-mu[i])*rsqrt(s[i]+1e-5)
+        Y[i,n] = sum[k](Z[i,k]*W[k,n])
+    """,
+    "product into softmax": """
+        dim M=33,N=40,K=77
+        input X: f16[M,K]
+        input W: f16[K,N]
+        output Y: f16[M,N]
+        Z[i,n] = sum[k](X[i,k]*W[k,n])
+        Y[i,n] = softmax[n](Z[i,n])
+    """,
+    "two layers": """
+        dim M=33,N=40,K=77,L=20
+        input X: f16[M,K]
+        input W: f16[K,N]
+        input U: f16[N,L]
+        output Y: f16[M,L]
+        Z[i,n] = max(sum[k](X[i,k]*W[k,n]),0)
+        Y[i,l] = sum[n](Z[i,n]*U[n,l])
+    """,
+    "logic and products": """
+        dim M=20,N=33
+        input X: f16[M,N]
+        output A: bool[M]
+        output P: f32[M]
+        output G: i32[M]
+        A[i] = any[j](X[i,j] > 2)
+        P[i] = prod[j](1 + X[i,j]*0.01)
+        G[i] = argmin[j](X[i,j])
+    """,
+    "causal product without softmax": """
+        dim N=77,D=16
+        input Q: f16[N,D]
+        input K: f16[N,D]
+        input V: f16[N,D]
+        output O: f16[N,D]
+        S[i,j] = sum[d](Q[i,d]*K[j,d])
+        O[i,d] = sum[j | j <= i](S[i,j]*V[j,d]*exp(-0.1*(i-j)))
+    """,
+    "largest probability": """
+        dim M=33,N=77,D=16
+        input Q: f16[M,D]
+        input K: f16[N,D]
+        input V: f16[N,D]
+        output O: f16[M,D]
+        output W: f32[M]
+        S[i,j] = sum[d](Q[i,d]*K[j,d])
+        P[i,j] = softmax[j](S[i,j])
+        O[i,d] = sum[j](P[i,j]*V[j,d])
+        W[i] = max[j](P[i,j])
     """,
 }
 

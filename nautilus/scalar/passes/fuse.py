@@ -22,7 +22,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.defs import Def, extent_expr, read_defs
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update
-from nautilus.scalar.roles import GRID, LOOP, local_name, occurrences, phases
+from nautilus.scalar.roles import GRID, LOOP, TILE, local_name, occurrences, phases
 
 _Rule = Callable[[Expr], Expr | None]
 
@@ -42,6 +42,9 @@ class Fuse:
         if sorted(planned) != sorted(defs):
             missing = sorted(set(defs) ^ set(planned)) or sorted(o for o in planned if planned.count(o) > 1)
             raise ScheduleError(f"the schedule must compute every definition once: {', '.join(missing)}")
+        names = [k.name for k in self.schedule.kernels]
+        if len(set(names)) != len(names):
+            raise ScheduleError(f"two kernels of the schedule have one name: {', '.join(sorted(names))}")
         kept = _kept(program, defs, self.schedule)
         kernels = tuple(fuse_kernel(program, plan, defs, kept) for plan in self.schedule.kernels)
         buffers = tuple(b for b in program.buffers if b.name not in defs or b.name in kept)
@@ -67,6 +70,8 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> Un
         reader, temp = unified.misaligned[0]
         raise ScheduleError(f"kernel {plan.name}: {reader} does not read {temp} at its own position")
     for a in plan.axes:
+        if a.role not in (GRID, LOOP, TILE):
+            raise ScheduleError(f"kernel {plan.name}: axis {a.name!r} has role {a.role!r}, not grid, loop or tile")
         if a.name not in unified.extents:
             known = ", ".join(unified.extents)
             raise ScheduleError(f"kernel {plan.name} has no axis {a.name!r} (it has {known})")
