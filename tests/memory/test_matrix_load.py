@@ -15,9 +15,11 @@ from nautilus.memory.verify import verify
 INSTR = "m16n8k16.f16"
 
 
-def copy(side: str, grid: tuple[int, int], major: str, start: int, barrier: str = "barrier") -> MemModule:
-    """One k-step of a 64-deep operand with 48 rows a warp, read as fragments and written out."""
-    warps, rows = grid[0] * grid[1], 48 * grid[0 if side == "a" else 1]
+def copy(
+    side: str, grid: tuple[int, int], major: str, start: int, barrier: str = "barrier", each: int = 48
+) -> MemModule:
+    """One k-step of a 64-deep operand with ``each`` rows a warp, read as fragments and written out."""
+    warps, rows = grid[0] * grid[1], each * grid[0 if side == "a" else 1]
     layout = (
         a_layout(INSTR, "i", "k", (rows, 16), grid) if side == "a" else b_layout(INSTR, "k", "i", (16, rows), grid)
     )
@@ -25,7 +27,7 @@ def copy(side: str, grid: tuple[int, int], major: str, start: int, barrier: str 
     at = "i, k" if major == "k" else "k, i"
     shape = axes.replace("i: ", "").replace("k: ", "")
     columns = 64 if major == "k" else rows
-    swizzle = next(x for x in (128, 64, 32) if 2 * columns % x == 0)
+    swizzle = next(x for x in (128, 64, 32, 0) if x == 0 or 2 * columns % x == 0)
     return parse(f"""
 module fragments target sm_80 {{
   input X: f16[{shape}]
