@@ -48,7 +48,8 @@ class Ranges:
         """The interval of ``e``; ``(-inf, inf)`` where nothing is known."""
         found = self.memo.get(id(e))
         if found is None:
-            found = (e, self._of(e))
+            lo, hi = self._of(e)
+            found = (e, (lo, hi) if lo <= hi else EVERYTHING)  # inf - inf says nothing
             self.memo[id(e)] = found
         return found[1]
 

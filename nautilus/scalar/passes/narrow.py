@@ -60,21 +60,19 @@ def narrowed(d: Def, defs: Mapping[str, Def], certificates: list[Certificate]) -
     if d.op != "sum" or d.value.dtype is not DType.F32:
         return None
     parts = _factors(d.value)
-    tensors = [p for p in parts if _tensor(p) is not None]
-    computed = [p for p in parts if _tensor(p) is None]
-    if len(tensors) != 1 or not computed or not _is_matrix_product(d, computed, tensors[0]):
+    found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
+    if found is None:
         return None
-    met = _tensor(tensors[0])
+    tensor, others = parts[found], [p for k, p in enumerate(parts) if k != found]
+    met = _tensor(tensor)
     assert met is not None
-    factor = _product(computed)
+    factor = _product(others)
     target, note = _choose(Ranges(defs, d.axes, d.guard), factor, _TARGET[met])
     small = Op("narrow", (factor,), target, factor.span)
     wide = Op("cast", (small,), DType.F32, factor.span)
     proof = f"{target} keeps the exponent range of f32" if target is not DType.F16 else "the range of the factor fits"
-    certificates.append(
-        Certificate("narrow", d.name, factor, wide, (("meets", tensors[0]),), (), (note,), proof, d.span)
-    )
-    pair = (wide, tensors[0]) if parts[0] is not tensors[0] else (tensors[0], wide)
+    certificates.append(Certificate("narrow", d.name, factor, wide, (("meets", tensor),), (), (note,), proof, d.span))
+    pair = (tensor, wide) if found == 0 else (wide, tensor)
     return Op("mul", pair, d.value.dtype, d.value.span)
 
 
@@ -82,9 +80,8 @@ def _choose(ranges: Ranges, factor: Expr, target: DType) -> tuple[DType, str]:
     """The type that holds ``factor``, and the range as a note."""
     lo, hi = ranges.of(factor)
     note = f"the factor is in [{lo:.6g}, {hi:.6g}]"
-    if target is DType.F16 and max(-lo, hi) > LARGEST[DType.F16]:
-        return DType.TF32, note
-    return target, note
+    fits = -LARGEST[DType.F16] <= lo and hi <= LARGEST[DType.F16]
+    return (DType.TF32 if target is DType.F16 and not fits else target), note
 
 
 def _factors(e: Expr) -> list[Expr]:
@@ -108,15 +105,21 @@ def _tensor(e: Expr) -> DType | None:
     return None
 
 
-def _is_matrix_product(d: Def, computed: Sequence[Expr], tensor: Expr) -> bool:
-    """Both sides have a parallel axis of their own, and share a reduced one."""
-    left = frozenset[str]().union(*(free_vars(c) for c in computed))
-    right = free_vars(tensor)
-    par = {a.name for a in d.par}
-    red = {a.name for a in d.red}
-    narrow_already = any(isinstance(c, Op) and c.op == "cast" and _is_narrow(c.args[0]) for c in computed)
-    return bool(par & (left - right)) and bool(par & (right - left)) and bool(red & left & right) and not narrow_already
+def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
+    """Factor ``k`` is a tensor, the others are computed, and together they make a matrix product.
+
+    That is: both sides have a parallel axis of their own, and share a reduced one.
+    """
+    others = [p for n, p in enumerate(parts) if n != k]
+    if _tensor(parts[k]) is None or not others or (len(others) == 1 and not _computed(others[0])):
+        return False
+    left = frozenset[str]().union(*(free_vars(o) for o in others))
+    right = free_vars(parts[k])
+    par, red = {a.name for a in d.par}, {a.name for a in d.red}
+    return bool(par & (left - right)) and bool(par & (right - left)) and bool(red & left & right)
 
 
-def _is_narrow(e: Expr) -> bool:
-    return isinstance(e, Op) and e.op == "narrow"
+def _computed(e: Expr) -> bool:
+    """Neither a tensor nor narrowed already."""
+    narrow = isinstance(e, Op) and e.op == "cast" and isinstance(e.args[0], Op) and e.args[0].op == "narrow"
+    return _tensor(e) is None and not narrow

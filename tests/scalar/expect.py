@@ -1,0 +1,22 @@
+"""Ordered checks on printed IR, in the manner of FileCheck."""
+
+from nautilus.scalar.text import format_program, parse_program
+from nautilus.scalar.verify import verify
+
+
+def expect(program, text):
+    """Every line of ``text`` is part of a line of the printed program, in that order; ``!line``: nowhere."""
+    printed = format_program(program)
+    lines, at = [line.strip() for line in printed.splitlines()], 0
+    for want in (line.strip() for line in text.strip().splitlines()):
+        if want.startswith("!"):
+            assert want[1:] not in printed, f"{want[1:]!r} in\n{printed}"
+            continue
+        at = next((k + 1 for k in range(at, len(lines)) if want in lines[k]), -1)
+        assert at > 0, f"no line {want!r} (in order) in\n{printed}"
+
+
+def sound(program):
+    """Verified, and its text reads back equal."""
+    verify(program)
+    assert parse_program(format_program(program), program.name) == program

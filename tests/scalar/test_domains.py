@@ -1,0 +1,88 @@
+"""The closed form of "the domain is not empty" against counting."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nautilus.core.expr import Axis
+from nautilus.core.source import Source
+from nautilus.core.text import ExprParser, TokenStream, format_expr
+from nautilus.core.types import DType
+from nautilus.scalar.defs import Def
+from nautilus.scalar.domains import nonempty
+from nautilus.scalar.interp_space import Space, Tables
+from nautilus.scalar.ops import Buffer
+from nautilus.scalar.ops import Space as Where
+
+M, N = 5, 6
+
+
+def reduction(guard, red=("j",)):
+    ts = TokenStream(Source("<guard>", guard))
+    e = ExprParser(ts, {"T": DType.I32}).parse()
+    axes = tuple(Axis(r, N) for r in red)
+    par = (Axis("i", M), Axis("k", M))
+    return Def("S", Buffer("S", DType.F32, (M, M), Where.TEMP), par, axes, "sum", e, e)
+
+
+def value(e, **env):
+    return bool(Space(Tables({}, {}, "real"), (), env).eval(e))
+
+
+def check(guard, red=("j",)):
+    d = reduction(guard, red)
+    closed = nonempty(d)
+    assert closed is not None, guard
+    for i, k in itertools.product(range(M), range(M)):
+        points = itertools.product(range(N), repeat=len(red))
+        want = any(value(d.guard, i=i, k=k, **dict(zip(red, at, strict=True))) for at in points)
+        assert value(closed, i=i, k=k) == want, f"{guard}: {format_expr(closed)} at i={i} k={k}"
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "j <= i", "j > i", "j - i <= 2 and i - j < 3", "2 * j <= i", "3 * j >= i + 4", "2 * j == i", "i + j == k",
+        "j < k and i > 2", "i < 3 and k < 2", "5 - j <= i and j * 2 < 7", "3 * j + 1 == 2 * i",
+    ],
+)  # fmt: skip
+def test_closed_forms(guard):
+    check(guard)
+
+
+def test_two_variables():
+    check("j <= i and l > k", ("j", "l"))
+
+
+@pytest.mark.parametrize("guard", ["j % 2 == i", "j <= l", "T[j] > i", "j <= i or j > k", "T[i] == j * j"])
+def test_what_has_no_closed_form_here(guard):
+    assert nonempty(reduction(guard, ("j", "l"))) is None
+
+
+def test_data_may_bound_a_variable():
+    d = reduction("j < T[i]")
+    assert format_expr(nonempty(d)) == "T[i] >= 1"
+
+
+def test_causal_rows_are_never_empty():
+    assert format_expr(nonempty(reduction("j <= i"))) == "true"
+    assert format_expr(nonempty(reduction("j - i <= -2"))) == "i >= 2"
+
+
+_PART = st.tuples(
+    st.integers(-3, 3).filter(bool), st.integers(-2, 2), st.integers(-2, 2), st.integers(-8, 8),
+    st.sampled_from(["<", "<=", ">", ">=", "=="]),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_PART, min_size=1, max_size=3).filter(lambda ps: sum(p[4] == "==" and abs(p[0]) > 1 for p in ps) <= 1))
+def test_random_guards(parts):
+    check(" and ".join(f"{c} * j + {a} * i + {b} * k + {r} {op} 0" for c, a, b, r, op in parts))
+
+
+def test_helpers_agree_with_numpy():
+    assert value(reduction("j <= i").guard, i=np.int64(3), k=0, j=2)

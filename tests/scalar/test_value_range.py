@@ -1,0 +1,85 @@
+"""The interval analysis holds what actually occurs, for random expressions over random inputs."""
+
+import random
+
+import numpy as np
+import pytest
+
+from nautilus.frontend.check import load_text
+from nautilus.scalar.interp import run_program
+from nautilus.scalar.lower import lower
+from nautilus.scalar.rewriting import find_defs
+from nautilus.scalar.value_range import Ranges
+
+_UNARY = ["exp", "tanh", "sigmoid", "erf", "abs", "sign", "floor", "ceil", "round", "sin", "cos", "sqrt", "log", "exp2"]
+_LEAF = ["X[i, k]", "Z[i]", "f32(L[k])", "f32(i - k)", "0.5", "-3", "f32(B[i])"]
+
+
+def expression(rng, depth):
+    if depth == 0:
+        return rng.choice(_LEAF)
+    a, b = expression(rng, depth - 1), expression(rng, rng.randrange(depth))
+    kind = rng.randrange(10)
+    if kind < 4:
+        return f"{rng.choice(_UNARY)}({a})"
+    if kind < 8:
+        return f"({a} {rng.choice('+-*/')} {b})"
+    if kind == 8:
+        return f"{rng.choice(['min', 'max'])}({a}, {b})"
+    return f"({a} if i < k else {b})"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_expressions(seed):
+    rng = random.Random(seed)
+    op = rng.choice(["sum", "max", "min", "sum", "max"])
+    guard = rng.choice([": K", ": K | k <= i", ": K | k > i", ": K | k < 4"])
+    text = f"""dim M = 5, K = 6
+input X: f16[M, K]
+input Z: f16[M]
+input L: i8[K]
+input B: u8[M]
+output Y: f32[M, K]
+output R: f32[M]
+R[i: M] = {op}[k{guard}]({expression(rng, 2)})
+Y[i, k] = {expression(rng, 3)} + R[i]
+"""
+    p = lower(load_text(text))
+    data = np.random.default_rng(seed)
+    scale = data.choice([1.0, 100.0, 30000.0])
+    x = {
+        "X": np.clip(data.standard_normal((5, 6)) * scale, -65504, 65504),
+        "Z": np.clip(data.standard_normal(5) * scale, -65504, 65504),
+        "L": data.integers(-128, 128, 6), "B": data.integers(0, 256, 5),
+    }  # fmt: skip
+    out = run_program(p, x)
+    defs = find_defs(p)
+    for name, d in defs.items():
+        if d.op is None and name in out:
+            lo, hi = Ranges(defs, d.axes, d.guard).of(d.value)
+            values = out[name][np.isfinite(out[name])]
+            slack = 1e-9 * np.abs(values).max(initial=1)
+            inside = (values >= lo - slack).all() and (values <= hi + slack).all()
+            assert inside, f"{text}{name} in [{lo}, {hi}]: {values}"
+
+
+def interval(body, head=""):
+    p = lower(load_text(f"dim M = 5, K = 6\ninput X: f16[M, K]\n{head}output Y: f32[M, K]\nY[i, k] = {body}\n"))
+    defs = find_defs(p)
+    d = defs["Y"]
+    return Ranges(defs, d.axes, d.guard).of(d.value)
+
+
+def test_relations_to_reductions():
+    assert interval("X[i, k] - max[k](X[i, k])")[1] == 0
+    assert interval("min[k](X[i, k]) - X[i, k]")[1] == 0
+    assert interval("max[k](X[i, k]) - X[i, k]")[0] == 0
+    assert interval("X[i, k] - max[k | k <= i](X[i, k])")[1] > 0
+    assert interval("exp(X[i, k]) / sum[k](exp(X[i, k]))") == (0, 1)
+    assert interval("f32(X[i, k]) / sum[k](X[i, k])")[1] > 1
+
+
+def test_wrapping_integers_have_the_range_of_their_type():
+    assert interval("f32(i8(i * 100)) + 0")[0] == -128
+    lo, hi = interval("f32(sum[q: K](i32(X[i, q]) * 100000))")
+    assert (lo, hi) == (-(2.0**31), 2.0**31 - 1)
