@@ -8,8 +8,8 @@
 * A reduction's condition is the guard of its update, and so is a ``select`` with the identity in it
   (:mod:`nautilus.scalar.masking`).
 * A hoisted reduction is computed at every value of its free variables, also where the expression
-  around it would not have asked.  Where that could read outside a tensor, the conditions around it
-  go into its guard.
+  around it would not have asked.  Unless its reads are certainly in range, the conditions around it
+  that speak of its variables go into its guard.
 
 Every kernel has one of the two shapes that :mod:`nautilus.scalar.defs` reads back.  Spans are those
 of the reduction or definition that a statement comes from.
@@ -35,6 +35,7 @@ from nautilus.core.expr import (
     substitute,
     with_children,
 )
+from nautilus.core.index import conjuncts
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
@@ -166,9 +167,16 @@ class _Lowering:
         ):
             return e
         names = free_vars(e) | {a.name for a in e.axes}
-        near = tuple(c for c in path if free_vars(c) <= names)
-        if not certainly_in_range(e.body, self.shapes, inner, (*near, *own)):
-            near = path  # a condition over further variables: the temp gets them as dimensions
+        around = [c for part in path for c in conjuncts(part)]
+        near = [c for c in around if free_vars(c) <= names]
+        far = [c for c in around if not free_vars(c) <= names]
+        # A condition over further variables gives the temp their dimensions: only where that is the proof.
+        if far and certainly_in_range(e.body, self.shapes, inner, (*near, *far, *own)):
+            for c in list(far):
+                rest = [f for f in far if f is not c]
+                if certainly_in_range(e.body, self.shapes, inner, (*near, *rest, *own)):
+                    far = rest
+            near += far
         return replace(e, cond=conjunction((*near, *own)))
 
     def occurrence(self, e: Reduce, scope: Scope) -> list[str]:

@@ -43,6 +43,19 @@ LANGUAGE = {
         input lim: i32[N]
         output Y: f32[N, N]
         Y[i, j] = sum[k](X[lim[i], k]) if j > i and lim[i] >= 0 and lim[i] < N else 0.5""",
+    "guard over an outer variable only": """
+        dim N = 6, K = 4
+        input X: f32[N, K]
+        output Y: f32[N, N]
+        Y[i, j] = sum[k](X[i + 2, k]) if j == i and j < N - 2 else 0.5""",
+    "paged, with lengths": """
+        dim B = 2, S = 8, P = 4, PAGES = 4, D = 3
+        input K: f16[PAGES, P, D]
+        input page: i32[B, 2]
+        input len: i32[B]
+        input q: f16[B, D]
+        output O: f32[B, S]
+        O[b, j] = softmax[j | j < len[b]](sum[d](q[b, d] * K[page[b, j // P], j % P, d]))""",
     "shared across definitions, other names": """
         dim M = 6, N = 8
         input X: f16[M, N]

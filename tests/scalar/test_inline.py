@@ -66,6 +66,17 @@ def test_size_is_bounded():
     agree(spec, q)
 
 
+def test_repeated_squares_do_not_explode():
+    from nautilus.frontend.check import load_text
+
+    lines = ["dim N = 4", "input X: f32[N]", "output Y: f32[N]", "A0[i] = X[i] * 0.9"]
+    lines += [f"A{k + 1}[i] = A{k}[i] * A{k}[i]" for k in range(40)]
+    spec = load_text("\n".join([*lines, "Y[i] = A40[i]"]) + "\n")
+    p = Dead().apply(Inline().apply(lower(spec)))
+    sound(p)
+    assert len(p.kernels) < 10
+
+
 def test_what_cannot_be_inlined_is_refused():
     p = lower(spec_named("causal_prefill"))
     for name in ("S_sum", "O", "nothing"):

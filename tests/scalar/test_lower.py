@@ -63,6 +63,10 @@ def test_conditions_go_along_only_where_a_read_could_be_out_of_range():
     assert "Y_max[i] max= X[i + 2, k] where i + 2 < 9" in text
     text = format_program(lower(language("convolution")))
     assert "Y[i] sum= W[k] * X[i + k - 1] where i + k - 1 >= 0 and i + k - 1 < 20" in text
+    text = format_program(lower(language("guard over a variable that the inner reduction lacks")))
+    assert "Y_sum[i] sum= X[lim[i], k] where lim[i] >= 0 and lim[i] < 6" in text
+    text = format_program(lower(language("guard over an outer variable only")))
+    assert "Y_sum[i, j] sum= X[i + 2, k] where j == i and j < 4" in text
     assert "where" not in format_program(lower(small(next(s for s in SHIPPED if s.stem == "softmax"))))
 
 

@@ -6,7 +6,7 @@ type rounds: its copy is under a ``cast`` to that type.  Inlining an update may 
 into it, which becomes its guard (:mod:`nautilus.scalar.masking`).
 
 Which temps: those that the schedule names, or, where it names none, every one that does not make an
-expression larger than :data:`LIMIT` distinct nodes.
+expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Expr, Load, Op, loads, rewrite, substitute, walk
+from nautilus.core.expr import Expr, Load, Op, children, loads, rewrite, substitute, walk
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.defs import Def
@@ -53,14 +53,18 @@ def default_inline(program: Program) -> tuple[str, ...]:
     for name in [d.name for d in find_defs(program).values() if can_inline(d)]:
         done: list[Certificate] = []
         candidate = inline_one(program, name, done)
-        if all(_nodes(c.after) <= LIMIT for c in done):
+        if all(_size(c.after, {}) <= LIMIT for c in done):
             program = candidate
             chosen.append(name)
     return tuple(chosen)
 
 
-def _nodes(e: Expr) -> int:
-    return len({id(n) for n in walk(e)})
+def _size(e: Expr, memo: dict[int, int]) -> int:
+    """Nodes of ``e`` as it prints: a shared node counts at each place."""
+    for n in reversed(tuple(walk(e))):
+        if id(n) not in memo:
+            memo[id(n)] = 1 + sum(_size(c, memo) if id(c) not in memo else memo[id(c)] for c in children(n))
+    return memo[id(e)]
 
 
 def can_inline(d: Def) -> bool:
