@@ -13,17 +13,18 @@ from nautilus.scalar.certificate import Certificate
 def claims(records: Sequence[Record]) -> Iterator[tuple[str, Certificate]]:
     """``(stage/pass, certificate)`` of every pass that changes the maths.
 
-    Such a pass has ``certificates(module)``: what it claims when applied to ``module``.
+    Such a pass has ``derive(module)``: the new module, and what it claims about it.
     """
     for before, record in pairwise(records):
         if record.is_lowering or not record.changed or record.name not in PASSES:
             continue
         made = load(PASSES[record.name])
-        if not hasattr(made, "certificates"):
+        if not hasattr(made, "derive"):
             continue
         options = next((p.options for p in record.stage.passes if p.name == record.name), {})
         instance = made(**bind(made, record.context, options))
-        for certificate in instance.certificates(before.module):
+        _, certificates = instance.derive(before.module)
+        for certificate in certificates:
             yield f"{record.stage.name}/{record.name}", certificate
 
 

@@ -71,7 +71,7 @@ def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
             sized = load({**fixed, **dims})
         except NautilusError:
             continue
-        elements = max(prod(s for s in t.shape if isinstance(s, int)) for t in (*sized.inputs, *sized.outputs))
+        elements = max(prod(s for s in t.shape if isinstance(s, int)) for t in (*sized.inputs, *sized.definitions))
         if points(sized) <= _LARGE and elements <= _ELEMENTS:
             return Variant("large", dims, sized)
     return Variant("full", {}, spec)
@@ -109,7 +109,9 @@ def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed
 def _groups(spec: Spec, fixed: Mapping[str, int]) -> tuple[list[str], list[str], list[str]]:
     """Names of free dims: lengths, features (small, summed over or stored last), and the rest."""
     values = {d.name: d.value for d in spec.dims if d.value is not None and d.name not in fixed}
-    inner = {s for t in (*spec.inputs, *spec.outputs) for s in t.shape[-1:]}
+    tensors = (*spec.inputs, *spec.outputs)
+    outer = {s for t in tensors for s in t.shape[:-1]}
+    inner = {s for t in tensors for s in t.shape[-1:]} - outer
     for d in spec.definitions:
         inner |= {a.extent for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes}
     lengths = [n for n, v in values.items() if v > 64]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from nautilus.core.expr import Const, Load, Op
-from nautilus.core.types import DType
 from nautilus.passes.registry import PASSES, load
 from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.ops import Store
@@ -46,14 +45,15 @@ def shift_mask(n: Any) -> Any:
     return replace(n, op="lt") if isinstance(n, Op) and n.op == "le" else None
 
 
-def wrong_start(buffer: str) -> Rule:
-    """A sum in ``buffer`` starts at 1."""
+def invert_repair(n: Any) -> Any:
+    """``exp(old - new)`` becomes ``exp(new - old)``.
 
-    def rule(n: Any) -> Any:
-        wrong = isinstance(n, Store) and n.buffer == buffer and n.value == Const(0.0, DType.F32)
-        return replace(n, value=Const(1.0, DType.F32)) if wrong else None
-
-    return rule
+    (A running maximum or a rescaled sum may start anywhere: the first repair makes up for it.)
+    """
+    match n:
+        case Op(op="sub", args=(Load() as a, Load() as b)):
+            return replace(n, args=(b, a))
+    return None
 
 
 def swap_tile(old: str, new: str) -> Rule:
