@@ -221,31 +221,46 @@ def load_matrix(
 
 
 def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
-    """``ld.matrix``: operand fragments of one k-step into the fragment's array."""
+    """``ld.matrix``: operand fragments of one k-step (or several) into the fragment's array."""
     layout = w.layout(op.result)
     name = w.declare(op.result)
     is_a = layout.reg[1].axis != op.axis
     other = next(a for a in op.result.type.names if a != op.axis)
     tiles = layout.reg[-1].size
-    t = Tiling(other, other, op.axis, tiles, tiles, 1, ma.MMA["m16n8k16.f16"])
+    steps = layout.reg[3 if is_a else 2].size
+    t = Tiling(other, other, op.axis, tiles, tiles, steps, ma.MMA["m16n8k16.f16"])
     with w.braces(""):
-        lane = lane_address(w, op.slot, op.result.layout, t, is_a, pairs=tiles > 1)
-        step = f"{op.start // 16}"
-        if is_a:
-            w.line("#pragma unroll")
-            with w.braces(f"for (int m = 0; m < {tiles}; ++m)"):
-                at = {other: "m * 16", op.axis: f"{step} * 16"}
-                load_matrix(w, op.slot, lane, at, op.axis, f"&{name}[m * 4]", 4, is_a=True)
+        lane = lane_address(w, op.slot, op.result.layout, t, is_a, pairs=tiles > 1 and steps == 1)
+        if steps == 1:
+            _load_step(w, op.slot, lane, t, name, str(op.start // 16), is_a)
             return
-        pairs, rest = divmod(tiles, 2)
-        if pairs:
+        w.line("#pragma unroll")
+        with w.braces(f"for (int k = 0; k < {steps}; ++k)"):
+            x, size, width, count = ("m", 16, 4, 4) if is_a else ("n", 8, 2, 2)
+            at = {other: f"{x} * {size}", op.axis: f"(k + {op.start // 16}) * 16"}
             w.line("#pragma unroll")
-            with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
-                at = {other: "n * 8", op.axis: f"{step} * 16"}
-                load_matrix(w, op.slot, lane, at, op.axis, f"&{name}[n * 2]", 4, is_a=False)
-        if rest:
-            at = {other: str(16 * pairs), op.axis: f"{step} * 16"}
-            load_matrix(w, op.slot, lane, at, op.axis, f"&{name}[{4 * pairs}]", 2, is_a=False)
+            with w.braces(f"for (int {x} = 0; {x} < {tiles}; ++{x})"):
+                target = f"&{name}[(k + {steps} * {x}) * {width}]"
+                load_matrix(w, op.slot, lane, at, op.axis, target, count, is_a=is_a)
+
+
+def _load_step(w: Writer, slot: ma.Slot, lane: Lane, t: Tiling, name: str, step: str, is_a: bool) -> None:
+    """All tiles of k-step ``step`` into array ``name``: 16 rows of A, or 16 columns of B, an ldmatrix."""
+    if is_a:
+        w.line("#pragma unroll")
+        with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
+            at = {t.m: "m * 16", t.k: f"{step} * 16"}
+            load_matrix(w, slot, lane, at, t.k, f"&{name}[m * 4]", 4, is_a=True)
+        return
+    pairs, rest = divmod(t.col_tiles, 2)
+    if pairs:
+        w.line("#pragma unroll")
+        with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
+            at = {t.n: "n * 8", t.k: f"{step} * 16"}
+            load_matrix(w, slot, lane, at, t.k, f"&{name}[n * 2]", 4, is_a=False)
+    if rest:
+        at = {t.n: str(16 * pairs), t.k: f"{step} * 16"}
+        load_matrix(w, slot, lane, at, t.k, f"&{name}[{4 * pairs}]", 2, is_a=False)
 
 
 def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, *, is_a: bool) -> None:

@@ -205,8 +205,6 @@ def matrix_load(s: KernelScope, op: MatrixLoad) -> None:
     end = op.start + sizes[op.axis]
     ok = op.start >= 0 and end <= stage.get(op.axis, 1) and op.start % MMA[instr].k == 0
     s.need(ok, "ldmatrix reads inside its stage", f"{op.start}..{end} on {op.axis}")
-    ok = sizes[op.axis] == MMA[instr].k
-    s.need(ok, "ldmatrix reads one k-step", f"{sizes[op.axis]} positions, not {MMA[instr].k}")
     layout, k = s.define(op.result), (op.axis, sizes[op.axis])
     x = (free[0], sizes[free[0]])
     ok = any(is_operand(layout, instr, x, k, g, a) for g in warp_grids(layout.warps) for a in (True, False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -45,21 +46,22 @@ def delivered(text: str, warp: int, memory: Ints, registers: int) -> Ints:
     """What the loads of the kernel ``text`` leave in ``f`` of every lane of ``warp``."""
     env: dict[str, object] = {"thread": 32 * warp + np.arange(32), "swizzle": swizzle}
     out: Ints = np.full((32, registers), -1, np.int64)
-    values, name = range(1), "_"
+    loops: list[tuple[str, range]] = []
     for line in text.splitlines():
         if found := _CONST.search(line):
             if not re.search(r"\bX\b|\br\b", line):  # the loads that fill the stage are not run
                 env[found[1]] = eval(python(found[2]), env)
         elif found := _LOOP.search(line):
-            name, values = found[1], range(0, int(found[2]), int(found[3] or 1))
+            loops.append((found[1], range(0, int(found[2]), int(found[3] or 1))))
         elif found := _LOAD.search(line):
             count = int(found[1])
-            for value in values:
-                env[name] = value
+            for values in product(*(r for _, r in loops)):
+                env.update(zip((n for n, _ in loops), values, strict=True))
                 first = 2 * int(eval(python(found[3]), env))
                 address = np.asarray(eval(python(found[4]), env))
                 out[:, first : first + 2 * count] = ldmatrix(memory, address, count, found[2] is not None)
-            values = range(1)
+        elif line.strip() == "}" and loops:
+            loops.pop()
     return out
 
 
@@ -91,3 +93,9 @@ def test_addresses(side: str, each: int, grid: tuple[int, int], major: str, star
 @pytest.mark.parametrize(("grid", "each"), [((1, 1), 24), ((1, 2), 24), ((1, 1), 8)])
 def test_odd_numbers_of_column_tiles(grid: tuple[int, int], each: int, major: str) -> None:
     check(copy("b", grid, major, 16, each=each))
+
+
+@pytest.mark.parametrize("major", ["i", "k"])
+@pytest.mark.parametrize(("side", "grid"), [("a", (2, 1)), ("a", (1, 2)), ("b", (2, 1)), ("b", (1, 2))])
+def test_several_k_steps(side: str, grid: tuple[int, int], major: str) -> None:
+    check(copy(side, grid, major, 16, depth=48))

@@ -16,13 +16,14 @@ INSTR = "m16n8k16.f16"
 
 
 def copy(
-    side: str, grid: tuple[int, int], major: str, start: int, barrier: str = "barrier", each: int = 48
-) -> MemModule:
-    """One k-step of a 64-deep operand with ``each`` rows a warp, read as fragments and written out."""
+    side: str, grid: tuple[int, int], major: str, start: int, barrier: str = "barrier", each: int = 48,
+    depth: int = 16,
+) -> MemModule:  # fmt: skip
+    """``depth`` of a 64-deep operand with ``each`` rows a warp, read as fragments and written out."""
     warps, rows = grid[0] * grid[1], each * grid[0 if side == "a" else 1]
-    layout = (
-        a_layout(INSTR, "i", "k", (rows, 16), grid) if side == "a" else b_layout(INSTR, "k", "i", (16, rows), grid)
-    )
+    layout = a_layout(INSTR, "i", "k", (rows, depth), grid)
+    if side == "b":
+        layout = b_layout(INSTR, "k", "i", (depth, rows), grid)
     axes = f"i: {rows}, k: 64" if major == "k" else f"k: 64, i: {rows}"
     at = "i, k" if major == "k" else "k, i"
     shape = axes.replace("i: ", "").replace("k: ", "")
@@ -31,7 +32,7 @@ def copy(
     return parse(f"""
 module fragments target sm_80 {{
   input X: f16[{shape}]
-  output Y: f16[{rows}, 16]
+  output Y: f16[{rows}, {depth}]
   kernel fragments grid 1 warps {warps} min_blocks 1 {{
     layout #in = {whole(major, rows, warps)}
     layout #f = {layout}
@@ -39,7 +40,7 @@ module fragments target sm_80 {{
     %x = ld.global X[{at}] vec 8 : f16[{axes}] #in
     st.shared s[0] swizzle {swizzle}, %x vec 8
     {barrier}
-    %f = ld.matrix s[0] swizzle {swizzle} at k {start} : f16[i: {rows}, k: 16] #f
+    %f = ld.matrix s[0] swizzle {swizzle} at k {start} : f16[i: {rows}, k: {depth}] #f
     st.global Y[i, k], %f vec 2
   }}
 }}
@@ -66,6 +67,15 @@ def test_it_delivers_what_its_layout_declares(side: str, grid: tuple[int, int], 
     assert np.array_equal(run_module(m, {"X": x})["Y"], want)
 
 
+@pytest.mark.parametrize("major", ["i", "k"])
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_several_k_steps(side: str, major: str) -> None:
+    m = copy(side, (2, 1), major, 16, depth=48)
+    verify(m)
+    x = np.random.default_rng(1).standard_normal(m.buffers[0].shape).astype(np.float16)  # type: ignore[arg-type]
+    assert np.array_equal(run_module(m, {"X": x})["Y"], (x if major == "k" else x.T)[:, 16:64])
+
+
 def test_it_needs_a_barrier_behind_the_stores() -> None:
     m = copy("a", (2, 1), "k", 0, barrier="")
     with pytest.raises(InterpError) as info:
@@ -82,7 +92,7 @@ def test_it_needs_a_barrier_behind_the_stores() -> None:
         ("ld.matrix s[0] swizzle 128", "ld.matrix s[0] swizzle 64", "an access has its buffer's swizzle"),
         ("ld.matrix s[0]", "ld.matrix s[1]", "stages lie inside their ring"),
         (": f16[i: 96, k: 16] #f", ": bf16[i: 96, k: 16] #f", "ldmatrix reads 16-bit operands"),
-        (": f16[i: 96, k: 16] #f", ": f16[i: 96, k: 32] #f", "ldmatrix reads one k-step"),
+        (": f16[i: 96, k: 16] #f", ": f16[i: 96, k: 32] #f", "layouts cover their tiles"),
         ("#f = reg(k:2x1, i:2x8", "#f = reg(i:2x8, k:2x1", "fragments are in the instruction's layout"),
     ],
 )
