@@ -19,6 +19,8 @@ from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import FragLayout, tile_shape
 
+_A_REGS, _B_REGS = 4, 2  # 32-bit registers of one A and one B fragment, the same for every instruction
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -41,32 +43,73 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
         return
     t = tiling(w, op)
     call = w.speller.use("mma_" + op.instr.replace(".", "_"))
-    a_regs, b_regs = 4, 2
-    ahead = op.ahead if op.ahead and t.steps > 1 and _any_slot(op) else 0
-    stages = ahead + 1
     with w.braces(""):
-        if isinstance(op.a, ma.Slot):
-            w.line(f"u32 a[{stages}][{t.row_tiles}][{a_regs}];")
-        if isinstance(op.b, ma.Slot):
-            w.line(f"u32 b[{stages}][{t.col_tiles}][{b_regs}];")
         lanes = lane_addresses(w, op, t)
-        for n in range(ahead):
-            fetch(w, op, t, lanes, str(n), str(n))
-        w.line("#pragma unroll")
-        with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
-            if ahead:
-                with w.braces(f"if (k + {ahead} < {t.steps})"):
-                    fetch(w, op, t, lanes, f"(k + {ahead})", f"(k + {ahead}) % {stages}")
-            else:
-                fetch(w, op, t, lanes, "k", "0")
-            now = f"k % {stages}" if ahead else "0"
-            a = f"a[{now}][m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {a_regs}]"
-            b = f"b[{now}][n]" if isinstance(op.b, ma.Slot) else f"&{w.name(op.b)}[(k + {t.steps} * n) * {b_regs}]"
+        if op.ahead and t.steps > 1 and _any_slot(op):
+            print_steps_ahead(w, op, t, lanes, call, acc)
+        else:
+            print_steps(w, op, t, lanes, call, acc)
+
+
+def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
+    """Each k-step: all of A, then B a pair of column tiles at a time, used at once (few live registers)."""
+    a = "a[m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {_A_REGS}]"
+    w.line("#pragma unroll")
+    with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
+        if isinstance(op.a, ma.Slot):
+            w.line(f"u32 a[{t.row_tiles}][{_A_REGS}];")
+            fetch_a(w, op.a, t, lanes, op.result.layout, "k", "a")
+        count = 2 if "b" in lanes else 1
+        for first, last in ((0, t.col_tiles // count * count), (t.col_tiles // count * count, t.col_tiles)):
+            if first == last:
+                continue
+            group = count if first == 0 else 1
             w.line("#pragma unroll")
-            with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
-                w.line("#pragma unroll")
-                with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
-                    w.line(f"{call}(&{acc}[(n + {t.col_tiles} * m) * 4], {a}, {b});")
+            with w.braces(f"for (int n = {first}; n < {last}; n += {group})"):
+                if isinstance(op.b, ma.Slot):
+                    w.line(f"u32 b[{group}][{_B_REGS}];")
+                    _fetch_group(w, op.b, t, lanes, op.result.layout, group)
+                for offset in range(group):
+                    n = plus("n", offset)
+                    b = (
+                        f"b[{offset}]"
+                        if isinstance(op.b, ma.Slot)
+                        else f"&{w.name(op.b)}[(k + {t.steps} * ({n})) * {_B_REGS}]"
+                    )
+                    w.line("#pragma unroll")
+                    with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
+                        w.line(f"{call}(&{acc}[({n} + {t.col_tiles} * m) * 4], {a}, {b});")
+
+
+def _fetch_group(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, group: int) -> None:
+    """B fragments of column tiles n .. n + group - 1 at k-step k."""
+    if "b" in lanes:
+        at = {t.n: "n * 8", t.k: "k * 16"}
+        load_matrix(w, slot, lanes["b"], at, t.k, "b[0]", 2 * group, is_a=False)
+    else:
+        fetch_plain(w, slot, t, layout, "k", "b[0]", is_a=False)
+
+
+def print_steps_ahead(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
+    """The fragments of step k + ahead are read before the products of step k."""
+    ahead, stages = op.ahead, op.ahead + 1
+    if isinstance(op.a, ma.Slot):
+        w.line(f"u32 a[{stages}][{t.row_tiles}][{_A_REGS}];")
+    if isinstance(op.b, ma.Slot):
+        w.line(f"u32 b[{stages}][{t.col_tiles}][{_B_REGS}];")
+    for n in range(ahead):
+        fetch(w, op, t, lanes, str(n), str(n))
+    a = f"a[k % {stages}][m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {_A_REGS}]"
+    b = f"b[k % {stages}][n]" if isinstance(op.b, ma.Slot) else f"&{w.name(op.b)}[(k + {t.steps} * n) * {_B_REGS}]"
+    w.line("#pragma unroll")
+    with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
+        with w.braces(f"if (k + {ahead} < {t.steps})"):
+            fetch(w, op, t, lanes, f"(k + {ahead})", f"(k + {ahead}) % {stages}")
+        w.line("#pragma unroll")
+        with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
+            w.line("#pragma unroll")
+            with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
+                w.line(f"{call}(&{acc}[(n + {t.col_tiles} * m) * 4], {a}, {b});")
 
 
 def _any_slot(op: ma.MmaOp) -> bool:
@@ -182,13 +225,7 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
     """Read the shared operands of k-step ``k`` into stage ``stage`` of the operand arrays."""
     layout = op.result.layout
     if isinstance(op.a, ma.Slot):
-        w.line("#pragma unroll")
-        with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
-            if "a" in lanes:
-                at = {t.m: "m * 16", t.k: f"{k} * 16"}
-                load_matrix(w, op.a, lanes["a"], at, t.k, f"a[{stage}][m]", 4, is_a=True)
-            else:
-                fetch_plain(w, op.a, t, layout, k, f"a[{stage}][m]", is_a=True)
+        fetch_a(w, op.a, t, lanes, layout, k, f"a[{stage}]")
     if isinstance(op.b, ma.Slot):
         if "b" in lanes:
             fetch_b(w, op.b, t, lanes["b"], k, f"b[{stage}]")
@@ -196,6 +233,17 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
         w.line("#pragma unroll")
         with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
             fetch_plain(w, op.b, t, layout, k, f"b[{stage}][n]", is_a=False)
+
+
+def fetch_a(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, k: str, target: str) -> None:
+    """A fragments of k-step ``k``, one row tile after another."""
+    w.line("#pragma unroll")
+    with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
+        if "a" in lanes:
+            at = {t.m: "m * 16", t.k: f"{k} * 16"}
+            load_matrix(w, slot, lanes["a"], at, t.k, f"{target}[m]", _A_REGS, is_a=True)
+        else:
+            fetch_plain(w, slot, t, layout, k, f"{target}[m]", is_a=True)
 
 
 def fetch_b(w: Writer, slot: ma.Slot, t: Tiling, lane: Lane, k: str, target: str) -> None:

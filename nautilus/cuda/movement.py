@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from math import prod
 
-from nautilus.core.expr import Const, Expr
+from nautilus.core.expr import Const, Expr, Var
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.elementwise import print_cast
 from nautilus.cuda.expr import Text
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.registers import register_offset
+from nautilus.cuda.writer import Writer, mentions
 from nautilus.memory import ops as ma
+from nautilus.memory.access import affine
 from nautilus.memory.layout import tile_shape
 from nautilus.scalar.ops import Buffer
 
@@ -41,11 +44,41 @@ def scaled(text: str, stride: int) -> str:
     return text if stride == 1 else f"{text} * {stride}"
 
 
-def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str | None, r: str) -> str:
-    """Text of the address of an element of a global buffer."""
-    layout = w.kernel.layouts[within] if within is not None else None
-    texts = [w.expr(e, layout, r) for e in index]
-    return f"{w.env['&' + name]} + ({row_major(w.module.buffer(name), texts)})"
+def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, int]:
+    """Elements that one step along each tile axis moves, for the axes that enter ``index`` linearly."""
+    strides: dict[str, int] = {}
+    shape = [s for s in buffer.shape if isinstance(s, int)]
+    forms = [affine(e) for e in index]
+    for axis in axes:
+        inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom, _ in f.terms)
+        if not inside:
+            steps = (f.coefficient(axis) * prod(shape[n + 1 :]) for n, f in enumerate(forms))
+            strides[axis] = sum(steps)
+    return strides
+
+
+def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore, layout: str) -> list[Expr]:
+    """The expressions of an access whose tile positions must be spelled register by register."""
+    linear = register_strides(w.module.buffer(op.buffer), op.index, w.all_layouts[layout].axes)
+    rest = [e for e in op.index if any(mentions(e, a) for a in w.tile_axes if a not in linear)]
+    return rest if op.mask is None else [*rest, op.mask]
+
+
+def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r: str) -> str:
+    """Address of an element: the thread's part, then what register ``r`` adds (a constant once unrolled).
+
+    The two parts are added as pointers, so that the second becomes an immediate of the access.
+    """
+    buffer, layout = w.module.buffer(name), w.all_layouts[within]
+    strides = register_strides(buffer, index, layout.axes)
+    saved = dict(w.env)
+    w.env.update({axis: w.base(within, axis) for axis in strides})
+    text = f"{w.env['&' + name]} + ({row_major(buffer, [w.expr(e, layout, r) for e in index])})"
+    w.env.clear()
+    w.env.update(saved)
+    steps = [(register_offset(layout, a, r), step) for a, step in strides.items() if step and r != "0"]
+    moved = [scaled(offset, step) for offset, step in steps if offset != "0"]
+    return f"{text} + ({' + '.join(moved)})" if moved else text
 
 
 def slot_offset(w: Writer, slot: ma.Slot) -> str:
@@ -85,7 +118,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     buffer = w.smem[op.slot.buffer]
     layout = w.kernel.layouts[op.threads]
     copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}")
-    exprs = [*op.index, *([op.mask] if op.mask is not None else [])]
+    exprs = place_exprs(w, op, op.threads)
     slot = slot_offset(w, op.slot)
     with w.registers("r", layout.registers, op.vec) as r, w.positions(op.threads, exprs, r):
         at = {a.name: w.position(op.threads, a.name, r) for a in buffer.axes}
@@ -101,7 +134,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
     name = w.declare(op.result)
     layout = w.layout(op.result)
     vec = op.vec if dtype.bytes <= 4 else 1
-    exprs = [*op.index, *([op.mask] if op.mask is not None else [])]
+    exprs = place_exprs(w, op, op.result.layout)
     step = max(vec, pack_of(dtype, layout.registers))
     with w.registers("r", layout.registers, step) as r:
         for start in range(0, step, vec):
@@ -205,7 +238,7 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
         frag = print_cast(w, frag, buffer.dtype)
     name, layout = w.name(frag), w.layout(frag)
     vec = op.vec if buffer.dtype.bytes <= 4 else 1
-    exprs = [*op.index, *([op.mask] if op.mask is not None else [])]
+    exprs = place_exprs(w, op, frag.layout)
     with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
         pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
         store = _store_text(w, frag, name, r, vec, pointer)

@@ -23,10 +23,81 @@ from nautilus.memory import ops as ma
 from nautilus.memory.layout import FragLayout
 
 _RESERVED = frozenset(
-    """auto bool break case char class const continue default do double else enum extern false float for goto if
-    inline int long namespace new operator private protected public register return short signed sizeof static
-    struct switch template this true typedef union unsigned using void volatile while asm f16 bf16 u32 u16 min max
-    abs floor ceil exp log sin cos tanh erf pow sqrt warp lane block smem shared r k m n""".split()
+    [
+        "auto",
+        "bool",
+        "break",
+        "case",
+        "char",
+        "class",
+        "const",
+        "continue",
+        "default",
+        "do",
+        "double",
+        "else",
+        "enum",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "namespace",
+        "new",
+        "operator",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "true",
+        "typedef",
+        "union",
+        "unsigned",
+        "using",
+        "void",
+        "volatile",
+        "while",
+        "asm",
+        "f16",
+        "bf16",
+        "u32",
+        "u16",
+        "min",
+        "max",
+        "abs",
+        "floor",
+        "ceil",
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "pow",
+        "sqrt",
+        "warp",
+        "lane",
+        "block",
+        "smem",
+        "shared",
+        "r",
+        "k",
+        "m",
+        "n",
+    ]
 ) | frozenset(keyword.kwlist)
 
 
@@ -174,7 +245,7 @@ class Writer:
     @contextmanager
     def positions(self, layout_name: str, exprs: list[Expr], r: str) -> Iterator[None]:
         """Declare ``at_AXIS`` for every tile axis that ``exprs`` mention, and bind the axes to them."""
-        wanted = [a for a in self.tile_axes if any(_mentions(e, a) for e in exprs)]
+        wanted = [a for a in self.tile_axes if any(mentions(e, a) for e in exprs)]
         saved = {a: self.env.get(a) for a in wanted}
         for axis in wanted:
             text = f"at_{sanitize(axis)}"
@@ -222,7 +293,8 @@ class Writer:
         return literal(0 if not dtype.is_float else 0.0, dtype)
 
 
-def _mentions(e: Expr, name: str) -> bool:
+def mentions(e: Expr, name: str) -> bool:
+    """``e`` reads the variable ``name``."""
     return any(isinstance(n, Var) and n.name == name for n in walk(e))
 
 

@@ -50,7 +50,7 @@ SCALAR = Stage(
     "scalar",
     ".scalar",
     lower="nautilus.scalar.lower:lower",
-    passes=_passes("inline", "factor", "narrow", "dead", "fuse", "split", "reorder", "rolling-update", "partition"),
+    passes=_passes("simplify", "inline", "factor", "narrow", "dead", "fuse", "split", "reorder", "rolling-update", "partition"),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",

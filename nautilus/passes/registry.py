@@ -18,6 +18,7 @@ from nautilus.core.errors import InternalError
 #: pass name -> target.  Names are unique over all levels; a class takes its options as fields.
 PASSES: Mapping[str, str] = {
     # Scalar IR
+    "simplify": "nautilus.scalar.passes.simplify:Simplify",
     "inline": "nautilus.scalar.passes.inline:Inline",
     "factor": "nautilus.scalar.passes.factor:Factor",
     "narrow": "nautilus.scalar.passes.narrow:Narrow",
