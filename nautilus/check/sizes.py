@@ -71,7 +71,8 @@ def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
             sized = load({**fixed, **dims})
         except NautilusError:
             continue
-        elements = max(prod(s for s in t.shape if isinstance(s, int)) for t in (*sized.inputs, *sized.definitions))
+        shapes = [t.shape for t in sized.inputs] + [d.shape for d in sized.definitions]
+        elements = max(prod(n for n in shape if isinstance(n, int)) for shape in shapes)
         if points(sized) <= _LARGE and elements <= _ELEMENTS:
             return Variant("large", dims, sized)
     return Variant("full", {}, spec)

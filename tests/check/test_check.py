@@ -12,7 +12,7 @@ from nautilus.check.check import check_spec
 from nautilus.check.report import Outcome, Report
 from nautilus.cli import main
 from nautilus.core.errors import DiagnosticError
-from nautilus.driver import Request
+from nautilus.driver import Request, compile_file
 from nautilus.passes import registry
 from tests.check import planted
 
@@ -158,3 +158,28 @@ def test_json_has_no_nan() -> None:
     text = json.dumps(report.as_dict(), allow_nan=False)
     assert json.loads(text)["outcomes"][0]["measured"] == "inf"
     assert report.culprits == ("scalar/fuse",)
+
+
+def test_a_dump_is_checked_from_where_it_starts(tmp_path: Path) -> None:
+    from nautilus.passes.instruments import DumpDir
+
+    compile_file(Request(Path("given.naut"), "sm_80", text=ATTENTION), [DumpDir(tmp_path)])
+    dump = next(tmp_path.glob("*-scalar-narrow.scalar"))
+    if "unchanged" in dump.read_text():
+        dump = next(tmp_path.glob("*-scalar-fuse.scalar"))
+    report = check_spec(Request(dump, "sm_80"), device="cpu", only=["random", "one-hot"])
+    assert report.ok, report.text()
+    assert any(o.subject == "vr-tile -> ma-tile" and o.status == "ok" for o in report.outcomes)
+
+
+def test_a_missing_gpu_is_said_or_is_a_failure() -> None:
+    from nautilus.check.device import gpu_missing
+
+    if not gpu_missing("sm_80"):
+        pytest.skip("there is a GPU")
+    request = Request(Path("given.naut"), "sm_80", text=ROWS)
+    for wanted, status in (("auto", "skip"), ("cuda", "fail")):
+        report = check_spec(request, device=wanted, full_size=True, only=["random"], steps=False)
+        (found,) = [o for o in report.outcomes if o.check == "gpu"]
+        assert found.status == status
+        assert report.exit_code == (status == "fail")

@@ -86,3 +86,10 @@ def test_over_the_reals_a_small_fault_shows() -> None:
 def test_shapes_differ() -> None:
     assert within(np.zeros(3), np.zeros(4), 1.0) is not None
     assert same_reals(np.zeros(3), np.zeros(4), DType.F32) is not None
+
+
+def test_true_ties_are_free_however_many() -> None:
+    low = round_to(np.linspace(1.0, 1.9, 500), DType.F16)
+    high = low + spacing(low, DType.F16)
+    assert same_reals(high, low, DType.F16, truth=(low + high) / 2) is None
+    assert same_reals(high, low, DType.F16, truth=low) is not None
