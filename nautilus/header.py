@@ -1,0 +1,92 @@
+"""The contract in the first lines of an emitted file: what it computes, how well, how it is launched.
+
+Everything is a function of the Spec, the MA-tile module and the schedule, so the same input gives the
+same bytes.  A compilation that starts from a dump has no Spec; its header then leaves out the sizes by
+name, the scalars' defaults and the error bound.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from textwrap import wrap
+from typing import Any
+
+from nautilus import __version__
+from nautilus.check.bound import stated
+from nautilus.core.expr import Const
+from nautilus.core.schedule import Schedule
+from nautilus.core.text import format_number
+from nautilus.cuda.host import kernel_symbol, workspace_offsets
+from nautilus.frontend.spec import Spec
+from nautilus.memory.ops import MemKernel, MemModule
+from nautilus.passes.manager import Context
+from nautilus.scalar.ops import Space
+
+_WIDTH = 112
+
+
+def header(context: Context, module: MemModule, spec: Spec | None) -> tuple[str, ...]:
+    """Lines of the leading comment, without comment marks."""
+    name = spec.name if spec is not None else module.name
+    lines = [f"{_plain(name)}: made by nautilusc {__version__} for {context.arch}, precision {context.precision}.", ""]
+    if spec is not None and spec.dims:
+        lines += _wrapped("sizes   ", ", ".join(f"{d.name} = {d.value}" for d in spec.dims))
+    lines += _arguments(module, spec)
+    if spec is not None:
+        bounds = "; ".join(f"{n} {b.text}" for n, b in stated(spec, context.precision).items())
+        lines += ["", *_wrapped("error   ", f"{bounds} (relative Frobenius norm, at most, against float64)")]
+    lines += ["", *(_launch(module, k) for k in module.kernels)]
+    if context.schedule is not None:
+        lines += ["", "schedule (without the comment marks, a file for --schedule)", *compact(context.schedule)]
+    return tuple(lines)
+
+
+def _arguments(module: MemModule, spec: Spec | None) -> Iterator[str]:
+    """The launcher's arguments in order; arrays are row-major on the device."""
+    for b in module.buffers:
+        if b.space is not Space.TEMP:
+            word = "input" if b.space is Space.INPUT else "output"
+            shape = ", ".join(str(n) for n in b.shape)
+            yield f"{word:<8}{b.name}: {b.dtype}[{shape}]"
+    defaults = {s.name: s.default for s in spec.scalars} if spec is not None else {}
+    for p in module.params:
+        default = defaults.get(p.name)
+        yield f"scalar  {p.name}: {p.dtype}" + ("" if default is None else f" = {format_number(default, p.dtype)}")
+    size = workspace_offsets(module)[1]
+    if size:
+        yield f"scratch {size} bytes"
+
+
+def _launch(module: MemModule, kernel: MemKernel) -> str:
+    blocks = kernel.blocks.value if isinstance(kernel.blocks, Const) else "known at launch"
+    shared = f"{kernel.smem_bytes} bytes of dynamic shared memory"
+    return f"kernel  {kernel_symbol(module, kernel)}: {blocks} blocks of {32 * kernel.warps} threads, {shared}"
+
+
+def compact(schedule: Schedule) -> Iterator[str]:
+    """``schedule`` as JSON with a few lines a kernel: :meth:`Schedule.from_json` reads them back."""
+    raw = asdict(schedule)
+    kernels = raw.pop("kernels")
+    yield from _wrapped("{", json.dumps(raw)[1:-1] + ', "kernels": [')
+    for n, kernel in enumerate(kernels):
+        last = n + 1 == len(kernels)
+        fields = list(kernel.items())
+        for k, (key, value) in enumerate(fields):
+            end = "," if k + 1 < len(fields) else ("}]}" if last else "},")
+            yield from _wrapped(" {" if k == 0 else "  ", f"{json.dumps(key)}: {json.dumps(value)}{end}")
+    if not kernels:
+        yield "]}"
+
+
+def _wrapped(first: str, text: str) -> list[str]:
+    indent = " " * len(first)
+    return wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _plain(name: Any) -> str:
+    """A name that cannot end the comment's line or continue it."""
+    return "".join(c if c.isprintable() and c != "\\" else "_" for c in str(name))
