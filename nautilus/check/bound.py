@@ -194,7 +194,8 @@ class Reference:
 
     ``values``: the Spec in float64, unrounded; ``rounded``: in the output's type (f32 and f64: as they
     are); ``allowed``: absolute norm of the error; ``noise``: how much float64 itself may be off;
-    ``in_range``: evaluating the spec as written in its compute types gives inf and NaN nowhere else.
+    ``in_range``: evaluating the spec as written in its compute types gives inf and NaN nowhere else;
+    ``faithful``: and nothing overflowed or vanished on the way (its error is below 1%).
     """
 
     values: Mapping[str, Array]
@@ -202,6 +203,7 @@ class Reference:
     allowed: Mapping[str, float]
     noise: Mapping[str, float]
     in_range: bool
+    faithful: bool
 
 
 def reference(spec: Spec, given: InputSet, bounds: Mapping[str, Bound], naive: Naive) -> Reference:
@@ -215,7 +217,7 @@ def reference(spec: Spec, given: InputSet, bounds: Mapping[str, Bound], naive: N
     rounded: dict[str, Array] = {}
     allowed: dict[str, float] = {}
     noise: dict[str, float] = {}
-    in_range = True
+    in_range = faithful = True
     for t in spec.outputs:
         want = rounded[t.name] = eval_op("cast", [values[t.name]], t.dtype)
         if not t.dtype.is_float:
@@ -228,8 +230,9 @@ def reference(spec: Spec, given: InputSet, bounds: Mapping[str, Bound], naive: N
             off = norm(got - want)
         noise[t.name] = drift * 2.0**-20
         tiny = floor(t.dtype) * sqrt(max(1, want.size))
+        faithful &= off <= 0.01 * norm(want) + tiny
         allowed[t.name] = bounds[t.name].relative * norm(want) + 4.0 * off + 8.0 * drift + tiny
-    return Reference(values, rounded, allowed, noise, in_range)
+    return Reference(values, rounded, allowed, noise, in_range, in_range and faithful)
 
 
 def _shaken(spec: Spec, given: InputSet) -> tuple[Spec, dict[str, Array]]:
