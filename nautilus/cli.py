@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,16 +58,19 @@ def normalize(args: Sequence[str]) -> list[str]:
 
 
 def _is_dump_list(text: str) -> bool:
-    return all(part.rpartition("/")[2] in dump_names() for part in text.split(","))
+    return all(part in dump_names() for part in text.split(","))
 
 
-def dump_names() -> set[str]:
-    """What ``--dump-ir`` takes: ``all``, stages, and passes (``stage/pass`` and ``cse-2`` too)."""
-    names = {"all", "lower", "parse", "check", *STAGE_NAMES}
-    for stage in STAGES:
-        seen: list[str] = [p.name for p in stage.passes]
-        names |= {n if (again := seen[:i].count(n)) == 0 else f"{n}-{again + 1}" for i, n in enumerate(seen)}
-    return names
+@cache
+def dump_names() -> frozenset[str]:
+    """What ``--dump-ir`` takes: ``all``, stages, passes (every run), one run (``cse-2``), and ``stage/pass``."""
+    names = {"all", "parse", *STAGE_NAMES, "check", "spec/check"}
+    for stage in STAGES[1:]:
+        steps = ("lower", "parse", *stage.step_names)
+        once = {f"{name}-1" for name in (p.name for p in stage.passes)}
+        own = {*steps, *once}
+        names |= own | {f"{stage.name}/{name}" for name in own}
+    return frozenset(names)
 
 
 @click.group(cls=_Main, context_settings=_CONTEXT, invoke_without_command=True)

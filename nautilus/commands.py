@@ -49,7 +49,7 @@ def walk(request: Request, options: dict[str, Any]) -> Result:
     instruments: list[Instrument] = []
     if options["dump_ir"]:
         for part in options["dump_ir"].split(","):
-            if part.rpartition("/")[2] not in dump_names():
+            if part not in dump_names():
                 raise click.UsageError(f"--dump-ir: no stage or pass is called {part!r} (see --print-passes)")
         instruments.append(Print(frozenset(options["dump_ir"].split(",")), sys.stderr))
     if options["dump_dir"] is not None:

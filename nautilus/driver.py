@@ -69,25 +69,26 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Re
     result.modules[start.name] = module
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(request.until) + 1]:
         if stage is not SPEC:
-            module, context = _run_stage(stage, stage is start, after, module, pipeline, context)
+            module, context = _run_stage(stage, stage is start, after, result, module, pipeline, context)
         result.modules[stage.name] = module
     result.context = context
     return result
 
 
 def _run_stage(
-    stage: Stage, is_start: bool, after: str | None, module: Any, pipeline: Pipeline, context: Context
+    stage: Stage, is_start: bool, after: str | None, result: Result, module: Any, pipeline: Pipeline, context: Context
 ) -> tuple[Any, Context]:
     """Lower into ``stage`` and run its passes; a stage that plans makes the schedule in between."""
     todo = steps(stage, after if is_start else None, lowered=is_start)
     if stage is CUDA:
-        context = replace(context, header=_header(context))
-    names = [step.name for step in todo]
-    if stage.plan_before in names and context.schedule is None:
-        cut = names.index(stage.plan_before)
-        module = pipeline.run(todo[:cut], module, context)
-        planner, todo = load(stage.plan), todo[cut:]
-        context = replace(context, schedule=planner(module, **bind(planner, context, {}, skip=1)))
+        context = replace(context, header=load(stage.header)(context, module, result.modules.get("spec")))
+    for before, target in stage.plans:
+        names = [step.name for step in todo]
+        if before in names:
+            cut = names.index(before)
+            module, todo = pipeline.run(todo[:cut], module, context), todo[cut:]
+            planner = load(target)
+            context = replace(context, schedule=planner(module, **bind(planner, context, {}, skip=1)))
     return pipeline.run(todo, module, context), context
 
 
@@ -125,14 +126,6 @@ def stage_of(path: Path) -> Stage:
 
 def _bad_input(name: str, message: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic("N0902", message, Span(Source(name, ""), 0, 0, 0, 0))])
-
-
-def _header(context: Context) -> tuple[str, ...]:
-    """The contract in the emitted file's first lines: byte-identical for the same input."""
-    lines = [f"Made by nautilusc for {context.arch}, precision {context.precision}."]
-    if context.schedule is not None:
-        lines += ["Schedule:", *context.schedule.to_json().splitlines()]
-    return tuple(lines)
 
 
 def as_text(text: str) -> str:

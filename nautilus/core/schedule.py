@@ -17,8 +17,12 @@ complete result of another in the *same* phase is repaired by ``rolling_update``
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class MemoryPlan:
     """Choices of the MA-tile passes. ``warps`` counts warps in (rows, columns) of the main tile."""
 
     warps: tuple[int, int] = (4, 1)
-    stages: int = 2  # ring depth of staged operands; 1 means no overlap
+    stages: int = 2  # 0: no overlap; 1: one buffer, two barriers an iteration; n >= 2: ring of n, one barrier
     min_blocks: int = 1  # blocks per multiprocessor asked of the register allocator
     vector_bytes: int = 16  # widest global access
     epilogue: str = "shared"  # shared: through shared memory, 16-byte stores; direct: from fragments
@@ -66,10 +70,14 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All choices for one spec. ``inline`` names the definitions substituted into their readers."""
+    """All choices for one spec.
 
-    inline: tuple[str, ...]
-    kernels: tuple[KernelPlan, ...]
+    ``inline`` names the definitions substituted into their readers, in that order; None leaves the choice
+    to the default rule.  No ``kernels``: the default plan of what inlining left.
+    """
+
+    inline: tuple[str, ...] | None = None
+    kernels: tuple[KernelPlan, ...] = ()
     factor: bool = True
     narrow: bool = True
     version: int = 1
@@ -80,23 +88,81 @@ class Schedule:
 
     @staticmethod
     def from_json(text: str) -> Schedule:
-        """Parse :meth:`to_json`'s form. Raises ValueError, KeyError or TypeError on anything else."""
-        raw: dict[str, Any] = json.loads(text)
+        """Parse :meth:`to_json`'s form; fields left out have their defaults.
+
+        Raises ValueError that says what is wrong, and where, on anything else.
+        """
+        raw = _object(json.loads(text), "the schedule")
         if raw.get("version") != 1:
             raise ValueError(f"schedule version {raw.get('version')!r} is not 1")
-        kernels = tuple(_kernel(k) for k in raw.pop("kernels"))
-        return Schedule(inline=tuple(raw.pop("inline")), kernels=kernels, **raw)
+        return _record(Schedule, raw, "")
 
 
-def _kernel(raw: dict[str, Any]) -> KernelPlan:
-    memory = dict(raw.get("memory", {}))
-    if "warps" in memory:
-        memory["warps"] = tuple(memory["warps"])
-    return KernelPlan(
-        name=raw["name"],
-        ops=tuple(raw["ops"]),
-        axes=tuple(AxisPlan(**a) for a in raw["axes"]),
-        phases=tuple(tuple(p) for p in raw.get("phases", ())),
-        partition=raw.get("partition", True),
-        memory=MemoryPlan(**memory),
-    )
+def _object(raw: object, where: str) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} is {_shown(raw)}, not an object")
+    return raw
+
+
+def _record(cls: type[_T], raw: dict[str, Any], path: str) -> _T:
+    """``cls`` from its JSON object; ``path`` says where that is."""
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    for name in raw:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+            raise ValueError(f"unknown field {path}{name}{hint}")
+    for name, f in known.items():
+        if name not in raw and f.default is MISSING and f.default_factory is MISSING:
+            raise ValueError(f"no field {path}{name}")
+    values = {name: _READ[str(known[name].type)](value, path + name) for name, value in raw.items()}
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise ValueError(f"{path.rstrip('.') or 'the schedule'}: {error}") from None
+
+
+def _one(kind: type[Any], what: str) -> Callable[[object, str], Any]:
+    def read(raw: object, where: str) -> Any:
+        if type(raw) is not kind:
+            raise ValueError(f"{where} is {_shown(raw)}, not {what}")
+        return raw
+
+    return read
+
+
+def _many(item: Callable[[object, str], Any], count: int | None = None) -> Callable[[object, str], Any]:
+    def read(raw: object, where: str) -> Any:
+        if not isinstance(raw, list):
+            raise ValueError(f"{where} is {_shown(raw)}, not a list")
+        if count is not None and len(raw) != count:
+            raise ValueError(f"{where} has {len(raw)} entries, not {count}")
+        return tuple(item(r, f"{where}[{i}]") for i, r in enumerate(raw))
+
+    return read
+
+
+def _nested(cls: type[Any]) -> Callable[[object, str], Any]:
+    return lambda raw, where: _record(cls, _object(raw, where), where + ".")
+
+
+def _shown(raw: object) -> str:
+    text = json.dumps(raw)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+_INT, _STR, _BOOL = _one(int, "an integer"), _one(str, "a string"), _one(bool, "true or false")
+_NAMES = _many(_STR)
+#: a field's type, as annotated -> how it is read
+_READ: dict[str, Callable[[object, str], Any]] = {
+    "int": _INT,
+    "str": _STR,
+    "bool": _BOOL,
+    "tuple[int, int]": _many(_INT, 2),
+    "tuple[str, ...]": _NAMES,
+    "tuple[str, ...] | None": lambda raw, where: None if raw is None else _NAMES(raw, where),
+    "tuple[tuple[str, ...], ...]": _many(_NAMES),
+    "tuple[AxisPlan, ...]": _many(_nested(AxisPlan)),
+    "tuple[KernelPlan, ...]": _many(_nested(KernelPlan)),
+    "MemoryPlan": _nested(MemoryPlan),
+}

@@ -79,14 +79,16 @@ class Verify:
 class Print:
     """Print the IR to ``stream`` after chosen steps.
 
-    ``what`` holds stage names (the stage's last step), pass names, ``stage/pass`` or ``all`` (every stage).
+    ``what`` holds ``all`` (every stage), stage names (the stage's last step), pass names (every run of the
+    pass), or one run: ``cse-1``, ``cse-2``. Each of the last two may follow ``stage/``.
     """
 
     what: Collection[str]
     stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def after(self, record: Record) -> None:
-        own = {record.name, f"{record.stage.name}/{record.name}"}
+        own = {record.name, record.base} if record.base != record.name else {record.name, f"{record.name}-1"}
+        own |= {f"{record.stage.name}/{name}" for name in own}
         if record.is_last:
             own |= {"all", record.stage.name}
         if own.isdisjoint(self.what):
@@ -98,15 +100,19 @@ class Print:
 
 @dataclass(frozen=True)
 class DumpDir:
-    """Write ``007-scalar-rolling-update.scalar`` after every step; one that changed nothing says so."""
+    """Write ``007-scalar-rolling-update.scalar`` after every step; one that changed nothing says so.
+
+    Every file but the last stage's is whole, so that a compilation can start from it.
+    """
 
     folder: Path
 
     def after(self, record: Record) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{record.number:03d}-{record.stage.name}-{record.name}{record.stage.suffix}"
-        body = text_of(record) if record.changed else "; (unchanged)\n"
-        path.write_text(dump_header(record.stage, record.name, record.context) + body, encoding="utf-8")
+        note = "" if record.changed else "; (unchanged)\n"
+        text = dump_header(record.stage, record.name, record.context) + note + text_of(record)
+        path.write_text(text, encoding="utf-8")
 
 
 @dataclass

@@ -60,7 +60,8 @@ class Record:
 
     number: int
     stage: Stage
-    name: str
+    name: str  # of the step
+    base: str  # of the pass, the same for all of its runs; "lower" or "check" for a lowering
     module: Any
     changed: bool
     seconds: float
@@ -96,12 +97,9 @@ class Step:
 def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tuple[Step, ...]:
     """The lowering into ``stage`` (unless ``lowered``) and its passes, from behind pass ``after`` on.
 
-    A pass that runs again is called ``cse-2``.  Raises ValueError where the stage has no such pass.
+    A pass that runs again is called ``cse-2``.  Raises ValueError where the stage has no such step.
     """
-    names: list[str] = []
-    for p in stage.passes:
-        again = sum(q.name == p.name for q in stage.passes[: len(names)])
-        names.append(f"{p.name}-{again + 1}" if again else p.name)
+    names = stage.step_names
     last = len(names) - 1
     out = tuple(Step(stage, n, p, i == last) for i, (n, p) in enumerate(zip(names, stage.passes, strict=True)))
     if after is not None:
@@ -137,7 +135,10 @@ class Pipeline:
     def show(self, step: Step, module: Any, changed: bool, seconds: float, context: Context) -> None:
         """Let every instrument see ``module`` as the result of ``step``."""
         is_lowering = step.spec is None
-        record = Record(self.count, step.stage, step.name, module, changed, seconds, context, is_lowering, step.is_last)
+        base = step.name if step.spec is None else step.spec.name
+        record = Record(
+            self.count, step.stage, step.name, base, module, changed, seconds, context, is_lowering, step.is_last
+        )  # fmt: skip
         self.count += 1
         for instrument in self.instruments:
             try:

@@ -24,9 +24,10 @@ class Stage:
     """One level of the road. Code is named as ``"module:attribute"`` and imported when it runs.
 
     ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
-    ``parse(text, name)`` are the text form.  ``plan`` makes the schedule, where none was given, from
-    the module as it is before the pass ``plan_before``.  ``plain_is_final``: a file without a dump's
-    header is taken to be behind all passes, because they would not do for a finished module.
+    ``parse(text, name)`` are the text form.  ``plans``: pass to function; before that pass (its first
+    run) ``function(module, schedule)`` adds to the schedule what nobody chose.  ``header(context, module,
+    spec)``: the leading comment that ``lower`` takes.  ``plain_is_final``: a file
+    without a dump's header is taken to be behind all passes, because they would not do for a finished module.
     """
 
     name: str
@@ -36,26 +37,35 @@ class Stage:
     verify: str = ""
     format: str = ""
     parse: str = ""
-    plan: str = ""
-    plan_before: str = ""
+    plans: tuple[tuple[str, str], ...] = ()
+    header: str = ""
     plain_is_final: bool = False
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """A name for every pass, in order; the second run of ``cse`` is ``cse-2``."""
+        plain = [p.name for p in self.passes]
+        again = [plain[:i].count(name) for i, name in enumerate(plain)]
+        return tuple(f"{name}-{n + 1}" if n else name for name, n in zip(plain, again, strict=True))
 
 
 def _passes(*names: str) -> tuple[PassSpec, ...]:
     return tuple(PassSpec(n) for n in names)
 
 
-SPEC = Stage("spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.passes.spec_text:format_spec")
+SPEC = Stage("spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.frontend.printer:format_spec")
 SCALAR = Stage(
     "scalar",
     ".scalar",
     lower="nautilus.scalar.lower:lower",
-    passes=_passes("simplify", "inline", "factor", "narrow", "dead", "fuse", "split", "reorder", "rolling-update", "partition"),
+    passes=_passes(
+        *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead"),
+        *("fuse", "split", "reorder", "rolling-update", "partition"),
+    ),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
-    plan="nautilus.scalar.plan:default_schedule",
-    plan_before="fuse",
+    plans=(("inline", "nautilus.scalar.passes.inline:plan_inline"), ("fuse", "nautilus.scalar.plan:plan_kernels")),
 )
 VR_TILE = Stage(
     "vr-tile",
@@ -78,7 +88,13 @@ MA_TILE = Stage(
     parse="nautilus.memory.text:parse",
     plain_is_final=True,
 )
-CUDA = Stage("cuda", ".cu", lower="nautilus.cuda.emit:emit_module", format="nautilus.driver:as_text")
+CUDA = Stage(
+    "cuda",
+    ".cu",
+    lower="nautilus.cuda.emit:emit_module",
+    format="nautilus.driver:as_text",
+    header="nautilus.header:header",
+)
 
 STAGES: tuple[Stage, ...] = (SPEC, SCALAR, VR_TILE, MA_TILE, CUDA)
 STAGE_NAMES: tuple[str, ...] = tuple(s.name for s in STAGES)

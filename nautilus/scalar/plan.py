@@ -12,6 +12,7 @@ trial.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 
 from nautilus.core.errors import ScheduleError
@@ -27,6 +28,13 @@ from nautilus.scalar.plan_kernel import dot_of, one_by_one, plan_kernel
 from nautilus.scalar.roles import GRID, blocks
 
 _Ops = tuple[str, ...]
+
+
+def plan_kernels(program: Program, schedule: Schedule | None = None) -> Schedule:
+    """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none."""
+    if schedule is not None and schedule.kernels:
+        return schedule
+    return replace(schedule or Schedule(), kernels=default_schedule(program).kernels)
 
 
 def default_schedule(program: Program) -> Schedule:
@@ -48,7 +56,7 @@ def default_schedule(program: Program) -> Schedule:
             groups.update(dict.fromkeys(merged, merged))
     _join_siblings(program, defs, groups, plans)
     kernels = tuple(plans[g] for g in _ordered(defs, groups))
-    return Schedule(inline=(), kernels=kernels)
+    return Schedule(kernels=kernels)
 
 
 def _join_siblings(

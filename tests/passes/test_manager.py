@@ -54,7 +54,10 @@ def test_an_error_inside_a_pass_names_it() -> None:
     [
         ({"all"}, ["fake after add-2 (unchanged)"]),
         ({"fake"}, ["fake after add-2 (unchanged)"]),
-        ({"add", "fake/lower"}, ["fake after lower", "fake after add"]),
+        ({"add", "fake/lower"}, ["fake after lower", "fake after add", "fake after add-2 (unchanged)"]),
+        ({"add-1"}, ["fake after add"]),
+        ({"fake/add-2"}, ["fake after add-2 (unchanged)"]),
+        ({"by-arch-1"}, ["fake after by-arch"]),
         ({"other"}, []),
     ],
 )
@@ -75,7 +78,8 @@ def test_dump_dir_numbers_files_and_they_resume(tmp_path: Path) -> None:
         "002-fake-by-arch.fake",
         "003-fake-add-2.fake",
     ]
-    assert (tmp_path / "d" / names[3]).read_text().endswith("; (unchanged)\n")
+    assert (tmp_path / "d" / names[3]).read_text().endswith("; (unchanged)\nnumber 50\n")
+    assert "unchanged" not in (tmp_path / "d" / names[2]).read_text()
     text = (tmp_path / "d" / names[1]).read_text()
     found, after = read_header(text, Context())
     assert (found.arch, found.schedule, after) == ("sm_80", schedule, "add")

@@ -5,8 +5,8 @@ reads it), so a reader that is not rewritten never sees half-finished values.  A
 type rounds: its copy is under a ``cast`` to that type.  Inlining an update may bring a ``select``
 into it, which becomes its guard (:mod:`nautilus.scalar.masking`).
 
-Which temps: those that the schedule names, or, where it names none, every one that does not make an
-expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
+Which temps: those that the schedule names, or, where it leaves the choice open, every one that does not
+make an expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT = 2000
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """Inline what ``schedule.inline`` names; no schedule, or one that names nothing: the default rule."""
+    """Inline what ``schedule.inline`` names; no schedule, or None there: the default rule."""
 
     schedule: Schedule | None = None
 
@@ -40,11 +40,18 @@ class Inline:
 
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program, and a certificate for each statement that changed."""
-        names = self.schedule.inline if self.schedule is not None else ()
+        names = self.schedule.inline if self.schedule is not None else None
         certificates: list[Certificate] = []
-        for name in names or default_inline(program):
+        for name in default_inline(program) if names is None else names:
             program = inline_one(program, name, certificates)
         return program, tuple(certificates)
+
+
+def plan_inline(program: Program, schedule: Schedule | None = None) -> Schedule:
+    """``schedule`` (None: one of defaults) with the temps to inline named, by the default rule if it names none."""
+    if schedule is not None and schedule.inline is not None:
+        return schedule
+    return replace(schedule or Schedule(), inline=default_inline(program))
 
 
 def default_inline(program: Program) -> tuple[str, ...]:
