@@ -8,6 +8,8 @@ by the byte offsets that the MA-tile IR fixed.
 
 from __future__ import annotations
 
+import re
+
 from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const
@@ -25,7 +27,7 @@ from nautilus.scalar.ops import Space
 
 def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    helpers: set[str] = {"shared_address"}
+    helpers: set[str] = set()
     kernels: list[str] = []
     for kernel in module.kernels:
         speller = Speller(fast)
@@ -39,22 +41,32 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
     """One ``__global__`` function."""
     w = start(module, kernel, speller)
+    decode: dict[str, str] = {}
     for var, e in kernel.decode:
         text = w.expr(e)
-        w.env[var] = w.unique(var)
-        w.line(f"const int {w.env[var]} = {text};")
-    top = len(w.lines)
+        w.env[var] = text if text.isdigit() else w.unique(var)
+        if not text.isdigit():
+            decode[w.env[var]] = text
     print_body(w, kernel.body)
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
-    w.lines[top:top] = bases
+    w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases]
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     signature = ", ".join(parameters(module))
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
+
+
+def _decode(values: dict[str, str], body: list[str]) -> list[str]:
+    """The grid variables that ``body`` or a later one of them reads."""
+    lines: list[str] = []
+    for name, text in reversed(values.items()):
+        if any(re.search(rf"\b{name}\b", line) for line in (*lines, *body)):
+            lines.insert(0, f"    const int {name} = {text};")
+    return lines
 
 
 def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
@@ -63,7 +75,7 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     if "smem" in body or "shared +" in body:
         lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
     if "shared +" in body:
-        lines.append("    const u32 shared = shared_address(smem);")
+        lines.append(f"    const u32 shared = {w.speller.use('shared_address')}(smem);")
     if "lane" in body:
         lines.append("    const int lane = threadIdx.x % 32;")
     if "warp" in body:
