@@ -124,7 +124,7 @@ def common(f: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."),
         click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
         click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
-        click.option("--precision", type=click.Choice(["fast", "strict"]), default="fast", show_default=True),
+        click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or the dump's]"),
         click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
         click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass."),
         click.option(
@@ -243,7 +243,7 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     """The driver's request from the common options. Raises UsageError for an unreadable schedule."""
     from nautilus.core.schedule import Schedule
     from nautilus.driver import Request
-    from nautilus.runtime.device import default_arch, known_arch
+    from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
 
     schedule = None
     if options["schedule"] is not None:
@@ -251,7 +251,9 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
             schedule = Schedule.from_json(Path(options["schedule"]).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise click.UsageError(f"cannot read schedule {options['schedule']}: {error}") from error
+    explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
     arch = options["arch"] or default_arch()
     if not known_arch(arch):
-        raise click.UsageError(f"unknown architecture {arch!r}; known: sm_80 sm_86 sm_89 sm_90 sm_90a sm_120")
-    return Request(spec, arch, dict(options["dims"]), schedule, options["precision"], until)
+        raise click.UsageError(f"unknown architecture {arch!r}; known: {', '.join(KNOWN_ARCHS)}")
+    precision = options["precision"] or "fast"
+    return Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit)

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nautilus.core.errors import Diagnostic, DiagnosticError
-from nautilus.core.schedule import Schedule
+from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, VerifyError
+from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
 from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.registry import bind, load
 
+_LIMITS = {"shared memory of a block", "threads of a block"}  # rules of the MA-tile level about the target
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
 
 
@@ -38,6 +39,7 @@ class Request:
     precision: str = "fast"
     until: str = "cuda"
     text: str | None = None  # instead of the file's
+    explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
 
 
 @dataclass
@@ -61,6 +63,8 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Re
     pipeline = Pipeline([Verify(), *instruments])
     result = Result(context)
     start = stage_of(request.path)
+    if request.schedule is not None:
+        check_schedule(request.schedule)
     if start is SPEC:
         module, after = _read_spec(request, pipeline, context), None
     else:
@@ -69,10 +73,23 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Re
     result.modules[start.name] = module
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(request.until) + 1]:
         if stage is not SPEC:
-            module, context = _run_stage(stage, stage is start, after, result, module, pipeline, context)
+            try:
+                module, context = _run_stage(stage, stage is start, after, result, module, pipeline, context)
+            except VerifyError as error:
+                if error.rule in _LIMITS:
+                    raise _too_large(error) from error
+                raise
         result.modules[stage.name] = module
     result.context = context
     return result
+
+
+def _too_large(error: VerifyError) -> ScheduleError:
+    """A kernel that the target cannot hold is the schedule's fault, not a broken IR."""
+    refused = ScheduleError(f"{error.node}: {error.rule}: {error.detail}")
+    for note in getattr(error, "__notes__", ()):
+        refused.add_note(note)
+    return refused
 
 
 def _run_stage(
@@ -105,14 +122,23 @@ def _read_dump(request: Request, stage: Stage, context: Context) -> tuple[Any, C
     name = str(request.path)
     try:
         text = request.path.read_text(encoding="utf-8") if request.text is None else request.text
-        context, after = read_header(text, context)
+        context, after = read_header(text, context, request.explicit)
         if after is None and stage.plain_is_final and not is_dump(text):
             after = steps(stage)[-1].name
-        steps(stage, after)  # the pass must exist
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        todo = steps(stage, after)  # the pass must exist
+    except OSError as error:
+        raise _bad_input(name, f"cannot read this {stage.name} file: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise _bad_input(name, f"cannot read this {stage.name} file: {error}") from error
+    if context.schedule is None and stage.plans and stage.plans[-1][0] not in [step.name for step in todo]:
+        raise ScheduleError(f"{name} was dumped after {after}, but has no schedule line; give --schedule")
+    if request.dims:
+        raise _bad_input(name, "sizes are fixed in a dump; --dim belongs to a spec")
     module = load(stage.parse)(text, name)
-    return module, replace(context, arch=getattr(module, "target", context.arch)), after
+    target = getattr(module, "target", context.arch)
+    if target != context.arch and "arch" in request.explicit:
+        raise ScheduleError(f"{name} is for {target}, not {request.arch}; compile an earlier level")
+    return module, replace(context, arch=target), after
 
 
 def stage_of(path: Path) -> Stage:

@@ -17,12 +17,21 @@ complete result of another in the *same* phase is repaired by ``rolling_update``
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from nautilus.core.errors import ScheduleError
+
 _T = TypeVar("_T")
+
+ROLES = ("grid", "loop", "tile")
+EPILOGUES = ("shared", "direct")
+ORDERS = ("natural", "longest-first", "grouped")
+_MAX_TILE = 1 << 20  # elements: far beyond what any memory holds
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +49,13 @@ class MemoryPlan:
 
     warps: tuple[int, int] = (4, 1)
     stages: int = 2  # 0: no overlap; 1: one buffer, two barriers an iteration; n >= 2: ring of n, one barrier
-    min_blocks: int = 1  # blocks per multiprocessor asked of the register allocator
-    vector_bytes: int = 16  # widest global access
+    min_blocks: int = 1  # blocks per multiprocessor asked of the register allocator, 1 to 32
+    vector_bytes: int = 16  # widest global access: 1, 2, 4, 8 or 16
     epilogue: str = "shared"  # shared: through shared memory, 16-byte stores; direct: from fragments
     order: str = "natural"  # natural | longest-first | grouped (rows of tiles that share operands)
     group: int = 8  # tiles of the slow axis walked together when order is grouped
+    fragments_ahead: int = 1  # k-steps between reading an operand fragment from shared memory and its use
     fragments_across: bool = False  # double-buffer operand fragments across the iterations of product loops
-    fast_math: bool = True  # ex2.approx and kin, where the precision contract allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,50 @@ class Schedule:
         if raw.get("version") != 1:
             raise ValueError(f"schedule version {raw.get('version')!r} is not 1")
         return _record(Schedule, raw, "")
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Refuse values that no kernel can have. Raises ScheduleError that names the field.
+
+    Whether the rest fits the program at hand, the passes say.
+    """
+    _unique(schedule.inline or (), "inline")
+    _unique(tuple(k.name for k in schedule.kernels), "the schedule's kernels")
+    for k in schedule.kernels:
+        _unique(tuple(a.name for a in k.axes), f"kernel {k.name}: axes")
+        _unique(k.ops, f"kernel {k.name}: ops")
+        for a in k.axes:
+            if a.role not in ROLES:
+                message = f"axis {a.name!r} has role {a.role!r}, not one of {', '.join(ROLES)}"
+                raise ScheduleError(message, f"kernel {k.name}")
+            if not 1 <= a.tile <= _MAX_TILE:
+                raise ScheduleError(f"axis {a.name!r} cannot have a tile of {a.tile}", f"kernel {k.name}")
+        _check_memory(k.memory, f"kernel {k.name}: memory")
+
+
+def _check_memory(m: MemoryPlan, where: str) -> None:
+    choices: tuple[tuple[str, object, tuple[object, ...]], ...] = (
+        ("epilogue", m.epilogue, EPILOGUES),
+        ("order", m.order, ORDERS),
+        ("vector_bytes", m.vector_bytes, (1, 2, 4, 8, 16)),
+    )
+    for name, value, known in choices:
+        if value not in known:
+            raise ScheduleError(f"{name} is {value!r}, not one of {', '.join(map(str, known))}", where)
+    bounds = (("stages", m.stages, 0, 64), ("min_blocks", m.min_blocks, 1, 32), ("group", m.group, 1, 1 << 16))
+    for name, number, low, high in bounds:
+        if not low <= number <= high:
+            raise ScheduleError(f"{name} is {number}, not {low} to {high}", where)
+    if min(m.warps) < 1 or m.warps[0] * m.warps[1] > 32:
+        raise ScheduleError(f"warps are {m.warps[0]} x {m.warps[1]}; a block has 1 to 32", where)
+
+
+def _unique(names: tuple[str, ...], where: str) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ScheduleError(f"{name!r} is listed twice", where)
+        if not _NAME.fullmatch(name):
+            raise ScheduleError(f"{name!r} is not a name", where)
 
 
 def _object(raw: object, where: str) -> dict[str, Any]:

@@ -48,10 +48,13 @@ def is_dump(text: str) -> bool:
     return _FIRST.match(text.split("\n", 1)[0]) is not None
 
 
-def read_header(text: str, context: Context) -> tuple[Context, str | None]:
+def read_header(
+    text: str, context: Context, explicit: Collection[str] = frozenset()
+) -> tuple[Context, str | None]:
     """The context and the pass a dump was taken behind (None: start with the stage's first pass).
 
-    What the command line gave (a schedule in ``context``) wins.  Raises ValueError for a bad header.
+    What the command line gave (a schedule in ``context``, fields named in ``explicit``) wins.  Raises
+    ValueError for a bad header.
     """
     lines = text.split("\n", 4)
     first = _FIRST.match(lines[0])
@@ -60,7 +63,8 @@ def read_header(text: str, context: Context) -> tuple[Context, str | None]:
     for line in lines[1:3]:
         if line.startswith("; context: "):
             known: dict[str, Any] = json.loads(line.removeprefix("; context: "))
-            context = replace(context, arch=str(known["arch"]), precision=str(known["precision"]))
+            found = {k: str(known[k]) for k in ("arch", "precision") if k not in explicit}
+            context = replace(context, **found)  # type: ignore[arg-type]
         elif line.startswith("; schedule: ") and context.schedule is None:
             context = replace(context, schedule=Schedule.from_json(line.removeprefix("; schedule: ")))
     return context, (None if first[2] == "lower" else first[2])

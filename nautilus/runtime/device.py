@@ -10,7 +10,7 @@ from typing import Any
 from nautilus.core.errors import ToolchainError
 
 DEFAULT_ARCH = "sm_90a"
-_KNOWN = frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a"})
+KNOWN_ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_120", "sm_120a")
 _HINTS = {
     "NO_DEVICE": "no CUDA device is visible (look at nvidia-smi and CUDA_VISIBLE_DEVICES)",
     "SYSTEM_DRIVER_MISMATCH": "the driver and its library have different versions",
@@ -40,8 +40,8 @@ class Device:
 
 
 def known_arch(arch: str) -> bool:
-    """The compiler has heard of ``arch``."""
-    return arch in _KNOWN
+    """The compiler has code for ``arch``."""
+    return arch in KNOWN_ARCHS
 
 
 def runs_on(arch: str, device: Device) -> bool:
