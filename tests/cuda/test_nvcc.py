@@ -1,0 +1,57 @@
+"""``nvcc kernel.cu`` needs nothing else, the host launcher included. Skipped where there is no nvcc."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request, compile_file
+from tests.shipped import ROOT
+
+NVCC = shutil.which("nvcc")
+
+#: One of each kind: masks and a loop, a dequantised product, several outputs, a scalar argument.
+CHOSEN = ["attention/causal_prefill", "matmul/i8_i32", "matmul/f16", "rowwise/argmax", "rowwise/rms_norm"]
+
+#: Names that mean something else to a C compiler; several kernels with scratch memory between them.
+AWKWARD = """
+dim M = 96, N = 64
+input double: f32[M, N]
+input lane: f32[N]
+scalar warp: f32
+output int: f32[M, N]
+output smem: f32[N]
+block[i, j] = double[i, j] * lane[j]
+smem[j] = sum[i](block[i, j] * warp)
+int[i, j] = block[i, j] - smem[j]
+"""
+
+
+def nvcc(text: str, folder: Path) -> None:
+    """Compile ``text`` to an object file; warnings are errors."""
+    assert NVCC is not None
+    source = folder / "kernel.cu"
+    source.write_text(text)
+    command = [NVCC, "-arch=sm_80", "-std=c++17", "-Werror", "all-warnings", "-c", str(source), "-o", f"{source}.o"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
+@pytest.mark.parametrize("name", CHOSEN)
+def test_shipped(name: str, tmp_path: Path) -> None:
+    nvcc(compile_file(Request(ROOT / "specs" / f"{name}.naut", "sm_80")).cuda, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
+def test_awkward_names(tmp_path: Path) -> None:
+    spec = tmp_path / "main.naut"
+    spec.write_text(AWKWARD)
+    text = compile_file(Request(spec, "sm_80")).cuda
+    assert text.count("__global__") > 1
+    nvcc(text, tmp_path)
