@@ -10,8 +10,10 @@ and everything but the asked-for result goes to standard error.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +60,10 @@ def normalize(args: Sequence[str]) -> list[str]:
 
 
 def _is_dump_list(text: str) -> bool:
-    return all(part in dump_names() for part in text.split(","))
+    """``text`` is for ``--dump-ir``: names it knows, or what can be no option and no file (so a misspelt one)."""
+    if all(part in dump_names() for part in text.split(",")):
+        return True
+    return text not in _COMMANDS and not text.startswith("-") and "." not in text and not os.path.exists(text)
 
 
 @cache
@@ -208,34 +213,73 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; gives the exit code and never raises for what a user did."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        cli.main(args=args, prog_name="nautilusc", standalone_mode=False)
-        sys.stdout.flush()
+        code = _run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except (KeyboardInterrupt, click.Abort):
+        return _said("interrupted", 130)
+    except Terminated:
+        return 128 + signal.SIGTERM
+    except BrokenPipeError:
+        _mute()
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        _said(f"nautilusc: error: {place}{error.strerror or error}", 2)
+        _mute()
+        return 2
+
+
+def _run(args: list[str]) -> int:
+    try:
+        with cli.make_context("nautilusc", args) as context:  # cli.main would exit at a closed pipe
+            cli.invoke(context)
         return 0
     except click.exceptions.Exit as done:
         return done.exit_code
+    except click.Abort:
+        raise
     except click.ClickException as error:
-        _complain(error)
-        return 2
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx is not None else ""
+        return _said(f"{usage}nautilusc: error: {error.format_message()}", 2)
+    except OSError:
+        raise
     except Exception as error:
         from nautilus.report import report
 
         return report(error, args)
 
 
-def _complain(error: click.ClickException) -> None:
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        print(f"{error.ctx.get_usage()}", file=sys.stderr)
-    print(f"nautilusc: error: {error.format_message()}", file=sys.stderr)
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP: unwinds, so that temporary files go away."""
+
+
+def _said(text: str, code: int) -> int:
+    with suppress(OSError):
+        print(text, file=sys.stderr)
+    return code
+
+
+def _mute() -> None:
+    """Point what cannot be written at /dev/null, or the interpreter complains when it flushes at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def entry() -> None:
     """The console script."""
+
+    def terminate(_number: int, _frame: object) -> None:
+        raise Terminated
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup stays nohup
+            signal.signal(number, terminate)
     sys.exit(main())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -21,11 +22,14 @@ from nautilus.passes.registry import load
 from nautilus.report import print_diagnostics
 
 _UNTIL = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}  # emit -> last stage; others: cuda
+FORMS = ("cu", "ptx", "cubin", "json", *_UNTIL)
 
 
 def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usage: bool, **options: Any) -> None:
     """``nautilusc compile``. Without ``-o`` the compilation runs and its result is dropped."""
     form = emit or _form_of(output)
+    if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
+        raise click.UsageError(f"the output {output} is the input")
     request = make_request(spec, options, _UNTIL.get(form, "cuda"))
     result = walk(request, options)
     data = render(result, form)
@@ -74,10 +78,13 @@ def walk(request: Request, options: dict[str, Any]) -> Result:
 
 
 def _form_of(output: str | None) -> str:
-    suffix = Path(output or "kernel.cu").suffix.removeprefix(".")
     if output in (None, "-"):
         return "cu"
-    if suffix not in ("cu", "ptx", "cubin", "json", *_UNTIL):
+    target = Path(output)
+    suffix = target.suffix.removeprefix(".")
+    if not suffix and target.exists() and not target.is_file() and not target.is_dir():
+        return "cu"  # /dev/null, a pipe
+    if suffix not in FORMS:
         raise click.UsageError(f"cannot tell the form of the output from {output!r}; use --emit")
     return suffix
 
@@ -111,26 +118,48 @@ def _usage(result: Result) -> list[dict[str, Any]]:
 
 
 def write_output(name: str, data: bytes) -> None:
-    """Write whole or not at all: a temporary file beside the target, then a rename."""
+    """Write whole or not at all: a temporary file beside the target, then a rename.
+
+    A link's target is replaced, not the link; a device or a pipe is written to.
+    """
     if name == "-":
+        if sys.stdout is None:
+            raise click.UsageError("cannot write to standard output: it is closed")
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
     target = Path(name)
-    temporary = None
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-            temporary = file.name
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, target)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(target)), data)
     except OSError as error:
         raise click.UsageError(f"cannot write {name}: {error.strerror}") from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:100]}.", delete=False) as file:
+            temporary = file.name
+            file.write(data)
+        os.chmod(temporary, _mode(target))
+        os.replace(temporary, target)
     finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _mode(target: Path) -> int:
+    """The permissions of ``target`` as it is, else those of a new file."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def run_spec(

@@ -170,7 +170,7 @@ def test_a_closed_pipe_is_quiet(spec: Path) -> None:
 
 
 def test_ctrl_c_in_a_process() -> None:
-    code = "import time, nautilus.cli as c\nc.cli.main = lambda **k: time.sleep(30)\nprint('up', flush=True)\nc.entry()"
+    code = "import time, nautilus.cli as c\nc.cli.invoke = lambda _: time.sleep(30)\nprint('up', flush=True)\nc.entry()"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
     time.sleep(0.1)
