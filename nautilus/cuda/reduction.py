@@ -15,7 +15,7 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
     """All holders of a result element end with the same bits: every step combines in one order."""
     layout, dtype = w.layout(op.arg), op.result.type.dtype
     name = w.declare(op.result)
-    kept = tuple(a for a in layout.axes if a not in op.axes)
+    kept = tuple(a for a in layout.axes if a not in op.axes)  # those of the registers; lanes come below
     count = layout.project(kept).registers
     with w.registers("r", layout.registers) as r:
         at = "0" if count == 1 or r == "0" else projected_register(layout, kept, r)
@@ -27,6 +27,8 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
             w.line(f"{target} = {x};")
         else:
             w.line(f"{target} = {first} ? {x} : {combined};")
+    if op.into is not None:
+        return
     distances = shuffle_distances(layout, op.axes)
     if distances is None:
         raise UnsupportedError("a reduction over a number of lanes that is no power of two")

@@ -113,13 +113,14 @@ def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
         x = x.reshape(*x.shape[:2], -1)
         lane, distance = np.arange(32), 1
         for m in layout.lane:
-            if m.axis in gone:
+            if m.axis in gone and op.into is None:
                 for bit in range(m.size.bit_length() - 1):
                     x = ufunc(x, x[:, lane ^ (distance << bit)])
             distance *= m.size
-        if any(m.axis in gone and m.size > 1 for m in layout.warp):
+        if op.into is None and any(m.axis in gone and m.size > 1 for m in layout.warp):
             x = _across_warps(run, ctx, op, layout, x, ufunc)
-    rest = layout.project(op.result.type.names)
+    rest = layout if op.into is None else layout.partial(op.axes[0], op.into)
+    rest = rest.project(op.result.type.names)
     element = run.machine.cached(op, "element", lambda: _element(rest, op.result.type))
     _agree(x, element, op)
     run.put(ctx, op.result, x)

@@ -97,6 +97,19 @@ class FragLayout:
             _merge(tuple(m if m.axis in keep else Mode(m.size, None) for m in self.warp)),
         )
 
+    def partial(self, axis: str, into: str) -> FragLayout:
+        """The layout once registers along ``axis`` are combined: lanes and warps that split it hold
+        partials, numbered along the new axis ``into``."""
+        stride = 1
+        parts: list[tuple[Mode, ...]] = []
+        for modes in (self.lane, self.warp):
+            new = list[Mode]()
+            for m in modes:
+                new.append(Mode(m.size, into, stride) if m.axis == axis else m)
+                stride *= m.size if m.axis == axis else 1
+            parts.append(tuple(new))
+        return FragLayout(tuple(m for m in self.reg if m.axis != axis), parts[0], parts[1])
+
     def register_map(self, axes: tuple[str, ...]) -> tuple[int, ...]:
         """For each register of this layout, the register of ``project(axes)`` with the same element."""
         keep = frozenset(axes)

@@ -302,7 +302,7 @@ class _Lowering:
             count = self.b.layouts[out.layout].registers
             shape = (TileAxis("warp", self.b.warps), TileAxis("reg", count), TileAxis("lane", 32))
             scratch = self.b.shared(f"r_{out.name}", out.type.dtype, shape).name
-        return ma.ReduceOp(out, combiner, arg, axes, scratch, span)
+        return ma.ReduceOp(out, combiner, arg, axes, scratch, span=span)
 
     def _store(self, op: vr.StoreOp) -> None:
         value = op.value

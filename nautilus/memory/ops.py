@@ -18,7 +18,7 @@ The whole grammar::
              | frag '=' 'index' expr ':' ftype               -- of variables and the element's position on tile axes
              | frag '=' 'param' NAME ':' ftype
              | frag '=' OP frag, ... ':' ftype               -- per register; operands' layouts are projections of the result's
-             | frag '=' 'reduce' COMBINER frag 'over' AXIS, ... ['scratch' NAME] ':' ftype
+             | frag '=' 'reduce' COMBINER frag 'over' AXIS, ... ['scratch' NAME] ['into' AXIS] ':' ftype
              | frag '=' 'convert' frag ':' ftype             -- registers permuted inside each thread
              | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ':' ftype
              | 'st.global' NAME '[' expr, ... ']' ',' frag ['where' expr] 'vec' NUMBER
@@ -38,7 +38,9 @@ Meaning.
 
 * ``reduce``: registers first, then butterfly shuffles over the lane modes of the reduced axes, then,
   where warps split a reduced axis, through ``scratch`` (every warp writes its partials, a barrier,
-  every warp reads all): all holders of a result element end with the same bits.
+  every warp reads all): all holders of a result element end with the same bits.  With ``into`` only
+  the registers are combined: the partial of each lane and warp that splits the reduced axes stays, as
+  a position along the new axis of that name (one reduced axis, no ``scratch``).
 * ``ld.shared``/``st.shared`` move whole stages; position on the buffer's axes is the fragment's.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
@@ -169,6 +171,7 @@ class ReduceOp:
     arg: Frag
     axes: tuple[str, ...]
     scratch: str | None = None
+    into: str | None = None
     span: Span = _SPAN
 
 

@@ -360,7 +360,8 @@ class _Parser:
         axes = [ts.name()]
         while ts.accept(","):
             axes.append(ts.name())
-        return "reduce", combiner, arg, tuple(axes), ts.name() if ts.accept("scratch") else None
+        scratch = ts.name() if ts.accept("scratch") else None
+        return "reduce", combiner, arg, tuple(axes), scratch, ts.name() if ts.accept("into") else None
 
     def convert(self) -> tuple[object, ...]:
         return "convert", self.use()

@@ -156,7 +156,8 @@ def _right(op: _Defining) -> str:
             return f"{op.op} {_frags(op.args)}"
         case ReduceOp():
             scratch = "" if op.scratch is None else f" scratch {op.scratch}"
-            return f"reduce {op.combiner} %{op.arg.name} over {', '.join(op.axes)}{scratch}"
+            into = "" if op.into is None else f" into {op.into}"
+            return f"reduce {op.combiner} %{op.arg.name} over {', '.join(op.axes)}{scratch}{into}"
         case ConvertOp():
             return f"convert %{op.arg.name}"
         case GlobalLoad():

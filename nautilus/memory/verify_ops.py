@@ -91,6 +91,11 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
     s.need(op.combiner in COMBINERS, "known combiners", op.combiner)
     s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
     rest = frozenset(a for a in t.axes if a.name not in op.axes)
+    if op.into is not None:
+        s.need(len(op.axes) == 1 and op.scratch is None, "partials are of one axis, without scratch", op.into)
+        s.need(op.into not in t.names, "partials lie along a new axis", op.into)
+        layout = layout.partial(op.axes[0], op.into)
+        rest |= {TileAxis(op.into, layout.extent(op.into))}
     s.need(_axes(op.result.type) == rest, "a reduction keeps the other axes", f"%{op.result.name}")
     try:
         dtype = reduce_dtype(op.combiner, t.dtype)

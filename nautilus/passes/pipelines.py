@@ -71,7 +71,7 @@ VR_TILE = Stage(
     "vr-tile",
     ".vr",
     lower="nautilus.tile.lower:lower",
-    passes=_passes("simplify-masks", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse", "dce"),
+    passes=_passes("simplify-masks", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse", "sink-masks", "dce"),
     verify="nautilus.tile.verify:verify",
     format="nautilus.tile.text:format",
     parse="nautilus.tile.text:parse",
@@ -81,7 +81,7 @@ MA_TILE = Stage(
     ".ma",
     lower="nautilus.memory.lower:lower",
     passes=_passes(
-        "pipeline-copies", "carry-fragments", "fragment-ahead", "clean-memory", "allocate-shared", "synchronize"
+        "defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead", "clean-memory", "allocate-shared", "synchronize"
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",

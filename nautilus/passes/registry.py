@@ -29,6 +29,7 @@ PASSES: Mapping[str, str] = {
     "rolling-update": "nautilus.scalar.passes.rolling_update:RollingUpdate",
     "partition": "nautilus.scalar.passes.partition:Partition",
     # VR-tile IR
+    "sink-masks": "nautilus.tile.passes.sink_masks:SinkMasks",
     "simplify-masks": "nautilus.tile.passes.simplify_masks:SimplifyMasks",
     "div-to-rcp": "nautilus.tile.passes.div_to_rcp:DivToRcp",
     "exp-to-exp2": "nautilus.tile.passes.exp_to_exp2:ExpToExp2",
@@ -37,6 +38,7 @@ PASSES: Mapping[str, str] = {
     "hoist": "nautilus.tile.passes.hoist:Hoist",
     "dce": "nautilus.tile.passes.dce:Dce",
     # MA-tile IR
+    "defer-reductions": "nautilus.memory.passes.defer_reductions:DeferReductions",
     "pipeline-copies": "nautilus.memory.passes.pipeline_copies:PipelineCopies",
     "carry-fragments": "nautilus.memory.passes.carry_fragments:CarryFragments",
     "fragment-ahead": "nautilus.memory.passes.fragment_ahead:FragmentAhead",

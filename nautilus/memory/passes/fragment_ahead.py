@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nautilus.core.schedule import Schedule
 from nautilus.memory.ops import MemKernel, MemModule, MemOp, MmaOp, Slot
-from nautilus.memory.passes.walk import each_kernel, rebuild
+from nautilus.memory.passes.walk import each_kernel, plan_of, rebuild
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentAhead:
-    """``ahead``: k-steps between the load of a fragment and its use."""
+    """``ahead``: k-steps between the load of a fragment and its use; None: as the schedule says."""
 
-    ahead: int = 1
+    schedule: Schedule | None = None
+    ahead: int | None = None
     name: str = "fragment-ahead"
 
     def apply(self, module: MemModule) -> MemModule:
-        def rule(op: MemOp) -> tuple[MemOp]:
-            if isinstance(op, MmaOp) and op.instr != "fma" and isinstance(op.a, Slot) and isinstance(op.b, Slot):
-                return (replace(op, ahead=self.ahead),)
-            return (op,)
-
         def one(k: MemKernel) -> MemKernel:
+            ahead = plan_of(self.schedule, k).fragments_ahead if self.ahead is None else self.ahead
+
+            def rule(op: MemOp) -> tuple[MemOp]:
+                if isinstance(op, MmaOp) and op.instr != "fma" and isinstance(op.a, Slot) and isinstance(op.b, Slot):
+                    return (replace(op, ahead=ahead),)
+                return (op,)
+
             return replace(k, body=rebuild(k.body, rule))
 
         return each_kernel(module, one)
