@@ -33,6 +33,10 @@ own=$specs/../.venv/bin/nautilusc
 if [ -z "${NAUTILUSC-}" ]; then
     if [ -x "$own" ]; then NAUTILUSC=$own; else NAUTILUSC=nautilusc; fi
 fi
+command -v "$NAUTILUSC" >/dev/null || {
+    echo "$0: $NAUTILUSC is not here (make setup installs it into .venv; NAUTILUSC names another)" >&2
+    exit 3
+}
 
 failed=0
 for spec in "$specs"/*/*.naut; do

@@ -53,6 +53,7 @@ def test_another_form_and_success(folder: Path) -> None:
 
 
 def test_usage() -> None:
+    assert run(SCRIPT, "out", NAUTILUSC="/nowhere/nautilusc").returncode == 3
     assert "OUTPUT_DIR" in run(SCRIPT, "--help").stdout
     assert run(SCRIPT).returncode == 2 and run(SCRIPT, "--arch", "sm_80").returncode == 2
 

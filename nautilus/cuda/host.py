@@ -1,8 +1,9 @@
 """The ``extern "C"`` host launcher at the end of a ``.cu`` file, for nvcc only.
 
-``int NAME(inputs..., outputs..., scalars..., void* workspace, cudaStream_t stream)`` launches every
+``int NAME_launch(inputs..., outputs..., scalars..., void* workspace, cudaStream_t stream)`` launches every
 kernel in order and returns the first CUDA error (0: none).  ``size_t NAME_workspace(void)`` gives
-the bytes of scratch memory that ``workspace`` must point to (0: it may be null).
+the bytes of scratch memory that ``workspace`` must point to (0: it may be null).  The endings keep a
+spec called ``main`` or ``printf`` from redefining what C calls so.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def kernel_symbol(module: ma.MemModule, kernel: ma.MemKernel) -> str:
 
 def launcher(module: ma.MemModule) -> str:
     """Text of the host part."""
-    name = sanitize(module.name)
+    launch, scratch = sanitize(f"{module.name}_launch"), sanitize(f"{module.name}_workspace")
     offsets, size = workspace_offsets(module)
     args: list[str] = []
     params: list[str] = []
@@ -68,9 +69,9 @@ def launcher(module: ma.MemModule) -> str:
         "#ifndef __CUDACC_RTC__",
         "#include <cuda_runtime.h>",
         "",
-        f'extern "C" size_t {name}_workspace(void) {{ return {size}; }}',
+        f'extern "C" size_t {scratch}(void) {{ return {size}; }}',
         "",
-        f'extern "C" int {name}({", ".join([*params, "void* workspace", "cudaStream_t stream"])}) {{',
+        f'extern "C" int {launch}({", ".join([*params, "void* workspace", "cudaStream_t stream"])}) {{',
         "    (void)workspace;",
         "    cudaError_t status = cudaSuccess;",
     ]

@@ -18,15 +18,15 @@ CHOSEN = ["attention/causal_prefill", "matmul/i8_i32", "matmul/f16", "rowwise/ar
 
 #: Names that mean something else to a C compiler; several kernels with scratch memory between them.
 AWKWARD = """
-dim M = 96, N = 64
+dim M = 4096, N = 4096
 input double: f32[M, N]
 input lane: f32[N]
 scalar warp: f32
-output int: f32[M, N]
+output int: f32[N]
 output smem: f32[N]
-block[i, j] = double[i, j] * lane[j]
-smem[j] = sum[i](block[i, j] * warp)
-int[i, j] = block[i, j] - smem[j]
+smem[j] = sum[i](double[i, j] * lane[j]) * warp
+block[i] = sum[j](double[i, j] * smem[j])
+int[j] = sum[i](double[i, j] * block[i])
 """
 
 
