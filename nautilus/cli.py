@@ -9,6 +9,7 @@ and everything but the asked-for result goes to standard error.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -165,7 +166,7 @@ def compile_command(**options: Any) -> None:
 
 @cli.command("check")
 @common
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", show_default=True)
 def check_command(**options: Any) -> None:
     """Validate this compilation: certificates, both sides of every lowering, the result."""
@@ -178,7 +179,7 @@ def check_command(**options: Any) -> None:
 @common
 @click.option("--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input array.")
 @click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of inputs that are not given.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs not given.")
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output as NAME.npy there.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--stage", type=click.Choice(STAGE_NAMES[:-1]), help="Interpreter for --device cpu. [spec]")
@@ -241,14 +242,23 @@ def _run(args: list[str]) -> int:
     except click.Abort:
         raise
     except click.ClickException as error:
-        usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx is not None else ""
-        return _said(f"{usage}nautilusc: error: {error.format_message()}", 2)
+        return _complain(error, args)
     except OSError:
         raise
     except Exception as error:
         from nautilus.report import report
 
         return report(error, args)
+
+
+def _complain(error: click.ClickException, args: Sequence[str]) -> int:
+    from nautilus.report import asks_json
+
+    if asks_json(args):
+        record = {"error": type(error).__name__, "message": error.format_message(), "exit_code": 2}
+        return _said(json.dumps(record), 2)
+    usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx is not None else ""
+    return _said(f"{usage}nautilusc: error: {error.format_message()}", 2)
 
 
 class Terminated(BaseException):
@@ -284,7 +294,8 @@ def entry() -> None:
 
 
 def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
-    """The driver's request from the common options. Raises UsageError for an unreadable schedule."""
+    """The driver's request from the common options. Raises InputError for an unreadable schedule."""
+    from nautilus.core.errors import InputError
     from nautilus.core.schedule import Schedule
     from nautilus.driver import Request
     from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
@@ -293,8 +304,10 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     if options["schedule"] is not None:
         try:
             schedule = Schedule.from_json(Path(options["schedule"]).read_text(encoding="utf-8"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise click.UsageError(f"cannot read schedule {options['schedule']}: {error}") from error
+        except OSError as error:
+            raise InputError(f"cannot read schedule {options['schedule']}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"cannot read schedule {options['schedule']}: {error}") from error
     explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
     arch = options["arch"] or default_arch()
     if not known_arch(arch):

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nautilus.cli import dump_names, make_request
-from nautilus.core.errors import NautilusError, VerifyError
+from nautilus.core.errors import InputError, NautilusError, VerifyError
 from nautilus.driver import Request, Result, compile_file
 from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
 from nautilus.passes.manager import Instrument, steps
@@ -124,7 +124,7 @@ def write_output(name: str, data: bytes) -> None:
     """
     if name == "-":
         if sys.stdout is None:
-            raise click.UsageError("cannot write to standard output: it is closed")
+            raise InputError("cannot write to standard output: it is closed")
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
@@ -135,7 +135,7 @@ def write_output(name: str, data: bytes) -> None:
         else:
             _replace(Path(os.path.realpath(target)), data)
     except OSError as error:
-        raise click.UsageError(f"cannot write {name}: {error.strerror}") from error
+        raise InputError(f"cannot write {name}: {error.strerror}") from error
 
 
 def _replace(target: Path, data: bytes) -> None:
@@ -199,7 +199,7 @@ def _target(folder: Path, name: str) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.UsageError(f"cannot make {folder}: {error.strerror}") from error
+        raise InputError(f"cannot make {folder}: {error.strerror}") from error
     return str(folder / f"{name}.npy")
 
 

@@ -7,16 +7,16 @@ and already rounded to the declared types; conversion to raw storage happens at 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
-import click
 import numpy as np
 
-from nautilus.core.errors import UnsupportedError
+from nautilus.core.errors import InputError, UnsupportedError
 from nautilus.core.expr import Const, Param
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import DType
@@ -68,10 +68,10 @@ def interface(result: Result, stage: str) -> Interface:
 
 
 def numbers(face: Interface, given: Mapping[str, str]) -> dict[str, Number]:
-    """Scalar values from the command line and defaults. Raises UsageError."""
+    """Scalar values from the command line and defaults. Raises InputError."""
     known = {name: dtype for name, dtype, _ in face.scalars}
     if unknown := sorted(set(given) - set(known)):
-        raise click.UsageError(f"no scalar is called {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
+        raise InputError(f"no scalar is called {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
     out: dict[str, Number] = {}
     for name, dtype, default in face.scalars:
         if name in given:
@@ -85,20 +85,23 @@ def _number(name: str, text: str, dtype: DType) -> Number:
     try:
         if dtype is DType.BOOL:
             return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
-        return int(text, 0) if dtype.is_int else float(text)
-    except (ValueError, KeyError):
-        raise click.UsageError(f"--set {name}={text}: not a value of type {dtype}") from None
+        value = int(text, 0) if dtype.is_int else float(text)
+        if dtype.is_int and int(round_to(np.asarray(value), dtype)) != value:
+            raise ValueError
+        return value
+    except (ValueError, KeyError, OverflowError):
+        raise InputError(f"--set {name}={text}: not a value of type {dtype}") from None
 
 
 def arguments(face: Interface, given: Mapping[str, str], seed: int) -> dict[str, Array]:
     """Input arrays: read from .npy or .npz (rounded to the declared type) or random.
 
-    Random integers lie below the smallest extent of the spec, so that they index every tensor.
+    Random integers lie below the smallest extent of the spec, so that they index every tensor.  An
+    input's values depend on ``seed``, its name and its shape alone.  Raises InputError.
     """
-    names = {s.name for s in face.inputs}
-    if unknown := sorted(set(given) - names):
-        raise click.UsageError(f"no input is called {unknown[0]!r}; inputs: {', '.join(sorted(names)) or 'none'}")
-    rng = np.random.default_rng(seed)
+    names = [s.name for s in face.inputs]
+    if unknown := sorted(set(given) - set(names)):
+        raise InputError(f"no input is called {unknown[0]!r}; inputs: {', '.join(names) or 'none'}")
     sizes = [n for s in (*face.inputs, *face.outputs) for n in s.shape if isinstance(n, int)]
     limit = max(1, min(sizes, default=1))
     out: dict[str, Array] = {}
@@ -106,6 +109,7 @@ def arguments(face: Interface, given: Mapping[str, str], seed: int) -> dict[str,
         if slot.name in given:
             out[slot.name] = _read(slot, Path(given[slot.name]))
         else:
+            rng = np.random.default_rng([seed, *slot.name.encode()])
             out[slot.name] = random_array(slot, rng, limit)
     return out
 
@@ -124,7 +128,7 @@ def random_array(slot: Slot, rng: np.random.Generator, limit: int) -> Array:
 
 def _fixed(slot: Slot) -> tuple[int, ...]:
     if any(not isinstance(n, int) for n in slot.shape):
-        raise click.UsageError(f"{slot.name} has a size known only at launch; give it with --input")
+        raise InputError(f"{slot.name} has a size known only at launch; give it with --input")
     return tuple(n for n in slot.shape if isinstance(n, int))
 
 
@@ -133,18 +137,36 @@ def _read(slot: Slot, path: Path) -> Array:
         data: Any = np.load(path, allow_pickle=False)
         if hasattr(data, "files"):
             if slot.name not in data.files:
-                raise click.UsageError(f"{path} has no array {slot.name!r}; it has {', '.join(data.files)}")
+                raise InputError(f"{path} has no array {slot.name!r}; it has {', '.join(data.files) or 'none'}")
             data = data[slot.name]
-    except (OSError, ValueError, EOFError) as error:
-        raise click.UsageError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, SyntaxError, BadZipFile) as error:
+        first = str(error).split("\n", 1)[0]
+        why = "it is no .npy or .npz file of numbers" if "allow_pickle" in first else first
+        raise InputError(f"cannot read {path}: {why}") from error
     if data.dtype.kind not in "fiub":
-        raise click.UsageError(f"{path} holds {data.dtype}, not numbers")
+        raise InputError(f"{path} holds {data.dtype}, not numbers")
     fits = len(data.shape) == len(slot.shape) and all(
         not isinstance(want, int) or want == have for want, have in zip(slot.shape, data.shape, strict=True)
     )
     if not fits:
-        raise click.UsageError(f"{path} has shape {data.shape}; {slot.name} needs {slot.shape}")
-    return round_to(data, slot.dtype)
+        raise InputError(f"{path} has shape {_shape(data.shape)}; {slot.name} needs {_shape(slot.shape)}")
+    return _exact(data, slot, path) if slot.dtype.is_int or slot.dtype is DType.BOOL else round_to(data, slot.dtype)
+
+
+def _shape(extents: Sequence[int | Param]) -> str:
+    return "[" + ", ".join(str(n) if isinstance(n, int) else n.name for n in extents) + "]"
+
+
+def _exact(data: Array, slot: Slot, path: Path) -> Array:
+    """``data`` as integers or bools; unlike floats, they are never rounded or wrapped."""
+    with np.errstate(all="ignore"):
+        made = round_to(data, slot.dtype)
+        wrong = np.asarray(made != data)
+    if wrong.any():
+        raise InputError(f"{path} holds {data[wrong].flat[0]}, which is not a value of type {slot.dtype}")
+    return made
 
 
 def run(result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mapping[str, Number]) -> dict[str, Array]:
@@ -164,8 +186,10 @@ def run(result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mappin
 
 def run_cuda(result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number]) -> dict[str, Array]:
     """Compile with NVRTC and run on the GPU. Raises ToolchainError."""
+    from nautilus.runtime.device import open_device
     from nautilus.runtime.nvrtc import compile_cuda
 
+    open_device()  # a missing one is said before the compiler's seconds
     plan = plan_of(result.modules["ma-tile"])
     arch = result.context.arch
     cubin = compile_cuda(result.cuda, arch).data

@@ -26,12 +26,12 @@ def wants_color(stream: TextIO) -> bool:
 def report(error: Exception, args: Sequence[str]) -> int:
     """Print ``error`` to standard error; gives the exit code."""
     if isinstance(error, NautilusError) and error.exit_code != 70:
-        print_error(error, "json" if _asks_json(args) else "text")
+        print_error(error, "json" if asks_json(args) else "text")
         return error.exit_code
     path = write_reproducer(error, args)
     notes = "".join(f" ({n})" for n in getattr(error, "__notes__", []))
     first = str(error).split("\n", 1)[0] or type(error).__name__
-    if _asks_json(args):
+    if asks_json(args):
         record = {"error": "internal", "message": first, "notes": list(getattr(error, "__notes__", []))}
         print(json.dumps(record | {"reproducer": str(path)}), file=sys.stderr)
         return 70
@@ -42,7 +42,8 @@ def report(error: Exception, args: Sequence[str]) -> int:
     return 70
 
 
-def _asks_json(args: Sequence[str]) -> bool:
+def asks_json(args: Sequence[str]) -> bool:
+    """``--diagnostics json`` is among ``args``."""
     joined = " ".join(args)
     return "--diagnostics=json" in joined or "--diagnostics json" in joined
 

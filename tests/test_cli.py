@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nautilus import cli, commands, report
+from nautilus import commands, report
 from nautilus.cli import main, normalize
+from nautilus.core.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 SPEC = """
@@ -146,7 +147,7 @@ def test_outputs_are_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fails)
-    with pytest.raises(cli.click.UsageError, match="No space left"):
+    with pytest.raises(InputError, match="No space left"):
         commands.write_output(str(target), b"newer")
     assert target.read_bytes() == b"new" and os.listdir(tmp_path) == ["k.cu"]
 

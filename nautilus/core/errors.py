@@ -179,7 +179,7 @@ class InternalError(NautilusError):
 
 
 class InputError(NautilusError):
-    """An argument of a run is missing, unknown or of the wrong shape."""
+    """An argument of a run is missing, unknown or of the wrong shape; a file cannot be read or written."""
 
     exit_code = 2
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.numerics import eval_op
 from nautilus.core.types import DType
@@ -42,9 +43,9 @@ _BITS: Mapping[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint6
 
 
 def register_type(dtype: DType) -> Any:
-    """The numpy type of a register of ``dtype``. Raises Fault for 8-bit floats."""
+    """The numpy type of a register of ``dtype``. Raises UnsupportedError for 8-bit floats."""
     if dtype not in _REGISTER:
-        raise Fault("unsupported", f"{dtype} has no register form here")
+        raise UnsupportedError(f"8-bit floating point ({dtype}) below the Scalar level")
     return _REGISTER[dtype]
 
 

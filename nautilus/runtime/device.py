@@ -77,8 +77,7 @@ def bindings() -> Any:
     try:
         check(driver, driver.cuInit(0))
     except RuntimeError as error:  # the binding found no libcuda
-        first = str(error).split("\n", 1)[0]
-        raise ToolchainError("CUDA driver", f"no driver on this machine ({first})") from error
+        raise ToolchainError("CUDA driver", "no driver on this machine (libcuda is not found)") from error
     return driver
 
 
