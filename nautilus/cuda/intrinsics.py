@@ -41,9 +41,10 @@ def _mma(name: str, ptx: str, a: int, b: int, acc: str, reg: str) -> Helper:
     ins = ", ".join([*(f'"r"(a[{i}])' for i in range(a)), *(f'"r"(b[{i}])' for i in range(b))])
     regs_a = ", ".join(f"%{4 + i}" for i in range(a))
     regs_b = ", ".join(f"%{4 + a + i}" for i in range(b))
+    regs_d = "%0, %1, %2, %3"
     text = (
         f"__device__ __forceinline__ void {name}({acc}* d, const u32* a, const u32* b) {{\n"
-        f'    asm volatile("mma.sync.aligned.{ptx} {{%0, %1, %2, %3}}, {{{regs_a}}}, {{{regs_b}}}, {{%0, %1, %2, %3}};"\n'
+        f'    asm volatile("mma.sync.aligned.{ptx} {{{regs_d}}}, {{{regs_a}}}, {{{regs_b}}}, {{{regs_d}}};"\n'
         f"                 : {outs}\n                 : {ins});\n}}"
     )
     return Helper(text)
@@ -76,7 +77,8 @@ def _swizzle(width: int, xor: str) -> Helper:
     return Helper(
         f"// Byte offset in a tile cut into slabs of {width}-byte rows whose 16-byte chunks are permuted by the row.\n"
         f"template <int ROWS> __device__ __forceinline__ u32 swizzle_{width}(int row, int byte) {{\n"
-        f"    return (byte >> {shift}) * (ROWS * {width}) + row * {width} + ((byte & {width - 1}) ^ (({xor}) << 4));\n}}"
+        f"    return (byte >> {shift}) * (ROWS * {width}) + row * {width}"
+        f" + ((byte & {width - 1}) ^ (({xor}) << 4));\n}}"
     )
 
 
