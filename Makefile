@@ -1,14 +1,18 @@
 # Every target sets up what it needs in .venv by itself. `make` alone lists the targets.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
-VENV   ?= .venv
-BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
-SPEC   ?= specs/attention/causal_prefill.naut
+PYTHON  ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(p))))
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+OUT     ?= out
+SPEC    ?= specs/attention/causal_prefill.naut
+ARCH    ?= sm_90
+SMALL   ?= B=1,H=2,M=77,N=130,D=64
 WORKERS ?= auto
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast gpu-test lint format types wheel clean
+.DELETE_ON_ERROR:
+.PHONY: help setup demo specs test test-fast gpu-test lint format types wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -16,17 +20,27 @@ help: ## List the targets
 setup: $(READY) ## Make the virtual environment and install everything into it
 
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (PYTHON=...)"; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; PYTHON=... names one" >&2; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON) (once)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## Compile a spec to kernel.cu and print the IR after each stage
-	$(BIN)/nautilusc $(SPEC) -o kernel.cu --dump-ir all
-	@echo "wrote kernel.cu ($$(wc -l < kernel.cu) lines)"
+demo: $(READY) ## A shipped spec to a kernel: every IR, a cubin with its resources, a check on the CPU
+	@rm -rf $(OUT)/demo && mkdir -p $(OUT)/demo
+	cat $(SPEC)
+	$(BIN)/nautilusc $(SPEC) --arch $(ARCH) -o $(OUT)/demo/kernel.cu --dump-ir scalar --dump-dir $(OUT)/demo/ir
+	$(BIN)/nautilusc $(SPEC) --arch $(ARCH) -o $(OUT)/demo/kernel.cubin --resource-usage
+	$(BIN)/nautilusc check $(SPEC) --arch $(ARCH) --dim $(SMALL)
+	@echo; echo "kernel: $(OUT)/demo/kernel.cu ($$(grep -c '' $(OUT)/demo/kernel.cu) lines) and kernel.cubin"
+	@echo "the IR after every pass: $(OUT)/demo/ir ($$(ls $(OUT)/demo/ir | grep -c '') files)"
 
-test: $(READY) ## All tests (GPU tests are skipped without a GPU)
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(PYTEST_ARGS)
+specs: $(READY) ## Compile every shipped spec to CUDA C++ in out/specs
+	NAUTILUSC=$(BIN)/nautilusc specs/compile_all.sh $(OUT)/specs --arch $(ARCH)
+
+test: $(READY) ## All tests (those that need a GPU are skipped without one)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --durations 10 $(PYTEST_ARGS)
 
 test-fast: $(READY) ## Tests that take a moment only
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not slow' $(PYTEST_ARGS)
@@ -36,11 +50,9 @@ gpu-test: $(READY) ## Only the tests that need a GPU
 
 lint: $(READY) ## Style
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 
-format: $(READY) ## Put the style right
+format: $(READY) ## Put right what ruff can put right
 	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
 
 types: $(READY) ## Strict types
 	$(BIN)/mypy
@@ -49,4 +61,4 @@ wheel: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean: ## Remove what was made, the environment too
-	rm -rf $(VENV) build dist kernel.cu .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist $(OUT) kernel.cu .mypy_cache .ruff_cache .pytest_cache .hypothesis
