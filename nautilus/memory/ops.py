@@ -17,7 +17,7 @@ The whole grammar::
     op      := frag '=' 'const' number ':' ftype
              | frag '=' 'index' expr ':' ftype               -- of variables and the element's position on tile axes
              | frag '=' 'param' NAME ':' ftype
-             | frag '=' OP frag, ... ':' ftype               -- per register; operands' layouts are projections of the result's
+             | frag '=' OP frag, ... ':' ftype               -- per register; operands lie in projections of the layout
              | frag '=' 'reduce' COMBINER frag 'over' AXIS, ... ['scratch' NAME] ['into' AXIS] ':' ftype
              | frag '=' 'convert' frag ':' ftype             -- registers permuted inside each thread
              | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ':' ftype
@@ -25,12 +25,14 @@ The whole grammar::
              | frag '=' 'ld.shared' slot 'vec' NUMBER ':' ftype
              | frag '=' 'ld.matrix' slot 'at' AXIS NUMBER ':' ftype
              | 'st.shared' slot ',' frag 'vec' NUMBER
-             | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME ['mbar' NAME '[' expr ']']
+             | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME
+               ['mbar' NAME '[' expr ']']
              | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [NUMBER [',' THREADS]]
              | 'mbar.arrive' NAME '[' expr ']' | 'mbar.wait' NAME '[' expr ']' 'parity' expr
              | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ':' ftype
              | 'if' expr '{' op* '}'                         -- a block-uniform condition; defines nothing
-             | frag, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' frag '=' frag, ... ')' '{' op* 'yield' frag, ... '}'
+             | frag, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' frag '=' frag, ... ')'
+               '{' op* 'yield' frag, ... '}'
              | 'roles' '{' ('role' NAME 'warps' FIRST '..' LAST ['registers' NUMBER] '{' op* '}')* '}'
     operand := frag | 'smem' slot
 

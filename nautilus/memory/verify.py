@@ -15,10 +15,10 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.infer import DTypeError, result_dtype
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.targets import Limits, limits
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import Frag, Mbar, MemKernel, MemModule, MemOp, Slot, Smem, walk_ops
-from nautilus.memory.targets import Limits, limits
 from nautilus.memory.text import format_op
 from nautilus.memory.verify_layout import cover_fault, layout_fault, same_map
 from nautilus.memory.verify_smem import check_smem

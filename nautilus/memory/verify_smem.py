@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nautilus.core.errors import VerifyError
+from nautilus.core.targets import Limits
 from nautilus.memory.ops import (
     AsyncCopy,
     ForOp,
@@ -22,7 +23,6 @@ from nautilus.memory.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.memory.targets import Limits
 
 
 def check_smem(k: MemKernel, target: Limits) -> None:

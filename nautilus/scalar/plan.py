@@ -17,6 +17,7 @@ from itertools import combinations
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.targets import limits
 from nautilus.scalar.axes import unify
 from nautilus.scalar.defs import Def, read_defs
 from nautilus.scalar.ops import Program, Space
@@ -25,20 +26,21 @@ from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.plan_kernel import dot_of, one_by_one, plan_kernel
+from nautilus.scalar.plan_tiles import size_kernel
 from nautilus.scalar.roles import GRID, blocks
 
 _Ops = tuple[str, ...]
 
 
-def plan_kernels(program: Program, schedule: Schedule | None = None) -> Schedule:
+def plan_kernels(program: Program, schedule: Schedule | None = None, arch: str = "sm_90a") -> Schedule:
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none."""
     if schedule is not None and schedule.kernels:
         return schedule
-    return replace(schedule or Schedule(), kernels=default_schedule(program).kernels)
+    return replace(schedule or Schedule(), kernels=default_schedule(program, arch).kernels)
 
 
-def default_schedule(program: Program) -> Schedule:
-    """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead)."""
+def default_schedule(program: Program, arch: str = "sm_90a") -> Schedule:
+    """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
     defs = read_defs(program)
     readers = _readers(defs)
     groups: dict[str, tuple[str, ...]] = {}
@@ -55,8 +57,10 @@ def default_schedule(program: Program) -> Schedule:
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
     _join_siblings(program, defs, groups, plans)
-    kernels = tuple(plans[g] for g in _ordered(defs, groups))
-    return Schedule(kernels=kernels)
+    target = limits(arch)
+    unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
+    sized = (size_kernel(plans[g], unified[g], target) for g in _ordered(defs, groups))
+    return Schedule(kernels=tuple(sized))
 
 
 def _join_siblings(

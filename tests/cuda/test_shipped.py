@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.targets import limits
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.driver import Request, Result, compile_file
-from nautilus.memory.targets import limits
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.shipped import IDS, SPECS
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.targets import limits
 from nautilus.memory.ops import (
     ForOp,
     IfOp,
@@ -27,7 +28,6 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.walk import buffers_of, each_kernel, touch
-from nautilus.memory.targets import limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,135 @@
+"""Numbers for kernels with matrix products: tiles, warps and stages, by structure, sizes and target.
+
+``plan_kernel`` decides what is walked and what is a tile; this file only sizes it.  Two structures:
+
+* a *product*: rows and columns of the result are both spread over blocks and the contraction is walked.
+  128 x 256 blocks of eight 64 x 64 warp tiles where there are enough of them and shared memory allows,
+  else 128 x 128; operand fragments double-buffered across iterations.
+* a *chain*: only rows are spread over blocks; the walk feeds accumulators that live in registers for
+  its whole length.  A warp takes 32 rows where the accumulators then fit in a thread's 255 registers
+  with room to spare (each fragment read from shared memory serves two products), else 16.
+
+Measured on an H200 with 16-bit operands, which is what these rules are for; other operand types keep
+the general plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.expr import Expr, Load, Op
+from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.targets import Limits
+from nautilus.core.types import DType
+from nautilus.scalar.axes import Unified
+from nautilus.scalar.defs import Def
+from nautilus.scalar.plan_kernel import Dot, ceil_pow2, dot_of
+from nautilus.scalar.roles import GRID, LOOP
+
+STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
+ACCUMULATORS = 160  # registers of accumulators a thread may hold in a chain; above, ptxas spills
+FULL = 100  # blocks from which on wide tiles are worth it: most multiprocessors have one
+
+
+def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelPlan:
+    """``plan`` with the numbers of its products chosen for ``limits``; others unchanged."""
+    dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
+    walks = [a.name for a in plan.axes if a.role == LOOP]
+    if not dots or len(walks) != 1 or not all(_half_operands(d) for d in unified.defs if d.name in dots):
+        return plan
+    spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
+    rows = {x for dot in dots.values() for x in dot.rows if x in spread}
+    columns = {x for dot in dots.values() for x in dot.columns if x in spread}
+    if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(walks) for d in dots.values()):
+        return _product(plan, unified, limits, rows.pop(), columns.pop(), walks[0], len(dots))
+    if len(spread) == 1 and len(rows | columns) == 1:
+        return _chain(plan, unified, limits, next(iter(spread)), walks[0], dots)
+    return plan
+
+
+def _half_operands(d: Def) -> bool:
+    """Both factors of the product are 16-bit floats."""
+    value = d.value
+    while isinstance(value, Op) and value.op == "cast":
+        value = value.args[0]
+    return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
+
+
+def _half(e: Expr) -> bool:
+    half = (DType.F16, DType.BF16)
+    match e:
+        case Op(op="cast", args=(inner,)):
+            return inner.dtype in half and isinstance(inner, Load | Op)
+        case _:
+            return e.dtype in half
+
+
+def _extent(unified: Unified, axis: str) -> int:
+    e = unified.extents[axis]
+    return e if isinstance(e, int) else 1 << 20
+
+
+def _with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> KernelPlan:
+    axes = tuple(AxisPlan(a.name, a.role, tiles.get(a.name, a.tile)) for a in plan.axes)
+    return replace(plan, axes=axes, memory=memory)
+
+
+def _product(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int
+) -> KernelPlan:
+    """Tiles of a product of ``dots`` accumulators that share their left operand."""
+    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or _extent(unified, walk) < 2 * STEP:
+        return plan
+    m, n = 128, 128
+    others = prod(_extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
+    blocks = others * -(-_extent(unified, row) // 128) * -(-_extent(unified, column) // 256)
+    wide = dots == 1 and blocks >= FULL and limits.smem_block >= 3 * 2 * STEP * (128 + 256)
+    if wide:
+        n = 256
+    if _extent(unified, row) < 128:
+        m = 64
+    elif _extent(unified, column) < 128:
+        n = 64
+    stage = 2 * STEP * (m + dots * n)
+    stages = min(4 if wide or dots > 1 else 3, limits.smem_block // stage)
+    if dots > 2 or stages < 2:
+        return plan
+    warps = (m // 64, n // 64) if dots == 1 else (2, 4)
+    if dots > 1 and (m, n) != (128, 128):
+        return plan
+    pair = 2 * (stages * stage + 1024) <= limits.smem_sm and prod(warps) <= 4
+    memory = MemoryPlan(
+        warps=warps, stages=stages, min_blocks=2 if pair else 1, order="grouped", fragments_across=stages >= 3
+    )
+    return _with_tiles(plan, {row: m, column: n, walk: STEP}, memory)
+
+
+def _chain(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
+) -> KernelPlan:
+    """Tiles of products that feed each other along a walk."""
+    width = sum(
+        prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk))
+        for d in unified.defs
+        if d.name in dots and all(a.name != walk for a in d.par)
+    )
+    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
+    rows = min(128, ceil_pow2(_extent(unified, row)))
+    if rows < 64 or width == 0:
+        return plan
+    for each in (32, 16):
+        for step in (64, 32):
+            accumulators = (width + step) * each // 32
+            while rows >= 64:
+                shared = 2 * (rows * deep + step * (deep + width))
+                if accumulators <= ACCUMULATORS and shared <= limits.smem_block and rows % each == 0:
+                    pair = each == 32 and 2 * (shared + 1024) <= limits.smem_sm
+                    order = plan.memory.order
+                    memory = MemoryPlan(warps=(rows // each, 1), stages=1, min_blocks=2 if pair else 1, order=order)
+                    return _with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
+                if accumulators > ACCUMULATORS:
+                    break
+                rows //= 2
+            rows = min(128, ceil_pow2(_extent(unified, row)))
+    return plan
