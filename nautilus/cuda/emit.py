@@ -33,7 +33,7 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
         speller = Speller(fast)
         kernels.append(emit_kernel(module, kernel, speller))
         helpers |= speller.helpers
-    comment = "\n".join(f"// {line}".rstrip() for line in header)
+    comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
     parts = [comment, render(helpers), *kernels, launcher(module)]
     return "\n".join(p for p in parts if p)
 
