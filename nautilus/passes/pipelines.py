@@ -81,7 +81,8 @@ MA_TILE = Stage(
     ".ma",
     lower="nautilus.memory.lower:lower",
     passes=_passes(
-        "defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead", "clean-memory", "allocate-shared", "synchronize"
+        *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
+        *("clean-memory", "allocate-shared", "synchronize"),
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",
