@@ -136,7 +136,7 @@ def test_swizzled_buffers_are_aligned_to_their_pattern() -> None:
 
 
 def test_fragments_are_read_ahead_where_both_operands_are_shared() -> None:
-    low = FragmentAhead(2).apply(lowered(tile(FLASH), MemoryPlan(warps=(2, 1))))
+    low = FragmentAhead(ahead=2).apply(lowered(tile(FLASH), MemoryPlan(warps=(2, 1))))
     assert count(low, "ahead 2") == 2
 
 
