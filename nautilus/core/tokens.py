@@ -134,7 +134,8 @@ class TokenStream:
 
     def describe(self) -> str:
         """The next token in words, for messages."""
-        return "the end of the text" if self.kind == "end" else repr(self.text)
+        text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
+        return "the end of the text" if self.kind == "end" else repr(text)
 
     def _take(self, kind: str, what: str) -> str:
         if self.kinds[self.pos] != kind:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Expr, Load, Op, children, loads, rewrite, substitute, walk
@@ -24,6 +25,8 @@ from nautilus.scalar.ops import Loop, Program, Space, Store, Update
 from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
 
 LIMIT = 2000
+
+_Seen: TypeAlias = dict[int, tuple[Store | Update, frozenset[str]]]  # by id; the statement keeps its id taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,9 @@ class Inline:
         """The program, and a certificate for each statement that changed."""
         names = self.schedule.inline if self.schedule is not None else None
         certificates: list[Certificate] = []
+        seen: _Seen = {}
         for name in default_inline(program) if names is None else names:
-            program = inline_one(program, name, certificates)
+            program = inline_one(program, name, certificates, seen)
         return program, tuple(certificates)
 
 
@@ -57,9 +61,10 @@ def plan_inline(program: Program, schedule: Schedule | None = None) -> Schedule:
 def default_inline(program: Program) -> tuple[str, ...]:
     """All elementwise temps, in program order, that no reader grows beyond :data:`LIMIT` by."""
     chosen: list[str] = []
+    seen: _Seen = {}
     for name in [d.name for d in find_defs(program).values() if can_inline(d)]:
         done: list[Certificate] = []
-        candidate = inline_one(program, name, done)
+        candidate = inline_one(program, name, done, seen)
         if all(_size(c.after, {}) <= LIMIT for c in done):
             program = candidate
             chosen.append(name)
@@ -79,22 +84,29 @@ def can_inline(d: Def) -> bool:
     return d.op is None and d.guard is None and d.buffer.space is Space.TEMP
 
 
-def inline_one(program: Program, name: str, certificates: list[Certificate]) -> Program:
+def inline_one(
+    program: Program, name: str, certificates: list[Certificate], seen: _Seen | None = None
+) -> Program:
     """``program`` with every read of ``name`` replaced. Raises ScheduleError where that is impossible."""
     d = find_defs(program).get(name)
     if d is None or not can_inline(d):
         raise ScheduleError(f"{name!r} is not an elementwise temp", where="inline")
-    return replace_reads(program, d, certificates)
+    return replace_reads(program, d, certificates, seen=seen)
 
 
 def replace_reads(
-    program: Program, temp: Def, certificates: list[Certificate] | None = None, skip: str = ""
-) -> Program:
-    """Every read of ``temp`` becomes a copy of its value; kernel ``skip`` stays as it is."""
+    program: Program, temp: Def, certificates: list[Certificate] | None = None, skip: str = "",
+    seen: _Seen | None = None,
+) -> Program:  # fmt: skip
+    """Every read of ``temp`` becomes a copy of its value; kernel ``skip`` stays as it is.
+
+    ``seen``: kept between calls, so that a statement is searched once.
+    """
+    known: _Seen = {} if seen is None else seen
 
     def rule(loops: tuple[Loop, ...], s: Store | Update) -> Store | Update:
         del loops
-        if s.buffer == temp.name or not any(ld.buffer == temp.name for e in _exprs(s) for ld in loads(e)):
+        if s.buffer == temp.name or temp.name not in _reads(s, known):
             return s
         copies: dict[Load, Expr] = {}
         value = _replaced(s.value, temp, copies)
@@ -109,6 +121,13 @@ def replace_reads(
         return replace(s, index=index, value=value, guard=guard)
 
     return map_kernels(program, lambda k: k if k.name == skip else with_body(k, map_statements(k.body, rule)))
+
+
+def _reads(s: Store | Update, seen: _Seen) -> frozenset[str]:
+    """The buffers that ``s`` reads."""
+    if id(s) not in seen:
+        seen[id(s)] = (s, frozenset(ld.buffer for e in _exprs(s) for ld in loads(e)))
+    return seen[id(s)][1]
 
 
 def _exprs(s: Store | Update) -> Sequence[Expr]:
