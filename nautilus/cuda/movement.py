@@ -155,7 +155,9 @@ def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
     with w.registers("r", layout.registers, step) as r:
         for start in range(0, step, vec):
             at = plus(r, start)
-            _load_words(w, op.result, name, at, start, vec, _shared_pointer(w, op.slot, slot, op.result, at), None)
+            pointer = _shared_pointer(w, op.slot, slot, op.result, at)
+            with w.braces("") if step > vec else nullcontext():
+                _load_words(w, op.result, name, at, start, vec, pointer, None)
 
 
 def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str) -> str:
@@ -189,13 +191,13 @@ def _load_words(
         return
     if spelled.pack > 1 and vec < spelled.pack:
         shift = 8 * dtype.bytes * (start % spelled.pack)
-        target = f"{name}[({at}) / {spelled.pack}]"
+        target = f"{name}[{divided(at, spelled.pack)}]"
         w.line(f"{target} = (u32)word;" if shift == 0 else f"{target} |= (u32)word << {shift};")
         return
     for n in range(size // 4):
         field = "word" if size == 4 else f"word.{_FIELDS[n]}"
         if spelled.pack > 1:
-            index = f"({at}) / {spelled.pack}"
+            index = divided(at, spelled.pack)
             w.line(f"{name}[{plus(index, n)}] = {field};")
             continue
         per = 4 // dtype.bytes
@@ -276,13 +278,20 @@ def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: 
     per = 4 // dtype.bytes
     for n in range(size // 4):
         if spelled.pack > 1:
-            index = f"({r}) / {spelled.pack}" if r != "0" else "0"
+            index = divided(r, spelled.pack)
             words.append(f"{name}[{plus(index, n)}]")
         else:
             parts = [to_word(f"{name}[{plus(r, n * per + k)}]", dtype) for k in range(per)]
             words.append(" | ".join(p if k == 0 else f"{p} << {8 * dtype.bytes * k}" for k, p in enumerate(parts)))
     value = words[0] if size == 4 else f"make_{_WORDS[size]}({', '.join(words)})"
     return f"*reinterpret_cast<{_WORDS[size]}*>({pointer}) = {value};"
+
+
+def divided(text: str, n: int) -> str:
+    """``text / n``, folded where text is a number."""
+    if text.isdigit():
+        return str(int(text) // n)
+    return f"{text} / {n}" if text.isidentifier() else f"({text}) / {n}"
 
 
 def plus(text: str, n: int) -> str:

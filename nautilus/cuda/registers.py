@@ -13,6 +13,8 @@ def digit(var: str, div: int, size: int, last: bool) -> str:
     """Text of one mixed-radix digit of ``var``; ``last`` when no higher digit exists."""
     if size == 1:
         return "0"
+    if not (var.isidentifier() or var.isdigit() or var == "$r"):
+        var = f"({var})"
     text = var if div == 1 else f"{var} / {div}"
     if not last:
         return f"{text} % {size}" if div == 1 else f"({text}) % {size}"
@@ -26,8 +28,7 @@ def _terms(var: str, modes: tuple[Mode, ...], strides: list[int]) -> str:
     for n, (mode, stride) in enumerate(zip(modes, strides, strict=True)):
         if stride and mode.size > 1:
             last = all(m.size == 1 for m in modes[n + 1 :])
-            text = digit(var, div, mode.size, last)
-            terms.append(text if stride == 1 and len(text) == len(var) else _times(text, stride))
+            terms.append(_times(digit(var, div, mode.size, last), stride))
         div *= mode.size
     return " + ".join(terms) if terms else "0"
 

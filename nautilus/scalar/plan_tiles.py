@@ -36,8 +36,10 @@ def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelPla
     """``plan`` with the numbers of its products chosen for ``limits``; others unchanged."""
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     walks = [a.name for a in plan.axes if a.role == LOOP]
-    if not dots or len(walks) != 1 or not all(_half_operands(d) for d in unified.defs if d.name in dots):
+    if not dots or len(walks) != 1:
         return plan
+    if not all(_half_operands(d) for d in unified.defs if d.name in dots):
+        return _fewer_stages(plan, unified, limits, walks[0])
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
@@ -46,6 +48,15 @@ def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelPla
     if len(spread) == 1 and len(rows | columns) == 1:
         return _chain(plan, unified, limits, next(iter(spread)), walks[0], dots)
     return plan
+
+
+def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, walk: str) -> KernelPlan:
+    """``plan`` with as many stages as shared memory holds (rows padded by 16 bytes, as for plain layouts)."""
+    width = max((ld.dtype.bytes for d in unified.defs for ld in d.reads()), default=4)
+    lines = sum(a.tile for a in plan.axes if a.role == GRID and a.tile > 1)
+    stage = lines * (plan.axis(walk).tile * width + 16)
+    stages = max(1, min(plan.memory.stages, limits.smem_block // max(1, stage)))
+    return replace(plan, memory=replace(plan.memory, stages=stages))
 
 
 def _half_operands(d: Def) -> bool:

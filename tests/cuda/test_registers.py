@@ -1,0 +1,48 @@
+"""Printed register arithmetic, evaluated, against the layouts that it prints."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nautilus.cuda.registers import first_of_reduction, projected_register, register_offset, thread_base
+from nautilus.memory.layout import FragLayout, Mode
+
+LAYOUTS = [
+    FragLayout((Mode(2, "j", 1), Mode(2, "i", 8), Mode(3, "j", 8), Mode(2, "i", 16)), (Mode(4, "j", 2), Mode(8, "i", 1)), (Mode(4, "i", 32),)),
+    FragLayout((Mode(4, "j", 32), Mode(8, "i", 4)), (Mode(32, "j", 1),), (Mode(4, "i", 1),)),
+    FragLayout((Mode(5, "k", 1), Mode(1, "i", 7)), (Mode(32, None),), (Mode(2, "k", 5), Mode(2, None))),
+]  # fmt: skip
+
+
+def value(text: str, **names: int) -> int:
+    """Evaluate C integer text: all operands are non-negative, so ``/`` is Python's ``//``."""
+    python = re.sub(r"&&", " and ", text.replace("/", "//")).replace("true", "True")
+    return int(eval(python, {}, names))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("var", ["r", "r + 1", "(r + 0)"])
+def test_positions(layout: FragLayout, var: str) -> None:
+    step = 1 if "1" in var else 0
+    for axis in ("i", "j", "k"):
+        want = layout.coords(axis)
+        for warp, lane in ((0, 0), (layout.warps - 1, 17), (0, 31)):
+            base = value(thread_base(layout, axis), lane=lane, warp=warp)
+            for r in range(layout.registers - step):
+                assert base + value(register_offset(layout, axis, var), r=r) == want[warp, lane, r + step]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("axes", [("i",), ("j",), ("i", "k")])
+def test_projections(layout: FragLayout, axes: tuple[str, ...]) -> None:
+    want = layout.register_map(axes)
+    got = [value(projected_register(layout, axes, "r + 1"), r=r - 1) for r in range(layout.registers)]
+    assert tuple(got) == want
+    gone = tuple(a for a in layout.axes if a not in axes)
+    first = [bool(value(first_of_reduction(layout, gone, "r"), r=r)) for r in range(layout.registers)]
+    seen: set[int] = set()
+    for r, target in enumerate(want):
+        assert first[r] == (target not in seen)
+        seen.add(target)
