@@ -10,7 +10,11 @@ from nautilus.cuda.registers import first_of_reduction, projected_register, regi
 from nautilus.memory.layout import FragLayout, Mode
 
 LAYOUTS = [
-    FragLayout((Mode(2, "j", 1), Mode(2, "i", 8), Mode(3, "j", 8), Mode(2, "i", 16)), (Mode(4, "j", 2), Mode(8, "i", 1)), (Mode(4, "i", 32),)),
+    FragLayout(
+        (Mode(2, "j", 1), Mode(2, "i", 8), Mode(3, "j", 8), Mode(2, "i", 16)),
+        (Mode(4, "j", 2), Mode(8, "i", 1)),
+        (Mode(4, "i", 32),),
+    ),
     FragLayout((Mode(4, "j", 32), Mode(8, "i", 4)), (Mode(32, "j", 1),), (Mode(4, "i", 1),)),
     FragLayout((Mode(5, "k", 1), Mode(1, "i", 7)), (Mode(32, None),), (Mode(2, "k", 5), Mode(2, None))),
 ]  # fmt: skip
