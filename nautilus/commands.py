@@ -13,11 +13,18 @@ from typing import Any
 import click
 
 from nautilus.cli import dump_names, make_request
-from nautilus.core.errors import InputError, NautilusError, VerifyError
+from nautilus.core.errors import (
+    InputError,
+    NautilusError,
+    RunError,
+    ToolchainError,
+    UnsupportedError,
+    VerifyError,
+)
 from nautilus.driver import Request, Result, compile_file
 from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
 from nautilus.passes.manager import Instrument, steps
-from nautilus.passes.pipelines import STAGES
+from nautilus.passes.pipelines import SPEC, STAGES
 from nautilus.passes.registry import load
 from nautilus.report import print_diagnostics
 
@@ -63,7 +70,7 @@ def walk(request: Request, options: dict[str, Any]) -> Result:
     try:
         result = compile_file(request, instruments)
     except VerifyError as error:
-        if request.path.suffix != STAGES[0].suffix:
+        if request.path.suffix != SPEC.suffix:
             error.exit_code = 1  # type: ignore[misc]  # an edited dump is the user's
         raise
     finally:
@@ -178,11 +185,19 @@ def run_spec(
     if device == "cuda" and stage is not None:
         raise click.UsageError("--stage belongs to --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
-    result = walk(make_request(spec, options, last), options)
+    request = make_request(spec, options, last)
+    result = walk(request, options)
     face = execute.interface(result, last)
-    arrays = execute.arguments(face, inputs, seed)
-    numbers = execute.numbers(face, scalars)
-    outputs = execute.run(result, last, arrays, numbers)
+    arrays, numbers = execute.arguments(face, inputs, seed, execute.numbers(face, scalars))
+    # What goes wrong then is in the edited dump, or an index beyond its tensor; else it is a bug.
+    is_dump = request.path.suffix != SPEC.suffix
+    given_indices = any(s.name in inputs and s.dtype.is_int for s in face.inputs)
+    try:
+        outputs = execute.run(result, last, arrays, numbers)
+    except (RuntimeError, NautilusError) as error:
+        if isinstance(error, (InputError, ToolchainError, UnsupportedError)) or not (is_dump or given_indices):
+            raise
+        raise RunError(f"{last}: {error}") from error
     types = {slot.name: slot.dtype for slot in face.outputs}
     for name, array in outputs.items():
         if output_dir is not None:

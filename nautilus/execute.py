@@ -93,43 +93,59 @@ def _number(name: str, text: str, dtype: DType) -> Number:
         raise InputError(f"--set {name}={text}: not a value of type {dtype}") from None
 
 
-def arguments(face: Interface, given: Mapping[str, str], seed: int) -> dict[str, Array]:
-    """Input arrays: read from .npy or .npz (rounded to the declared type) or random.
+def arguments(
+    face: Interface, given: Mapping[str, str], seed: int, numbers: Mapping[str, Number]
+) -> tuple[dict[str, Array], dict[str, Number]]:
+    """Input arrays, read from .npy or .npz (rounded to the declared type) or random, and all scalar values.
 
-    Random integers lie below the smallest extent of the spec, so that they index every tensor.  An
-    input's values depend on ``seed``, its name and its shape alone.  Raises InputError.
+    Sizes known only at launch are in ``numbers`` or shown by a given array.  Random integers lie below
+    the smallest extent of the spec, so that they index every tensor.  An input's values depend on
+    ``seed``, its name and its shape alone.  Raises InputError.
     """
     names = [s.name for s in face.inputs]
     if unknown := sorted(set(given) - set(names)):
         raise InputError(f"no input is called {unknown[0]!r}; inputs: {', '.join(names) or 'none'}")
-    sizes = [n for s in (*face.inputs, *face.outputs) for n in s.shape if isinstance(n, int)]
-    limit = max(1, min(sizes, default=1))
+    read = {s.name: _read(s, Path(given[s.name])) for s in face.inputs if s.name in given}
+    known = dict(numbers)
+    for slot in face.inputs:
+        for extent, size in zip(slot.shape, read[slot.name].shape if slot.name in read else (), strict=False):
+            if isinstance(extent, Param) and known.setdefault(extent.name, size) != size:
+                raise InputError(f"{slot.name} has {size} for {extent.name}, which is {known[extent.name]} elsewhere")
+    for name, _, _ in face.scalars:
+        if name not in known:
+            raise InputError(f"{name!r} is not given and has no default (--set {name}=...)")
+    shapes = {s.name: _fixed(s, known) for s in (*face.inputs, *face.outputs)}
+    limit = max(1, min((n for shape in shapes.values() for n in shape), default=1))
     out: dict[str, Array] = {}
     for slot in face.inputs:
-        if slot.name in given:
-            out[slot.name] = _read(slot, Path(given[slot.name]))
+        if slot.name in read:
+            out[slot.name] = read[slot.name]
         else:
             rng = np.random.default_rng([seed, *slot.name.encode()])
-            out[slot.name] = random_array(slot, rng, limit)
-    return out
+            out[slot.name] = random_array(slot.dtype, shapes[slot.name], rng, limit)
+    return out, known
 
 
-def random_array(slot: Slot, rng: np.random.Generator, limit: int) -> Array:
+def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, limit: int) -> Array:
     """Standard normal floats, small integers (below ``limit`` where they may be indices), fair bools."""
-    shape = _fixed(slot)
-    if slot.dtype is DType.BOOL:
+    if dtype is DType.BOOL:
         return np.asarray(rng.random(shape) < 0.5)
-    if slot.dtype in (DType.I8, DType.U8, DType.I16):
-        return round_to(rng.integers(0 if slot.dtype is DType.U8 else -8, 8, shape), slot.dtype)
-    if slot.dtype in (DType.I32, DType.I64):
-        return rng.integers(0, limit, shape)
-    return round_to(rng.standard_normal(shape), slot.dtype)
+    if dtype in (DType.I8, DType.U8, DType.I16):
+        return round_to(rng.integers(0 if dtype is DType.U8 else -8, 8, shape), dtype)
+    if dtype in (DType.I32, DType.I64):
+        return np.asarray(rng.integers(0, limit, shape))
+    return round_to(rng.standard_normal(shape), dtype)
 
 
-def _fixed(slot: Slot) -> tuple[int, ...]:
-    if any(not isinstance(n, int) for n in slot.shape):
-        raise InputError(f"{slot.name} has a size known only at launch; give it with --input")
-    return tuple(n for n in slot.shape if isinstance(n, int))
+def _fixed(slot: Slot, numbers: Mapping[str, Number]) -> tuple[int, ...]:
+    """The shape of ``slot`` with sizes known only at launch put in."""
+    shape = []
+    for n in slot.shape:
+        size = numbers[n.name] if isinstance(n, Param) else n
+        if size < 1:
+            raise InputError(f"the size of {slot.name} is {size}; a size is at least 1")
+        shape.append(int(size))
+    return tuple(shape)
 
 
 def _read(slot: Slot, path: Path) -> Array:

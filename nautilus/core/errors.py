@@ -186,3 +186,9 @@ class InputError(NautilusError):
     def __init__(self, message: str) -> None:
         self.message = message
         super().__init__(message)
+
+
+class RunError(NautilusError):
+    """An interpreter refused what the module or its inputs do: a read beyond a tensor, a missing barrier."""
+
+    exit_code = 1

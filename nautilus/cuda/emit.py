@@ -27,6 +27,9 @@ from nautilus.scalar.ops import Space
 
 def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
+    for b in module.buffers:
+        if any(not isinstance(n, int) for n in b.shape):
+            raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++")
     helpers: set[str] = set()
     kernels: list[str] = []
     for kernel in module.kernels:
