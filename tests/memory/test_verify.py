@@ -8,8 +8,8 @@ import pytest
 
 from nautilus.core.errors import UnsupportedError, VerifyError
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.targets import TARGETS, limits
 from nautilus.memory.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp
-from nautilus.memory.targets import TARGETS, limits
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify, verify_module
 from nautilus.memory.verify_smem import interference
