@@ -3,7 +3,7 @@
 Only click and the standard library are imported here; a command imports what it needs when it runs,
 so ``--help`` is quick.  Exit codes: 0 done; 1 the spec is wrong or a check failed; 2 the command line
 is wrong; 3 toolchain or GPU missing or failed; 4 no legal schedule; 5 budget spent; 70 internal error
-with a reproducer's path; 130 interrupted.  Success is quiet, outputs are written whole or not at all,
+with a reproducer's path; 128 + n stopped by signal n.  Success is quiet, outputs are written whole or not at all,
 and everything but the asked-for result goes to standard error.
 """
 
@@ -220,8 +220,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except (KeyboardInterrupt, click.Abort):
         return _said("interrupted", 130)
-    except Terminated:
-        return 128 + signal.SIGTERM
+    except Terminated as stop:
+        return 128 + int(stop.args[0])
     except BrokenPipeError:
         _mute()
         return 128 + signal.SIGPIPE
@@ -284,8 +284,8 @@ def _mute() -> None:
 def entry() -> None:
     """The console script."""
 
-    def terminate(_number: int, _frame: object) -> None:
-        raise Terminated
+    def terminate(number: int, _frame: object) -> None:
+        raise Terminated(number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup stays nohup

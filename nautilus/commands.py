@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from nautilus.passes.pipelines import SPEC, STAGES
 from nautilus.passes.registry import load
 from nautilus.report import print_diagnostics
 
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
+
 _UNTIL = {"scalar": "scalar", "vr": "vr-tile", "ma": "ma-tile"}  # emit -> last stage; others: cuda
 FORMS = ("cu", "ptx", "cubin", "json", *_UNTIL)
 
@@ -37,15 +40,16 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
     form = emit or _form_of(output)
     if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
         raise click.UsageError(f"the output {output} is the input")
-    request = make_request(spec, options, _UNTIL.get(form, "cuda"))
+    until = "cuda" if resource_usage else _UNTIL.get(form, "cuda")
+    request = make_request(spec, options, until)
     result = walk(request, options)
-    data = render(result, form)
-    usage = _usage(result) if resource_usage else None
+    cubin = _built(result, "cubin") if resource_usage or form == "cubin" else None
+    data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
+    usage = _usage(result, cubin) if cubin is not None and resource_usage else None
     if output is not None:
         write_output(output, data)
     if usage is not None and not options["as_json"]:
-        for row in usage:
-            click.echo(" ".join(f"{k}={v}" for k, v in row.items()), err=True)
+        click.echo(table(usage), err=True, nl=False)
     if options["as_json"]:
         summary: dict[str, Any] = {"output": output, "form": form, "arch": result.context.arch}
         schedule = result.context.schedule
@@ -104,24 +108,33 @@ def render(result: Result, form: str) -> bytes:
         schedule = result.context.schedule
         return (schedule.to_json() if schedule is not None else "null\n").encode()
     if form in ("ptx", "cubin"):
-        from nautilus.runtime.nvrtc import compile_cuda
-
-        return compile_cuda(result.cuda, result.context.arch, form).data
+        return _built(result, form).data
     stage = next(s for s in STAGES if s.name == _UNTIL[form])
     text: str = load(stage.format)(result.modules[stage.name])
     return (dump_header(stage, steps(stage)[-1].name, result.context) + text).encode()
 
 
-def _usage(result: Result) -> list[dict[str, Any]]:
+def _built(result: Result, form: str) -> Compiled:
     from nautilus.runtime.nvrtc import compile_cuda
 
-    built = compile_cuda(result.cuda, result.context.arch)
-    dynamic = {k.name: k.smem_bytes for k in result.modules["ma-tile"].kernels}
-    rows = []
-    for usage in built.resources:
-        smem = next((v for k, v in dynamic.items() if usage.kernel.endswith(k)), 0)
-        rows.append(usage.as_dict() | {"dynamic_shared_bytes": smem})
-    return rows
+    return compile_cuda(result.cuda, result.context.arch, form)
+
+
+def _usage(result: Result, built: Compiled) -> list[dict[str, Any]]:
+    module, symbol = result.modules["ma-tile"], load("nautilus.cuda.host:kernel_symbol")
+    dynamic = {symbol(module, k): k.smem_bytes for k in module.kernels}
+    return [u.as_dict() | {"dynamic_shared_bytes": dynamic[u.kernel]} for u in built.resources]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """``rows`` with a line of names above; numbers to the right."""
+    lines = [[name.replace("_", " ") for name in rows[0]], *([str(v) for v in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    out = []
+    for line in lines:
+        cells = [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        out.append("  ".join(cells) + "\n")
+    return "".join(out)
 
 
 def write_output(name: str, data: bytes) -> None:

@@ -62,6 +62,11 @@ def test_normalize() -> None:
         (["x.naut", "--schedule", "/nonexistent.json"], 2),
         (["x.naut", "-o", "kernel.exe"], 2),
         (["x.naut", "--dump-ir=nope"], 2),
+        (["x.naut", "--dump-ir", "nope"], 2),
+        (["x.naut", "--arch"], 2),
+        (["x.naut", "y.naut"], 2),
+        (["x.naut", "-o", ""], 2),
+        (["x.naut", "--diagnostics", "json", "--nonsense"], 2),
         (["/nonexistent.naut"], 1),
         (["/nonexistent.scalar"], 1),
         (["kernel.weird"], 1),
@@ -178,3 +183,84 @@ def test_ctrl_c_in_a_process() -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
     assert (process.returncode, err) == (130, b"interrupted\n")
+
+
+@pytest.mark.parametrize("form", ["cu", "ptx", "cubin", "json", "scalar", "vr", "ma"])
+def test_every_form_of_output(spec: Path, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By extension and by ``--emit``; what can be compiled again gives the same form again."""
+    path = tmp_path / f"k.{form}"
+    assert main([str(spec), "-o", str(path), "--arch", "sm_80"]) == 0
+    assert main([str(spec), "-o", str(tmp_path / "any"), "--emit", form, "--arch", "sm_80"]) == 0
+    assert path.read_bytes() == (tmp_path / "any").read_bytes() != b""
+    if form in ("scalar", "vr", "ma"):
+        assert main([str(path), "-o", str(tmp_path / "again"), "--emit", form]) == 0
+        assert (tmp_path / "again").read_bytes() == path.read_bytes()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_resource_usage(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(spec), "--resource-usage", "--emit", "vr"]) == 0
+    names, values = capsys.readouterr().err.splitlines()
+    assert names.split()[:2] == ["kernel", "registers"] and values.split()[0] == "rows__Y"
+    assert len(names) == len(values)
+    assert main([str(spec), "--resource-usage", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["resources"]
+    assert row["kernel"] == "rows__Y" and row["registers"] > 0 and row["spill_stores"] == 0
+
+
+def test_usage_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["x.naut", "--nonsense", "--diagnostics=json"]) == 2
+    said = json.loads(capsys.readouterr().err)
+    assert said["exit_code"] == 2 and "--nonsense" in said["message"]
+
+
+def test_devices_and_links_are_written_through(spec: Path, tmp_path: Path) -> None:
+    before = os.stat("/dev/null")
+    assert main([str(spec), "-o", "/dev/null"]) == 0
+    assert os.stat("/dev/null").st_rdev == before.st_rdev
+    (tmp_path / "link.cu").symlink_to(tmp_path / "real.cu")
+    assert main([str(spec), "-o", str(tmp_path / "link.cu")]) == 0
+    assert (tmp_path / "link.cu").is_symlink() and (tmp_path / "real.cu").is_file()
+
+
+@pytest.mark.parametrize("name", ["/nonexistent/k.cu", "/proc/k.cu", ""])
+def test_places_that_cannot_be_written(spec: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(spec), "--emit", "cu", "-o", name]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    text = command.replace("nautilusc", f"{sys.executable} -m nautilus")
+    return subprocess.run(["bash", "-c", text], capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_streams_that_go_away(spec: Path) -> None:
+    assert shell(f"nautilusc {spec} --dump-ir all 2>&1 >/dev/null | true; exit ${{PIPESTATUS[0]}}").returncode == 141
+    for command in (f"nautilusc {spec} -o - >/dev/full", f"nautilusc {spec} -o - >&-", "nautilusc --help >/dev/full"):
+        done = shell(command)
+        assert done.returncode == 2 and done.stderr.count("\n") <= 2 and "internal" not in done.stderr, command
+    assert shell(f"nautilusc {spec} -o /dev/stdout | head -1").stdout.startswith("//")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_leave_nothing_behind(number: int, code: int, tmp_path: Path) -> None:
+    script = (
+        "import os, sys, time, nautilus.cli as c, nautilus.commands as m\n"
+        "os.chmod = lambda *_: (print('up', flush=True), time.sleep(30))\n"
+        "c.cli.invoke = lambda _: m.write_output(sys.argv[1], b'data')\n"
+        "c.entry()"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "k.cu")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    process.send_signal(number)
+    process.communicate(timeout=10)
+    assert process.returncode == code and os.listdir(tmp_path) == []
+
+
+def test_help_starts_quickly() -> None:
+    """Only click and the standard library are imported for ``--help``."""
+    code = "import sys, nautilus.cli as c; c.main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert loaded.isdisjoint({"numpy", "lark", "sympy", "cuda", "rich"})
