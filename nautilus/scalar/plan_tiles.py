@@ -16,6 +16,7 @@ the general plan.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 from nautilus.core.expr import Expr, Load, Op
@@ -116,9 +117,7 @@ def _product(
     return _with_tiles(plan, {row: m, column: n, walk: STEP}, memory)
 
 
-def _chain(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
-) -> KernelPlan:
+def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]) -> KernelPlan:
     """Tiles of products that feed each other along a walk."""
     width = sum(
         prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk))
@@ -126,21 +125,16 @@ def _chain(
         if d.name in dots and all(a.name != walk for a in d.par)
     )
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
-    rows = min(128, ceil_pow2(_extent(unified, row)))
-    if rows < 64 or width == 0:
-        return plan
-    for each in (32, 16):
-        for step in (64, 32):
-            accumulators = (width + step) * each // 32
-            while rows >= 64:
-                shared = 2 * (rows * deep + step * (deep + width))
-                if accumulators <= ACCUMULATORS and shared <= limits.smem_block and rows % each == 0:
-                    pair = each == 32 and 2 * (shared + 1024) <= limits.smem_sm
-                    order = plan.memory.order
-                    memory = MemoryPlan(warps=(rows // each, 1), stages=1, min_blocks=2 if pair else 1, order=order)
-                    return _with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
-                if accumulators > ACCUMULATORS:
-                    break
-                rows //= 2
-            rows = min(128, ceil_pow2(_extent(unified, row)))
+    most = min(128, ceil_pow2(_extent(unified, row)))
+    for each, step, rows in product((32, 16), (64, 32), (128, 64)):
+        accumulators = (width + step) * each // 32  # registers a thread
+        held, walked = 2 * rows * deep, 2 * step * (deep + width)  # bytes
+        if rows > most or width == 0 or accumulators > ACCUMULATORS or held + walked > limits.smem_block:
+            continue
+        order = plan.memory.order
+        # blocks of uneven length have neighbours at other places of their loops: a ring hides more
+        ring = order == "longest-first" and 2 * (held + 2 * walked + 1024) <= limits.smem_sm
+        pair = each == 32 and 2 * (held + walked + 1024) <= limits.smem_sm
+        memory = MemoryPlan(warps=(rows // each, 1), stages=2 if ring else 1, min_blocks=2 if pair else 1, order=order)
+        return _with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
     return plan
