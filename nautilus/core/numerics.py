@@ -9,12 +9,14 @@ floats are float64 whatever their type says, because the maths is over the reals
 * mode ``typed``: every float operation rounds its result once to its type, ``narrow`` rounds.
 
 Integers wrap to their type's width in both modes.  ``max`` and ``min`` give NaN where either side is
-NaN.  No numpy warning leaves this module: overflow is inf, ``0 / 0`` is NaN, an integer division by
+NaN, and take -0 for less than +0, so that the order of operands never shows (IEEE 754-2019 maximum;
+PTX ``max.f32`` does the same).  No numpy warning leaves this module: overflow is inf, ``0 / 0`` is NaN, an integer division by
 zero is 0 (it has no value, so nobody may look).
 
 Rounding is to nearest, ties to even, denormals kept.  ``f8e4m3`` is OCP E4M3FN: no infinity, and
-what rounds past 448 is NaN, as PyTorch's cast has it; ``f8e5m2`` has inf.  A float becomes an integer
-by truncation, then wraps to the width; NaN and inf become 0.  Anything but 0 becomes ``true``.
+what rounds past 448 is NaN, as PyTorch's cast has it; ``f8e5m2`` has inf.  A float becomes an i32
+or i64 by truncation, beyond the range the nearest end of it, NaN 0 (PTX ``cvt.rzi``); a narrower
+integer is what that i32 wraps to.  Anything but 0 becomes ``true``.
 """
 
 from __future__ import annotations
@@ -91,11 +93,10 @@ def _round_float(y: Array, dtype: DType) -> Array:
 
 def _to_integer(x: Array, dtype: DType) -> Array:
     if x.dtype.kind == "f":
-        t = np.trunc(np.where(np.isfinite(x), x, 0.0))
-        big = np.abs(t) >= 2.0**63
-        t = np.where(big, np.mod(t, 2.0**64), t)  # exact: such floats are multiples of 2^11
-        low = np.where(big & (t >= 2.0**63), t - 2.0**64, t)
-        x = np.where(low >= 2.0**63, 0.0, low).astype(np.int64)
+        info = np.iinfo(np.int64 if dtype is DType.I64 else np.int32)
+        t = np.trunc(np.where(np.isnan(x), 0.0, x))
+        inside = np.where((t > info.min) & (t < info.max), t, 0.0).astype(np.int64)
+        x = np.where(t >= info.max, info.max, np.where(t <= info.min, info.min, inside))
     return x.astype(_NUMPY[dtype]).astype(np.int64)
 
 
@@ -207,10 +208,26 @@ def erf(x: Array) -> Array:
     return np.where(np.isnan(x), np.nan, value)
 
 
+def maximum(a: Array, b: Array) -> Array:
+    """The larger one, in the operands' type (module docstring: NaN wins, -0 < +0)."""
+    value = np.asarray(np.maximum(a, b))
+    if value.dtype.kind != "f" or np.all(value):
+        return value
+    return np.where((value == 0.0) & (np.equal(a, b)), np.add(a, b), value)  # -0 + 0 is +0
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller one, in the operands' type."""
+    value = np.asarray(np.minimum(a, b))
+    if value.dtype.kind != "f" or np.all(value):
+        return value
+    return np.where((value == 0.0) & (np.equal(a, b)), -(np.negative(a) + np.negative(b)), value)
+
+
 _EVAL: Mapping[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
     "floordiv": _floordiv, "mod": _mod, "pow": _pow, "neg": np.negative,
-    "min": np.minimum, "max": np.maximum, "abs": np.abs, "sign": np.sign,
+    "min": minimum, "max": maximum, "abs": np.abs, "sign": np.sign,
     "floor": np.floor, "ceil": np.ceil, "round": np.rint,
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x,
@@ -281,6 +298,10 @@ def reduce_array(
         if mode == "typed" and dtype is DType.F32 and op in ("sum", "prod"):
             x = x.astype(np.float32)
         value = np.asarray(_REDUCE[op].reduce(x, axis=axes, keepdims=keepdims, initial=start))
+        if op in ("max", "min") and value.dtype.kind == "f" and not np.all(value):
+            winner = (x == 0.0) & (np.signbit(x) == (op == "min"))  # a zero of the sign that wins
+            wins = np.any(winner, axis=axes, keepdims=keepdims)
+            value = np.where(value == 0.0, np.where(wins == (op == "max"), 0.0, -0.0), value)
         return value if dtype is DType.BOOL else _settle(value, dtype, mode)
 
 

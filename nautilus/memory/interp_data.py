@@ -9,11 +9,14 @@ scratch buffer: that takes a barrier of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nautilus.core.expr import COMBINERS, Expr
+from nautilus.core.numerics import maximum, minimum
 from nautilus.memory.interp_global import check_vectors
 from nautilus.memory.interp_smem import Flight
 from nautilus.memory.interp_values import (
@@ -109,7 +112,7 @@ def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
     with np.errstate(all="ignore"):
         split = x.reshape(*x.shape[:2], *(m.size for m in reversed(layout.reg)))
         over = tuple(2 + n for n, m in enumerate(reversed(layout.reg)) if m.axis in gone)
-        x = np.asarray(ufunc.reduce(split, axis=over, dtype=x.dtype) if over else split)
+        x = _fold(ufunc, split, over) if over else split
         x = x.reshape(*x.shape[:2], -1)
         lane, distance = np.arange(32), 1
         for m in layout.lane:
@@ -126,10 +129,20 @@ def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
     run.put(ctx, op.result, x)
 
 
-_UFUNCS: dict[str, np.ufunc] = {
-    "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "mul": np.multiply, "max": maximum, "min": minimum,
     "or": np.logical_or, "and": np.logical_and,
 }  # fmt: skip
+
+
+def _fold(f: Callable[..., Any], x: Array, axes: tuple[int, ...]) -> Array:
+    """``x`` combined over ``axes`` by ``f``, in its own type."""
+    if isinstance(f, np.ufunc):
+        return np.asarray(f.reduce(x, axis=axes, dtype=x.dtype))
+    last = range(x.ndim - len(axes), x.ndim)
+    moved = np.moveaxis(x, axes, tuple(last))
+    parts = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
+    return np.asarray(functools.reduce(f, (parts[..., k] for k in range(parts.shape[-1]))))
 
 
 def _element(layout: FragLayout, t: TileType) -> Ints:
@@ -141,7 +154,7 @@ def _element(layout: FragLayout, t: TileType) -> Ints:
 
 
 def _across_warps(
-    run: BlockRun, ctx: Context, op: ReduceOp, layout: FragLayout, x: Array, ufunc: np.ufunc
+    run: BlockRun, ctx: Context, op: ReduceOp, layout: FragLayout, x: Array, ufunc: Callable[..., Any]
 ) -> Array:
     dtype = op.result.type.dtype
     if op.scratch is None:
@@ -350,4 +363,3 @@ def cp_wait(run: BlockRun, ctx: Context, op: AsyncWait) -> None:
     while len(groups) > op.pending:
         for flight in groups.pop(0):
             run.shared.land(flight, ctx.actor.clock.component, engine=False)
-

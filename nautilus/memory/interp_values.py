@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var
-from nautilus.core.numerics import eval_op
+from nautilus.core.numerics import eval_op, maximum, minimum
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 
@@ -97,7 +97,7 @@ def decode(bits: Array, dtype: DType) -> Array:
 #: operations whose native result in f32 and integers is the correctly rounded one
 _NATIVE: Mapping[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
-    "min": np.minimum, "max": np.maximum,
+    "min": minimum, "max": maximum,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "eq": np.equal, "ne": np.not_equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "select": np.where,

@@ -78,9 +78,10 @@ def test_8_bit_edges() -> None:
 
 def test_integer_casts() -> None:
     x = np.array([1.9, -1.9, 300.0, -129.0, math.nan, math.inf, 2.0**40 + 5])
-    assert round_to(x, DType.I8).tolist() == [1, -1, 44, 127, 0, 0, 5]
-    assert round_to(x, DType.U8).tolist() == [1, 255, 44, 127, 0, 0, 5]
-    assert round_to(x, DType.I64).tolist() == [1, -1, 300, -129, 0, 0, 2**40 + 5]
+    assert round_to(x, DType.I8).tolist() == [1, -1, 44, 127, 0, -1, -1]
+    assert round_to(x, DType.U8).tolist() == [1, 255, 44, 127, 0, 255, 255]
+    assert round_to(x, DType.I32).tolist() == [1, -1, 300, -129, 0, 2**31 - 1, 2**31 - 1]
+    assert round_to(x, DType.I64).tolist() == [1, -1, 300, -129, 0, 2**63 - 1, 2**40 + 5]
     assert round_to(np.array([0.0, 2.0, math.nan]), DType.BOOL).tolist() == [False, True, True]
 
 
@@ -120,6 +121,18 @@ def test_modes() -> None:
     assert eval_op("cast", [third], DType.F16, "real") == np.float64(np.float16(third))
     assert eval_op("cast", [third], DType.F32, "real") == third
     assert eval_op("mul", [third, np.array(1.0)], DType.F32, "typed") == np.float64(np.float32(third))
+
+
+def test_max_and_min_order_zeros() -> None:
+    a, b = np.array([-0.0, 0.0, -0.0, math.nan]), np.array([0.0, -0.0, -0.0, 1.0])
+    for dtype in (DType.F32, DType.F64):
+        for x, y in ((a, b), (b, a)):
+            assert np.signbit(eval_op("max", [x, y], dtype))[:3].tolist() == [False, False, True]
+            assert np.signbit(eval_op("min", [x, y], dtype))[:3].tolist() == [True, True, True]
+            assert math.isnan(eval_op("max", [x, y], dtype)[3])
+    rows = np.array([[-0.0, 0.0], [0.0, -0.0], [-0.0, -0.0], [0.0, 0.0]])
+    assert np.signbit(reduce_array("max", rows, (1,), DType.F32)).tolist() == [False, False, True, False]
+    assert np.signbit(reduce_array("min", rows, (1,), DType.F32)).tolist() == [True, True, True, False]
 
 
 def test_python_division_and_wrap() -> None:
