@@ -19,10 +19,10 @@ synchronisation is what specialisation decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.core.expr import Const, Expr, Op, Var, free_vars
 from nautilus.memory.access import Affine, affine
 from nautilus.memory.ops import (
     AsyncCommit,
@@ -71,12 +71,13 @@ class Access:
     buffer: str
     at: Affine
 
-    def rename(self, var: str, to: Affine) -> Access:
+    def rename(self, var: str, to: Affine, stages: int) -> tuple[Access, ...]:
+        """The access in terms of ``to``; every stage where a computed bound would take ``var`` along."""
         c = self.at.coefficient(var)
-        if c == 0:
-            return self
         rest = self.at.plus(Affine(0, ((Var(var), c),)), -1)
-        return Access(self.buffer, rest.plus(to.scaled(c)))
+        if any(var in free_vars(atom) for atom, _ in rest.terms):
+            return tuple(Access(self.buffer, Affine(k)) for k in range(stages))
+        return (Access(self.buffer, rest.plus(to.scaled(c))) if c else self,)
 
 
 Accesses = frozenset[Access]
@@ -98,9 +99,9 @@ class State:
         groups = tuple(a | b for a, b in zip(*pad, strict=True))
         return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
 
-    def rename(self, var: str, to: Affine) -> State:
+    def rename(self, var: str, to: Affine, stages: Mapping[str, int]) -> State:
         def f(xs: Accesses) -> Accesses:
-            return frozenset(x.rename(var, to) for x in xs)
+            return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
 
         return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
 
@@ -131,6 +132,10 @@ class _Frame:
 @dataclass(slots=True)
 class _Sync:
     smem: dict[str, Smem]
+    stages: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stages = {name: s.stages for name, s in self.smem.items()}
 
     # -- walk ---------------------------------------------------------------------------------
     def block(
@@ -169,29 +174,26 @@ class _Sync:
         head = self._enter(state, at.plus(affine(op.lo), -1))
         while True:
             body, end = self.block(op.body, head, op)
-            back = end.rename(op.var, at.plus(Affine(-1)))
+            back = end.rename(op.var, at.plus(Affine(-1)), self.stages)
             new = head.join(self._reduced(back))
             if new == head:
-                return replace(op, body=body), self._reduced(head.rename(op.var, affine(op.hi)))
+                left = head.rename(op.var, affine(op.hi), self.stages)
+                return replace(op, body=body), self._reduced(left)
             head = new
 
     def _enter(self, state: State, zero: Affine) -> State:
         """Stages in terms of the loop variable: ``zero`` is 0 when the loop begins."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(
-                Access(x.buffer, x.at.plus(zero)) if self.smem[x.buffer].stages > 1 else x for x in xs
-            )
+            return frozenset(Access(x.buffer, x.at.plus(zero)) if self.smem[x.buffer].stages > 1 else x for x in xs)
 
         return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
 
     def _reduced(self, state: State) -> State:
-        """Constants modulo the stages, so that states stay finite."""
+        """Constants and coefficients modulo the stages, so that states stay finite."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(
-                Access(x.buffer, Affine(x.at.const % self.smem[x.buffer].stages, _sorted(x.at))) for x in xs
-            )
+            return frozenset(Access(x.buffer, _modulo(x.at, self.stages[x.buffer])) for x in xs)
 
         return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
 
@@ -221,9 +223,7 @@ class _Sync:
             return replace(state.barrier(), read=writes)
         if isinstance(op, AsyncCommit):
             return state.commit()
-        return replace(
-            state, written=state.written | writes, read=state.read | reads, open=state.open | copies
-        )
+        return replace(state, written=state.written | writes, read=state.read | reads, open=state.open | copies)
 
     def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
         """(read, written, copied to) by ``op``; a condition's body counts as may happen."""
@@ -255,9 +255,8 @@ class _Sync:
                 return None
             reads, writes, copies = self._touched(op)
             if shift is not None:
-                reads, writes, copies = (
-                    frozenset(x.rename(*shift) for x in xs) for xs in (reads, writes, copies)
-                )
+                moved = State(reads, writes, (copies,)).rename(*shift, self.stages)
+                reads, writes, (copies,) = moved.written, moved.read, moved.groups
             pending = self._pending(reads | writes, state)
             if pending is not None:
                 return pending
@@ -294,12 +293,13 @@ def stage_number(e: Expr, stages: int) -> Affine:
             f = affine(inner)
         case _:
             f = affine(e)
-    return Affine(f.const % stages, _sorted(f))
+    return _modulo(f, stages)
 
 
-def _sorted(f: Affine) -> tuple[tuple[Expr, int], ...]:
-    return tuple(sorted(f.terms, key=repr))
-
+def _modulo(f: Affine, stages: int) -> Affine:
+    """``f`` modulo ``stages``, its terms in a fixed order."""
+    terms = ((atom, c % stages) for atom, c in f.terms if c % stages)
+    return Affine(f.const % stages, tuple(sorted(terms, key=repr)))
 
 
 def _barriers(op: MemOp) -> int:
