@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.numerics import storage_array
 from nautilus.core.types import DType
 
 _MEMORY = {
@@ -53,7 +56,9 @@ def pack_of(dtype: DType, registers: int) -> int:
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
-    """A C literal of a compute type."""
+    """A C literal; of a 16-bit float its bits, because such values are held as integers."""
+    if dtype in (DType.F16, DType.BF16):
+        return f"({memory_type(dtype)}){int(storage_array(np.asarray(float(value)), dtype).view(np.uint16)):#06x}"
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if dtype is DType.I64:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from nautilus.core.expr import Expr, Ref, walk
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
+from nautilus.cuda.expr import UNARY, operand
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
@@ -182,7 +183,8 @@ def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
     if dtype in HALF:
         if source is DType.F32:
             return f"{w.speller.use(HALF[dtype][2])}({', '.join(p for p in parts)})"
-        return f"(u32){parts[0]} | (u32){parts[1]} << 16"
+        low, high = (operand(p, UNARY) for p in parts)
+        return f"(u32){low} | (u32){high} << 16"
     return f"{w.speller.use('pack_bytes')}({', '.join(parts)})"
 
 

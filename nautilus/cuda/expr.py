@@ -22,7 +22,7 @@ _INFIX = {
     "mul": ("*", 13), "div": ("/", 13), "add": ("+", 12), "sub": ("-", 12), "lt": ("<", 10), "le": ("<=", 10),
     "gt": (">", 10), "ge": (">=", 10), "eq": ("==", 9), "ne": ("!=", 9), "and": ("&&", 5), "or": ("||", 4),
 }  # fmt: skip
-_UNARY, _TERNARY, _ATOM = 14, 3, 20
+UNARY, _TERNARY, _ATOM = 14, 3, 20
 
 
 class Text(str):
@@ -38,13 +38,13 @@ class Text(str):
         return out
 
 
-def _operand(x: str, strength: int) -> str:
+def operand(x: str, strength: int) -> str:
     """``x``, in parentheses where it binds looser than its place demands. Plain strings are atoms."""
     return f"({x})" if isinstance(x, Text) and x.strength < strength else str(x)
 
 
 def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
-    return Text.of(f"{_operand(a, strength)} {symbol} {_operand(b, strength + 1)}", strength)
+    return Text.of(f"{operand(a, strength)} {symbol} {operand(b, strength + 1)}", strength)
 
 
 _F32 = {
@@ -78,16 +78,17 @@ class Speller:
         """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
         if op in _INFIX and op != "div":
             if op not in ("and", "or") and dtypes[0] is DType.BOOL:
-                args = [Text.of(f"(int){_operand(a, _UNARY)}", _UNARY) for a in args]
+                args = [Text.of(f"(int){operand(a, UNARY)}", UNARY) for a in args]
             return _infix(*_INFIX[op], args[0], args[1])
         match op:
             case "not":
-                return Text.of(f"!{_operand(args[0], _UNARY)}", _UNARY)
+                return Text.of(f"!{operand(args[0], UNARY)}", UNARY)
             case "neg":
-                return Text.of(f"-{_operand(args[0], _UNARY + 1)}", _UNARY)
+                inner = operand(args[0], UNARY + 1)
+                return Text.of(f"-({inner})" if inner.startswith("-") else f"-{inner}", UNARY)
             case "select":
-                a, b = (_operand(x, _TERNARY + 1) for x in args[1:])
-                return Text.of(f"{_operand(args[0], _TERNARY + 1)} ? {a} : {b}", _TERNARY)
+                a, b = (operand(x, _TERNARY + 1) for x in args[1:])
+                return Text.of(f"{operand(args[0], _TERNARY + 1)} ? {a} : {b}", _TERNARY)
             case "cast" | "narrow":
                 return self.cast(args[0], dtypes[0], out)
             case "min" | "max":
@@ -163,9 +164,9 @@ class Speller:
             raise UnsupportedError(f"a cast to {dst} below the Scalar level")
         if src.is_float and dst in (DType.I16, DType.I8, DType.U8):
             return Text.of(
-                f"({_C_CAST[dst]})(int){_operand(x, _UNARY)}", _UNARY
+                f"({_C_CAST[dst]})(int){operand(x, UNARY)}", UNARY
             )  # through int: narrowing wraps instead of being undefined
-        return Text.of(f"({_C_CAST[dst]}){_operand(x, _UNARY)}", _UNARY)
+        return Text.of(f"({_C_CAST[dst]}){operand(x, UNARY)}", UNARY)
 
     def expr(self, e: Expr, env: Mapping[str, str], ranges: index.Ranges, ref: Callable[[Ref], str]) -> str:
         """C text of an index expression; ``env`` spells variables and params, ``ref`` SSA values."""
@@ -174,7 +175,7 @@ class Speller:
             match x:
                 case Const(value=value, dtype=dtype):
                     text = literal(value, dtype)
-                    return Text.of(text, _UNARY) if text.startswith("-") else text
+                    return Text.of(text, UNARY) if text.startswith("-") else text
                 case Var(name=name) | Param(name=name):
                     return env[name]
                 case Ref():

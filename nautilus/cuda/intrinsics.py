@@ -89,10 +89,12 @@ HELPERS: Mapping[str, Helper] = {
     "max_nan": _binary_nan("max_nan", "max.NaN.f32"),
     "min_nan": _binary_nan("min_nan", "min.NaN.f32"),
     "max_nan_f64": Helper(
-        "__device__ __forceinline__ double max_nan_f64(double a, double b) { return a > b || a != a ? a : b; }"
+        "__device__ __forceinline__ double max_nan_f64(double a, double b) "
+        "{ return a > b || a != a || (a == b && !signbit(a)) ? a : b; }"
     ),
     "min_nan_f64": Helper(
-        "__device__ __forceinline__ double min_nan_f64(double a, double b) { return a < b || a != a ? a : b; }"
+        "__device__ __forceinline__ double min_nan_f64(double a, double b) "
+        "{ return a < b || a != a || (a == b && signbit(a)) ? a : b; }"
     ),
     "floor_div": Helper(
         "// Quotient and remainder rounded towards minus infinity, b > 0 or any sign.\n"
@@ -109,7 +111,8 @@ HELPERS: Mapping[str, Helper] = {
     ),
     "int_pow": Helper(
         "template <class T> __device__ __forceinline__ T int_pow(T a, T n) "
-        "{ T y = 1; for (; n > 0; n >>= 1, a *= a) if (n & 1) y *= a; return y; }"
+        "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "
+        "T y = 1; for (; n > 0; n >>= 1, a *= a) if (n & 1) y *= a; return y; }"
     ),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
