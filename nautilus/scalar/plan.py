@@ -124,8 +124,9 @@ def _try(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> Kernel
         unified = unify([defs[o] for o in ops], _reserved(program))
         if unified.misaligned:
             return None
-        plan = plan_kernel(unified, ops[-1])
-        kernel = fuse_kernel(program, plan, defs, _stored(program, defs, ops))
+        kept = _stored(program, defs, ops)
+        plan = plan_kernel(unified, ops[-1], kept)
+        kernel = fuse_kernel(program, plan, defs, kept)
         roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
     except ScheduleError:
         return None

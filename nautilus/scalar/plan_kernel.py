@@ -2,7 +2,8 @@
 
 Rules, in order:
 
-* an axis that is parallel in every definition is a ``grid`` axis;
+* an axis that is parallel in every definition is a ``grid`` axis; so is one that a few cheap
+  definitions lack, if nobody else reads them: every block computes these again;
 * of the other axes one may be *walked* by all (``loop``): a reduction axis too long for a tile, the
   one that most reductions share; further long ones only where a single definition reduces over them
   (a private loop inside the walk); everything else must fit in a tile;
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
@@ -32,6 +34,7 @@ MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
+CHEAP = 4  # what blocks compute again may be one part in so many of what uses it
 MAX_PRIVATE = 1024  # a private loop inside a shared walk
 
 
@@ -95,6 +98,10 @@ class _Group:
     def holders(self, axis: str) -> tuple[Def, ...]:
         return tuple(d for d in self.defs if d.axis(axis) is not None)
 
+    def work(self, d: Def) -> int:
+        """Points of the index space of ``d``."""
+        return prod(self.extent(a.name) for a in d.axes)
+
     def tile(self, axis: str) -> int:
         return self.roles[axis].tile if axis in self.roles else 1
 
@@ -109,13 +116,16 @@ class _Group:
         return best
 
 
-def plan_kernel(unified: Unified, name: str) -> KernelPlan:
-    """A plan for one kernel that computes ``unified``. Raises ScheduleError where no rule applies."""
+def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset()) -> KernelPlan:
+    """A plan for one kernel that computes ``unified``; ``kept`` are the definitions that stay in memory.
+
+    Raises ScheduleError where no rule applies.
+    """
     g = _Group(unified)
     for d in g.defs:
         if (dot := dot_of(d)) is not None:
             g.dots[d.name] = dot
-    grid = [x for x in unified.extents if all(any(a.name == x for a in d.par) for d in g.defs)]
+    grid = _grid_axes(g, kept)
     rest = [x for x in unified.extents if x not in grid]
     _inner_roles(g, rest)
     _grid_roles(g, grid)
@@ -125,6 +135,21 @@ def plan_kernel(unified: Unified, name: str) -> KernelPlan:
     order = _loop_order(g, grid, rest)
     axes = tuple(g.roles[x] for x in order)
     return KernelPlan(name, ops, axes, _phases(g), memory=_memory(g))
+
+
+def _grid_axes(g: _Group, kept: frozenset[str]) -> list[str]:
+    """The axes of the launch grid (module docstring)."""
+    grid = [x for x in g.unified.extents if all(any(a.name == x for a in d.par) for d in g.defs)]
+    times = {d.name: 1 for d in g.defs}  # how often a definition is computed
+    for x in g.unified.extents:
+        without = [d for d in g.defs if d.axis(x) is None]
+        if x in grid or g.reducers(x) or any(d.name in kept or d.name in g.dots for d in without):
+            continue
+        again = sum(g.work(d) * times[d.name] * g.extent(x) for d in without)
+        if again * CHEAP <= sum(g.work(d) for d in g.holders(x)):
+            grid.append(x)
+            times.update({d.name: times[d.name] * g.extent(x) for d in without})
+    return grid
 
 
 def _loop_order(g: _Group, grid: list[str], rest: list[str]) -> list[str]:
@@ -306,9 +331,7 @@ def _phases(g: _Group) -> tuple[tuple[str, ...], ...]:
     return tuple(out)
 
 
-def _place(
-    g: _Group, d: Def, at: dict[str, int], running: dict[str, frozenset[str]]
-) -> tuple[int, frozenset[str]]:
+def _place(g: _Group, d: Def, at: dict[str, int], running: dict[str, frozenset[str]]) -> tuple[int, frozenset[str]]:
     assert g.walk is not None
     on_walk = d.axis(g.walk) is not None
     earliest = 1 if on_walk else 0
@@ -403,6 +426,3 @@ def one_by_one(unified: Unified, name: str) -> KernelPlan:
 
 def _serial(a: Axis) -> AxisPlan:
     return AxisPlan(a.name, LOOP, min(64, ceil_pow2(size(a) or 64)))
-
-
-

@@ -6,7 +6,8 @@ definition that several phases list is computed again in each, so no reader ever
 values of another walk.
 
 Legality, checked here: every op of the plan exists; operands come before their readers; every grid
-axis is a parallel axis of every op in the group; every read of a fused definition is aligned.
+axis is a parallel axis of every op in the group that has it, and of every op that keeps its buffer
+(an op without the axis is computed again by every block); every read of a fused definition is aligned.
 Establishes: one kernel a plan; under its grid loops one nest a definition, in phase order.
 """
 
@@ -60,7 +61,7 @@ def _kept(program: Program, defs: dict[str, Def], schedule: Schedule) -> frozens
     return frozenset(kept)
 
 
-def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> Unified:
+def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept: frozenset[str]) -> Unified:
     """The definitions of ``plan`` with unified axes. Raises ScheduleError where a read is misaligned."""
     unknown = [o for o in plan.ops if o not in defs]
     if unknown:
@@ -80,7 +81,7 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> Un
             raise ScheduleError(f"kernel {plan.name}: no role for axis {name!r}")
     for d in unified.defs:
         for a in plan.axes:
-            if a.role == GRID and a.name not in {p.name for p in d.par}:
+            if a.role == GRID and a.name not in {p.name for p in d.par} and (d.axis(a.name) or d.name in kept):
                 raise ScheduleError(f"kernel {plan.name}: grid axis {a.name!r} is not parallel in {d.name}")
     return unified
 
@@ -113,7 +114,7 @@ class _Emitter:
 
 
 def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: frozenset[str]) -> Kernel:
-    unified = group(plan, defs, tuple(p.name for p in program.params))
+    unified = group(plan, defs, tuple(p.name for p in program.params), kept)
     inside = frozenset(ld.buffer for d in unified.defs for ld in d.reads())
     grid = tuple(a.name for a in plan.axes if a.role == GRID)
     em = _Emitter(plan, kept, inside, grid, {a.name: i for i, a in enumerate(plan.axes)})
