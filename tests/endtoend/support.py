@@ -1,0 +1,72 @@
+"""One spec through the whole road: every level against the Spec in float64, and the text through NVRTC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+from nautilus.check import compare
+from nautilus.check.bound import reference, stated
+from nautilus.check.inputs import generate
+from nautilus.check.levels import Level, Trace, run
+from nautilus.driver import Request, Result, compile_file
+from nautilus.runtime.nvrtc import Resources, compile_cuda
+
+TIES = 1 / 50  # share of an integer or bool output that rounding of computed floats may decide
+
+
+@dataclass(frozen=True)
+class Road:
+    """A compiled spec with the module of every level."""
+
+    result: Result
+    levels: tuple[Level, ...]
+
+    def last(self, stage: str) -> Level:
+        """The finished module of ``stage``."""
+        return [x for x in self.levels if x.stage == stage][-1]
+
+
+def travel(text: str, arch: str = "sm_80", until: str = "cuda", precision: str = "fast") -> Road:
+    """Compile ``text`` (indentation is taken off)."""
+    trace = Trace()
+    request = Request(Path("given.naut"), arch, text=dedent(text).lstrip(), until=until, precision=precision)
+    return Road(compile_file(request, [trace]), tuple(trace.levels))
+
+
+def complaints(road: Road, seed: int = 0, kind: str = "random", stages: tuple[str, ...] = ()) -> list[str]:
+    """Where a level's result leaves the bound around the Spec's float64 result."""
+    spec = road.result.modules["spec"]
+    given = generate(spec, kind, seed)
+    first = next(x for x in road.levels if x.stage == "scalar")
+    bounds = stated(spec, road.result.context.precision)
+    expected = reference(spec, given, bounds, lambda g: run(first, g, "typed"))
+    found = []
+    for stage in stages or ("scalar", "vr-tile", "ma-tile"):
+        got = run(road.last(stage), given, "typed")
+        for name, bound in bounds.items():
+            want = expected.rounded[name]
+            if bound.relative == 0.0:
+                wrong = compare.exact(got[name], want, TIES if bound.ties else 0.0)
+            else:
+                wrong = compare.within(got[name], want, expected.allowed[name])
+            if wrong is not None:
+                found.append(f"{stage}: {name}{wrong.text}, off by {wrong.measured:.2e}, bound {bound.relative:.1e}")
+    return found
+
+
+def compiled(road: Road) -> tuple[Resources, ...]:
+    """Resources of the kernels for the road's own target."""
+    return compile_cuda(road.result.cuda, road.result.context.arch).resources
+
+
+def check(text: str, arch: str = "sm_80", *, physical: bool = True) -> Road:
+    """Everything at once; raises AssertionError that says what is wrong."""
+    road = travel(text, arch)
+    stages = ("scalar", "vr-tile", "ma-tile") if physical else ("scalar", "vr-tile")
+    wrong = complaints(road, stages=stages)
+    assert not wrong, "\n".join(wrong)
+    for r in compiled(road):
+        assert r.spill_stores == r.spill_loads == 0, f"{r.kernel} spills {r.spill_stores} bytes"
+    return road
