@@ -239,23 +239,11 @@ def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
 
 def free_vars(e: Expr) -> frozenset[str]:
     """Names of the index variables that occur in ``e`` and are not bound by a Reduce inside it."""
-    match e:
-        case Var(name=name):
-            return frozenset({name})
-        case Reduce(axes=axes):
-            inner = frozenset[str]().union(*(free_vars(c) for c in children(e)))
-            return inner - {a.name for a in axes}
-    memo: dict[int, frozenset[str]] = {}
-    return _free(e, memo)
-
-
-def _free(e: Expr, memo: dict[int, frozenset[str]]) -> frozenset[str]:
-    if id(e) not in memo:
-        if isinstance(e, Var | Reduce):
-            memo[id(e)] = free_vars(e)
-        else:
-            memo[id(e)] = frozenset[str]().union(*(_free(c, memo) for c in children(e)))
-    return memo[id(e)]
+    nodes = list(walk(e))
+    if not any(isinstance(n, Reduce) for n in nodes):
+        return frozenset(n.name for n in nodes if isinstance(n, Var))
+    inner = frozenset[str]().union(*(free_vars(c) for c in children(e)))
+    return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
 
 
 def loads(e: Expr) -> tuple[Load, ...]:

@@ -31,6 +31,9 @@ class Contraction:
     after: tuple[tuple[str, Expr | None], ...]
 
 
+_MOST_FACTORS = 64  # a longer product is no contraction, and looking at every pair of factors is cubic
+
+
 def addends(e: Expr) -> list[tuple[bool, Expr]]:
     """The terms of a sum of products, each with its sign (True: plus)."""
     match e:
@@ -44,7 +47,7 @@ def addends(e: Expr) -> list[tuple[bool, Expr]]:
 def contraction(e: Expr, summed: Axes, axes_of: AxesOf, vectors: bool = False) -> Contraction | None:
     """``e`` summed over ``summed`` as a contraction, or None. ``vectors``: I or J may be empty."""
     factors, after = _factors(e, summed, axes_of)
-    if len(factors) < 2:
+    if not 2 <= len(factors) <= _MOST_FACTORS:
         return None
     for i, j in combinations(range(len(factors)), 2):
         groups = _grouped(factors, i, j, axes_of)

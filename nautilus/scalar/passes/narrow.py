@@ -28,6 +28,9 @@ _TARGET: Mapping[DType, DType] = {
 }  # fmt: skip
 
 
+_MOST_FACTORS = 64  # a product of more is no matrix product, and looking at each against the others is quadratic
+
+
 @dataclass(frozen=True, slots=True)
 class Narrow:
     """Narrow computed factors; ``strict``, or ``schedule.narrow`` False: none."""
@@ -60,6 +63,8 @@ def narrowed(d: Def, defs: Mapping[str, Def], certificates: list[Certificate]) -
     if d.op != "sum" or d.value.dtype is not DType.F32:
         return None
     parts = _factors(d.value)
+    if len(parts) > _MOST_FACTORS:
+        return None
     found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
     if found is None:
         return None
