@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from nautilus.core.expr import COMBINERS, OPS, Expr, Param
+from nautilus.core.expr import COMBINERS, OPS, Expr
 from nautilus.core.source import Source
 from nautilus.core.text import ExprParser
 from nautilus.core.tokens import TokenStream
@@ -42,7 +42,7 @@ from nautilus.memory.ops import (
     Slot,
     Smem,
 )
-from nautilus.scalar.ops import Buffer, ScalarParam, Space
+from nautilus.scalar.declarations import Declarations
 from nautilus.tile.ops import TileAxis, TileType
 
 _MODE = re.compile(r"(?<=:)(\d+)x(\d+)")  # the lexer knows no '2x8'; same length, so places stay right
@@ -75,44 +75,15 @@ class _Parser:
         name = ts.name()
         ts.expect("target")
         target = ts.name()
-        buffers, params, kernels = list[Buffer](), list[ScalarParam](), list[MemKernel]()
+        declared, kernels = Declarations(ts, self.params), list[MemKernel]()
         with ts.braces() as more:
             while more():
-                if ts.text in ("input", "output", "temp"):
-                    buffers.append(self.buffer())
-                elif ts.text == "param":
-                    params.append(self.param())
-                elif ts.text == "kernel":
-                    kernels.append(self.kernel())
-                else:
-                    ts.fail(f"expected a buffer, a param or a kernel, found {ts.describe()}")
-        # a shape may name a param that is declared after the buffers
-        done = [Buffer(b.name, b.dtype, tuple(map(self.extent, b.shape)), b.space, b.span) for b in buffers]
-        return MemModule(name, target, tuple(done), tuple(params), tuple(kernels))
-
-    def extent(self, e: int | Param) -> int | Param:
-        return Param(e.name, self.params.get(e.name, DType.I32), e.span) if isinstance(e, Param) else e
-
-    def buffer(self) -> Buffer:
-        ts = self.ts
-        span, space, name = ts.span(), Space(ts.name()), ts.name()
-        ts.expect(":")
-        dtype = ts.dtype()
-
-        def size() -> int | Param:
-            return ts.integer() if ts.kind == "number" else Param(ts.name(), DType.I32, span)
-
-        return Buffer(name, dtype, ts.brackets(size), space, span)
-
-    def param(self) -> ScalarParam:
-        ts = self.ts
-        span = ts.span()
-        ts.expect("param")
-        name = ts.name()
-        ts.expect(":")
-        dtype = ts.dtype()
-        self.params[name] = dtype
-        return ScalarParam(name, dtype, ts.number(dtype) if ts.accept("=") else None, span)
+                if declared.accept():
+                    continue
+                if ts.text != "kernel":
+                    ts.fail(f"expected input, output, temp, param or kernel, found {ts.describe()}")
+                kernels.append(self.kernel())
+        return MemModule(name, target, declared.buffers, declared.params, tuple(kernels))
 
     def kernel(self) -> MemKernel:
         ts, span = self.ts, self.ts.span()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nautilus.core.expr import Expr, Param
+from nautilus.core.expr import Expr
 from nautilus.core.text import format_expr, format_list
 from nautilus.core.tokens import format_number
 from nautilus.core.types import DType
@@ -43,7 +43,7 @@ from nautilus.memory.ops import (
     Slot,
 )
 from nautilus.memory.parser import parse
-from nautilus.scalar.ops import Buffer, ScalarParam
+from nautilus.scalar.declarations import format_buffer, format_param
 from nautilus.tile.ops import TileAxis
 
 __all__ = ["format", "format_op", "format_ops", "format_type", "parse"]
@@ -56,8 +56,8 @@ _STEP = "  "
 def format(m: MemModule) -> str:
     """The text of a module."""
     lines = [f"module {m.name} target {m.target} {{"]
-    lines += [_STEP + _buffer(b) for b in m.buffers]
-    lines += [_STEP + _param(p) for p in m.params]
+    lines += [_STEP + format_buffer(b) for b in m.buffers]
+    lines += [_STEP + format_param(p) for p in m.params]
     for k in m.kernels:
         lines += _kernel(k)
     lines.append("}")
@@ -199,13 +199,3 @@ def _where(mask: Expr | None) -> str:
 
 def _frags(frags: Iterable[Frag]) -> str:
     return ", ".join(f"%{f.name}" for f in frags)
-
-
-def _buffer(b: Buffer) -> str:
-    shape = ", ".join(e.name if isinstance(e, Param) else str(e) for e in b.shape)
-    return f"{b.space.value} {b.name}: {b.dtype}[{shape}]"
-
-
-def _param(p: ScalarParam) -> str:
-    default = "" if p.default is None else f" = {format_number(p.default, p.dtype)}"
-    return f"param {p.name}: {p.dtype}{default}"

@@ -7,23 +7,23 @@ where the program declares one, else a variable.
 
 from __future__ import annotations
 
-from nautilus.core.expr import COMBINERS, Param
+from nautilus.core.expr import COMBINERS
 from nautilus.core.source import Source
 from nautilus.core.text import ExprParser, format_expr, format_list
-from nautilus.core.tokens import TokenStream, format_number
+from nautilus.core.tokens import TokenStream
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, ScalarParam, Space, Stmt, Store, Update
+from nautilus.scalar.declarations import Declarations, format_buffer, format_param, parse_buffer
+from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 _STEP = "  "
 _KINDS = {k.value: k for k in Kind}
-_SPACES = {s.value: s for s in Space if s is not Space.LOCAL}
 
 
 def format_program(p: Program) -> str:
     """The text of a program, ending in a newline."""
     lines = [f"program {p.name} {{"]
-    lines += [f"{_STEP}{b.space.value} {_buffer(b)}" for b in p.buffers]
-    lines += [_STEP + _param(s) for s in p.params]
+    lines += [_STEP + format_buffer(b) for b in p.buffers]
+    lines += [_STEP + format_param(s) for s in p.params]
     for k in p.kernels:
         lines += [_STEP + line for line in format_kernel(k)]
     lines.append("}")
@@ -33,7 +33,7 @@ def format_program(p: Program) -> str:
 def format_kernel(k: Kernel) -> list[str]:
     """The lines of one kernel."""
     lines = [f"kernel {k.name} {{"]
-    lines += [f"{_STEP}local {_buffer(b)}" for b in k.locals]
+    lines += [_STEP + format_buffer(b) for b in k.locals]
     for s in k.body:
         lines += format_stmt(s, 1)
     lines.append("}")
@@ -73,16 +73,6 @@ def _head(s: Loop) -> str:
     return f"{s.var} in {format_expr(s.lo)}..{format_expr(s.hi)}"
 
 
-def _buffer(b: Buffer) -> str:
-    shape = ", ".join(e.name if isinstance(e, Param) else str(e) for e in b.shape)
-    return f"{b.name}: {b.dtype}[{shape}]"
-
-
-def _param(s: ScalarParam) -> str:
-    default = "" if s.default is None else f" = {format_number(s.default, s.dtype)}"
-    return f"param {s.name}: {s.dtype}{default}"
-
-
 # -- parsing ----------------------------------------------------------------------------------
 
 
@@ -102,50 +92,20 @@ class _Parser:
         ts = self.ts
         ts.expect("program")
         name = ts.name()
-        buffers: list[Buffer] = []
-        params: list[ScalarParam] = []
+        declared = Declarations(ts, self.params)
         kernels: list[Kernel] = []
         with ts.braces() as more:
             while more():
-                if ts.text in _SPACES:
-                    space = _SPACES[ts.text]
-                    ts.pos += 1
-                    buffers.append(self.buffer(space))
-                    self.buffers[buffers[-1].name] = buffers[-1].dtype
-                elif ts.text == "param":
-                    params.append(self.param())
-                elif ts.text == "kernel":
-                    kernels.append(self.kernel())
-                else:
+                found = declared.accept()
+                if isinstance(found, Buffer):
+                    self.buffers[found.name] = found.dtype
+                if found is not None:
+                    continue
+                if ts.text != "kernel":
                     ts.fail(f"expected input, output, temp, param or kernel, found {ts.describe()}")
+                kernels.append(self.kernel())
         ts.end()
-        return Program(name, tuple(buffers), tuple(params), tuple(kernels))
-
-    def buffer(self, space: Space) -> Buffer:
-        ts = self.ts
-        span = ts.span()
-        name = ts.name()
-        ts.expect(":")
-        dtype = ts.dtype()
-        return Buffer(name, dtype, ts.brackets(self.extent), space, span)
-
-    def extent(self) -> int | Param:
-        ts = self.ts
-        if ts.kind == "name":
-            span = ts.span()
-            return Param(ts.name(), DType.I32, span)
-        return ts.integer()
-
-    def param(self) -> ScalarParam:
-        ts = self.ts
-        span = ts.span()
-        ts.expect("param")
-        name = ts.name()
-        ts.expect(":")
-        dtype = ts.dtype()
-        default = ts.number(dtype) if ts.accept("=") else None
-        self.params[name] = dtype
-        return ScalarParam(name, dtype, default, span)
+        return Program(name, declared.buffers, declared.params, tuple(kernels))
 
     def kernel(self) -> Kernel:
         ts = self.ts
@@ -158,8 +118,7 @@ class _Parser:
         with ts.braces() as more:
             while more():
                 if ts.text == "local" and ts.peek() != "[":
-                    ts.pos += 1
-                    locals_.append(self.buffer(Space.LOCAL))
+                    locals_.append(parse_buffer(ts))
                     self.buffers[locals_[-1].name] = locals_[-1].dtype
                 else:
                     body.append(self.stmt())

@@ -6,12 +6,12 @@ argument has the type of its initial value, a loop's results those of the argume
 
 from __future__ import annotations
 
-from nautilus.core.expr import OPS, Const, Expr, Param
+from nautilus.core.expr import OPS, Const, Expr
 from nautilus.core.source import Source
 from nautilus.core.text import ExprParser, format_expr, format_list
 from nautilus.core.tokens import TokenStream, format_number
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, ScalarParam, Space
+from nautilus.scalar.declarations import Declarations, format_buffer, format_param
 from nautilus.tile.ops import (
     ConstOp,
     DotOp,
@@ -44,8 +44,8 @@ def format_type(t: TileType) -> str:
 def format(m: TileModule) -> str:
     """The text of a module."""
     lines = [f"module {m.name} {{"]
-    lines += [_STEP + _buffer(b) for b in m.buffers]
-    lines += [_STEP + _param(p) for p in m.params]
+    lines += [_STEP + format_buffer(b) for b in m.buffers]
+    lines += [_STEP + format_param(p) for p in m.params]
     for k in m.kernels:
         grid = ", ".join(f"{g.var}: {format_expr(g.extent)}" for g in k.grid)
         lines.append(f"{_STEP}kernel {k.name} grid({grid}) axes({_axes(k.axes)}) {{")
@@ -118,16 +118,6 @@ def _axes(axes: tuple[TileAxis, ...]) -> str:
     return ", ".join(f"{a.name}: {a.size}" for a in axes)
 
 
-def _buffer(b: Buffer) -> str:
-    shape = ", ".join(e.name if isinstance(e, Param) else str(e) for e in b.shape)
-    return f"{b.space.value} {b.name}: {b.dtype}[{shape}]"
-
-
-def _param(p: ScalarParam) -> str:
-    default = "" if p.default is None else f" = {format_number(p.default, p.dtype)}"
-    return f"param {p.name}: {p.dtype}{default}"
-
-
 def parse(text: str, name: str = "<vr-tile>") -> TileModule:
     """The module that ``text`` is, whole. Raises IRParseError."""
     ts = TokenStream(Source(name, text))
@@ -150,47 +140,16 @@ class _Parser:
         ts = self.ts
         ts.expect("module")
         name = ts.name()
-        buffers: list[Buffer] = []
-        params: list[ScalarParam] = []
+        declared = Declarations(ts, self.params)
         kernels: list[TileKernel] = []
         with ts.braces() as more:
             while more():
-                match ts.text:
-                    case "input" | "output" | "temp":
-                        buffers.append(self.buffer())
-                    case "param":
-                        params.append(self.param())
-                    case "kernel":
-                        kernels.append(self.kernel())
-                    case _:
-                        ts.fail(f"expected input, output, temp, param or kernel, found {ts.describe()}")
-        return TileModule(name, tuple(buffers), tuple(params), tuple(kernels))
-
-    def buffer(self) -> Buffer:
-        ts = self.ts
-        span = ts.span()
-        space = Space(ts.name())
-        name = ts.name()
-        ts.expect(":")
-        dtype = ts.dtype()
-        return Buffer(name, dtype, ts.brackets(self.extent), space, span)
-
-    def extent(self) -> int | Param:
-        ts = self.ts
-        if ts.kind == "name":
-            return Param(ts.name(), DType.I32)
-        return ts.integer()
-
-    def param(self) -> ScalarParam:
-        ts = self.ts
-        span = ts.span()
-        ts.expect("param")
-        name = ts.name()
-        ts.expect(":")
-        dtype = ts.dtype()
-        default = ts.number(dtype) if ts.accept("=") else None
-        self.params[name] = dtype
-        return ScalarParam(name, dtype, default, span)
+                if declared.accept():
+                    continue
+                if ts.text != "kernel":
+                    ts.fail(f"expected input, output, temp, param or kernel, found {ts.describe()}")
+                kernels.append(self.kernel())
+        return TileModule(name, declared.buffers, declared.params, tuple(kernels))
 
     def kernel(self) -> TileKernel:
         ts = self.ts
