@@ -243,7 +243,7 @@ def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str
     ranked = sorted(position, key=lambda a: (-votes.weight.get(a, 0), -position[a]))
     columns: list[str] = []
     for a in ranked:
-        if not together[a] & set(columns) and (votes.weight.get(a, 0) or not columns):
+        if not together[a] & set(columns):  # also without traffic: a computed tile needs lanes too
             columns.append(a)
     rows: list[list[str]] = []
     for a in reversed(list(position)):
