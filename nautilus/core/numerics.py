@@ -10,8 +10,8 @@ floats are float64 whatever their type says, because the maths is over the reals
 
 Integers wrap to their type's width in both modes.  ``max`` and ``min`` give NaN where either side is
 NaN, and take -0 for less than +0, so that the order of operands never shows (IEEE 754-2019 maximum;
-PTX ``max.f32`` does the same).  No numpy warning leaves this module: overflow is inf, ``0 / 0`` is NaN, an integer division by
-zero is 0 (it has no value, so nobody may look).
+PTX ``max.f32`` does the same).  No numpy warning leaves this module: overflow is inf, ``0 / 0`` is NaN,
+an integer division by zero is 0 (it has no value, so nobody may look).
 
 Rounding is to nearest, ties to even, denormals kept.  ``f8e4m3`` is OCP E4M3FN: no infinity, and
 what rounds past 448 is NaN, as PyTorch's cast has it; ``f8e5m2`` has inf.  A float becomes an i32

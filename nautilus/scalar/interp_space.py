@@ -21,7 +21,7 @@ import numpy as np
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Var
 from nautilus.core.index import affine
 from nautilus.core.linear import Linear
-from nautilus.core.numerics import Array, Mode, eval_op, working
+from nautilus.core.numerics import Array, Mode, eval_op, round_to, working
 from nautilus.core.text import format_expr
 from nautilus.core.types import DType
 
@@ -141,7 +141,8 @@ class Space:
     def _eval(self, e: Expr, mask: Mask) -> Array:
         match e:
             case Const(value=value, dtype=dtype):
-                return np.asarray(value, working(dtype))
+                number = np.asarray(value, working(dtype))
+                return number if self.tables.mode == "real" else round_to(number, dtype)
             case Var(name=name):
                 return self.variable(name)
             case Param(name=name, dtype=dtype):

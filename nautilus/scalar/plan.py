@@ -53,7 +53,7 @@ def default_schedule(program: Program, arch: str = "sm_90a") -> Schedule:
         if len(merged) == 1 or _cyclic(defs, groups, merged):
             continue
         plan = _try(program, defs, merged)
-        if plan is not None and not _starves(plan, defs, plans[alone]):
+        if plan is not None and not _starves(plan, defs, [plans[alone], *(plans[groups[r]] for r in readers[name])]):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
     _join_siblings(program, defs, groups, plans)
@@ -149,16 +149,16 @@ def _grid_size(plan: KernelPlan, defs: dict[str, Def]) -> int:
     return total
 
 
-def _starves(plan: KernelPlan, defs: dict[str, Def], alone: KernelPlan) -> bool:
-    """Whether fusing leaves so few blocks that the GPU idles where the producer would fill it.
+def _starves(plan: KernelPlan, defs: dict[str, Def], parts: list[KernelPlan]) -> bool:
+    """Whether fusing leaves so few blocks that the GPU idles where one of ``parts`` would fill it.
 
     Only for reductions without a matrix product: an elementwise operand is cheap to compute again,
     and the result of a product is what fusion is to keep out of memory.
     """
-    if not defs[alone.name].is_reduction or any(dot_of(defs[o]) for o in plan.ops):
+    if not defs[parts[0].name].is_reduction or any(dot_of(defs[o]) for o in plan.ops):
         return False
-    merged, own = _grid_size(plan, defs), _grid_size(alone, defs)
-    return merged < 4 and own >= 16 * merged
+    merged = _grid_size(plan, defs)
+    return merged < 4 and any(_grid_size(p, defs) >= 16 * merged for p in parts)
 
 
 def _edges(defs: dict[str, Def], home: dict[str, _Ops]) -> dict[_Ops, set[_Ops]]:

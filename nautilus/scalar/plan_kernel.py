@@ -131,6 +131,8 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
     _grid_roles(g, grid)
     if g.walk is not None:
         _walk_tile(g)
+    if not g.dots and g.volume() > MAX_ROW:
+        raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     ops = tuple(d.name for d in g.defs)
     order = _loop_order(g, grid, rest)
     axes = tuple(g.roles[x] for x in order)
