@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from math import prod
 
 SIZES = (1, 2, 3, 5, 7, 16, 17, 33, 40, 64, 77, 130)
+POINTS = 60_000  # of the whole index space
 FLOATS = ("f16", "f16", "bf16", "f32", "f32", "tf32", "f64")
 INTS = ("i32", "i8", "u8", "i16", "i64")
 _UNARY = ("exp(-abs({}))", "tanh({})", "sigmoid({})", "abs({})", "relu({})", "-{}", "square({}) / 4", "sqrt(abs({}))",
@@ -39,7 +41,9 @@ class Writer:
 
     def text(self) -> str:
         r = self.r
-        self.sizes = {d: r.choice(SIZES) for d in r.sample("ABCDEF", r.randint(2, 4))}
+        names = r.sample("ABCDEF", r.randint(2, 4))
+        while not self.sizes or prod(self.sizes.values()) > POINTS:
+            self.sizes = {d: r.choice(SIZES) for d in names}
         head = ["dim " + ", ".join(f"{d} = {n}" for d, n in self.sizes.items())]
         for k in range(r.randint(2, 4)):
             dims = tuple(r.sample(sorted(self.sizes), r.randint(1, min(3, len(self.sizes)))))

@@ -305,6 +305,28 @@ SPECS = {
         A[i, j] = exp(-abs(i - j) / 4)
         B[i, j] = (i * 7 + j) % 5 - j // 3
         C[i, j] = i <= j""",
+    "place of the least of equal constants": """
+        dim D = 1, F = 40, E = 17
+        output T: i32[D, F]
+        C = tanh(0.5 * 1.25) * 1.25
+        T[d: D, f: F] = argmin[e: E](C)""",
+    "reductions of computed tiles": """
+        dim F = 77, B = 40, C = 40
+        output P: f32
+        output K: i32[F]
+        P = prod[f: F, b: B](1 + 1.25 / 2048)
+        K[f] = argmax[c: C](P)""",
+    "a sum over one element for every other, in double": """
+        dim B = 5, F = 17, D = 5, C = 130
+        input X: tf32[B, F]
+        input Y: f32[C, D]
+        output S: f64[B]
+        output T: f16[F, D]
+        output U: f16[C, B]
+        R[c: C, b: B] = sum[d: D](Y[c, d] * (d / 16))
+        S[b: B] = sin((max(b / 16, b / 16) - b / 16) / 2)
+        T[f: F, d: D] = sum[b: B](X[b, f] * S[b]) * 0.125 + sin(0.5)
+        U[c: C, b: B] = sum[d: D](R[c, b] * R[c, b]) * 0.125 + (S[b] + R[c, b])""",
     "constants": """
         dim M = 5, N = 12
         const C = M * N + 2
