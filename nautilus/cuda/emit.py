@@ -14,6 +14,7 @@ from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const
 from nautilus.cuda import elementwise, matrix, movement, reduction
+from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
@@ -29,7 +30,9 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
-            raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++")
+            raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++", b.span)
+        if b.dtype in (DType.F8E4M3, DType.F8E5M2):
+            raise UnsupportedError("8-bit floating point", f"{b.name}: {b.dtype} in CUDA C++", b.span)
     helpers: set[str] = set()
     kernels: list[str] = []
     for kernel in module.kernels:
