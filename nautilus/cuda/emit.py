@@ -13,8 +13,8 @@ import re
 from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const
-from nautilus.cuda import elementwise, matrix, movement, reduction
 from nautilus.core.types import DType
+from nautilus.cuda import elementwise, matrix, movement, reduction
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
