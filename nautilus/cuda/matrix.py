@@ -7,6 +7,7 @@ the transposing form reads it (PTX ISA, "ldmatrix").  Other types are read by pl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from nautilus.core.errors import UnsupportedError
@@ -228,7 +229,7 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
         fetch_a(w, op.a, t, lanes, layout, k, f"a[{stage}]")
     if isinstance(op.b, ma.Slot):
         if "b" in lanes:
-            fetch_b(w, op.b, t, lanes["b"], k, f"b[{stage}]")
+            load_tiles(w, op.b, lanes["b"], t, k, lambda n: f"b[{stage}][{n}]", is_a=False)
             return
         w.line("#pragma unroll")
         with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
@@ -237,26 +238,36 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
 
 def fetch_a(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, k: str, target: str) -> None:
     """A fragments of k-step ``k``, one row tile after another."""
+    if "a" in lanes:
+        load_tiles(w, slot, lanes["a"], t, k, lambda m: f"{target}[{m}]", is_a=True)
+        return
     w.line("#pragma unroll")
     with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
-        if "a" in lanes:
+        fetch_plain(w, slot, t, layout, k, f"{target}[m]", is_a=True)
+
+
+def load_tiles(
+    w: Writer, slot: ma.Slot, lane: Lane, t: Tiling, k: str, target: Callable[[str | int], str], *, is_a: bool
+) -> None:
+    """All fragments of k-step ``k`` by ldmatrix; ``target(tile)`` is where the tile's registers begin.
+
+    One instruction reads a row tile of A, or two column tiles of B, the last alone where their count is odd.
+    """
+    if is_a:
+        w.line("#pragma unroll")
+        with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
             at = {t.m: "m * 16", t.k: f"{k} * 16"}
-            load_matrix(w, slot, lanes["a"], at, t.k, f"{target}[m]", _A_REGS, is_a=True)
-        else:
-            fetch_plain(w, slot, t, layout, k, f"{target}[m]", is_a=True)
-
-
-def fetch_b(w: Writer, slot: ma.Slot, t: Tiling, lane: Lane, k: str, target: str) -> None:
-    """B fragments of k-step ``k``: two column tiles an ldmatrix, one where the count is odd."""
+            load_matrix(w, slot, lane, at, t.k, target("m"), _A_REGS, is_a=True)
+        return
     pairs, rest = divmod(t.col_tiles, 2)
     if pairs:
         w.line("#pragma unroll")
         with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
             at = {t.n: "n * 8", t.k: f"{k} * 16"}
-            load_matrix(w, slot, lane, at, t.k, f"{target}[n]", 4, is_a=False)
+            load_matrix(w, slot, lane, at, t.k, target("n"), 2 * _B_REGS, is_a=False)
     if rest:
         at = {t.n: str(16 * pairs), t.k: f"{k} * 16"}
-        load_matrix(w, slot, lane, at, t.k, f"{target}[{2 * pairs}]", 2, is_a=False)
+        load_matrix(w, slot, lane, at, t.k, target(2 * pairs), _B_REGS, is_a=False)
 
 
 def load_matrix(
@@ -277,38 +288,23 @@ def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
     tiles = layout.reg[-1].size
     steps = layout.reg[3 if is_a else 2].size
     t = Tiling(other, other, op.axis, tiles, tiles, steps, ma.MMA["m16n8k16.f16"])
+    width = _A_REGS if is_a else _B_REGS
+
+    def target(tile: str | int) -> str:
+        return f"&{name}[{tile * width if isinstance(tile, int) else f'{tile} * {width}'}]"
+
     with w.braces(""):
         lane = lane_address(w, op.slot, op.result.layout, t, is_a, pairs=tiles > 1 and steps == 1)
         if steps == 1:
-            _load_step(w, op.slot, lane, t, name, str(op.start // 16), is_a)
+            load_tiles(w, op.slot, lane, t, str(op.start // 16), target, is_a=is_a)
             return
         w.line("#pragma unroll")
         with w.braces(f"for (int k = 0; k < {steps}; ++k)"):
-            x, size, width, count = ("m", 16, 4, 4) if is_a else ("n", 8, 2, 2)
+            x, size = ("m", 16) if is_a else ("n", 8)
             at = {other: f"{x} * {size}", op.axis: f"(k + {op.start // 16}) * 16"}
             w.line("#pragma unroll")
             with w.braces(f"for (int {x} = 0; {x} < {tiles}; ++{x})"):
-                target = f"&{name}[(k + {steps} * {x}) * {width}]"
-                load_matrix(w, op.slot, lane, at, op.axis, target, count, is_a=is_a)
-
-
-def _load_step(w: Writer, slot: ma.Slot, lane: Lane, t: Tiling, name: str, step: str, is_a: bool) -> None:
-    """All tiles of k-step ``step`` into array ``name``: 16 rows of A, or 16 columns of B, an ldmatrix."""
-    if is_a:
-        w.line("#pragma unroll")
-        with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
-            at = {t.m: "m * 16", t.k: f"{step} * 16"}
-            load_matrix(w, slot, lane, at, t.k, f"&{name}[m * 4]", 4, is_a=True)
-        return
-    pairs, rest = divmod(t.col_tiles, 2)
-    if pairs:
-        w.line("#pragma unroll")
-        with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
-            at = {t.n: "n * 8", t.k: f"{step} * 16"}
-            load_matrix(w, slot, lane, at, t.k, f"&{name}[n * 2]", 4, is_a=False)
-    if rest:
-        at = {t.n: str(16 * pairs), t.k: f"{step} * 16"}
-        load_matrix(w, slot, lane, at, t.k, f"&{name}[{4 * pairs}]", 2, is_a=False)
+                load_matrix(w, op.slot, lane, at, op.axis, target(f"(k + {steps} * {x})"), width, is_a=is_a)
 
 
 def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, *, is_a: bool) -> None:
