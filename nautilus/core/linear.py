@@ -46,6 +46,17 @@ class Linear:
     def shift(self, k: int) -> Linear:
         return Linear(self.terms, self.const + k)
 
+    def __hash__(self) -> int:
+        return hash((self.const, frozenset(self.terms.items())))
+
+    def slope(self, var: str) -> int:
+        """The coefficient of the variable ``var`` itself, not of an atom around it."""
+        return sum(c for a, c in self.terms.items() if isinstance(a, Var) and a.name == var)
+
+    def without(self, atom: Expr) -> Linear:
+        """The same, less the term of ``atom``."""
+        return Linear({a: c for a, c in self.terms.items() if a != atom}, self.const)
+
     def coeff(self, name: str) -> int:
         """The coefficient of the variable, param or value called ``name``."""
         named = (c for a, c in self.terms.items() if isinstance(a, Var | Param | Ref) and a.name == name)
@@ -74,24 +85,65 @@ def combine(a: Linear, b: Linear, k: int) -> Linear:
     return Linear(terms, a.const + k * b.const)
 
 
-def linear(e: Expr) -> Linear:
-    """``e`` as a linear combination; what is not linear becomes an atom."""
+def constant(k: int) -> Linear:
+    """``k`` alone."""
+    return Linear({}, k)
+
+
+def atom(e: Expr) -> Linear:
+    """``e`` alone, whatever is inside it."""
+    return Linear({e: 1})
+
+
+def linear(e: Expr, other: Callable[[Expr], Linear] = atom) -> Linear:
+    """``e`` as a linear combination; ``other`` tells what the parts that are not linear stand for."""
     match e:
         case Const(value=value):
-            return Linear({}, int(value))
+            return constant(int(value))
         case Op(op="add", args=(a, b)):
-            return linear(a) + linear(b)
+            return linear(a, other) + linear(b, other)
         case Op(op="sub", args=(a, b)):
-            return linear(a) - linear(b)
+            return linear(a, other) - linear(b, other)
         case Op(op="neg", args=(a,)):
-            return linear(a).scale(-1)
+            return linear(a, other).scale(-1)
         case Op(op="mul", args=(a, b)):
-            x, y = linear(a), linear(b)
+            x, y = linear(a, other), linear(b, other)
             if not y.terms:
                 return x.scale(y.const)
             if not x.terms:
                 return y.scale(x.const)
-    return Linear({e: 1})
+    return other(e)
+
+
+def divided(e: Expr, *, expand_mod: bool = False) -> Linear:
+    """``linear``, seen through casts to i32 or i64 and through ``//`` by a constant, term by term.
+
+    With ``expand_mod`` also through ``%`` by a constant: ``x % n`` is ``x - n * (x // n)``.
+    """
+
+    def see(e: Expr) -> Linear:
+        return linear(e, other)
+
+    def other(e: Expr) -> Linear:
+        match e:
+            case Op(op="cast", args=(a,), dtype=d) if d.is_int and d.bits >= 32 and a.dtype.is_int:
+                return see(a)
+            case Op(op="floordiv", args=(a, Const(value=n))) if n > 0:
+                return divide(see(a), int(n), e.dtype)
+            case Op(op="mod", args=(a, Const(value=n))) if n > 0 and expand_mod:
+                whole = see(a)
+                return whole - divide(whole, int(n), e.dtype).scale(int(n))
+        return atom(e)
+
+    return see(e)
+
+
+def divide(x: Linear, n: int, dtype: DType) -> Linear:
+    """``x // n`` for n > 0, where nothing is known of the atoms: multiples of ``n`` leave the division."""
+    q, r = split(x, n)
+    if not r.terms:
+        return q
+    return q + atom(Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype))
 
 
 def build(x: Linear, dtype: DType) -> Expr:

@@ -50,9 +50,9 @@ def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str
     shape = [s for s in buffer.shape if isinstance(s, int)]
     forms = [affine(e) for e in index]
     for axis in axes:
-        inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom, _ in f.terms)
+        inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom in f.terms)
         if not inside:
-            steps = (f.coefficient(axis) * prod(shape[n + 1 :]) for n, f in enumerate(forms))
+            steps = (f.slope(axis) * prod(shape[n + 1 :]) for n, f in enumerate(forms))
             strides[axis] = sum(steps)
     return strides
 

@@ -14,9 +14,9 @@ opaque atom about which nothing is known except which tile axes it varies with.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Ref, Var, walk
+from nautilus.core.linear import ZERO, Linear, atom, divided
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 from nautilus.scalar.ops import Buffer
@@ -25,76 +25,9 @@ from nautilus.scalar.ops import Buffer
 RefAxes = Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """``const + sum(coefficient * atom)``; atoms are any other integer expressions."""
-
-    const: int
-    terms: tuple[tuple[Expr, int], ...] = ()
-
-    def scaled(self, factor: int) -> Affine:
-        if factor == 0:
-            return Affine(0)
-        return Affine(self.const * factor, tuple((a, c * factor) for a, c in self.terms))
-
-    def plus(self, other: Affine, sign: int = 1) -> Affine:
-        out = dict(self.terms)
-        for atom, c in other.terms:
-            out[atom] = out.get(atom, 0) + sign * c
-        return Affine(self.const + sign * other.const, tuple((a, c) for a, c in out.items() if c))
-
-    def coefficient(self, axis: str) -> int:
-        """Coefficient of the bare variable ``axis``."""
-        return sum(c for a, c in self.terms if isinstance(a, Var) and a.name == axis)
-
-
-def affine(e: Expr) -> Affine:
-    """``e`` as an affine form over opaque atoms."""
-    match e:
-        case Const(value=value):
-            return Affine(int(value))
-        case Op(op="add", args=(a, b)):
-            return affine(a).plus(affine(b))
-        case Op(op="sub", args=(a, b)):
-            return affine(a).plus(affine(b), -1)
-        case Op(op="neg", args=(a,)):
-            return affine(a).scaled(-1)
-        case Op(op="mul", args=(a, b)):
-            fa, fb = affine(a), affine(b)
-            if not fa.terms:
-                return fb.scaled(fa.const)
-            if not fb.terms:
-                return fa.scaled(fb.const)
-        case Op(op="cast", args=(a,), dtype=dtype) if dtype in (DType.I32, DType.I64):
-            return affine(a)
-        case Op(op="floordiv", args=(a, Const(value=c))) if c > 0:
-            return _floordiv(affine(a), int(c), e.dtype)
-        case Op(op="mod", args=(a, Const(value=c))) if c > 0:
-            whole = affine(a)
-            return whole.plus(_floordiv(whole, int(c), e.dtype).scaled(int(c)), -1)
-    return Affine(0, ((e, 1),))
-
-
-def _floordiv(f: Affine, c: int, dtype: DType) -> Affine:
-    """``f // c``: multiples of ``c`` leave the division."""
-    outer = tuple((a, k // c) for a, k in f.terms if k % c == 0)
-    inner = Affine(f.const % c, tuple((a, k) for a, k in f.terms if k % c))
-    out = Affine(f.const // c, outer)
-    if not inner.terms:
-        return out
-    atom = Op("floordiv", (expression(inner, dtype), Const(c, dtype)), dtype)
-    return out.plus(Affine(0, ((atom, 1),)))
-
-
-def expression(f: Affine, dtype: DType = DType.I32) -> Expr:
-    """An expression equal to ``f``."""
-    out: Expr | None = None
-    for atom, c in f.terms:
-        term = atom if c == 1 else Op("mul", (atom, Const(c, dtype)), dtype)
-        out = term if out is None else Op("add", (out, term), dtype)
-    if out is None:
-        return Const(f.const, dtype)
-    return out if f.const == 0 else Op("add", (out, Const(f.const, dtype)), dtype)
+def affine(e: Expr) -> Linear:
+    """``e`` as a linear form over opaque atoms; no ``%`` by a constant is left."""
+    return divided(e, expand_mod=True)
 
 
 def varies(e: Expr, axis: str, refs: RefAxes) -> bool:
@@ -107,16 +40,16 @@ def varies(e: Expr, axis: str, refs: RefAxes) -> bool:
     return False
 
 
-def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
+def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Linear:
     """Row-major element offset. A runtime extent leaves only its constant factor visible."""
-    out, stride, opaque = Affine(0), 1, False
+    out, stride, opaque = ZERO, 1, False
     for e, size in zip(reversed(index), reversed(buffer.shape), strict=True):
-        term = affine(e).scaled(stride)
+        term = affine(e).scale(stride)
         if opaque:  # multiplied by an unknown size as well: the coefficients still divide
-            term = Affine(0, tuple((Op("mul", (a, _UNKNOWN), DType.I64), c) for a, c in term.terms))
+            term = Linear({Op("mul", (a, _UNKNOWN), DType.I64): c for a, c in term.terms.items()})
             if affine(e).const:
-                term = term.plus(Affine(0, ((_UNKNOWN, affine(e).const * stride),)))
-        out = out.plus(term)
+                term = term + atom(_UNKNOWN).scale(affine(e).const * stride)
+        out = out + term
         if isinstance(size, int):
             stride *= size
         else:
@@ -142,13 +75,13 @@ def vector_width(
     return 1
 
 
-def _offset_ok(form: Affine, axis: str, v: int, refs: RefAxes) -> bool:
-    if form.const % v or form.coefficient(axis) != 1:
+def _offset_ok(form: Linear, axis: str, v: int, refs: RefAxes) -> bool:
+    if form.const % v or form.slope(axis) != 1:
         return False
-    for atom, c in form.terms:
-        if isinstance(atom, Var) and atom.name == axis:
+    for term, c in form.terms.items():
+        if isinstance(term, Var) and term.name == axis:
             continue
-        if c % v or not _constant_in_vector(atom, axis, v, refs):
+        if c % v or not _constant_in_vector(term, axis, v, refs):
             return False
     return True
 
@@ -162,10 +95,10 @@ def _constant_in_vector(e: Expr, axis: str, v: int, refs: RefAxes) -> bool:
             f = affine(a)
             rest_ok = f.const % v == 0 and all(
                 k % v == 0 and _constant_in_vector(t, axis, v, refs)
-                for t, k in f.terms
+                for t, k in f.terms.items()
                 if not (isinstance(t, Var) and t.name == axis)
             )
-            return rest_ok and f.coefficient(axis) in (0, 1)
+            return rest_ok and f.slope(axis) in (0, 1)
         case Op(args=args) if args:
             return all(_constant_in_vector(a, axis, v, refs) for a in args)
     return False
@@ -179,20 +112,20 @@ def uniform(mask: Expr, axis: str, v: int, refs: RefAxes) -> bool:
         case Op(op="and" | "or" | "not", args=args):
             return all(uniform(a, axis, v, refs) for a in args)
         case Op(op="lt", args=(a, b)):
-            return _uniform_less(affine(a).plus(affine(b), -1), axis, v, refs)
+            return _uniform_less(affine(a) - affine(b), axis, v, refs)
         case Op(op="le", args=(a, b)):
-            return _uniform_less(affine(a).plus(affine(b), -1).plus(Affine(-1)), axis, v, refs)
+            return _uniform_less((affine(a) - affine(b)).shift(-1), axis, v, refs)
         case Op(op="gt", args=(a, b)):
-            return _uniform_less(affine(b).plus(affine(a), -1), axis, v, refs)
+            return _uniform_less(affine(b) - affine(a), axis, v, refs)
         case Op(op="ge", args=(a, b)):
-            return _uniform_less(affine(b).plus(affine(a), -1).plus(Affine(-1)), axis, v, refs)
+            return _uniform_less((affine(b) - affine(a)).shift(-1), axis, v, refs)
     return _constant_in_vector(mask, axis, v, refs)
 
 
-def _uniform_less(d: Affine, axis: str, v: int, refs: RefAxes) -> bool:
+def _uniform_less(d: Linear, axis: str, v: int, refs: RefAxes) -> bool:
     """``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
-    slope = d.coefficient(axis)
-    others = [(a, c) for a, c in d.terms if not (isinstance(a, Var) and a.name == axis)]
+    slope = d.slope(axis)
+    others = [(a, c) for a, c in d.terms.items() if not (isinstance(a, Var) and a.name == axis)]
     if any(c % v or not _constant_in_vector(a, axis, v, refs) for a, c in others):
         return False
     match slope:
@@ -221,11 +154,11 @@ def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ..
     """The tile axis along which the access walks memory element by element, if there is one."""
     form = offset(buffer, index)
     for axis in reversed(axes):
-        if form.coefficient(axis) == 1 and not any(
-            varies(a, axis, refs) for a, _ in form.terms if not isinstance(a, Var)
+        if form.slope(axis) == 1 and not any(
+            varies(a, axis, refs) for a in form.terms if not isinstance(a, Var)
         ):
             return axis
     for axis in reversed(axes):
-        if form.coefficient(axis) == 1:
+        if form.slope(axis) == 1:
             return axis
     return None

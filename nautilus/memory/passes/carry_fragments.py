@@ -263,7 +263,7 @@ def _unused(hint: str, taken: set[str] | dict[str, FragLayout]) -> str:
 
 def _apart(a: Expr, b: Expr, stages: int) -> bool:
     """Two stages of a ring that are never the same one."""
-    gap = stage_number(a, stages).plus(stage_number(b, stages), -1)
+    gap = stage_number(a, stages) - stage_number(b, stages)
     return not gap.terms and gap.const % stages != 0
 
 

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr import Const, Expr, Op, Var, free_vars
-from nautilus.memory.access import Affine, affine
+from nautilus.core.linear import ZERO, Linear, atom, constant
+from nautilus.memory.access import affine
 from nautilus.memory.ops import (
     AsyncCommit,
     AsyncWait,
@@ -69,15 +70,15 @@ class Access:
     """One stage of a buffer: ``at`` modulo the stages, in terms of the loop variables around."""
 
     buffer: str
-    at: Affine
+    at: Linear
 
-    def rename(self, var: str, to: Affine, stages: int) -> tuple[Access, ...]:
+    def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
         """The access in terms of ``to``; every stage where a computed bound would take ``var`` along."""
-        c = self.at.coefficient(var)
-        rest = self.at.plus(Affine(0, ((Var(var), c),)), -1)
-        if any(var in free_vars(atom) for atom, _ in rest.terms):
-            return tuple(Access(self.buffer, Affine(k)) for k in range(stages))
-        return (Access(self.buffer, rest.plus(to.scaled(c))) if c else self,)
+        c = self.at.slope(var)
+        rest = self.at - atom(Var(var)).scale(c)
+        if any(var in free_vars(a) for a in rest.terms):
+            return tuple(Access(self.buffer, constant(k)) for k in range(stages))
+        return (Access(self.buffer, rest + to.scale(c)) if c else self,)
 
 
 Accesses = frozenset[Access]
@@ -99,7 +100,7 @@ class State:
         groups = tuple(a | b for a, b in zip(*pad, strict=True))
         return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
 
-    def rename(self, var: str, to: Affine, stages: Mapping[str, int]) -> State:
+    def rename(self, var: str, to: Linear, stages: Mapping[str, int]) -> State:
         def f(xs: Accesses) -> Accesses:
             return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
 
@@ -156,8 +157,8 @@ class _Sync:
     def _loop(self, op: ForOp, state: State, out: list[MemOp]) -> State:
         """Emit the loop; a wait that only its first iteration needs stands before it."""
         plain, left = self._fixed_point(op, state)
-        at = Affine(0, ((Var(op.var), 1),))
-        entered = self._enter(state, at.plus(affine(op.lo), -1))
+        at = atom(Var(op.var))
+        entered = self._enter(state, at - affine(op.lo))
         pending = self._ahead(_Frame(op.body, None), entered)
         if pending is not None:
             ready = state.wait(pending).barrier()
@@ -170,22 +171,22 @@ class _Sync:
 
     def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
         """The loop's body for every iteration, and the state behind the loop."""
-        at = Affine(0, ((Var(op.var), 1),))
-        head = self._enter(state, at.plus(affine(op.lo), -1))
+        at = atom(Var(op.var))
+        head = self._enter(state, at - affine(op.lo))
         while True:
             body, end = self.block(op.body, head, op)
-            back = end.rename(op.var, at.plus(Affine(-1)), self.stages)
+            back = end.rename(op.var, at.shift(-1), self.stages)
             new = head.join(self._reduced(back))
             if new == head:
                 left = head.rename(op.var, affine(op.hi), self.stages)
                 return replace(op, body=body), self._reduced(left)
             head = new
 
-    def _enter(self, state: State, zero: Affine) -> State:
+    def _enter(self, state: State, zero: Linear) -> State:
         """Stages in terms of the loop variable: ``zero`` is 0 when the loop begins."""
 
         def f(xs: Accesses) -> Accesses:
-            return frozenset(Access(x.buffer, x.at.plus(zero)) if self.smem[x.buffer].stages > 1 else x for x in xs)
+            return frozenset(Access(x.buffer, x.at + zero) if self.smem[x.buffer].stages > 1 else x for x in xs)
 
         return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
 
@@ -228,7 +229,7 @@ class _Sync:
     def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
         """(read, written, copied to) by ``op``; a condition's body counts as may happen."""
         if isinstance(op, ReduceOp) and op.scratch is not None:
-            return NONE, frozenset({Access(op.scratch, Affine(0))}), NONE
+            return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
         reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
         return reads, writes, copies
@@ -236,7 +237,7 @@ class _Sync:
     def _access(self, slot: Slot) -> Access:
         stages = self.smem[slot.buffer].stages
         if stages == 1:
-            return Access(slot.buffer, Affine(0))
+            return Access(slot.buffer, ZERO)
         return Access(slot.buffer, stage_number(slot.stage, stages))
 
     def _pending(self, xs: Accesses, state: State) -> int | None:
@@ -265,12 +266,12 @@ class _Sync:
             fresh = replace(fresh, written=fresh.written | writes, read=fresh.read | reads)
         return None
 
-    def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Affine] | None]]:
+    def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
         for op in frame.rest:
             yield op, None
         if frame.loop is not None:
             var = frame.loop.var
-            shift = (var, Affine(1, ((Var(var), 1),)))
+            shift = (var, atom(Var(var)).shift(1))
             for op in frame.loop.body:
                 yield op, shift
 
@@ -282,11 +283,11 @@ class _Sync:
         a, b = self.smem[x.buffer], self.smem[y.buffer]
         if a.name != b.name:
             return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
-        gap = x.at.plus(y.at, -1)
+        gap = x.at - y.at
         return bool(gap.terms) or gap.const % a.stages == 0
 
 
-def stage_number(e: Expr, stages: int) -> Affine:
+def stage_number(e: Expr, stages: int) -> Linear:
     """The stage as a number modulo ``stages``."""
     match e:
         case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
@@ -296,10 +297,9 @@ def stage_number(e: Expr, stages: int) -> Affine:
     return _modulo(f, stages)
 
 
-def _modulo(f: Affine, stages: int) -> Affine:
-    """``f`` modulo ``stages``, its terms in a fixed order."""
-    terms = ((atom, c % stages) for atom, c in f.terms if c % stages)
-    return Affine(f.const % stages, tuple(sorted(terms, key=repr)))
+def _modulo(f: Linear, stages: int) -> Linear:
+    """``f`` modulo ``stages``."""
+    return Linear({a: c % stages for a, c in f.terms.items() if c % stages}, f.const % stages)
 
 
 def _barriers(op: MemOp) -> int:

@@ -19,10 +19,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
+from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.guards import FALSE, conjunction, parts
-from nautilus.scalar.linear import Linear, Ranges, bounds, emit, floordiv, integer, linear
+from nautilus.scalar.linear import Ranges, bounds, integer
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.roles import plan_of
 from nautilus.scalar.symbolic import linear_form
@@ -68,7 +69,7 @@ def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str]) -> tu
             out.append(s)
             continue
         for piece in _split(s, ranges, locals_) if s.kind is Kind.SEQ else (s,):
-            lo, hi = bounds(linear(piece.lo), ranges)[0], bounds(linear(piece.hi), ranges)[1]
+            lo, hi = bounds(divided(piece.lo), ranges)[0], bounds(divided(piece.hi), ranges)[1]
             inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
             body = _body(piece.body, inner, locals_)
             if body:
@@ -92,7 +93,7 @@ def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, .
             live.append(_Span(tuple(x for m in mine for x in m.lo), tuple(x for m in mine for x in m.hi)))
     if not found:
         return (loop,)
-    whole = _Span((linear(loop.lo),), (linear(loop.hi),))
+    whole = _Span((divided(loop.lo),), (divided(loop.hi),))
     visit = _meet(whole, _hull(live)) if live and _idle(loop, locals_) else whole
     full = [c.full for c in found.values()]
     lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
@@ -128,7 +129,7 @@ def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ra
 
 
 def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:
-    _, most = bounds(linear(loop.hi) - linear(loop.lo), ranges)
+    _, most = bounds(divided(loop.hi) - divided(loop.lo), ranges)
     return () if most is not None and most <= 0 else (loop,)
 
 
@@ -163,16 +164,16 @@ def _at_least_zero(c: Expr) -> tuple[Linear, ...]:
     """Forms that are all >= 0 exactly where comparison ``c`` holds; none for anything else."""
     if not isinstance(c, Op) or len(c.args) != 2 or not all(a.dtype.is_int for a in c.args):
         return ()
-    a, b = (linear(x) for x in c.args)
+    a, b = (divided(x) for x in c.args)
     match c.op:
         case "le":
             return (b - a,)
         case "lt":
-            return (b - a + Linear(-1),)
+            return ((b - a).shift(-1),)
         case "ge":
             return (a - b,)
         case "gt":
-            return (a - b + Linear(-1),)
+            return ((a - b).shift(-1),)
         case "eq":
             return (a - b, b - a)
     return ()
@@ -180,17 +181,17 @@ def _at_least_zero(c: Expr) -> tuple[Linear, ...]:
 
 def _solve(form: Linear, var: str, tiles: dict[str, int]) -> tuple[_Span, _Span] | None:
     """(live, full) of ``form >= 0`` for ``var``; None where it is not affine in it and the tile."""
-    k = form.coef(Var(var))
+    k = form.slope(var)
     rest = form.without(Var(var))
-    low = high = Linear(rest.const)
-    for atom, c in rest.terms:
-        if isinstance(atom, Var) and tiles.get(atom.name):
-            top = (tiles[atom.name] - 1) * c
-            low, high = low + Linear(min(0, top)), high + Linear(max(0, top))
-        elif free_vars(atom) & {var, *tiles} or any(isinstance(n, Load) for n in walk(atom)):
+    low = high = constant(rest.const)
+    for a, c in rest.terms.items():
+        if isinstance(a, Var) and tiles.get(a.name):
+            top = (tiles[a.name] - 1) * c
+            low, high = low.shift(min(0, top)), high.shift(max(0, top))
+        elif free_vars(a) & {var, *tiles} or any(isinstance(n, Load) for n in walk(a)):
             return None
         else:
-            low, high = low + Linear(0, ((atom, c),)), high + Linear(0, ((atom, c),))
+            low, high = low + atom(a).scale(c), high + atom(a).scale(c)
     if k == 0:
         return None
     return _side(k, high), _side(k, low)
@@ -199,8 +200,8 @@ def _solve(form: Linear, var: str, tiles: dict[str, int]) -> tuple[_Span, _Span]
 def _side(k: int, rest: Linear) -> _Span:
     """The range of v with ``k*v + rest >= 0``."""
     if k > 0:
-        return _Span(lo=(floordiv(rest, k).scale(-1),))
-    return _Span(hi=(floordiv(rest, -k) + Linear(1),))
+        return _Span(lo=(divide(rest, k, DType.I32).scale(-1),))
+    return _Span(hi=(divide(rest, -k, DType.I32).shift(1),))
 
 
 def _meet(*spans: _Span) -> _Span:
@@ -225,9 +226,9 @@ def _expr(terms: Iterable[Linear], op: str, ranges: Ranges) -> Expr:
         if any(_dominates(k, t, op, ranges) for k in kept):
             continue
         kept = [k for k in kept if not _dominates(t, k, op, ranges)] + [t]
-    out = emit(kept[0])
+    out = build(kept[0], DType.I32)
     for t in kept[1:]:
-        out = Op(op, (out, emit(t)), DType.I32)
+        out = Op(op, (out, build(t, DType.I32)), DType.I32)
     return out
 
 
@@ -241,16 +242,16 @@ def _never_positive(x: Linear, ranges: Ranges) -> bool:
     _, hi = bounds(x, ranges)
     if hi is not None and hi <= 0:
         return True
-    for atom, c in x.terms:
-        if isinstance(atom, Op) and atom.op in ("min", "max"):
-            cases = (x.without(atom) + linear(arg).scale(c) for arg in atom.args)
-            decide = all if (atom.op == "max") is (c > 0) else any
+    for a, c in x.terms.items():
+        if isinstance(a, Op) and a.op in ("min", "max"):
+            cases = (x.without(a) + divided(arg).scale(c) for arg in a.args)
+            decide = all if (a.op == "max") is (c > 0) else any
             return decide(_never_positive(case, ranges) for case in cases)
     return False
 
 
 def _fold(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
-    return _expr((linear(a), linear(b)), op, ranges)
+    return _expr((divided(a), divided(b)), op, ranges)
 
 
 def _without(body: tuple[Stmt, ...], bare: set[Expr]) -> tuple[Stmt, ...]:

@@ -23,11 +23,12 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
+from nautilus.core.linear import divided
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.guards import parts
-from nautilus.scalar.linear import integer, linear
+from nautilus.scalar.linear import integer
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
 from nautilus.scalar.repair import Refusal, Repair, Running, derive
 from nautilus.scalar.repair_certificate import certify
@@ -350,14 +351,14 @@ def _contract(kernel: Kernel, plan: KernelPlan) -> Kernel:
         if a.role == LOOP:
             block = Var(block_var(plan, a.name))
             inner = Op("add", (Op("mul", (block, integer(a.tile)), DType.I32), Var(a.name)), DType.I32)
-            walked[linear(inner if is_tiled(a) else block)] = a
+            walked[divided(inner if is_tiled(a) else block)] = a
     names = {b.name for b in kernel.locals}
     keep: dict[str, list[int | str]] = {}
     for _, s in statements(kernel.body):
         found = [(s.buffer, s.index)] if s.buffer in names else []
         found += [(ld.buffer, ld.index) for e in _exprs(s) for ld in loads(e) if ld.buffer in names]
         for buffer, index in found:
-            axes = [walked.get(linear(e)) for e in index]
+            axes = [walked.get(divided(e)) for e in index]
             dims = [i if a is None else a.name for i, a in enumerate(axes)]
             if keep.setdefault(buffer, list(dims)) != dims:
                 raise ScheduleError(f"kernel {plan.name}: {buffer} is read elsewhere on the walked axis")
