@@ -24,6 +24,10 @@ _INFIX = {
 }  # fmt: skip
 UNARY, _TERNARY, _ATOM = 14, 3, 20
 
+#: Products that the C compiler may not contract into a multiply-add: the IR says which ones are fused, and a
+#: value that is computed twice (to find where a maximum was) must have the same bits both times.
+_PRODUCT = {DType.F32: "__fmul_rn", DType.F64: "__dmul_rn"}
+
 
 class Text(str):
     """C text of an expression that knows how tightly its outermost operator binds."""
@@ -76,6 +80,8 @@ class Speller:
 
     def op(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
+        if op == "mul" and out in _PRODUCT:
+            return f"{_PRODUCT[out]}({args[0]}, {args[1]})"
         if op in _INFIX and op != "div":
             if op not in ("and", "or") and dtypes[0] is DType.BOOL:
                 args = [Text.of(f"(int){operand(a, UNARY)}", UNARY) for a in args]
