@@ -68,11 +68,6 @@ def _compare(c: Certificate, seed: int) -> Verdict:
     return Verdict(True, "proved") if _proves(c) else Verdict(True, "tested", f"{tested} points")
 
 
-def check_all(certificates: tuple[Certificate, ...], seed: int = 0) -> tuple[tuple[Certificate, Verdict], ...]:
-    """Every certificate with its verdict."""
-    return tuple((c, check(c, seed + k)) for k, c in enumerate(certificates))
-
-
 # -- rules that say more than 'both sides are equal' ------------------------------------------------
 
 

@@ -13,7 +13,7 @@ Two facts about floor division carry everything here, for n > 0 and any integers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
@@ -278,8 +278,3 @@ def recombine(x: Linear, dtype: DType) -> Linear:
         if whole.terms and all(x.terms.get(a) == -k * t for a, t in whole.terms.items()):
             return recombine(combine(combine(rest, whole, k), Linear({remainder: 1}), -k), dtype)
     return x
-
-
-def atoms(x: Linear) -> Iterator[Expr]:
-    """The atoms of ``x``."""
-    yield from x.terms

@@ -8,71 +8,17 @@ register (16-bit floats, bytes) end a run and are packed by a loop of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
-from nautilus.core.expr import Expr, Ref, walk
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
 from nautilus.cuda.expr import UNARY, operand
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
+from nautilus.memory.passes.walk import reads
 
 Elementwise = ma.ConstOp | ma.IndexOp | ma.ParamOp | ma.MapOp
-
-
-def frags_in(e: Expr | None) -> Iterator[str]:
-    """Names of the SSA values inside an index expression or mask."""
-    if e is not None:
-        for n in walk(e):
-            if isinstance(n, Ref):
-                yield n.name
-
-
-def reads(op: ma.MemOp) -> Iterator[str]:
-    """Names of the fragments that ``op`` reads; a loop's own body is not looked into."""
-    match op:
-        case ma.IndexOp(expr=expr):
-            yield from frags_in(expr)
-        case ma.MapOp(args=args):
-            yield from (a.name for a in args)
-        case ma.ReduceOp(arg=arg) | ma.ConvertOp(arg=arg):
-            yield arg.name
-        case ma.GlobalLoad(index=index, mask=mask) | ma.AsyncCopy(index=index, mask=mask):
-            for e in (*index, mask):
-                yield from frags_in(e)
-        case ma.GlobalStore(index=index, mask=mask, value=value):
-            for e in (*index, mask):
-                yield from frags_in(e)
-            yield value.name
-        case ma.SharedStore(value=value):
-            yield value.name
-        case ma.MmaOp(a=a, b=b, acc=acc):
-            yield from (x.name for x in (a, b, acc) if isinstance(x, ma.Frag))
-        case ma.IfOp(cond=cond):
-            yield from frags_in(cond)
-        case ma.ForOp(lo=lo, hi=hi, carried=carried, yields=yields):
-            yield from frags_in(lo)
-            yield from frags_in(hi)
-            yield from (init.name for _, init in carried)
-            yield from (y.name for y in yields)
-        case _:
-            return
-
-
-def defines(op: ma.MemOp) -> tuple[ma.Frag, ...]:
-    """Fragments that ``op`` defines, a loop's carried arguments included."""
-    match op:
-        case ma.ForOp(results=results, carried=carried):
-            return (*results, *(arg for arg, _ in carried))
-        case (
-            ma.ConstOp() | ma.IndexOp() | ma.ParamOp() | ma.MapOp() | ma.ReduceOp() | ma.ConvertOp()
-            | ma.GlobalLoad() | ma.SharedLoad() | ma.MatrixLoad() | ma.MmaOp()
-        ):  # fmt: skip
-            return (op.result,)
-        case _:
-            return ()
 
 
 def count_uses(body: tuple[ma.MemOp, ...]) -> Counter[str]:

@@ -23,6 +23,7 @@ from nautilus.cuda.registers import thread_base
 from nautilus.cuda.writer import Writer, axis_ranges, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import same_threads
+from nautilus.memory.passes.walk import bound
 from nautilus.scalar.ops import Space
 
 
@@ -111,7 +112,7 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Write
             w.ranges[var] = (low, high)
     w.uses = elementwise.count_uses(kernel.body)
     for op in ma.walk_ops(kernel.body):
-        for frag in elementwise.defines(op):
+        for frag in bound(op):
             w.frags[frag.name] = frag
     return w
 
@@ -137,7 +138,7 @@ def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
             elementwise.print_run(w, run)
             n += len(run)
             continue
-        w.owned = frozenset(f.name for x in body[:n] for f in elementwise.defines(x)) | w.loop_args
+        w.owned = frozenset(f.name for x in body[:n] for f in bound(x)) | w.loop_args
         print_op(w, op)
         n += 1
 

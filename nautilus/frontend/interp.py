@@ -151,10 +151,6 @@ class _Evaluator:
     def _grid(self, names: frozenset[str]) -> int:
         return prod(len(self.ranges[n]) for n in names)
 
-    def _largest(self) -> int:
-        """Elements of the largest temporary outside reductions' own cutting and matrix products."""
-        return max((self._grid(n) for n in self.free.values()), default=1)
-
     def run(self) -> Array:
         """The definition at every index."""
         shape = tuple(len(self.ranges[a.name]) for a in self.d.axes)

@@ -9,7 +9,7 @@ rows to different banks (tf32 rows along N: 32 bytes, four rows are read at once
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nautilus.core.types import DType
@@ -92,7 +92,3 @@ def shared_vec(layout: FragLayout, axes: Sequence[TileAxis], dtype: DType) -> in
     if not axes or dtype.bytes > 4:
         return 1
     return max(1, min(register_run(layout, axes[-1].name), 16 // dtype.bytes))
-
-
-def axis_sizes(axes: Sequence[TileAxis]) -> Mapping[str, int]:
-    return {a.name: a.size for a in axes}

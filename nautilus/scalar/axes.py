@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nautilus.core.expr import Axis, Load, Param, Var
+from nautilus.core.expr import Load, Param, Var
 from nautilus.scalar.defs import Def, rename_axes
 
 Key = tuple[str, str]  # definition, axis
@@ -152,12 +152,3 @@ def _names(classes: _Classes, defs: Sequence[Def], reserved: frozenset[str]) -> 
             names[root] = name
             taken.add(name)
     return names
-
-
-def axis_of(defs: Iterable[Def], name: str) -> Axis:
-    """The axis called ``name``. Raises KeyError."""
-    for d in defs:
-        a = d.axis(name)
-        if a is not None:
-            return a
-    raise KeyError(name)

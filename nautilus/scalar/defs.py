@@ -18,7 +18,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import COMBINERS, Axis, Const, Expr, Load, Param, Var, identity, loads, substitute
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update
+from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,3 @@ def size(axis: Axis) -> int | None:
 def extent_expr(extent: int | Param) -> Expr:
     """``extent`` as an expression."""
     return Const(extent, DType.I32) if isinstance(extent, int) else extent
-
-
-def is_global(program: Program, name: str) -> bool:
-    """Whether ``name`` is an argument or a temp (rather than a kernel's local)."""
-    return any(b.name == name and b.space is not Space.LOCAL for b in program.buffers)

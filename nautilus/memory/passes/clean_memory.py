@@ -12,10 +12,7 @@ from nautilus.memory.ops import (
     AsyncCopy,
     ConstOp,
     ConvertOp,
-    ForOp,
-    Frag,
     GlobalLoad,
-    GlobalStore,
     IndexOp,
     MapOp,
     MatrixLoad,
@@ -26,10 +23,9 @@ from nautilus.memory.ops import (
     ParamOp,
     ReduceOp,
     SharedLoad,
-    SharedStore,
     walk_ops,
 )
-from nautilus.memory.passes.walk import buffers_of, defined, each_kernel, rebuild, refs
+from nautilus.memory.passes.walk import bound, buffers_of, defined, each_kernel, reads, rebuild
 
 _PURE = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, GlobalLoad, SharedLoad, MatrixLoad, ReduceOp, MmaOp)
 
@@ -54,7 +50,7 @@ def clean(kernel: MemKernel) -> MemKernel:
             break
         body = new
     ops = list(walk_ops(body))
-    layouts = {f.layout for op in ops for f in _fragments(op)}
+    layouts = {f.layout for op in ops for f in bound(op)}
     layouts |= {op.threads for op in ops if isinstance(op, AsyncCopy)}
     buffers = {b for op in ops for b in buffers_of(op)}
     return replace(
@@ -65,28 +61,5 @@ def clean(kernel: MemKernel) -> MemKernel:
     )
 
 
-def reads(op: MemOp) -> frozenset[str]:
-    """Names of the fragments that ``op`` itself reads."""
-    direct: tuple[Frag, ...] = ()
-    match op:
-        case MapOp(args=args):
-            direct = args
-        case ReduceOp(arg=arg) | ConvertOp(arg=arg):
-            direct = (arg,)
-        case GlobalStore(value=value) | SharedStore(value=value):
-            direct = (value,)
-        case MmaOp(a=a, b=b, acc=acc):
-            direct = tuple(x for x in (a, b, acc) if isinstance(x, Frag))
-        case ForOp(carried=carried, yields=yields):
-            direct = (*(init for _, init in carried), *yields)
-    return refs(op) | {f.name for f in direct}
-
-
 def _dead(op: MemOp, used: set[str]) -> bool:
     return isinstance(op, _PURE) and not any(d.name in used for d in defined(op))
-
-
-def _fragments(op: MemOp) -> tuple[Frag, ...]:
-    if isinstance(op, ForOp):
-        return (*op.results, *(arg for arg, _ in op.carried))
-    return defined(op)

@@ -24,8 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import ConstOp, ForOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
-from nautilus.memory.passes.clean_memory import reads
-from nautilus.memory.passes.walk import each_kernel
+from nautilus.memory.passes.walk import each_kernel, reads
 from nautilus.tile.ops import TileAxis, TileType
 
 _Part = Callable[[Frag], Frag]

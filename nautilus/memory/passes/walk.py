@@ -10,12 +10,14 @@ from nautilus.core.index import simplify
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.memory.ops import (
     AsyncCopy,
+    ConvertOp,
     ForOp,
     Frag,
     GlobalLoad,
     GlobalStore,
     IfOp,
     IndexOp,
+    MapOp,
     MatrixLoad,
     MbarArrive,
     MbarWait,
@@ -132,6 +134,23 @@ def refs(op: MemOp) -> frozenset[str]:
     return frozenset(n.name for e in expressions(op) for n in walk(e) if isinstance(n, Ref))
 
 
+def reads(op: MemOp) -> tuple[str, ...]:
+    """Names of the fragments that ``op`` itself reads, as often as it does (bodies of structured ops not included)."""
+    direct: tuple[Frag, ...] = ()
+    match op:
+        case MapOp(args=args):
+            direct = args
+        case ReduceOp(arg=arg) | ConvertOp(arg=arg):
+            direct = (arg,)
+        case GlobalStore(value=value) | SharedStore(value=value):
+            direct = (value,)
+        case MmaOp(a=a, b=b, acc=acc):
+            direct = tuple(x for x in (a, b, acc) if isinstance(x, Frag))
+        case ForOp(carried=carried, yields=yields):
+            direct = (*(init for _, init in carried), *yields)
+    return (*(f.name for f in direct), *refs(op))
+
+
 def substitute_copy(op: AsyncCopy, env: Mapping[str, Expr]) -> AsyncCopy:
     """``op`` with variables replaced in its address and mask."""
     index = tuple(simplify(substitute(e, env)) for e in op.index)
@@ -147,6 +166,11 @@ def defined(op: MemOp) -> tuple[Frag, ...]:
         case _:
             found = getattr(op, "result", None)
             return (found,) if isinstance(found, Frag) else ()
+
+
+def bound(op: MemOp) -> tuple[Frag, ...]:
+    """Fragments that ``op`` gives a name to: what it defines, and a loop's carried arguments."""
+    return (*op.results, *(arg for arg, _ in op.carried)) if isinstance(op, ForOp) else defined(op)
 
 
 def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MemoryPlan:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nautilus.tile.ops import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.tile.ops import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileModule, TileOp, Value, operands, walk_ops
 from nautilus.tile.rewriting import Peephole, each_kernel
 
 
@@ -34,17 +34,7 @@ class SinkMasks:
 def _kernel(k: TileKernel) -> TileKernel:
     readers: dict[str, list[TileOp]] = {}
     for op in walk_ops(k.body):
-        match op:
-            case MapOp(args=args):
-                read: tuple[Value, ...] = args
-            case ReduceOp(arg=arg):
-                read = (arg,)
-            case DotOp(a=a, b=b, acc=acc):
-                read = (a, b) if acc is None else (a, b, acc)
-            case ForOp(carried=carried, yields=yields):
-                read = (*(init for _, init in carried), *yields)
-            case _:
-                read = (op.value,) if hasattr(op, "value") and isinstance(op.value, Value) else ()
+        read = (*operands(op), *op.yields) if isinstance(op, ForOp) else operands(op)
         for v in read:
             readers.setdefault(v.name, []).append(op)
     return Peephole(k).run(lambda p, op: _rule(p, op, readers))
