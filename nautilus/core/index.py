@@ -311,12 +311,7 @@ class _Simplifier:
                 return linear(arg)
             if hi is not None and hi <= 0:
                 return linear(arg).scale(-1)
-        if (
-            new.op == "cast"
-            and isinstance(arg, Const)
-            and arg.dtype.is_int
-            and arg.dtype.bits <= new.dtype.bits
-        ):
+        if new.op == "cast" and isinstance(arg, Const) and arg.dtype.is_int and arg.dtype.bits <= new.dtype.bits:
             return linear(arg)
         return self._settled(Linear({new: 1}))
 

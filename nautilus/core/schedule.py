@@ -28,8 +28,11 @@ from nautilus.core.errors import ScheduleError
 _T = TypeVar("_T")
 
 ROLES = ("grid", "loop", "tile")
-EPILOGUES = ("shared", "direct")
+EPILOGUES = ("shared", "direct", "bulk", "bulk-reuse")
 ORDERS = ("natural", "longest-first", "grouped")
+ENGINES = ("warp", "warpgroup")
+PERSISTENCE = ("none", "static", "snake", "dynamic")
+RESCALES = ("early", "late")
 _MAX_TILE = 1 << 20  # elements: far beyond what any memory holds
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -51,11 +54,29 @@ class MemoryPlan:
     stages: int = 2  # 0: no overlap; 1: one buffer, two barriers an iteration; n >= 2: ring of n, one barrier
     min_blocks: int = 1  # blocks per multiprocessor asked of the register allocator, 1 to 32
     vector_bytes: int = 16  # widest global access: 1, 2, 4, 8 or 16
-    epilogue: str = "shared"  # shared: through shared memory, 16-byte stores; direct: from fragments
+    # shared: through shared memory, 16-byte stores; direct: from fragments; bulk: by the TMA unit from a buffer
+    # of its own; bulk-reuse: from the buffer of an operand that is dead by then
+    epilogue: str = "shared"
     order: str = "natural"  # natural | longest-first | grouped (rows of tiles that share operands)
     group: int = 8  # tiles of the slow axis walked together when order is grouped
     fragments_ahead: int = 1  # k-steps between reading an operand fragment from shared memory and its use
     fragments_across: bool = False  # double-buffer operand fragments across the iterations of product loops
+    # what follows is for targets with warpgroup products (engine warpgroup); ``warps`` then has no meaning
+    engine: str = "warp"  # warp: mma.sync and cp.async; warpgroup: wgmma and bulk copies
+    units: int = 2  # consumer warpgroups, 1 to 3
+    own_tiles: bool = False  # each unit takes whole tiles of its own; else the units share each tile's rows
+    specialise: bool = True  # a producer warpgroup issues the copies
+    registers: tuple[int, int] = (24, 240)  # a thread of the producer and of a consumer may hold
+    overlap: bool = True  # products an iteration ahead of those that need elementwise work on them
+    rescale: str = "early"  # early: accumulators are rescaled as soon as the factor is known; late: before the product
+    hold: bool = False  # loop-invariant left operands in registers
+    in_flight: bool = True  # one group of products stays in flight across iterations where nothing reads it
+    pin_waits: bool = False  # the compiler may not move waits for products up
+    ping_pong: bool = False  # units take turns at products
+    persistent: str = "none"  # none | static | snake | dynamic
+    sections: int = 0  # outermost grid axis in this many sections, walked one after the other; 0: none
+    cluster: int = 1  # blocks of a cluster that share loads: 1 or 2
+    held_stages: int = 1  # ring depth of operands that are loaded once a tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +152,24 @@ def _check_memory(m: MemoryPlan, where: str) -> None:
         ("epilogue", m.epilogue, EPILOGUES),
         ("order", m.order, ORDERS),
         ("vector_bytes", m.vector_bytes, (1, 2, 4, 8, 16)),
+        ("engine", m.engine, ENGINES),
+        ("persistent", m.persistent, PERSISTENCE),
+        ("rescale", m.rescale, RESCALES),
+        ("cluster", m.cluster, (1, 2)),
     )
     for name, value, known in choices:
         if value not in known:
             raise ScheduleError(f"{name} is {value!r}, not one of {', '.join(map(str, known))}", where)
-    bounds = (("stages", m.stages, 0, 64), ("min_blocks", m.min_blocks, 1, 32), ("group", m.group, 1, 1 << 16))
+    bounds = (
+        ("stages", m.stages, 0, 64),
+        ("min_blocks", m.min_blocks, 1, 32),
+        ("group", m.group, 1, 1 << 16),
+        ("units", m.units, 1, 3),
+        ("sections", m.sections, 0, 1 << 16),
+        ("held_stages", m.held_stages, 1, 8),
+        ("producer registers", m.registers[0], 24, 256),
+        ("consumer registers", m.registers[1], 24, 256),
+    )
     for name, number, low, high in bounds:
         if not low <= number <= high:
             raise ScheduleError(f"{name} is {number}, not {low} to {high}", where)

@@ -19,6 +19,8 @@ class Limits:
     registers_thread: int = 255
     threads_block: int = 1024
     async_copy: bool = True
+    warpgroup: bool = False  # warpgroup products, bulk copies and mbarriers with byte counts
+    multiprocessors: int = 0  # of the largest device, 0: not known
 
 
 _KB = 1024
@@ -28,12 +30,16 @@ TARGETS: Mapping[str, Limits] = {
     "sm_87": Limits(163 * _KB, 164 * _KB, 1536),
     "sm_89": Limits(99 * _KB, 100 * _KB, 1536),
     "sm_90": Limits(227 * _KB, 228 * _KB, 2048),
+    "sm_90a": Limits(227 * _KB, 228 * _KB, 2048, warpgroup=True, multiprocessors=132),
     "sm_120": Limits(99 * _KB, 100 * _KB, 1536),
 }
 
 
 def limits(target: str) -> Limits:
-    """The limits of ``target`` (``sm_90a`` has those of ``sm_90``). Raises UnsupportedError."""
+    """The limits of ``target``; a suffix ``a`` or ``f`` without a line of its own is dropped.
+
+    Raises UnsupportedError.
+    """
     found = TARGETS.get(target) or TARGETS.get(target.rstrip("af"))
     if found is None:
         raise UnsupportedError(f"target {target}", f"known targets: {', '.join(TARGETS)}")

@@ -163,7 +163,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
         case ma.Barrier(threads=None):
             w.line("__syncthreads();")
         case ma.Barrier(number=number, threads=threads):
-            w.line(f"{w.speller.use('named_barrier')}({number}, {threads});")
+            w.line(f"{w.speller.use('named_barrier')}({w.expr(number)}, {threads});")
         case ma.ReduceOp():
             reduction.print_reduce(w, op)
         case ma.MatrixLoad():

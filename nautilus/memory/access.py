@@ -154,9 +154,7 @@ def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ..
     """The tile axis along which the access walks memory element by element, if there is one."""
     form = offset(buffer, index)
     for axis in reversed(axes):
-        if form.slope(axis) == 1 and not any(
-            varies(a, axis, refs) for a in form.terms if not isinstance(a, Var)
-        ):
+        if form.slope(axis) == 1 and not any(varies(a, axis, refs) for a in form.terms if not isinstance(a, Var)):
             return axis
     for axis in reversed(axes):
         if form.slope(axis) == 1:

@@ -70,9 +70,7 @@ class InterpError(NautilusError):
 class Machine:
     """What the blocks of one launch share."""
 
-    def __init__(
-        self, module: MemModule, kernel: MemKernel, memory: GlobalMemory, params: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, module: MemModule, kernel: MemKernel, memory: GlobalMemory, params: Mapping[str, Any]) -> None:
         self.module, self.kernel, self.memory, self.params = module, kernel, memory, params
         self.ops: list[MemOp] = list(walk_ops(kernel.body))
         self.number = {id(op): n for n, op in enumerate(self.ops)}
@@ -198,7 +196,8 @@ class BlockRun:
             case RolesOp():
                 self._roles(ctx, op)
             case Barrier(number=number, threads=threads):
-                yield Wait(op, self.barriers.arrive(ctx.actor, number, threads))
+                which = self.integer(ctx, number, "a barrier's number")
+                yield Wait(op, self.barriers.arrive(ctx.actor, which, threads))
             case MbarArrive(mbar=name, stage=stage):
                 self.mbarriers.arrive(ctx.actor, self.mbarriers.at(name, self.integer(ctx, stage, "a stage")))
                 yield Wait(op, lambda: True)

@@ -96,17 +96,13 @@ def _accumulate(run: BlockRun, ctx: Context, op: MmaOp, instr: MmaInstr, d: Arra
     run.put(ctx, op.result, c_registers(d))
 
 
-def _shared_matrix(
-    run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot, free: str, over: str
-) -> Array:
+def _shared_matrix(run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot, free: str, over: str) -> Array:
     """The stage as [free, over], as the reading instructions see it."""
     matrix = _matrix_addresses(run, ctx, op, slot, free, over)
     return _read_matrix(run, ctx, op, slot, matrix)
 
 
-def _matrix_addresses(
-    run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot, free: str, over: str
-) -> Ints:
+def _matrix_addresses(run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot, free: str, over: str) -> Ints:
     buffer = run.machine.smem(slot.buffer)
     base = run.base(ctx, slot)
     if base % 16:
@@ -191,9 +187,7 @@ def _fma_operand(
             op, f"fma {what}", lambda: _fma_addresses(buffer, operand.swizzle, own, free, op.over, k)
         )
         address = relative + run.base(ctx, operand)
-        bits = run.shared.load(
-            ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads[..., None], run.op_number(op)
-        )
+        bits = run.shared.load(ctx.actor.clock, address, buffer.dtype.bytes, ctx.threads[..., None], run.op_number(op))
         return decode(bits, buffer.dtype), entries
     held = run.machine.layout(operand.layout)
     where = run.machine.cached(op, f"fma {what}", lambda: _fma_registers(held, own, free, op.over, k))
@@ -203,9 +197,7 @@ def _fma_operand(
     return np.take_along_axis(x, where.reshape(*x.shape[:2], -1), axis=2).reshape(where.shape), entries
 
 
-def _fma_addresses(
-    buffer: Smem, swizzle: int, own: FragLayout, free: tuple[str, ...], over: str, k: int
-) -> Ints:
+def _fma_addresses(buffer: Smem, swizzle: int, own: FragLayout, free: tuple[str, ...], over: str, k: int) -> Ints:
     """Stage-relative addresses [warp, lane, register, k]."""
     row: Array = np.zeros((own.warps, 32, own.registers, 1), np.int64)
     col = row

@@ -67,10 +67,7 @@ def lower_kernel(kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryP
     dots = plan_dots(kernel, memory)
     refs = {v.name: v.type.names for op in vr.walk_ops(kernel.body) for v in vr.results(op)}
     refs |= {
-        arg.name: arg.type.names
-        for op in vr.walk_ops(kernel.body)
-        if isinstance(op, vr.ForOp)
-        for arg, _ in op.carried
+        arg.name: arg.type.names for op in vr.walk_ops(kernel.body) if isinstance(op, vr.ForOp) for arg, _ in op.carried
     }
     votes = collect(kernel, buffers, refs, memory.vector_bytes, dots)
     homes = make_homes(kernel, votes, memory, dots)
@@ -256,9 +253,7 @@ class _Lowering:
         self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, vec, op.span), depth)
         return out
 
-    def _vec(
-        self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, type_: TileType
-    ) -> int:
+    def _vec(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, type_: TileType) -> int:
         buffer = self.buffers[name]
         axis = contiguous_axis(buffer, index, type_.names, self.refs)
         if axis is None or buffer.dtype.bytes > 4:
@@ -382,7 +377,7 @@ class _Lowering:
         b = self._operand(columns, op, plan, "b")
         acc = None if op.acc is None else self.get(op.acc, layout)
         out = self.b.frag(op.result.name, op.result.type, layout)
-        self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], 0, op.span))
+        self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
         self._record(op.result, out)
 
     def _dot_layout(self, op: vr.DotOp, plan: DotPlan) -> FragLayout:

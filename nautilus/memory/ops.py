@@ -7,11 +7,13 @@ not waited for has not arrived, a barrier that is not there orders nothing.
 The whole grammar::
 
     module  := 'module' NAME 'target' ARCH { buffer* param* kernel* }
-    kernel  := 'kernel' NAME 'grid' NUMBER 'warps' NUMBER 'min_blocks' NUMBER '{' decode* layout* smem* op* '}'
+    kernel  := 'kernel' NAME 'grid' NUMBER 'warps' NUMBER 'min_blocks' NUMBER ['units' NUMBER] ['cluster' NUMBER]
+               '{' decode* layout* smem* mbar* cursor* op* '}'
     decode  := 'let' VAR '=' expr                  -- a grid variable from `block`, the linear block number
     layout  := 'layout' '#'NAME '=' fraglayout     -- memory.layout
     smem    := 'smem' NAME ':' dtype '[' AXIS ':' size, ... ']' 'stages' NUMBER 'swizzle' NUMBER 'pad' NUMBER '@' OFFSET
     mbar    := 'mbar' NAME 'stages' NUMBER 'arrivals' NUMBER '@' OFFSET
+    cursor  := 'cursor' NAME 'stages' NUMBER                 -- variables NAME_stage and NAME_phase, both from 0
     frag    := '%'NAME ;  ftype := dtype '[' AXIS ':' size, ... ']' '#'NAME
     slot    := NAME '[' expr ']' ['swizzle' NUMBER]          -- one stage of a shared buffer, as this access sees it
     op      := frag '=' 'const' number ':' ftype
@@ -27,13 +29,16 @@ The whole grammar::
              | 'st.shared' slot ',' frag 'vec' NUMBER
              | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME
                ['mbar' NAME '[' expr ']']
-             | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [NUMBER [',' THREADS]]
-             | 'mbar.arrive' NAME '[' expr ']' | 'mbar.wait' NAME '[' expr ']' 'parity' expr
-             | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ':' ftype
+             | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [number [',' THREADS]]
+             | 'mbar.arrive' NAME '[' expr ']' ['each' 'warp'] ['cluster'] | 'mbar.wait' NAME '[' expr ']' 'parity' expr
+             | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ['pending'] ':' ftype
              | 'if' expr '{' op* '}'                         -- a block-uniform condition; defines nothing
              | frag, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' frag '=' frag, ... ')'
                '{' op* 'yield' frag, ... '}'
-             | 'roles' '{' ('role' NAME 'warps' FIRST '..' LAST ['registers' NUMBER] '{' op* '}')* '}'
+             | 'roles' '{' ('role' NAME 'warps' FIRST '..' LAST ['registers' NUMBER] ['units' NUMBER] ['single']
+               '{' op* '}')* '}'
+             | the ops of memory.warpgroup_ops
+    number  := NUMBER | '(' expr ')'
     operand := frag | 'smem' slot
 
 Meaning.
@@ -57,7 +62,11 @@ Meaning.
   fragments; ``fma`` is the scalar instruction for every type and takes both operands from shared
   memory or registers with axes it does not split between lanes.
 * ``for``, ``chain``: as in the VR-tile IR.
-* ``roles``: disjoint warp ranges run their own code concurrently.
+* ``roles``: disjoint warp ranges run their own code concurrently.  A role of several ``units`` is cut into
+  equal parts of whole warps; each runs the whole body by itself, its layouts cover the warps of one unit,
+  and the variable ``unit`` (also in the body of a kernel with ``units``) is its number.  ``single``: thread 0
+  of the first warp runs the body alone; it may hold control flow, ``let``, ``advance``, mbarrier ops and
+  bulk copies, nothing that needs a fragment.
 
 The physical interpreter (``memory.interp``) makes every legal freedom adversarial; the verifier
 (``memory.verify``) rejects by default: one definition per fragment, layouts that cover their tiles,
@@ -73,68 +82,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nautilus.core.expr import Expr
+from nautilus.core.expr import Const, Expr
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
-from nautilus.memory.layout import FragLayout, Mode, SmemLayout, tile_shape
+from nautilus.memory.layout import FragLayout, Mode
+from nautilus.memory.values import Cursor as Cursor
+from nautilus.memory.values import Frag as Frag
+from nautilus.memory.values import Mbar as Mbar
+from nautilus.memory.values import Slot as Slot
+from nautilus.memory.values import Smem as Smem
+from nautilus.memory.warpgroup_ops import (
+    AdvanceOp,
+    BulkCommit,
+    BulkLoad,
+    BulkStore,
+    BulkWait,
+    LetOp,
+    MatrixStore,
+    MbarExpect,
+    NamedArrive,
+    ProxyFence,
+    TilesOp,
+    WgCommit,
+    WgFence,
+    WgWait,
+)
 from nautilus.scalar.ops import Buffer, ScalarParam
-from nautilus.tile.ops import TileAxis, TileType
 
+_ZERO = Const(0, DType.I32)
 _SPAN = field(default=NO_SPAN, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Frag:
-    """A fragment value: a tile held in registers under the kernel's layout ``layout``."""
-
-    name: str
-    type: TileType
-    layout: str
-
-
-@dataclass(frozen=True, slots=True)
-class Smem:
-    """A shared buffer of ``stages`` equal stages; ``axes`` last contiguous; ``offset`` in bytes."""
-
-    name: str
-    dtype: DType
-    axes: tuple[TileAxis, ...]
-    stages: int = 1
-    swizzle: int = 0
-    pad: int = 0
-    offset: int = 0
-
-    def layout(self, swizzle: int | None = None) -> SmemLayout:
-        """Placement inside one stage, as an access with ``swizzle`` (None: the buffer's own) sees it."""
-        rows, cols = tile_shape(self.axes)
-        return SmemLayout(rows, cols, self.dtype, self.swizzle if swizzle is None else swizzle, self.pad)
-
-    @property
-    def stage_bytes(self) -> int:
-        return self.layout().bytes
-
-    @property
-    def bytes(self) -> int:
-        return self.stages * self.stage_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Mbar:
-    """A ring of mbarriers expecting ``arrivals`` arrivals a phase (8 bytes each at ``offset``)."""
-
-    name: str
-    stages: int
-    arrivals: int
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Stage ``stage`` of shared buffer ``buffer``, addressed with ``swizzle``."""
-
-    buffer: str
-    stage: Expr
-    swizzle: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +238,19 @@ class AsyncWait:
 class Barrier:
     """All threads of the block (``threads`` None), or ``threads`` threads on named barrier ``number``."""
 
-    number: int = 0
+    number: Expr = _ZERO
     threads: int | None = None
     span: Span = _SPAN
 
 
 @dataclass(frozen=True, slots=True)
 class MbarArrive:
+    """``each``: ``thread`` (every thread arrives) or ``warp`` (one arrival a warp, behind all its lanes)."""
+
     mbar: str
     stage: Expr
+    each: str = "thread"
+    cluster: bool = False
     span: Span = _SPAN
 
 
@@ -284,7 +264,10 @@ class MbarWait:
 
 @dataclass(frozen=True, slots=True)
 class MmaOp:
-    """``result = acc + a . b`` over axis ``over``; acc None means zero."""
+    """``result = acc + a . b`` over axis ``over``; acc None means zero.
+
+    ``pending``: a warpgroup instruction that is only issued (``memory.warpgroup_ops``).
+    """
 
     result: Frag
     instr: str
@@ -293,6 +276,7 @@ class MmaOp:
     acc: Frag | None
     over: str
     ahead: int = 0
+    pending: bool = False
     span: Span = _SPAN
 
 
@@ -318,11 +302,15 @@ class ForOp:
 
 @dataclass(frozen=True, slots=True)
 class Role:
+    """``units``: equal parts that each run the body on their own; ``single``: one thread runs it, the rest leave."""
+
     name: str
     first_warp: int
     last_warp: int  # exclusive
     registers: int | None
     body: tuple[MemOp, ...]
+    units: int = 1
+    single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,13 +322,18 @@ class RolesOp:
 MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | GlobalStore | SharedLoad
     | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait | MmaOp
-    | IfOp | ForOp | RolesOp
+    | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TilesOp | BulkLoad | BulkStore | BulkCommit | BulkWait
+    | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class MemKernel:
-    """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``."""
+    """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
+
+    ``units``: what lies outside of roles is run by that many equal parts of the block, each with its own
+    ``unit``; ``cluster``: consecutive blocks that share a cluster.
+    """
 
     name: str
     blocks: Expr
@@ -352,6 +345,9 @@ class MemKernel:
     mbars: tuple[Mbar, ...]
     body: tuple[MemOp, ...]
     span: Span = _SPAN
+    units: int = 1
+    cursors: tuple[Cursor, ...] = ()
+    cluster: int = 1
 
     @property
     def smem_bytes(self) -> int:
@@ -443,7 +439,7 @@ def walk_ops(body: tuple[MemOp, ...]) -> Iterator[MemOp]:
     for op in body:
         yield op
         match op:
-            case IfOp(body=inner) | ForOp(body=inner):
+            case IfOp(body=inner) | ForOp(body=inner) | TilesOp(body=inner):
                 yield from walk_ops(inner)
             case RolesOp(roles=roles):
                 for role in roles:

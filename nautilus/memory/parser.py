@@ -217,7 +217,7 @@ class _Parser:
     def barrier(self) -> Barrier:
         ts, span = self.ts, self.ts.span()
         ts.expect("barrier")
-        number = ts.integer() if ts.kind == "number" else 0
+        number = self.expr() if ts.kind == "number" or ts.text == "(" else Barrier().number
         return Barrier(number, ts.integer() if ts.accept(",") else None, span)
 
     def ring(self) -> tuple[str, Expr]:
@@ -275,9 +275,7 @@ class _Parser:
                 body.append(self.op())
         if len(names) != len(carried):
             ts.fail(f"the loop carries {len(carried)} values and defines {len(names)}")
-        results = tuple(
-            self.define(n, arg.type, arg.layout) for n, (arg, _) in zip(names, carried, strict=True)
-        )
+        results = tuple(self.define(n, arg.type, arg.layout) for n, (arg, _) in zip(names, carried, strict=True))
         return ForOp(results, var, lo, hi, carried, tuple(body), yields, chain, span)
 
     def carry(self) -> tuple[Frag, Frag]:
@@ -357,7 +355,8 @@ class _Parser:
         b = self.operand()
         acc = self.use() if ts.accept("+") else None
         ts.expect("over")
-        return "mma", instr, a, b, acc, ts.name(), ts.integer() if ts.accept("ahead") else 0
+        over, ahead = ts.name(), ts.integer() if ts.accept("ahead") else 0
+        return "mma", instr, a, b, acc, over, ahead, ts.accept("pending")
 
     # -- small parts --------------------------------------------------------------------------
     def operand(self) -> Frag | Slot:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nautilus.core.expr import Expr
+from nautilus.core.expr import Const, Expr
 from nautilus.core.text import format_expr, format_list
 from nautilus.core.tokens import format_number
 from nautilus.core.types import DType
@@ -122,7 +122,7 @@ def format_op(op: MemOp) -> str:
         case AsyncWait():
             return f"cp.wait {op.pending}"
         case Barrier(number=number, threads=threads):
-            which = "" if number == 0 and threads is None else f" {number}"
+            which = "" if number == Barrier().number and threads is None else f" {_number(number)}"
             return f"barrier{which}" + ("" if threads is None else f", {threads}")
         case MbarArrive():
             return f"mbar.arrive {op.mbar}[{format_expr(op.stage)}]"
@@ -139,9 +139,7 @@ def format_op(op: MemOp) -> str:
             return f"%{r.name} = {_right(op)} : {format_type(r.type.dtype, r.type.axes)} #{r.layout}"
 
 
-_Defining = (
-    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | SharedLoad | MatrixLoad | MmaOp
-)
+_Defining = ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | SharedLoad | MatrixLoad | MmaOp
 
 
 def _right(op: _Defining) -> str:
@@ -169,7 +167,8 @@ def _right(op: _Defining) -> str:
         case MmaOp():
             acc = "" if op.acc is None else f" + %{op.acc.name}"
             ahead = "" if op.ahead == 0 else f" ahead {op.ahead}"
-            return f"mma {op.instr} {_operand(op.a)}, {_operand(op.b)}{acc} over {op.over}{ahead}"
+            pending = " pending" if op.pending else ""
+            return f"mma {op.instr} {_operand(op.a)}, {_operand(op.b)}{acc} over {op.over}{ahead}{pending}"
 
 
 def _for_head(op: ForOp) -> str:
@@ -182,6 +181,11 @@ def _for_head(op: ForOp) -> str:
 def _role(role: Role) -> str:
     registers = "" if role.registers is None else f" registers {role.registers}"
     return f"role {role.name} warps {role.first_warp}..{role.last_warp}{registers} {{"
+
+
+def _number(e: Expr) -> str:
+    """A barrier's number; an expression is closed, because the next op may begin with a name."""
+    return format_expr(e) if isinstance(e, Const) else f"({format_expr(e)})"
 
 
 def _slot(slot: Slot) -> str:

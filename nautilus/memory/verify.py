@@ -232,9 +232,7 @@ class KernelScope:
             self.fail("mbarriers are declared", f"no mbarrier is called {name}")
         self.stage(stage, found.stages, name)
 
-    def access(
-        self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, t: TileType
-    ) -> Buffer:
+    def access(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, t: TileType) -> Buffer:
         """A global access: declared buffer, one integer a dimension, a bool mask."""
         buffer = self.buffers.get(name)
         if buffer is None:

@@ -295,10 +295,11 @@ def cp_wait(s: KernelScope, op: AsyncWait) -> None:
 
 def barrier(s: KernelScope, op: Barrier) -> None:
     """The whole block's, or a named barrier of whole warps."""
-    s.need(0 <= op.number < 16, "barriers are numbered 0 to 15", str(op.number))
+    number = op.number.value if isinstance(op.number, Const) else 0
+    s.need(0 <= number < 16, "barriers are numbered 0 to 15", str(number))
     block = 32 * s.kernel.warps
     if op.threads is None:
-        s.need(op.number == 0, "a barrier of all threads is number 0", str(op.number))
+        s.need(op.number == Barrier().number, "a barrier of all threads is number 0", str(number))
         return
     ok = op.threads % 32 == 0 and 32 * s.warps <= op.threads <= block
     s.need(ok, "barriers count whole warps of the block", f"{op.threads} of {block}")

@@ -48,9 +48,7 @@ def is_dump(text: str) -> bool:
     return _FIRST.match(text.split("\n", 1)[0]) is not None
 
 
-def read_header(
-    text: str, context: Context, explicit: Collection[str] = frozenset()
-) -> tuple[Context, str | None]:
+def read_header(text: str, context: Context, explicit: Collection[str] = frozenset()) -> tuple[Context, str | None]:
     """The context and the pass a dump was taken behind (None: start with the stage's first pass).
 
     What the command line gave (a schedule in ``context``, fields named in ``explicit``) wins.  Raises

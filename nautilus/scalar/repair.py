@@ -310,9 +310,7 @@ class _Shape:
     settle: bool
 
 
-def _references(
-    parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], running: Sequence[Running]
-) -> _Shape:
+def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], running: Sequence[Running]) -> _Shape:
     """What stands in for identities (module docstring). Raises _NoSplit where nothing provably can."""
     refs: list[float | None] = []
     raw: list[bool] = []

@@ -64,16 +64,12 @@ class Prod:
         exps = dict(self.exponents)
         for base, lin in other.exponents:
             exps[base] = exps.get(base, Lin()) + lin
-        return Prod(
-            tuple((a, p) for a, p in powers.items() if p), tuple((b, e) for b, e in exps.items() if e.terms)
-        )
+        return Prod(tuple((a, p) for a, p in powers.items() if p), tuple((b, e) for b, e in exps.items() if e.terms))
 
     def power(self, n: int) -> Prod:
         if n == 0:
             return Prod()
-        return Prod(
-            tuple((a, p * n) for a, p in self.powers), tuple((b, e.times(n)) for b, e in self.exponents)
-        )
+        return Prod(tuple((a, p * n) for a, p in self.powers), tuple((b, e.times(n)) for b, e in self.exponents))
 
     def key(self) -> tuple[frozenset[tuple[Expr, int]], frozenset[tuple[str, frozenset[tuple[Term, float]]]]]:
         return frozenset(self.powers), frozenset((b, e.key()) for b, e in self.exponents)

@@ -70,9 +70,7 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> Expr:
         return make(op, draw(integers(max(0, depth - 1))), draw(integers(max(0, depth - 1))))
     if kind == 4:
         return make("not", draw(conditions(depth - 1)))
-    return make(
-        draw(st.sampled_from(["and", "or"])), draw(conditions(depth - 1)), draw(conditions(depth - 1))
-    )
+    return make(draw(st.sampled_from(["and", "or"])), draw(conditions(depth - 1)), draw(conditions(depth - 1)))
 
 
 RANGES = st.fixed_dictionaries(
@@ -82,8 +80,7 @@ RANGES = st.fixed_dictionaries(
 
 def points(ranges: Mapping[str, tuple[int, int]]) -> list[POINT]:
     return [
-        dict(zip(ranges, p, strict=True))
-        for p in itertools.product(*(range(lo, hi + 1) for lo, hi in ranges.values()))
+        dict(zip(ranges, p, strict=True)) for p in itertools.product(*(range(lo, hi + 1) for lo, hi in ranges.values()))
     ]
 
 
@@ -102,9 +99,7 @@ def test_integers_keep_their_value_and_bounds_hold(e: Expr, ranges: dict[str, tu
 
 @settings(max_examples=300, deadline=None)
 @given(conditions(), conditions(2), RANGES)
-def test_conditions_keep_their_value_under_facts(
-    e: Expr, fact: Expr, ranges: dict[str, tuple[int, int]]
-) -> None:
+def test_conditions_keep_their_value_under_facts(e: Expr, fact: Expr, ranges: dict[str, tuple[int, int]]) -> None:
     new = simplify(e, ranges, [fact])
     for p in points(ranges):
         if evaluate(fact, p):

@@ -144,9 +144,7 @@ def test_errors(text: str, message: str) -> None:
 def test_caret() -> None:
     with pytest.raises(IRParseError) as err:
         TokenStream(Source("a.scalar", "kernel k {\n  local ?\n}"))
-    assert str(err.value) == (
-        "a.scalar:2:9: error[N0901]: unexpected character '?'\n 2 |   local ?\n   |         ^"
-    )
+    assert str(err.value) == ("a.scalar:2:9: error[N0901]: unexpected character '?'\n 2 |   local ?\n   |         ^")
 
 
 def test_token_stream() -> None:

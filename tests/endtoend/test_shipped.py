@@ -42,5 +42,3 @@ def test_every_level(path: Path, turn: int) -> None:
 def test_sizes_cover_the_odd_ones() -> None:
     seen = {n for path, turn in product(SPECS, range(3)) for n in sizes(path, ODD[turn:] + ODD[:turn]).values()}
     assert set(ODD) <= seen
-
-

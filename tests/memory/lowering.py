@@ -81,9 +81,7 @@ def agree(module: TileModule, low: MemModule, **given: np.ndarray) -> None:
         )
 
 
-def compiled(
-    text: str, memory: MemoryPlan | None = None, carry: bool = True, **given: np.ndarray
-) -> MemModule:
+def compiled(text: str, memory: MemoryPlan | None = None, carry: bool = True, **given: np.ndarray) -> MemModule:
     """Lower ``text``, compare both sides, return the low one."""
     module = tile(text)
     low = lowered(module, memory, carry=carry)

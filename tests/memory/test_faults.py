@@ -170,7 +170,7 @@ def test_arrivals_on_one_stage() -> None:
 
 
 def test_barrier_with_the_wrong_number_of_threads() -> None:
-    m = f.edit_ops(parse(p.COPY), f.is_a(Barrier), lambda op: (Barrier(1, 96),))
+    m = f.edit_ops(parse(p.COPY), f.is_a(Barrier), lambda op: (Barrier(Const(1, DType.I32), 96),))
     caught(m, X, "barrier", "barrier 1, 96")
 
 

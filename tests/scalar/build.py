@@ -54,9 +54,7 @@ class Builder:
             body = (Loop(name, i(0), i(extent) if isinstance(extent, int) else extent, kind, body),)
         return body
 
-    def define(
-        self, name: str, par: Axes, value: Expr, *, out: DType | None = None, guard: Expr | None = None
-    ) -> None:
+    def define(self, name: str, par: Axes, value: Expr, *, out: DType | None = None, guard: Expr | None = None) -> None:
         """An elementwise definition; ``out`` makes it an output of that type."""
         space = Space.TEMP if out is None else Space.OUTPUT
         self.buffers[name] = Buffer(name, out or value.dtype, tuple(par.values()), space)
@@ -115,6 +113,3 @@ def causal(offset: int = 0) -> Expr:
 
 def window(size: int) -> Expr:
     return op("and", causal(), op("lt", op("sub", v("i"), v("j")), i(size)))
-
-
-

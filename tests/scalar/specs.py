@@ -172,6 +172,6 @@ def agree(spec, program, inputs=None, tolerance=1e-9):
     have = run_program(program, inputs)
     for t in spec.outputs:
         narrow = t.dtype.is_float and t.dtype not in (DType.F32, DType.F64)
-        loose = 2.0 ** -(t.dtype.mantissa) if narrow else tolerance
+        loose = 2.0**-(t.dtype.mantissa) if narrow else tolerance
         want = rounded[t.name] if narrow else exact[t.name]  # an f32 is f32 or better
         np.testing.assert_allclose(have[t.name], want, rtol=loose, atol=tolerance, err_msg=t.name)

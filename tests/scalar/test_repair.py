@@ -122,4 +122,3 @@ def test_a_repair_that_looks_at_the_element_is_caught() -> None:
 
 def v32(name: str) -> Expr:
     return Var(name, F32)
-

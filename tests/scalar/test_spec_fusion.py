@@ -62,7 +62,7 @@ def agree(program: Program) -> Program:
         for b in program.buffers:
             if b.space is Space.OUTPUT:
                 # Both sides round their outputs once: an f16 output may differ in its last place.
-                rtol = 2.0 ** -(b.dtype.mantissa) if b.dtype.is_float and b.dtype.bits <= 16 else 1e-6
+                rtol = 2.0**-(b.dtype.mantissa) if b.dtype.is_float and b.dtype.bits <= 16 else 1e-6
                 np.testing.assert_allclose(got[b.name], want[b.name], rtol=rtol, atol=1e-6)
     return stage
 

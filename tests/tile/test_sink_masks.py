@@ -44,7 +44,6 @@ module m {{
 GOOD = {"fill": "%low", "k": "1.5", "nk": "-1.5", "guarded": "%ref", "sum": "sum"}
 
 
-
 def test_one_mask_is_left(filecheck) -> None:
     m = Dce().apply(SinkMasks().apply(text.parse(BLOCK.format(**GOOD))))
     filecheck(

@@ -204,9 +204,7 @@ class _Carry:
                 name = self._layout(layout, f"step_{axis.name}")
                 self.operands[slot.buffer, side] = _Operand(slot, side, type_, name)
 
-    def _load(
-        self, key: tuple[str, str], step: int, env: dict[str, Expr], over: str, depth: int
-    ) -> MatrixLoad:
+    def _load(self, key: tuple[str, str], step: int, env: dict[str, Expr], over: str, depth: int) -> MatrixLoad:
         o = self.operands[key]
         slot = replace(o.slot, stage=simplify(substitute(o.slot.stage, env)))
         frag = Frag(self._fresh(f"{o.slot.buffer}_f"), o.type, o.layout)

@@ -318,4 +318,3 @@ def _sub(a: Expr, b: Expr) -> Expr:
 
 def _lt(a: Expr, b: Expr) -> Expr:
     return Op("lt", (a, b), DType.BOOL)
-

@@ -113,9 +113,7 @@ def expressions(op: MemOp) -> tuple[Expr, ...]:
         case IndexOp(expr=e):
             return (e,)
         case (
-            GlobalLoad(index=index, mask=mask)
-            | GlobalStore(index=index, mask=mask)
-            | AsyncCopy(index=index, mask=mask)
+            GlobalLoad(index=index, mask=mask) | GlobalStore(index=index, mask=mask) | AsyncCopy(index=index, mask=mask)
         ):
             return (*index, *stages) if mask is None else (*index, mask, *stages)
         case ForOp(lo=lo, hi=hi):

@@ -84,9 +84,7 @@ def can_inline(d: Def) -> bool:
     return d.op is None and d.guard is None and d.buffer.space is Space.TEMP
 
 
-def inline_one(
-    program: Program, name: str, certificates: list[Certificate], seen: _Seen | None = None
-) -> Program:
+def inline_one(program: Program, name: str, certificates: list[Certificate], seen: _Seen | None = None) -> Program:
     """``program`` with every read of ``name`` replaced. Raises ScheduleError where that is impossible."""
     d = find_defs(program).get(name)
     if d is None or not can_inline(d):

@@ -83,9 +83,7 @@ def _names(s: Store | Update, locals_: dict[str, tuple[str, ...]]) -> set[str]:
     return used
 
 
-def _dependence(
-    body: tuple[Stmt, ...], rows: tuple[Loop, ...], locals_: frozenset[str]
-) -> dict[str, tuple[str, ...]]:
+def _dependence(body: tuple[Stmt, ...], rows: tuple[Loop, ...], locals_: frozenset[str]) -> dict[str, tuple[str, ...]]:
     """The row variables that each local varies with; a fixed point is one pass, operands come first."""
     found: dict[str, tuple[str, ...]] = dict.fromkeys(locals_, ())
     for _, s in statements(body):

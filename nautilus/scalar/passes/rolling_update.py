@@ -194,9 +194,7 @@ def _asks(guard: Expr | None, walk: _Walk) -> bool:
     return guard is not None and any(ld.buffer in walk.carried for ld in loads(_expand(guard, walk)))
 
 
-def _repair(
-    s: Update, needs: tuple[Load, ...], walk: _Walk
-) -> tuple[tuple[str, ...], tuple[Load, ...], Repair]:
+def _repair(s: Update, needs: tuple[Load, ...], walk: _Walk) -> tuple[tuple[str, ...], tuple[Load, ...], Repair]:
     if _asks(s.guard, walk):
         raise walk.error(f"the condition of {s.buffer} needs a running result")
     for b in _feeding(walk, s):
@@ -292,9 +290,7 @@ def _retarget(s: Stmt, walk: _Walk, new: dict[str, str], refs: dict[str, tuple[s
     return replace(s, buffer=new.get(s.buffer, s.buffer), value=rewrite(s.value, rule))
 
 
-def _fix(
-    name: str, into: str, walk: _Walk, new: dict[str, str], refs: dict[str, tuple[str, float]]
-) -> Iterator[Stmt]:
+def _fix(name: str, into: str, walk: _Walk, new: dict[str, str], refs: dict[str, tuple[str, float]]) -> Iterator[Stmt]:
     """``A = A * factor``, and the factor if no other accumulator computed it before."""
     names, reads, repair = walk.repairs[name]
     if repair.factor is None:

@@ -169,4 +169,3 @@ def _reads_past(ld: Load, axis: str, ctx: _Context) -> bool:
     if ld.buffer in ctx.locals:
         return axis in ctx.partial.get(ld.buffer, frozenset())
     return any(axis in free_vars(e) for e in ld.index)
-

@@ -117,4 +117,3 @@ def _only_summed(z: Value, axes: frozenset[str], readers: dict[str, list[TileOp]
                 continue
         return False
     return True
-
