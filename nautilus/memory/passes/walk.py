@@ -10,6 +10,7 @@ from nautilus.core.index import simplify
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.memory.ops import (
     AsyncCopy,
+    Barrier,
     ConvertOp,
     ForOp,
     Frag,
@@ -32,6 +33,17 @@ from nautilus.memory.ops import (
     Slot,
     walk_ops,
 )
+from nautilus.memory.warpgroup_ops import (
+    AdvanceOp,
+    BulkLoad,
+    BulkStore,
+    LetOp,
+    MatrixStore,
+    MbarExpect,
+    NamedArrive,
+    TilesOp,
+    WgWait,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +62,11 @@ class Touch:
 def touch(op: MemOp) -> Touch:
     """What ``op`` itself touches (bodies of structured ops not included; scratch is not a slot)."""
     match op:
-        case SharedLoad(slot=slot) | MatrixLoad(slot=slot):
+        case SharedLoad(slot=slot) | MatrixLoad(slot=slot) | BulkStore(slot=slot):
             return Touch(reads=(slot,))
-        case SharedStore(slot=slot):
+        case SharedStore(slot=slot) | MatrixStore(slot=slot):
             return Touch(writes=(slot,))
-        case AsyncCopy(slot=slot):
+        case AsyncCopy(slot=slot) | BulkLoad(slot=slot):
             return Touch(copies=(slot,))
         case MmaOp(a=a, b=b):
             return Touch(reads=tuple(x for x in (a, b) if isinstance(x, Slot)))
@@ -78,6 +90,8 @@ def buffers_of(op: MemOp) -> Iterator[str]:
         yield slot.buffer
     if isinstance(op, ReduceOp) and op.scratch is not None:
         yield op.scratch
+    if isinstance(op, TilesOp) and op.mailbox is not None:
+        yield op.mailbox.smem
 
 
 def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
@@ -85,7 +99,7 @@ def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -
     out: list[MemOp] = []
     for op in body:
         match op:
-            case IfOp() | ForOp():
+            case IfOp() | ForOp() | TilesOp():
                 inner = rebuild(op.body, rule)
                 op = op if inner == op.body else replace(op, body=inner)
             case RolesOp():
@@ -97,7 +111,7 @@ def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -
 def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
     """``op`` with its own slots replaced."""
     match op:
-        case SharedLoad() | MatrixLoad() | SharedStore() | AsyncCopy():
+        case SharedLoad() | MatrixLoad() | SharedStore() | AsyncCopy() | MatrixStore() | BulkLoad() | BulkStore():
             return replace(op, slot=f(op.slot))
         case MmaOp():
             a, b = (f(x) if isinstance(x, Slot) else x for x in (op.a, op.b))
@@ -110,7 +124,7 @@ def expressions(op: MemOp) -> tuple[Expr, ...]:
     """The expressions that ``op`` itself evaluates."""
     stages = tuple(s.stage for s in touch(op).all)
     match op:
-        case IndexOp(expr=e):
+        case IndexOp(expr=e) | LetOp(expr=e) | TilesOp(count=e) | Barrier(number=e) | NamedArrive(number=e):
             return (e,)
         case (
             GlobalLoad(index=index, mask=mask) | GlobalStore(index=index, mask=mask) | AsyncCopy(index=index, mask=mask)
@@ -120,7 +134,13 @@ def expressions(op: MemOp) -> tuple[Expr, ...]:
             return lo, hi
         case IfOp(cond=cond):
             return (cond,)
-        case MbarArrive(stage=stage):
+        case BulkLoad(index=index, mbar=mbar):
+            return (*index, *stages) if mbar is None else (*index, *stages, mbar[1])
+        case BulkStore(index=index):
+            return (*index, *stages)
+        case AdvanceOp(by=by):
+            return () if by is None else (by,)
+        case MbarArrive(stage=stage) | MbarExpect(stage=stage):
             return (stage,)
         case MbarWait(stage=stage, parity=parity):
             return stage, parity
@@ -140,12 +160,14 @@ def reads(op: MemOp) -> tuple[str, ...]:
             direct = args
         case ReduceOp(arg=arg) | ConvertOp(arg=arg):
             direct = (arg,)
-        case GlobalStore(value=value) | SharedStore(value=value):
+        case GlobalStore(value=value) | SharedStore(value=value) | MatrixStore(value=value):
             direct = (value,)
         case MmaOp(a=a, b=b, acc=acc):
             direct = tuple(x for x in (a, b, acc) if isinstance(x, Frag))
         case ForOp(carried=carried, yields=yields):
             direct = (*(init for _, init in carried), *yields)
+        case WgWait(ready=ready):
+            direct = ready
     return (*(f.name for f in direct), *refs(op))
 
 
