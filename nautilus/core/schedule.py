@@ -33,6 +33,8 @@ ORDERS = ("natural", "longest-first", "grouped")
 ENGINES = ("warp", "warpgroup")
 PERSISTENCE = ("none", "static", "snake", "dynamic")
 RESCALES = ("early", "late")
+WALK_ORDERS = ("ascending", "mixed-first")
+REPAIRS = ("always", "skip", "lazy", "auto")
 _MAX_TILE = 1 << 20  # elements: far beyond what any memory holds
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -88,6 +90,11 @@ class KernelPlan:
     axes: tuple[AxisPlan, ...]
     phases: tuple[tuple[str, ...], ...] = ()
     partition: bool = True
+    walk_order: str = "ascending"  # of a partitioned walk's pieces; mixed-first: start where it certainly runs
+    # repairs of rolling updates. always: multiply; skip: not while the factor is 1 (same bits); lazy: keep a
+    # reference until it is off by 2^lazy_bits (refused where not proved safe); auto: lazy where proved, else skip
+    repair: str = "always"
+    lazy_bits: int = 8
     memory: MemoryPlan = field(default_factory=MemoryPlan)
 
     def axis(self, name: str) -> AxisPlan:
@@ -144,7 +151,21 @@ def check_schedule(schedule: Schedule) -> None:
                 raise ScheduleError(message, f"kernel {k.name}")
             if not 1 <= a.tile <= _MAX_TILE:
                 raise ScheduleError(f"axis {a.name!r} cannot have a tile of {a.tile}", f"kernel {k.name}")
+        _check_choices((("walk_order", k.walk_order, WALK_ORDERS), ("repair", k.repair, REPAIRS)), f"kernel {k.name}")
+        _check_bounds((("lazy_bits", k.lazy_bits, 1, 64),), f"kernel {k.name}")
         _check_memory(k.memory, f"kernel {k.name}: memory")
+
+
+def _check_choices(choices: tuple[tuple[str, object, tuple[object, ...]], ...], where: str) -> None:
+    for name, value, known in choices:
+        if value not in known:
+            raise ScheduleError(f"{name} is {value!r}, not one of {', '.join(map(str, known))}", where)
+
+
+def _check_bounds(bounds: tuple[tuple[str, int, int, int], ...], where: str) -> None:
+    for name, number, low, high in bounds:
+        if not low <= number <= high:
+            raise ScheduleError(f"{name} is {number}, not {low} to {high}", where)
 
 
 def _check_memory(m: MemoryPlan, where: str) -> None:
@@ -157,9 +178,7 @@ def _check_memory(m: MemoryPlan, where: str) -> None:
         ("rescale", m.rescale, RESCALES),
         ("cluster", m.cluster, (1, 2)),
     )
-    for name, value, known in choices:
-        if value not in known:
-            raise ScheduleError(f"{name} is {value!r}, not one of {', '.join(map(str, known))}", where)
+    _check_choices(choices, where)
     bounds = (
         ("stages", m.stages, 0, 64),
         ("min_blocks", m.min_blocks, 1, 32),
@@ -170,9 +189,7 @@ def _check_memory(m: MemoryPlan, where: str) -> None:
         ("producer registers", m.registers[0], 24, 256),
         ("consumer registers", m.registers[1], 24, 256),
     )
-    for name, number, low, high in bounds:
-        if not low <= number <= high:
-            raise ScheduleError(f"{name} is {number}, not {low} to {high}", where)
+    _check_bounds(bounds, where)
     if min(m.warps) < 1 or m.warps[0] * m.warps[1] > 32:
         raise ScheduleError(f"warps are {m.warps[0]} x {m.warps[1]}; a block has 1 to 32", where)
 

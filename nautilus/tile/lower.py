@@ -14,7 +14,7 @@
 * In a ``dot`` every operand whose axes hold the conjunct's is masked, a plain load in its own mask
   (free), a computed one by a select.  An operand without those axes cannot be: an inf or NaN in such an
   operand at an excluded point makes 0 * inf there, as in every kernel that masks probabilities.
-* Consecutive loops over adjoining ranges whose bodies differ in guards only share a ``chain``.
+* Loops in a row over adjoining ranges, in any order, whose bodies differ in guards only share a ``chain``.
 """
 
 from __future__ import annotations

@@ -205,13 +205,21 @@ def chained(nodes: Sequence[Node]) -> dict[int, int]:
     out: dict[int, int] = {}
     for i in range(1, len(nodes)):
         a, b = nodes[i - 1], nodes[i]
-        if isinstance(a, Region) and isinstance(b, Region) and _continues(a, b):
+        if not (isinstance(a, Region) and isinstance(b, Region)):
+            continue
+        earlier = [n for k, n in enumerate(nodes[:i]) if k == i - 1 or (i - 1 in out and out.get(k) == out[i - 1])]
+        if any(_adjoin(n, b) for n in earlier if isinstance(n, Region)) and _continues(a, b):
             out[i] = out.setdefault(i - 1, len(set(out.values())))
     return out
 
 
+def _adjoin(a: Region, b: Region) -> bool:
+    """One range ends where the other begins."""
+    return a.loop.hi == b.loop.lo or b.loop.hi == a.loop.lo
+
+
 def _continues(a: Region, b: Region) -> bool:
-    return a.loop.hi == b.loop.lo and _alike(a.body, b.body, {b.loop.var: Var(a.loop.var, a.loop.lo.dtype)})
+    return _alike(a.body, b.body, {b.loop.var: Var(a.loop.var, a.loop.lo.dtype)})
 
 
 def _alike(a: Sequence[Node], b: Sequence[Node], env: Mapping[str, Expr]) -> bool:

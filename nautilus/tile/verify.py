@@ -112,7 +112,7 @@ class _Kernel:
             self.fail(rule, detail)
 
     def block(self, body: tuple[TileOp, ...]) -> None:
-        last: ForOp | None = None
+        chains: dict[str, list[ForOp]] = {}
         for op in body:
             self.op = op
             rule = _RULES.get(type(op))
@@ -122,10 +122,11 @@ class _Kernel:
                 self.use(v)
             rule(self, op)
             self.op = op
-            if isinstance(op, ForOp):
-                if last is not None and op.chain is not None and last.chain == op.chain:
-                    self.need(last.hi == op.lo, "a chain walks consecutive ranges", f"chain {op.chain}")
-                last = op
+            if isinstance(op, ForOp) and op.chain is not None:
+                earlier = chains.setdefault(op.chain, [])
+                joined = not earlier or any(x.hi == op.lo or op.hi == x.lo for x in earlier)
+                self.need(joined, "a chain walks adjoining ranges", f"chain {op.chain}")
+                earlier.append(op)
             for r in results(op):
                 self.define(r)
 

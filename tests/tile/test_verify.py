@@ -102,9 +102,9 @@ def test_unknown_ops_are_rejected():
         verify(dataclasses.replace(m, kernels=(dataclasses.replace(k, body=(alien,)),)))
 
 
-def test_chains_are_consecutive():
+def test_chains_adjoin():
     loop = GOOD[GOOD.index("    %m, %l, %o") : GOOD.index("    %r = div")]
     second = loop.replace("0..2 * i0 + 2", "2 * i0 + 1..4")
     second = re.sub(r"%(?!q\b|scale\b|m0\b|l0\b|o0\b)(\w+)", r"%z\1", second)
-    with pytest.raises(VerifyError, match="consecutive ranges"):
+    with pytest.raises(VerifyError, match="adjoining ranges"):
         verify(text.parse(GOOD.replace(loop, loop + second)))

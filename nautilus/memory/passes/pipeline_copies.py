@@ -13,7 +13,9 @@ early.  Two schemes, by the ring depth S (``MemoryPlan.stages``):
 
 The loops of a chain (``tile.ops``) walk one index space and share the rings: copies are issued across
 the seams, with the address and mask of the loop that the future iteration belongs to.  An issue
-behind the end is an empty group, so that waits count the same everywhere.
+behind the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
+is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.walk_order``
+mixed-first, which targets with ring cursors ask for) stays as it is: right, but not overlapped.
 
 Waits and barriers are gone afterwards and shared memory is allocated anew: run ``synchronize`` next.
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from nautilus.core.expr import Const, Expr, Op, Ref, Var, walk
 from nautilus.core.index import FALSE, TRUE, simplify
@@ -98,7 +101,7 @@ class _Pipeline:
         for members in chains:
             loops = [op for n in members if isinstance(op := body[n], ForOp)]
             before = outer | _names_before(body, members[0])
-            names = self._eligible(loops, before)
+            names = self._eligible(loops, before) if _ascend(loops) else set()
             if not names:
                 continue
             self.rings |= names
@@ -219,6 +222,11 @@ def _chains(body: tuple[MemOp, ...]) -> list[list[int]]:
         if isinstance(op, ForOp):
             groups.setdefault(op.chain if op.chain is not None else n, []).append(n)
     return list(groups.values())
+
+
+def _ascend(loops: Sequence[ForOp]) -> bool:
+    """Each loop goes on where the one before it ended."""
+    return all(a.hi == b.lo for a, b in pairwise(loops))
 
 
 def _names_before(body: tuple[MemOp, ...], end: int) -> frozenset[str]:

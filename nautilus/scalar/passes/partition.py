@@ -3,7 +3,8 @@
 For every guarded statement of a ``seq`` loop each conjunct that is affine in the loop variable says
 where it can hold at all (*live*) and where it holds for the whole tile (*full*).  Blocks in which
 no statement with a lasting effect is live are not visited; blocks in which every conjunct is full
-run without guards; what remains runs as written, before and after the full range.
+run without guards; what remains runs as written, before and after the full range (``walk_order`` may
+have another order).
 
 A conjunct that is not affine, or depends on data, makes every block mixed and none dead.  Bounds are
 expressions of the variables around the loop.  Exact: integer division rounds the right way, tile
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.schedule import Schedule
@@ -27,6 +29,7 @@ from nautilus.scalar.linear import Ranges, bounds, integer
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.roles import plan_of
 from nautilus.scalar.symbolic import linear_form
+from nautilus.scalar.walk_order import obstacle, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,8 @@ class Partition:
 
     def apply(self, program: Program) -> Program:
         """The program with ranges of blocks; dead ranges are gone."""
-        kernels = (_kernel(k) if plan_of(self.schedule, k.name).partition else k for k in program.kernels)
+        plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
+        kernels = (_kernel(k, plan.walk_order) if plan.partition else k for k, plan in plans)
         return replace(program, kernels=tuple(kernels))
 
 
@@ -57,24 +61,37 @@ class _Conjunct:
     full: _Span | None  # None: never provably full
 
 
-def _kernel(kernel: Kernel) -> Kernel:
+def _kernel(kernel: Kernel, order: str) -> Kernel:
     names = frozenset(b.name for b in kernel.locals)
-    return replace(kernel, body=_body(kernel.body, {}, names))
+    return replace(kernel, body=_body(kernel.body, {}, names, order))
 
 
-def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str]) -> tuple[Stmt, ...]:
+def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for s in body:
         if not isinstance(s, Loop) or s.kind.is_tile:
             out.append(s)
             continue
-        for piece in _split(s, ranges, locals_) if s.kind is Kind.SEQ else (s,):
+        for piece in _pieces(s, ranges, locals_, order) if s.kind is Kind.SEQ else (s,):
             lo, hi = bounds(divided(piece.lo), ranges)[0], bounds(divided(piece.hi), ranges)[1]
             inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
-            body = _body(piece.body, inner, locals_)
+            body = _body(piece.body, inner, locals_, order)
             if body:
                 out.append(replace(piece, body=body))
     return tuple(out)
+
+
+def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Loop, ...]:
+    """The pieces of ``loop`` in the order asked for. Raises ScheduleError where the loop does not permit it."""
+    pieces = _split(loop, ranges, locals_)
+    if order == "ascending" or len(pieces) == 1:
+        return pieces
+    reason = obstacle(loop, locals_)
+    if reason is not None:
+        raise ScheduleError(f"walk_order {order}: {reason}", f"loop {loop.var}")
+    mixed = tuple(p.body == loop.body for p in pieces)
+    certain = tuple(_never_positive((divided(p.lo) - divided(p.hi)).shift(1), ranges) for p in pieces)
+    return ordered(pieces, mixed, certain)
 
 
 def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, ...]:
