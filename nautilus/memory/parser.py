@@ -18,6 +18,7 @@ from nautilus.memory.ops import (
     Barrier,
     ConstOp,
     ConvertOp,
+    Cursor,
     ForOp,
     Frag,
     GlobalLoad,
@@ -52,13 +53,16 @@ def parse(text: str, name: str = "<ma-tile>") -> MemModule:
     """The module that ``text`` is, whole. Raises IRParseError."""
     ts = TokenStream(Source(name, _MODE.sub(r"\1*\2", text)))
     ts.source = Source(name, text)
-    module = _Parser(ts).module()
+    module = Parser(ts).module()
     ts.end()
     return module
 
 
-class _Parser:
-    """Recursive descent over the grammar of ``memory.ops``; ``frags`` maps the names seen so far."""
+class Parser:
+    """Recursive descent over the grammar of ``memory.ops``; ``frags`` maps the names seen so far.
+
+    A ``let`` before the first declaration or op of a kernel is one of the grid, any later one is an op.
+    """
 
     def __init__(self, ts: TokenStream) -> None:
         self.ts = ts
@@ -94,15 +98,14 @@ class _Parser:
         ts.expect("grid")
         blocks = self.expr()
         warps, min_blocks = self.field("warps"), self.field("min_blocks")
+        units, cluster = self.option("units"), self.option("cluster")
         decode, smem, mbars = list[tuple[str, Expr]](), list[Smem](), list[Mbar]()
         layouts: dict[str, FragLayout] = {}
-        body = list[MemOp]()
+        cursors, body = list[Cursor](), list[MemOp]()
         with ts.braces() as more:
             while more():
-                if ts.accept("let"):
-                    var = ts.name()
-                    ts.expect("=")
-                    decode.append((var, self.expr()))
+                if ts.text == "let" and not (layouts or smem or mbars or cursors or body):
+                    decode.append(self.binding())
                 elif ts.accept("layout"):
                     key = ts.hash()
                     ts.expect("=")
@@ -111,14 +114,26 @@ class _Parser:
                     smem.append(self.smem())
                 elif ts.text == "mbar":
                     mbars.append(self.mbar())
+                elif ts.accept("cursor"):
+                    cursors.append(Cursor(ts.name(), self.field("stages")))
                 else:
                     body.append(self.op())
-        parts = (tuple(decode), layouts, tuple(smem), tuple(mbars), tuple(body), span)
+        parts = (tuple(decode), layouts, tuple(smem), tuple(mbars), tuple(body), span, units, tuple(cursors), cluster)
         return MemKernel(name, blocks, warps, min_blocks, *parts)
+
+    def binding(self) -> tuple[str, Expr]:
+        self.ts.expect("let")
+        var = self.ts.name()
+        self.ts.expect("=")
+        return var, self.expr()
 
     def field(self, word: str) -> int:
         self.ts.expect(word)
         return self.ts.integer()
+
+    def option(self, word: str) -> int:
+        """A count that is 1 where it is not written."""
+        return self.ts.integer() if self.ts.accept(word) else 1
 
     def axes(self) -> tuple[TileAxis, ...]:
         ts = self.ts
@@ -172,7 +187,7 @@ class _Parser:
         ts = self.ts
         if ts.kind == "ref":
             return self.defining()
-        parser = _STATEMENTS.get(ts.text)
+        parser = _STATEMENTS.get(ts.text) or warpgroup_statements().get(ts.text)
         if parser is None:
             ts.fail(f"expected an operation, found {ts.describe()}")
         return parser(self)
@@ -217,8 +232,12 @@ class _Parser:
     def barrier(self) -> Barrier:
         ts, span = self.ts, self.ts.span()
         ts.expect("barrier")
-        number = self.expr() if ts.kind == "number" or ts.text == "(" else Barrier().number
+        number = self.number() if ts.kind == "number" or ts.text == "(" else Barrier().number
         return Barrier(number, ts.integer() if ts.accept(",") else None, span)
+
+    def number(self) -> Expr:
+        """A barrier's number."""
+        return self.expr()
 
     def ring(self) -> tuple[str, Expr]:
         name = self.ts.name()
@@ -228,7 +247,9 @@ class _Parser:
     def mbar_arrive(self) -> MbarArrive:
         span = self.ts.span()
         self.ts.expect("mbar.arrive")
-        return MbarArrive(*self.ring(), span)
+        name, stage = self.ring()
+        each = self.ts.name() if self.ts.accept("each") else "thread"
+        return MbarArrive(name, stage, each, self.ts.accept("cluster"), span)
 
     def mbar_wait(self) -> MbarWait:
         span = self.ts.span()
@@ -252,7 +273,8 @@ class _Parser:
                 name, first = ts.name(), self.field("warps")
                 last = self.field("..")
                 registers = ts.integer() if ts.accept("registers") else None
-                roles.append(Role(name, first, last, registers, self.block()))
+                units, single = self.option("units"), ts.accept("single")
+                roles.append(Role(name, first, last, registers, self.block(), units, single))
         return RolesOp(tuple(roles), span)
 
     def for_op(self, names: tuple[str, ...] = ()) -> ForOp:
@@ -397,16 +419,23 @@ def _build(frag: Frag, made: tuple[object, ...], span: object) -> MemOp:
     return op
 
 
-_STATEMENTS: Mapping[str, Callable[[_Parser], MemOp]] = {
-    "st.global": _Parser.st_global, "st.shared": _Parser.st_shared, "cp.async": _Parser.cp_async,
-    "cp.commit": _Parser.cp_commit, "cp.wait": _Parser.cp_wait, "barrier": _Parser.barrier,
-    "mbar.arrive": _Parser.mbar_arrive, "mbar.wait": _Parser.mbar_wait, "if": _Parser.if_op,
-    "for": _Parser.for_op, "roles": _Parser.roles,
+def warpgroup_statements() -> Mapping[str, Callable[[Parser], MemOp]]:
+    """Those of ``memory.warpgroup_ops`` (imported late: they are written in terms of :class:`Parser`)."""
+    from nautilus.memory.parser_warpgroup import STATEMENTS
+
+    return STATEMENTS
+
+
+_STATEMENTS: Mapping[str, Callable[[Parser], MemOp]] = {
+    "st.global": Parser.st_global, "st.shared": Parser.st_shared, "cp.async": Parser.cp_async,
+    "cp.commit": Parser.cp_commit, "cp.wait": Parser.cp_wait, "barrier": Parser.barrier,
+    "mbar.arrive": Parser.mbar_arrive, "mbar.wait": Parser.mbar_wait, "if": Parser.if_op,
+    "for": Parser.for_op, "roles": Parser.roles,
 }  # fmt: skip
-_RIGHT: Mapping[str, Callable[[_Parser], tuple[object, ...]]] = {
-    "const": _Parser.const, "index": _Parser.index, "param": _Parser.param_of, "reduce": _Parser.reduce,
-    "convert": _Parser.convert, "ld.global": _Parser.ld_global, "ld.shared": _Parser.ld_shared,
-    "ld.matrix": _Parser.ld_matrix, "mma": _Parser.mma,
+_RIGHT: Mapping[str, Callable[[Parser], tuple[object, ...]]] = {
+    "const": Parser.const, "index": Parser.index, "param": Parser.param_of, "reduce": Parser.reduce,
+    "convert": Parser.convert, "ld.global": Parser.ld_global, "ld.shared": Parser.ld_shared,
+    "ld.matrix": Parser.ld_matrix, "mma": Parser.mma,
 }  # fmt: skip
 _CLASSES: Mapping[str, Callable[..., MemOp]] = {
     "const": ConstOp, "index": IndexOp, "param": ParamOp, "map": MapOp, "reduce": ReduceOp,

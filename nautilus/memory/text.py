@@ -7,9 +7,7 @@ the swizzle of a slot, ``ahead``, the number of the barrier of all threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from nautilus.core.expr import Const, Expr
+from nautilus.core.expr import Expr
 from nautilus.core.text import format_expr, format_list
 from nautilus.core.tokens import format_number
 from nautilus.core.types import DType
@@ -43,6 +41,15 @@ from nautilus.memory.ops import (
     Slot,
 )
 from nautilus.memory.parser import parse
+from nautilus.memory.text_parts import (
+    WarpgroupOp,
+    format_barrier,
+    format_frags,
+    format_ring,
+    format_slot,
+    format_warpgroup,
+)
+from nautilus.memory.warpgroup_ops import TilesOp
 from nautilus.scalar.declarations import format_buffer, format_param
 from nautilus.tile.ops import TileAxis
 
@@ -65,7 +72,8 @@ def format(m: MemModule) -> str:
 
 
 def _kernel(k: MemKernel) -> list[str]:
-    head = f"kernel {k.name} grid {format_expr(k.blocks)} warps {k.warps} min_blocks {k.min_blocks} {{"
+    head = f"kernel {k.name} grid {format_expr(k.blocks)} warps {k.warps} min_blocks {k.min_blocks}"
+    head += "".join(f" {word} {n}" for word, n in (("units", k.units), ("cluster", k.cluster)) if n != 1) + " {"
     inner = [f"let {var} = {format_expr(e)}" for var, e in k.decode]
     inner += [f"layout #{name} = {layout}" for name, layout in k.layouts.items()]
     inner += [
@@ -74,6 +82,7 @@ def _kernel(k: MemKernel) -> list[str]:
         for s in k.smem
     ]
     inner += [f"mbar {b.name} stages {b.stages} arrivals {b.arrivals} @ {b.offset}" for b in k.mbars]
+    inner += [f"cursor {c.name} stages {c.stages}" for c in k.cursors]
     return [_STEP + head, *(2 * _STEP + line for line in inner), *format_ops(k.body, 2), _STEP + "}"]
 
 
@@ -92,8 +101,8 @@ def format_ops(body: tuple[MemOp, ...], depth: int = 0) -> list[str]:
         match op:
             case ForOp():
                 out += format_ops(op.body, depth + 1)
-                out += [f"{pad}{_STEP}yield {_frags(op.yields)}".rstrip(), pad + "}"]
-            case IfOp():
+                out += [f"{pad}{_STEP}yield {format_frags(op.yields)}".rstrip(), pad + "}"]
+            case IfOp() | TilesOp():
                 out += [*format_ops(op.body, depth + 1), pad + "}"]
             case RolesOp():
                 for role in op.roles:
@@ -107,36 +116,39 @@ def format_ops(body: tuple[MemOp, ...], depth: int = 0) -> list[str]:
 
 def format_op(op: MemOp) -> str:
     """One op as one line (a structured op: its head)."""
+    if isinstance(op, _Defining):
+        r = op.result
+        return f"%{r.name} = {_right(op)} : {format_type(r.type.dtype, r.type.axes)} #{r.layout}"
+    if isinstance(op, WarpgroupOp):
+        return format_warpgroup(op)
     match op:
         case GlobalStore():
             target = f"{op.buffer}[{format_list(op.index)}]"
             return f"st.global {target}, %{op.value.name}{_where(op.mask)} vec {op.vec}"
         case SharedStore():
-            return f"st.shared {_slot(op.slot)}, %{op.value.name} vec {op.vec}"
+            return f"st.shared {format_slot(op.slot)}, %{op.value.name} vec {op.vec}"
         case AsyncCopy():
-            mbar = "" if op.mbar is None else f" mbar {op.mbar[0]}[{format_expr(op.mbar[1])}]"
+            mbar = "" if op.mbar is None else f" mbar {format_ring(*op.mbar)}"
             source = f"{op.buffer}[{format_list(op.index)}]{_where(op.mask)}"
-            return f"cp.async {_slot(op.slot)}, {source} vec {op.vec} threads #{op.threads}{mbar}"
+            return f"cp.async {format_slot(op.slot)}, {source} vec {op.vec} threads #{op.threads}{mbar}"
         case AsyncCommit():
             return "cp.commit"
         case AsyncWait():
             return f"cp.wait {op.pending}"
         case Barrier(number=number, threads=threads):
-            which = "" if number == Barrier().number and threads is None else f" {_number(number)}"
+            which = "" if number == Barrier().number and threads is None else f" {format_barrier(number)}"
             return f"barrier{which}" + ("" if threads is None else f", {threads}")
         case MbarArrive():
-            return f"mbar.arrive {op.mbar}[{format_expr(op.stage)}]"
+            each = "" if op.each == "thread" else f" each {op.each}"
+            return f"mbar.arrive {format_ring(op.mbar, op.stage)}{each}" + (" cluster" if op.cluster else "")
         case MbarWait():
-            return f"mbar.wait {op.mbar}[{format_expr(op.stage)}] parity {format_expr(op.parity)}"
+            return f"mbar.wait {format_ring(op.mbar, op.stage)} parity {format_expr(op.parity)}"
         case IfOp():
             return f"if {format_expr(op.cond)} {{"
         case ForOp():
             return _for_head(op)
         case RolesOp():
             return "roles {"
-        case _:
-            r = op.result
-            return f"%{r.name} = {_right(op)} : {format_type(r.type.dtype, r.type.axes)} #{r.layout}"
 
 
 _Defining = ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | SharedLoad | MatrixLoad | MmaOp
@@ -151,7 +163,7 @@ def _right(op: _Defining) -> str:
         case ParamOp():
             return f"param {op.param}"
         case MapOp():
-            return f"{op.op} {_frags(op.args)}"
+            return f"{op.op} {format_frags(op.args)}"
         case ReduceOp():
             scratch = "" if op.scratch is None else f" scratch {op.scratch}"
             into = "" if op.into is None else f" into {op.into}"
@@ -161,9 +173,9 @@ def _right(op: _Defining) -> str:
         case GlobalLoad():
             return f"ld.global {op.buffer}[{format_list(op.index)}]{_where(op.mask)} vec {op.vec}"
         case SharedLoad():
-            return f"ld.shared {_slot(op.slot)} vec {op.vec}"
+            return f"ld.shared {format_slot(op.slot)} vec {op.vec}"
         case MatrixLoad():
-            return f"ld.matrix {_slot(op.slot)} at {op.axis} {op.start}"
+            return f"ld.matrix {format_slot(op.slot)} at {op.axis} {op.start}"
         case MmaOp():
             acc = "" if op.acc is None else f" + %{op.acc.name}"
             ahead = "" if op.ahead == 0 else f" ahead {op.ahead}"
@@ -172,7 +184,7 @@ def _right(op: _Defining) -> str:
 
 
 def _for_head(op: ForOp) -> str:
-    left = f"{_frags(op.results)} = " if op.results else ""
+    left = f"{format_frags(op.results)} = " if op.results else ""
     chain = "" if op.chain is None else f" chain {op.chain}"
     carry = ", ".join(f"%{arg.name} = %{init.name}" for arg, init in op.carried)
     return f"{left}for {op.var} in {format_expr(op.lo)}..{format_expr(op.hi)}{chain} carry({carry}) {{"
@@ -180,26 +192,14 @@ def _for_head(op: ForOp) -> str:
 
 def _role(role: Role) -> str:
     registers = "" if role.registers is None else f" registers {role.registers}"
-    return f"role {role.name} warps {role.first_warp}..{role.last_warp}{registers} {{"
-
-
-def _number(e: Expr) -> str:
-    """A barrier's number; an expression is closed, because the next op may begin with a name."""
-    return format_expr(e) if isinstance(e, Const) else f"({format_expr(e)})"
-
-
-def _slot(slot: Slot) -> str:
-    swizzle = f" swizzle {slot.swizzle}" if slot.swizzle else ""
-    return f"{slot.buffer}[{format_expr(slot.stage)}]{swizzle}"
+    units = "" if role.units == 1 else f" units {role.units}"
+    single = " single" if role.single else ""
+    return f"role {role.name} warps {role.first_warp}..{role.last_warp}{registers}{units}{single} {{"
 
 
 def _operand(operand: Frag | Slot) -> str:
-    return f"%{operand.name}" if isinstance(operand, Frag) else f"smem {_slot(operand)}"
+    return f"%{operand.name}" if isinstance(operand, Frag) else f"smem {format_slot(operand)}"
 
 
 def _where(mask: Expr | None) -> str:
     return "" if mask is None else f" where {format_expr(mask)}"
-
-
-def _frags(frags: Iterable[Frag]) -> str:
-    return ", ".join(f"%{f.name}" for f in frags)

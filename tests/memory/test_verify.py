@@ -138,7 +138,7 @@ def test_unknown_ops_are_rejected() -> None:
 
 
 def test_targets() -> None:
-    assert limits("sm_90a") is limits("sm_90")
+    assert limits("sm_90f") is limits("sm_90") is not limits("sm_90a")
     with pytest.raises(UnsupportedError, match="sm_75"):
         limits("sm_75")
     with pytest.raises(VerifyError, match="shared memory of a block"):

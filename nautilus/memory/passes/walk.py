@@ -48,7 +48,10 @@ from nautilus.memory.warpgroup_ops import (
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """Shared-memory accesses of one op: slots read, written by the threads, written by copies later."""
+    """Shared-memory accesses of one op: slots read, written by the threads, written by copies later.
+
+    Reads of a pending product and of a bulk store go on after the op, until the wait that covers them.
+    """
 
     reads: tuple[Slot, ...] = ()
     writes: tuple[Slot, ...] = ()
@@ -88,10 +91,11 @@ def buffers_of(op: MemOp) -> Iterator[str]:
     """Names of the shared buffers that ``op`` itself uses."""
     for slot in touch(op).all:
         yield slot.buffer
-    if isinstance(op, ReduceOp) and op.scratch is not None:
-        yield op.scratch
-    if isinstance(op, TilesOp) and op.mailbox is not None:
-        yield op.mailbox.smem
+    match op:
+        case ReduceOp(scratch=str(name)):
+            yield name
+        case TilesOp(mailbox=box) if box is not None:
+            yield box.smem
 
 
 def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
@@ -122,29 +126,31 @@ def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
 
 def expressions(op: MemOp) -> tuple[Expr, ...]:
     """The expressions that ``op`` itself evaluates."""
-    stages = tuple(s.stage for s in touch(op).all)
+    return (*_own(op), *(s.stage for s in touch(op).all))
+
+
+def _own(op: MemOp) -> tuple[Expr, ...]:
+    """:func:`expressions` without the stages of slots."""
     match op:
-        case IndexOp(expr=e) | LetOp(expr=e) | TilesOp(count=e) | Barrier(number=e) | NamedArrive(number=e):
+        case IndexOp(expr=e) | LetOp(expr=e) | IfOp(cond=e) | TilesOp(count=e):
             return (e,)
-        case (
-            GlobalLoad(index=index, mask=mask) | GlobalStore(index=index, mask=mask) | AsyncCopy(index=index, mask=mask)
-        ):
-            return (*index, *stages) if mask is None else (*index, mask, *stages)
+        case GlobalLoad(index=index, mask=mask) | GlobalStore(index=index, mask=mask):
+            return index if mask is None else (*index, mask)
+        case AsyncCopy(index=index, mask=mask, mbar=mbar):
+            return (*index, *(x for x in (mask, mbar and mbar[1]) if x is not None))
+        case BulkLoad(index=index, mbar=mbar):
+            return index if mbar is None else (*index, mbar[1])
+        case BulkStore(index=index):
+            return index
         case ForOp(lo=lo, hi=hi):
             return lo, hi
-        case IfOp(cond=cond):
-            return (cond,)
-        case BulkLoad(index=index, mbar=mbar):
-            return (*index, *stages) if mbar is None else (*index, *stages, mbar[1])
-        case BulkStore(index=index):
-            return (*index, *stages)
-        case AdvanceOp(by=by):
-            return () if by is None else (by,)
-        case MbarArrive(stage=stage) | MbarExpect(stage=stage):
-            return (stage,)
+        case MbarArrive(stage=e) | MbarExpect(stage=e) | Barrier(number=e) | NamedArrive(number=e):
+            return (e,)
         case MbarWait(stage=stage, parity=parity):
             return stage, parity
-    return stages
+        case AdvanceOp(by=by) if by is not None:
+            return (by,)
+    return ()
 
 
 def refs(op: MemOp) -> frozenset[str]:
@@ -153,7 +159,10 @@ def refs(op: MemOp) -> frozenset[str]:
 
 
 def reads(op: MemOp) -> tuple[str, ...]:
-    """Names of the fragments that ``op`` itself reads, as often as it does (bodies of structured ops not included)."""
+    """Names of the fragments that ``op`` itself reads, as often as it does (bodies of structured ops not included).
+
+    A ``wg.wait`` reads the results that it lists.
+    """
     direct: tuple[Frag, ...] = ()
     match op:
         case MapOp(args=args):
