@@ -22,7 +22,7 @@ from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import DType
 from nautilus.driver import Result
 from nautilus.passes.registry import load
-from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
+from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_plan
 
 #: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
 INTERPRETERS: Mapping[str, str] = {
@@ -229,7 +229,11 @@ def plan_of(module: Any) -> Plan:
         if not isinstance(k.blocks, Const):
             raise UnsupportedError("runtime dims", f"the grid of {k.name}")
         grid, block = (int(k.blocks.value), 1, 1), (32 * k.warps, 1, 1)
-        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names))
+        maps = tuple(
+            MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle)
+            for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
+        )
+        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster))
     return Plan(tuple(arguments_), tuple(launches))
 
 

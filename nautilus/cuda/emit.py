@@ -9,21 +9,25 @@ by the byte offsets that the MA-tile IR fixed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const
 from nautilus.core.types import DType
-from nautilus.cuda import elementwise, matrix, movement, reduction
+from nautilus.cuda import elementwise, matrix, movement, reduction, rings, roles, warpgroup
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.registers import thread_base
+from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.cuda.writer import Writer, axis_ranges, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import same_threads
 from nautilus.memory.passes.walk import bound
+from nautilus.memory.warpgroup_ops import WGMMA
 from nautilus.scalar.ops import Space
 
 
@@ -54,15 +58,22 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
             decode[w.env[var]] = text
+    maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
+    if roles.is_grouped(kernel):
+        if kernel.units > 1:
+            roles.start_unit(w, 0, kernel.units)
+            rings.declare_cursors(w, kernel.body)
+    else:
+        rings.declare_cursors(w, kernel.body)
     print_body(w, kernel.body)
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
-    w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases]
+    w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
-    signature = ", ".join(parameters(module))
+    signature = ", ".join([*parameters(module), *maps])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 
@@ -86,7 +97,8 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     if "lane" in body:
         lines.append("    const int lane = threadIdx.x % 32;")
     if "warp" in body:
-        lines.append("    const int warp = threadIdx.x / 32;")
+        unit = " % 4" if roles.is_grouped(kernel) else ""
+        lines.append(f"    const int warp = threadIdx.x / 32{unit};")
     if "block" in body:
         lines.append("    const int block = blockIdx.x;")
     return lines
@@ -170,8 +182,36 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             matrix.print_matrix_load(w, op)
         case ma.ConvertOp():
             print_convert(w, op)
+        case ma.MmaOp(instr=instr) if instr in WGMMA:
+            warpgroup.print_product(w, op)
         case ma.MmaOp():
             matrix.print_mma(w, op)
+        case ma.WgFence():
+            warpgroup.print_fence(w)
+        case ma.WgCommit():
+            w.line(f"{w.speller.use('wgmma_commit')}();")
+        case ma.WgWait():
+            warpgroup.print_wait(w, op)
+        case ma.MatrixStore():
+            warpgroup.print_matrix_store(w, op)
+        case ma.RolesOp():
+            roles.print_roles(w, op, print_body)
+        case ma.TilesOp():
+            roles.print_tiles(w, op, print_body)
+        case ma.LetOp():
+            roles.print_let(w, op)
+        case ma.AdvanceOp() | ma.BulkLoad() | ma.BulkStore() | ma.MbarExpect() | ma.MbarArrive() | ma.MbarWait():
+            _RINGS[type(op)](w, op)
+        case ma.BulkCommit():
+            with rings.issuing(w):
+                w.line(f"{w.speller.use('bulk_commit')}();")
+        case ma.BulkWait(pending=pending, read=read):
+            with rings.issuing(w):
+                w.line(f"{w.speller.use('bulk_wait_read' if read else 'bulk_wait')}<{pending}>();")
+        case ma.ProxyFence():
+            w.line(f"{w.speller.use('fence_proxy')}();")
+        case ma.NamedArrive(number=number, threads=threads):
+            w.line(f"{w.speller.use('named_arrive')}({w.expr(number)}, {threads});")
         case ma.IfOp(cond=cond, body=body):
             with w.braces(f"if ({w.expr(cond)})"):
                 print_body(w, body)
@@ -179,6 +219,16 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             print_for(w, op)
         case _:
             raise UnsupportedError(f"{type(op).__name__} for {w.module.target}")
+
+
+_RINGS: Mapping[type, Callable[[Writer, Any], None]] = {
+    ma.AdvanceOp: rings.print_advance,
+    ma.BulkLoad: rings.print_load,
+    ma.BulkStore: rings.print_store,
+    ma.MbarExpect: rings.print_expect,
+    ma.MbarArrive: rings.print_arrive,
+    ma.MbarWait: rings.print_wait,
+}
 
 
 def print_convert(w: Writer, op: ma.ConvertOp) -> None:

@@ -8,11 +8,13 @@ spec called ``main`` or ``printf`` from redefining what C calls so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.expr import Const
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
 from nautilus.cuda.writer import sanitize
 from nautilus.memory import ops as ma
 from nautilus.scalar.ops import Buffer, Space
@@ -75,16 +77,85 @@ def launcher(module: ma.MemModule) -> str:
         "    (void)workspace;",
         "    cudaError_t status = cudaSuccess;",
     ]
+    if any(kernel_maps(module, k) for k in module.kernels):
+        lines[2:2] = _ENCODE.splitlines()
     for k in module.kernels:
-        lines += _launch(k, kernel_symbol(module, k), listed)
+        lines += _launch(module, k, listed)
     lines += ["    return status;", "}", "#endif", ""]
     return "\n".join(lines)
 
 
-def _launch(k: ma.MemKernel, kernel: str, args: str) -> list[str]:
-    smem = k.smem_bytes
+#: Encodes one tensor map: the driver's function is looked up through the runtime, so that no -lcuda is needed.
+_ENCODE = """#include <cuda.h>
+#include <string.h>
+
+typedef CUresult (*EncodeTiled)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank, const void* base,
+                              const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
+                              CUtensorMapSwizzle swizzle) {
+    static_assert(sizeof(TensorMap) == sizeof(CUtensorMap), "a tensor map has 128 bytes");
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const char* name = "cuTensorMapEncodeTiled";
+    const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
+    if (status != cudaSuccess) return status;
+    if (found != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+    const cuuint32_t ones[5] = {1, 1, 1, 1, 1};
+    CUtensorMap made;
+    const CUresult result = reinterpret_cast<EncodeTiled>(function)(
+        &made, type, rank, const_cast<void*>(base), sizes, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
+    memcpy(map, &made, sizeof made);
+    return cudaSuccess;
+}
+"""
+
+#: element type -> what the driver calls it (bytes of 8-bit floats are moved as they are)
+MAP_TYPES: Mapping[DType, str] = {
+    DType.F16: "FLOAT16", DType.BF16: "BFLOAT16", DType.F32: "FLOAT32", DType.TF32: "FLOAT32", DType.F64: "FLOAT64",
+    DType.I8: "UINT8", DType.U8: "UINT8", DType.F8E4M3: "UINT8", DType.F8E5M2: "UINT8", DType.I16: "UINT16",
+    DType.I32: "INT32", DType.I64: "INT64",
+}  # fmt: skip
+
+
+def _encode(m: TensorMap, base: str) -> list[str]:
+    def array(kind: str, values: tuple[int, ...]) -> str:
+        return f"const {kind} {{name}}[] = {{{{{', '.join(map(str, values)) or '0'}}}}};"
+
+    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
+    name = sanitize(m.name)
+    return [
+        f"    TensorMap {name};",
+        "    {",
+        *(
+            "        " + array(kind, values).format(name=label)
+            for label, kind, values in (
+                ("sizes", "cuuint64_t", m.sizes),
+                ("strides", "cuuint64_t", m.strides),
+                ("box", "cuuint32_t", m.box),
+            )
+        ),
+        f"        status = encode_map(&{name}, CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[m.dtype]}, {len(m.sizes)}, {base},",
+        f"                            sizes, strides, box, {swizzle});",
+        "    }",
+        "    if (status != cudaSuccess) return status;",
+    ]
+
+
+def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
+    smem, kernel = k.smem_bytes, kernel_symbol(module, k)
     assert isinstance(k.blocks, Const), "runtime sizes are refused above the MA-tile level"
-    lines = []
+    offsets, lines = workspace_offsets(module)[0], list[str]()
+    for m in kernel_maps(module, k):
+        base = sanitize(m.buffer)
+        if m.buffer in offsets:
+            base = f"static_cast<char*>(workspace) + {offsets[m.buffer]}"
+        lines += _encode(m, base)
+        args += f", {sanitize(m.name)}"
     if smem > 48 * 1024:
         attribute = f"cudaFuncAttributeMaxDynamicSharedMemorySize, {smem}"
         lines += [

@@ -82,6 +82,93 @@ def _swizzle(width: int, xor: str) -> Helper:
     )
 
 
+def _asm(name: str, params: str, ptx: str, operands: str, comment: str = "") -> Helper:
+    """A function of one volatile instruction that orders memory."""
+    head = f"// {comment}\n" if comment else ""
+    body = f'asm volatile("{ptx}" :: {operands} : "memory");'
+    return Helper(f"{head}__device__ __forceinline__ void {name}({params}) {{ {body} }}")
+
+
+def _bulk(rank: int) -> dict[str, Helper]:
+    """Bulk tensor copies of ``rank`` axes; coordinates innermost first."""
+    params = ", ".join(f"int c{i}" for i in range(rank))
+    values = ", ".join(f'"r"(c{i})' for i in range(rank))
+    load = ", ".join(f"%{i + 3}" for i in range(rank))
+    store = ", ".join(f"%{i + 2}" for i in range(rank))
+    tensor = f"cp.async.bulk.tensor.{rank}d"
+    return {
+        f"bulk_load_{rank}d": Helper(
+            f"__device__ __forceinline__ void bulk_load_{rank}d("
+            f"u32 shared, const TensorMap* map, u32 bar, {params}) {{\n"
+            f'    asm volatile("{tensor}.shared::cluster.global.mbarrier::complete_tx::bytes "\n'
+            f'                 "[%0], [%1, {{{load}}}], [%2];"\n'
+            f'                 :: "r"(shared), "l"(map), "r"(bar), {values} : "memory");\n}}',
+            ("tensor_map",),
+        ),
+        f"bulk_store_{rank}d": Helper(
+            f"__device__ __forceinline__ void bulk_store_{rank}d(const TensorMap* map, u32 shared, {params}) {{\n"
+            f'    asm volatile("{tensor}.global.shared::cta.bulk_group [%0, {{{store}}}], [%1];"\n'
+            f'                 :: "l"(map), "r"(shared), {values} : "memory");\n}}',
+            ("tensor_map",),
+        ),
+    }
+
+
+def _stmatrix(count: int) -> Helper:
+    """Each lane gives the shared address of one 16-byte row of an 8x8 matrix of 16-bit elements."""
+    ins = ", ".join(f'"r"(s[{i}])' for i in range(count))
+    regs = ", ".join(f"%{i + 1}" for i in range(count))
+    return Helper(
+        f"__device__ __forceinline__ void stmatrix_x{count}(u32 address, const u32* s) {{\n"
+        f'    asm volatile("stmatrix.sync.aligned.m8n8.x{count}.shared.b16 [%0], {{{regs}}};"\n'
+        f'                 :: "r"(address), {ins} : "memory");\n}}'
+    )
+
+
+#: instruction -> (types in PTX, depth of a k-step, C type and constraint of accumulators)
+_WGMMA = {
+    "wgmma.f16": ("f32.f16.f16", 16, "float", "f"),
+    "wgmma.bf16": ("f32.bf16.bf16", 16, "float", "f"),
+    "wgmma.tf32": ("f32.tf32.tf32", 8, "float", "f"),
+    "wgmma.e4m3": ("f32.e4m3.e4m3", 32, "float", "f"),
+    "wgmma.e5m2": ("f32.e5m2.e5m2", 32, "float", "f"),
+    "wgmma.s8": ("s32.s8.s8", 32, "int", "r"),
+    "wgmma.u8": ("s32.u8.u8", 32, "int", "r"),
+}
+
+
+def wgmma_name(instr: str, columns: int, registers: bool, trans_a: bool, trans_b: bool) -> str:
+    """Name of the helper for one m64nNk instruction (a description that :func:`helper` can read)."""
+    kind = ("r" if registers else "t" if trans_a else "s") + ("t" if trans_b else "s")
+    return f"wgmma_m64n{columns}_{instr.split('.')[1]}_{kind}"
+
+
+def _wgmma(name: str) -> Helper:
+    """``d = a . b`` (+ d where ``add``): issued only. a: 4 registers, or a descriptor like b."""
+    _, shape, element, kind = name.split("_")
+    columns = int(shape.removeprefix("m64n"))
+    types, depth, c, reg = _WGMMA[f"wgmma.{element}"]
+    count = columns // 2
+    outs = ", ".join(f'"+{reg}"(d[{i}])' for i in range(count))
+    results = ", ".join(f"%{i}" for i in range(count))
+    left = 4 if kind[0] == "r" else 1
+    a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}" if left == 4 else f"%{count}"
+    ins = ", ".join(f'"r"(a[{i}])' for i in range(4)) if left == 4 else '"l"(a)'
+    b, add = f"%{count + left}", f"%{count + left + 1}"
+    flags = "" if c == "int" else ", 1, 1"
+    if element in ("f16", "bf16"):
+        flags += (f", {int(kind[0] == 't')}" if left == 1 else "") + f", {int(kind[1] == 't')}"
+    given = "const u32* a" if left == 4 else "u64 a"
+    return Helper(
+        f"__device__ __forceinline__ void {name}({c}* d, {given}, u64 b, int add) {{\n"
+        f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, {add}, 0;\\n"\n'
+        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
+        f'                 "{{{results}}}, {a}, {b}, p{flags}; }}"\n'
+        f"                 : {outs}\n"
+        f'                 : {ins}, "l"(b), "r"(add));\n}}'
+    )
+
+
 HELPERS: Mapping[str, Helper] = {
     "exp2_approx": _unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
     "rcp_approx": _unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
@@ -177,6 +264,79 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ void named_barrier(int id, int threads) "
         '{ asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }'
     ),
+    "named_arrive": _asm(
+        "named_arrive", "int id, int threads", "bar.arrive %0, %1;", '"r"(id), "r"(threads)', "Count, do not wait."
+    ),
+    "tensor_map": Helper("struct __align__(64) TensorMap { unsigned long long opaque[16]; };"),
+    **{name: h for rank in range(1, 6) for name, h in _bulk(rank).items()},
+    "bulk_commit": _asm("bulk_commit", "", "cp.async.bulk.commit_group;", ""),
+    "bulk_wait_read": Helper(
+        "// All but this thread's PENDING youngest groups of stores have read shared memory.\n"
+        "template <int PENDING> __device__ __forceinline__ void bulk_wait_read() "
+        '{ asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory"); }'
+    ),
+    "bulk_wait": Helper(
+        "template <int PENDING> __device__ __forceinline__ void bulk_wait() "
+        '{ asm volatile("cp.async.bulk.wait_group %0;" :: "n"(PENDING) : "memory"); }'
+    ),
+    "fence_proxy": _asm("fence_proxy", "", "fence.proxy.async.shared::cta;", ""),
+    "mbarrier_init": _asm(
+        "mbarrier_init", "u32 bar, int arrivals", "mbarrier.init.shared::cta.b64 [%0], %1;", '"r"(bar), "r"(arrivals)'
+    ),
+    "fence_mbarrier_init": _asm("fence_mbarrier_init", "", "fence.mbarrier_init.release.cluster;", ""),
+    "mbarrier_arrive": _asm("mbarrier_arrive", "u32 bar", "mbarrier.arrive.shared::cta.b64 _, [%0];", '"r"(bar)'),
+    "mbarrier_expect": _asm(
+        "mbarrier_expect",
+        "u32 bar, int bytes",
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
+        '"r"(bar), "r"(bytes)',
+        "One arrival that announces bytes of bulk copies.",
+    ),
+    "mbarrier_wait": Helper(
+        "// Until the phase of this parity has completed.\n"
+        "__device__ __forceinline__ void mbarrier_wait(u32 bar, u32 parity) {\n"
+        '    asm volatile("{ .reg .pred p;\\n"\n'
+        '                 "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n"\n'
+        '                 "@p bra done;\\n"\n'
+        '                 "bra again;\\n"\n'
+        '                 "done: }" :: "r"(bar), "r"(parity) : "memory");\n}'
+    ),
+    "registers_less": Helper(
+        "template <int COUNT> __device__ __forceinline__ void registers_less() "
+        '{ asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }'
+    ),
+    "registers_more": Helper(
+        "template <int COUNT> __device__ __forceinline__ void registers_more() "
+        '{ asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(COUNT)); }'
+    ),
+    "wgmma_fence": _asm("wgmma_fence", "", "wgmma.fence.sync.aligned;", ""),
+    "wgmma_commit": _asm("wgmma_commit", "", "wgmma.commit_group.sync.aligned;", ""),
+    "wgmma_wait": Helper(
+        "// All but this warpgroup's PENDING youngest groups of products have finished.\n"
+        "template <int PENDING> __device__ __forceinline__ void wgmma_wait() "
+        '{ asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory"); }'
+    ),
+    "settle": Helper(
+        "// What products wrote is not read above this point.\n"
+        "template <int N> __device__ __forceinline__ void settle(float (&x)[N]) {\n"
+        "    #pragma unroll\n"
+        '    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i]) :: "memory");\n}'
+    ),
+    "settle_int": Helper(
+        "template <int N> __device__ __forceinline__ void settle_int(int (&x)[N]) {\n"
+        "    #pragma unroll\n"
+        '    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i]) :: "memory");\n}'
+    ),
+    "wgmma_descriptor": Helper(
+        "// Where and how a product's operand lies in shared memory; adding n moves it by 16 n bytes.\n"
+        "template <int LEADING, int STRIDE, int SWIZZLE>\n"
+        "__device__ __forceinline__ u64 wgmma_descriptor(u32 address) {\n"
+        "    constexpr u64 mode = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;\n"
+        "    constexpr u64 layout = (u64)(LEADING >> 4) << 16 | (u64)(STRIDE >> 4) << 32 | mode << 62;\n"
+        "    return (u64)((address & 0x3ffffu) >> 4) | layout;\n}"
+    ),
+    "stmatrix_x4": _stmatrix(4),
+    "stmatrix_x2": _stmatrix(2),
     "ldmatrix_x4": _ldmatrix("ldmatrix_x4", 4, trans=False),
     "ldmatrix_x4_trans": _ldmatrix("ldmatrix_x4_trans", 4, trans=True),
     "ldmatrix_x2": _ldmatrix("ldmatrix_x2", 2, trans=False),
@@ -195,22 +355,27 @@ HALF: Mapping[DType, tuple[str, str, str]] = {
 }
 
 PRELUDE = (
-    "typedef unsigned int u32;\ntypedef unsigned short u16;\n"
+    "typedef unsigned int u32;\ntypedef unsigned short u16;\ntypedef unsigned long long u64;\n"
     "typedef u16 f16;   // bits of an IEEE binary16\ntypedef u16 bf16;  // the upper half of a binary32\n"
 )
 
 
 def closure(names: Iterable[str]) -> tuple[str, ...]:
-    """``names`` and every helper they call, in the order of :data:`HELPERS`."""
+    """``names`` and every helper they call, in the order of :data:`HELPERS`, products last."""
     todo, seen = list(names), set[str]()
     while todo:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            todo.extend(HELPERS[name].needs)
-    return tuple(n for n in HELPERS if n in seen)
+            todo.extend(helper(name).needs)
+    return (*(n for n in HELPERS if n in seen), *sorted(seen - set(HELPERS)))
+
+
+def helper(name: str) -> Helper:
+    """The helper called ``name``; those of warpgroup products are made from their names."""
+    return HELPERS[name] if name in HELPERS else _wgmma(name)
 
 
 def render(names: Iterable[str]) -> str:
     """Text of the helpers in ``names`` (and those they need), one blank line apart."""
-    return "\n\n".join([PRELUDE.rstrip("\n"), *(HELPERS[n].text for n in closure(names))]) + "\n"
+    return "\n\n".join([PRELUDE.rstrip("\n"), *(helper(n).text for n in closure(names))]) + "\n"

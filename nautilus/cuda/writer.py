@@ -135,6 +135,7 @@ class Writer:
     owned: frozenset[str] = frozenset()
     loop_args: frozenset[str] = frozenset()
     aliased: set[str] = field(default_factory=set)
+    single: bool = False  # one thread runs what is printed now
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)

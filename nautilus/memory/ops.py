@@ -91,22 +91,20 @@ from nautilus.memory.values import Frag as Frag
 from nautilus.memory.values import Mbar as Mbar
 from nautilus.memory.values import Slot as Slot
 from nautilus.memory.values import Smem as Smem
-from nautilus.memory.warpgroup_ops import (
-    AdvanceOp,
-    BulkCommit,
-    BulkLoad,
-    BulkStore,
-    BulkWait,
-    LetOp,
-    MatrixStore,
-    MbarExpect,
-    NamedArrive,
-    ProxyFence,
-    TilesOp,
-    WgCommit,
-    WgFence,
-    WgWait,
-)
+from nautilus.memory.warpgroup_ops import AdvanceOp as AdvanceOp
+from nautilus.memory.warpgroup_ops import BulkCommit as BulkCommit
+from nautilus.memory.warpgroup_ops import BulkLoad as BulkLoad
+from nautilus.memory.warpgroup_ops import BulkStore as BulkStore
+from nautilus.memory.warpgroup_ops import BulkWait as BulkWait
+from nautilus.memory.warpgroup_ops import LetOp as LetOp
+from nautilus.memory.warpgroup_ops import MatrixStore as MatrixStore
+from nautilus.memory.warpgroup_ops import MbarExpect as MbarExpect
+from nautilus.memory.warpgroup_ops import NamedArrive as NamedArrive
+from nautilus.memory.warpgroup_ops import ProxyFence as ProxyFence
+from nautilus.memory.warpgroup_ops import TilesOp as TilesOp
+from nautilus.memory.warpgroup_ops import WgCommit as WgCommit
+from nautilus.memory.warpgroup_ops import WgFence as WgFence
+from nautilus.memory.warpgroup_ops import WgWait as WgWait
 from nautilus.scalar.ops import Buffer, ScalarParam
 
 _ZERO = Const(0, DType.I32)

@@ -39,14 +39,29 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class MapArgument:
+    """A tensor map of ``buffer``; axes innermost first, ``strides`` in bytes of all but the innermost."""
+
+    name: str
+    buffer: str
+    dtype: DType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch. ``smem``: dynamic shared memory in bytes; ``args``: names, in order."""
+    """One kernel launch. ``smem``: dynamic shared memory in bytes; ``args``: names, in order, then ``maps``."""
 
     kernel: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     smem: int
     args: tuple[str, ...]
+    maps: tuple[MapArgument, ...] = ()
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,7 @@ class Session:
             raise ToolchainError("CUDA driver", message)
         self._buffers: dict[str, Any] = {}
         self._scalars: dict[str, Array] = {}
+        self._maps: dict[tuple[str, str], Array] = {}
         self._module: Any = None
         self._functions: dict[str, Any] = {}
         d = self.driver
@@ -100,6 +116,9 @@ class Session:
             self._functions[name] = function
         for a in self.plan.by_role("input", "output", "temp"):
             self._buffers[a.name] = check(d, d.cuMemAlloc(max(a.bytes, 16)), f"allocating {a.name} ({a.bytes} bytes)")
+        for launch in self.plan.launches:
+            for m in launch.maps:
+                self._maps[(launch.kernel, m.name)] = encode(d, m, int(self._buffers[m.buffer]))
         self.poison()
 
     def poison(self) -> None:
@@ -128,6 +147,7 @@ class Session:
         d = self.driver
         for launch in self.plan.launches:
             cells = [self._cell(name) for name in launch.args]
+            cells += [self._maps[(launch.kernel, m.name)] for m in launch.maps]
             pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
             result = d.cuLaunchKernel(
                 self._functions[launch.kernel],
@@ -197,6 +217,38 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def encode(driver: Any, m: MapArgument, base: int) -> Array:
+    """The 128 bytes of a tensor map, 64-byte aligned (CUDA Driver API, cuTensorMapEncodeTiled).
+
+    Raises ToolchainError where the driver refuses it.
+    """
+    d, rank = driver, len(m.sizes)
+    kinds = {1: "UINT8", 2: "UINT16", 4: "FLOAT32", 8: "FLOAT64"}
+    kind = {DType.F16: "FLOAT16", DType.BF16: "BFLOAT16", DType.I32: "INT32", DType.I64: "INT64"}.get(m.dtype)
+    made = check(
+        d,
+        d.cuTensorMapEncodeTiled(
+            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind or kinds[m.dtype.bytes]}"),
+            rank,
+            base,
+            [d.cuuint64_t(n) for n in m.sizes],
+            [d.cuuint64_t(n) for n in m.strides],
+            [d.cuuint32_t(n) for n in m.box],
+            [d.cuuint32_t(1)] * rank,
+            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{m.swizzle}B' if m.swizzle else 'NONE'}"),
+            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ),
+        f"encoding the tensor map {m.name}",
+    )
+    words = np.array([int(x) for x in made.opaque], dtype=np.uint64)
+    room = np.zeros(24, dtype=np.uint64)
+    first = -(room.ctypes.data // 8) % 8
+    room[first : first + 16] = words
+    return room[first : first + 16]
 
 
 def run_plan(

@@ -1,0 +1,138 @@
+"""Printing bulk copies, mbarriers and cursors.
+
+One thread issues copies and announcements: the only one of a ``single`` role, else thread 0 of the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nautilus.core.expr import Const, Expr
+from nautilus.cuda.movement import slot_offset
+from nautilus.cuda.tensor_maps import copy_of
+from nautilus.cuda.writer import Writer, sanitize
+from nautilus.memory import ops as ma
+from nautilus.memory.warpgroup_ops import GROUP_THREADS
+
+
+def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
+    """The cursors that ``body`` mentions: every unit has its own."""
+    text = repr(body)
+    for c in w.kernel.cursors:
+        if (
+            f"'{c.stage}'" in text
+            or f"'{c.phase}'" in text
+            or any(isinstance(op, ma.AdvanceOp) and op.cursor == c.name for op in ma.walk_ops(body))
+        ):
+            for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
+                w.env[var] = w.unique(var)
+                w.ranges[var] = (0, high)
+                w.line(f"{ctype} {w.env[var]} = 0;")
+
+
+def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
+    """Move a cursor on; the phase flips where the ring starts again."""
+    c = next(c for c in w.kernel.cursors if c.name == op.cursor)
+    stage, phase = w.env[c.stage], w.env[c.phase]
+    if op.by is not None:
+        w.line(f"{stage} += {w.expr(op.by)};")
+        w.line(f"{phase} ^= {stage} / {c.stages} & 1;")
+        w.line(f"{stage} %= {c.stages};")
+    elif c.stages == 1:
+        w.line(f"{phase} ^= 1;")
+    else:
+        with w.braces(f"if (++{stage} == {c.stages})"):
+            w.line(f"{stage} = 0;")
+            w.line(f"{phase} ^= 1;")
+
+
+@contextmanager
+def issuing(w: Writer) -> Iterator[None]:
+    """One thread of the unit."""
+    if w.single:
+        yield
+        return
+    with w.braces(f"if (threadIdx.x % {GROUP_THREADS} == 0)"):
+        yield
+
+
+def barrier_address(w: Writer, name: str, stage: Expr) -> str:
+    """Shared address of the mbarrier in ``stage`` of a ring."""
+    bar = next(b for b in w.kernel.mbars if b.name == name)
+    if isinstance(stage, Const):
+        return f"shared + {bar.offset + 8 * int(stage.value)}"
+    return f"shared + {bar.offset} + ({w.expr(stage)}) * 8"
+
+
+def print_wait(w: Writer, op: ma.MbarWait) -> None:
+    w.line(f"{w.speller.use('mbarrier_wait')}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});")
+
+
+def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
+    """Each thread, or one lane of each warp behind the others."""
+    call = f"{w.speller.use('mbarrier_arrive')}({barrier_address(w, op.mbar, op.stage)});"
+    if op.each == "warp" and not w.single:
+        w.line("__syncwarp();")
+        with w.braces("if (lane == 0)"):
+            w.line(call)
+    else:
+        w.line(call)
+
+
+def print_expect(w: Writer, op: ma.MbarExpect) -> None:
+    with issuing(w):
+        w.line(f"{w.speller.use('mbarrier_expect')}({barrier_address(w, op.mbar, op.stage)}, {op.bytes});")
+
+
+def print_load(w: Writer, op: ma.BulkLoad) -> None:
+    """One instruction a slab."""
+    assert op.mbar is not None, "synchronous bulk loads are gone before CUDA C++"
+    copy = copy_of(w.module, w.kernel, op)
+    call = w.speller.use(f"bulk_load_{len(copy.origin)}d")
+    with issuing(w):
+        bar = barrier_address(w, *op.mbar)
+        for slab in range(copy.slabs):
+            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            where = _coordinates(w, copy.origin, slab * copy.slab_columns)
+            w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
+
+
+def print_store(w: Writer, op: ma.BulkStore) -> None:
+    """One instruction a slab."""
+    copy = copy_of(w.module, w.kernel, op)
+    call = w.speller.use(f"bulk_store_{len(copy.origin)}d")
+    with issuing(w):
+        for slab in range(copy.slabs):
+            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            where = _coordinates(w, copy.origin, slab * copy.slab_columns)
+            w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
+
+
+def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int) -> str:
+    texts = [w.expr(e) for e in origin]
+    if columns:
+        texts[0] = str(columns) if texts[0] == "0" else f"{texts[0]} + {columns}"
+    return ", ".join(texts)
+
+
+def barrier_setup(w: Writer) -> list[str]:
+    """Lines that make the kernel's mbarriers, behind which all threads meet."""
+    if not w.kernel.mbars:
+        return []
+    init, fence = w.speller.use("mbarrier_init"), w.speller.use("fence_mbarrier_init")
+    lines = ["    if (threadIdx.x == 0) {"]
+    for bar in w.kernel.mbars:
+        places = (bar.offset + 8 * stage for stage in range(bar.stages))
+        lines += [f"        {init}(shared + {at}, {bar.arrivals});" for at in places]
+    return [*lines, f"        {fence}();", "    }", "    __syncthreads();"]
+
+
+def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
+    """C parameters of tensor maps; the kernel reads them where the launch put them."""
+    out = []
+    for name in names:
+        w.env["&" + name] = w.unique(sanitize(name))
+        w.speller.use("tensor_map")
+        out.append(f"const __grid_constant__ TensorMap {w.env['&' + name]}")
+    return out

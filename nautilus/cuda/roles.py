@@ -1,0 +1,101 @@
+"""Printing warp roles and the tiles of a persistent block.
+
+Every unit of a kernel for warpgroups has four warps and starts at a multiple of four, so that ``warp`` is
+the warp's number in its unit everywhere (``threadIdx.x / 32 % 4``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nautilus.core import index
+from nautilus.core.errors import UnsupportedError
+from nautilus.cuda.rings import declare_cursors
+from nautilus.cuda.writer import Writer
+from nautilus.memory import ops as ma
+from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT
+
+Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
+
+
+def is_grouped(kernel: ma.MemKernel) -> bool:
+    """Whether the kernel's layouts are those of units of four warps."""
+    roles = [r for op in ma.walk_ops(kernel.body) if isinstance(op, ma.RolesOp) for r in op.roles]
+    return bool(roles) or kernel.units > 1
+
+
+def start_unit(w: Writer, first_warp: int, units: int) -> None:
+    """Bind ``unit``; the shuffle tells the compiler that a warp agrees on it."""
+    w.ranges[UNIT] = (0, units - 1)
+    if units == 1:
+        w.env[UNIT] = "0"
+        return
+    w.env[UNIT] = w.unique(UNIT)
+    offset = f" - {first_warp // GROUP_WARPS}" if first_warp else ""
+    w.line(f"const int {w.env[UNIT]} = __shfl_sync(0xffffffffu, threadIdx.x / {GROUP_THREADS}, 0){offset};")
+
+
+def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
+    """One branch a role, on the warp's number."""
+    for n, role in enumerate(op.roles):
+        if role.first_warp % GROUP_WARPS or (role.last_warp - role.first_warp) != GROUP_WARPS * role.units:
+            raise UnsupportedError(f"a role of {role.last_warp - role.first_warp} warps", role.name)
+        word = "" if n == 0 else "else "
+        first, last = 32 * role.first_warp, 32 * role.last_warp
+        rest = n + 1 == len(op.roles) and last == 32 * w.kernel.warps
+        lower = f"threadIdx.x >= {first} && " if first else ""
+        condition = "" if rest and n else f"if ({lower}threadIdx.x < {last})"
+        w.line(f"// {role.name}")
+        with w.braces(f"{word}{condition}".strip()):
+            _print_role(w, role, body)
+
+
+def _print_role(w: Writer, role: ma.Role, body: Body) -> None:
+    saved = dict(w.env), dict(w.ranges), w.single
+    if role.registers is not None:
+        launched = 65536 // (32 * w.kernel.warps) // 8 * 8
+        name = "registers_less" if role.registers < launched else "registers_more"
+        w.line(f"{w.speller.use(name)}<{role.registers}>();")
+    if role.single:
+        w.single = True
+        with w.braces(f"if (threadIdx.x == {32 * role.first_warp})"):
+            start_unit(w, role.first_warp, 1)
+            declare_cursors(w, role.body)
+            body(w, role.body)
+    else:
+        start_unit(w, role.first_warp, role.units)
+        declare_cursors(w, role.body)
+        body(w, role.body)
+    w.env, w.ranges, w.single = saved
+
+
+def print_let(w: Writer, op: ma.LetOp) -> None:
+    """A uniform integer of the unit."""
+    low, high = index.bounds(op.expr, w.ranges)
+    text = w.expr(op.expr)
+    if text.isdigit():
+        w.env[op.var] = text
+    else:
+        name = w.unique(op.var)
+        w.line(f"const int {name} = {text};")
+        w.env[op.var] = name
+    if low is not None and high is not None:
+        w.ranges[op.var] = (low, high)
+
+
+def print_tiles(w: Writer, op: ma.TilesOp, body: Body) -> None:
+    """The loop over the block's tiles."""
+    if op.order == "dynamic":
+        raise UnsupportedError("tiles in dynamic order", op.var, op.span)
+    saved = dict(w.env), dict(w.ranges)
+    var, seq, count = w.unique(op.var), w.unique(op.seq), w.expr(op.count)
+    w.env[op.var], w.env[op.seq] = var, seq
+    bounds = index.bounds(op.count, w.ranges)
+    w.ranges[op.var] = (0, (bounds[1] or 2**31) - 1)
+    w.ranges[op.seq] = (0, (bounds[1] or 2**31) - 1)
+    step = f"{var} += gridDim.x"
+    if op.order == "snake":
+        step = f"{var} = {seq} * gridDim.x + ({seq} % 2 ? gridDim.x - 1 - block : block)"
+    with w.braces(f"for (int {seq} = 0, {var} = block; {var} < {count}; ++{seq}, {step})"):
+        body(w, op.body)
+    w.env, w.ranges = saved

@@ -1,0 +1,136 @@
+"""Tensor maps: how the TMA unit sees a buffer, derived from the bulk copies of a kernel.
+
+One map serves all copies of one shape from (or to) one buffer.  Buffer axes without a tile axis are
+merged where they are neighbours, so that a map has at most five axes; axes with one stay alone, so
+that what lies outside of them is filled with zeros and never stored.  The host launcher and the
+runtime encode the maps (CUDA Driver API, cuTensorMapEncodeTiled).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr import Const, Expr, Op, Var, walk
+from nautilus.core.index import simplify
+from nautilus.core.types import DType
+from nautilus.memory.ops import BulkLoad, BulkStore, MemKernel, MemModule, Smem, walk_ops
+from nautilus.scalar.ops import Buffer
+
+_MAX_RANK = 5
+_MAX_BOX = 256  # elements of one axis
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """One map; axes innermost first. ``strides``: bytes, of all axes but the innermost."""
+
+    name: str
+    buffer: str
+    dtype: DType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One bulk copy: its map, and the coordinates of the tile's origin, innermost first.
+
+    ``slabs`` instructions move ``slab_columns`` columns each, ``slab_bytes`` of shared memory apart.
+    """
+
+    map: TensorMap
+    origin: tuple[Expr, ...]
+    slabs: int
+    slab_columns: int
+    slab_bytes: int
+
+
+def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> Copy:
+    """The map and coordinates of ``op``. Raises UnsupportedError for what the TMA unit cannot move."""
+    smem = next(s for s in kernel.smem if s.name == op.slot.buffer)
+    buffer = module.buffer(op.buffer)
+    shape = _shape(buffer)
+    tile = {a.name: a.size for a in smem.axes if a.size > 1}
+    groups = _groups(op.index, tile)
+    columns = smem.axes[-1].size
+    width = op.slot.swizzle or columns * buffer.dtype.bytes
+    slab = width // buffer.dtype.bytes
+    sizes, strides, box, origin = list[int](), list[int](), list[int](), list[Expr]()
+    for first, last, axis in reversed(groups):
+        sizes.append(prod(shape[first : last + 1]))
+        strides.append(prod(shape[last + 1 :]) * buffer.dtype.bytes)
+        box.append(1 if axis is None else tile[axis])
+        origin.append(_linear(op.index[first : last + 1], shape[first : last + 1], tile))
+    box[0] = slab
+    _check(op, buffer, smem, sizes, strides, box, [g[2] for g in groups])
+    label = "_".join(["map", op.buffer, *(str(b) for b in reversed(box))])
+    made = TensorMap(label, op.buffer, buffer.dtype, tuple(sizes), tuple(strides[1:]), tuple(box), op.slot.swizzle)
+    return Copy(made, tuple(origin), columns // slab, slab, prod(box) * buffer.dtype.bytes)
+
+
+def kernel_maps(module: MemModule, kernel: MemKernel) -> tuple[TensorMap, ...]:
+    """Every map that ``kernel`` takes, in the order of its parameters."""
+    return tuple({m.name: m for m in _maps(module, kernel)}.values())
+
+
+def _maps(module: MemModule, kernel: MemKernel) -> Iterator[TensorMap]:
+    for op in walk_ops(kernel.body):
+        if isinstance(op, BulkLoad | BulkStore):
+            yield copy_of(module, kernel, op).map
+
+
+def _shape(buffer: Buffer) -> tuple[int, ...]:
+    sizes = tuple(n for n in buffer.shape if isinstance(n, int))
+    if len(sizes) != len(buffer.shape):
+        raise UnsupportedError("runtime dims", f"a tensor map of {buffer.name}")
+    return sizes
+
+
+def _groups(index: tuple[Expr, ...], tile: dict[str, int]) -> list[tuple[int, int, str | None]]:
+    """(first axis, last axis, tile axis) of the map's axes, outermost first."""
+    out: list[tuple[int, int, str | None]] = []
+    for n, e in enumerate(index):
+        axes = [x.name for x in walk(e) if isinstance(x, Var) and x.name in tile]
+        axis = axes[0] if axes else None
+        if axis is None and n + 1 < len(index) and out and out[-1][2] is None and out[-1][1] == n - 1:
+            out[-1] = (out[-1][0], n, None)
+        else:
+            out.append((n, n, axis))
+    return out
+
+
+def _linear(index: tuple[Expr, ...], shape: tuple[int, ...], tile: dict[str, int]) -> Expr:
+    """Row-major position of the tile's origin on merged axes."""
+    total: Expr = Const(0, DType.I32)
+    for e, size in zip(index, shape, strict=True):
+        total = Op("add", (Op("mul", (total, Const(size, DType.I32)), DType.I32), _origin(e, tile)), DType.I32)
+    return simplify(total)
+
+
+def _origin(e: Expr, tile: dict[str, int]) -> Expr:
+    from nautilus.core.expr import substitute
+
+    return substitute(e, {name: Const(0, DType.I32) for name in tile})
+
+
+def _check(
+    op: BulkLoad | BulkStore, buffer: Buffer, smem: Smem, sizes: list[int], strides: list[int], box: list[int],
+    axes: list[str | None],
+) -> None:  # fmt: skip
+    wanted = [a.name for a in smem.axes if a.size > 1]
+    faults = (
+        (len(box) > _MAX_RANK, f"{len(box)} axes"),
+        (max(box) > _MAX_BOX, f"a box of {max(box)} along one axis"),
+        ([a for a in axes if a is not None] != wanted, "an axis order that is not the buffer's"),
+        (any(s % 16 for s in strides[1:]), "rows that are no multiple of 16 bytes"),
+        (box[0] * buffer.dtype.bytes % 16 != 0, "a row of the tile that is no multiple of 16 bytes"),
+        (max(sizes) >= 1 << 32 or any(s >= 1 << 40 for s in strides), "a buffer beyond the map's limits"),
+    )
+    for wrong, why in faults:
+        if wrong:
+            raise UnsupportedError(f"a bulk copy of {op.buffer}", why, op.span)
