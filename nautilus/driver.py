@@ -19,6 +19,7 @@ from typing import Any
 from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, VerifyError
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
+from nautilus.core.targets import limits
 from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
@@ -59,7 +60,20 @@ class Result:
 def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """Walk the road. Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ..."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
-    context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
+    plain: frozenset[str] = frozenset()
+    while True:
+        try:
+            return _compile(request, instruments, plain)
+        except ScheduleError as error:
+            kernel = error.where.removeprefix("kernel ")
+            planned = (request.schedule is not None and request.schedule.kernels) or stage_of(request.path) is not SPEC
+            if planned or kernel == error.where or kernel in plain or not limits(request.arch).warpgroup:
+                raise
+            plain |= {kernel}  # the default rules had hoped for too much: again, without warpgroup products there
+
+
+def _compile(request: Request, instruments: Sequence[Instrument], plain: frozenset[str]) -> Result:
+    context = Context(request.arch, request.precision, dict(request.dims), request.schedule, plain=plain)
     pipeline = Pipeline([Verify(), *instruments])
     result = Result(context)
     start = stage_of(request.path)

@@ -40,6 +40,7 @@ class Context:
     dims: dict[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None
     header: tuple[str, ...] = ()
+    plain: frozenset[str] = frozenset()  # kernels that the default rules plan without warpgroup products
 
     @property
     def fast(self) -> bool:

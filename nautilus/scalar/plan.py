@@ -18,6 +18,7 @@ from itertools import combinations
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.targets import limits
+from nautilus.scalar import plan_warpgroup
 from nautilus.scalar.axes import unify
 from nautilus.scalar.defs import Def, read_defs
 from nautilus.scalar.ops import Program, Space
@@ -32,14 +33,19 @@ from nautilus.scalar.roles import GRID, blocks
 _Ops = tuple[str, ...]
 
 
-def plan_kernels(program: Program, schedule: Schedule | None = None, arch: str = "sm_90a") -> Schedule:
-    """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none."""
+def plan_kernels(
+    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: frozenset[str] = frozenset()
+) -> Schedule:
+    """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
+
+    The kernels in ``plain`` get no warpgroup products: a later level found that they cannot have any.
+    """
     if schedule is not None and schedule.kernels:
         return schedule
-    return replace(schedule or Schedule(), kernels=default_schedule(program, arch).kernels)
+    return replace(schedule or Schedule(), kernels=default_schedule(program, arch, plain).kernels)
 
 
-def default_schedule(program: Program, arch: str = "sm_90a") -> Schedule:
+def default_schedule(program: Program, arch: str = "sm_90a", plain: frozenset[str] = frozenset()) -> Schedule:
     """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
     defs = read_defs(program)
     readers = _readers(defs)
@@ -59,8 +65,11 @@ def default_schedule(program: Program, arch: str = "sm_90a") -> Schedule:
     _join_siblings(program, defs, groups, plans)
     target = limits(arch)
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
-    sized = (size_kernel(plans[g], unified[g], target) for g in _ordered(defs, groups))
-    return Schedule(kernels=tuple(sized))
+
+    def sized(g: _Ops) -> KernelPlan:
+        return size_kernel(plans[g], unified[g], target, plan_warpgroup.READY and target.warpgroup and plans[g].name not in plain)
+
+    return Schedule(kernels=tuple(sized(g) for g in _ordered(defs, groups)))
 
 
 def _join_siblings(

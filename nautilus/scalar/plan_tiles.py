@@ -20,12 +20,14 @@ from itertools import product
 from math import prod
 
 from nautilus.core.expr import Expr, Load, Op
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.schedule import KernelPlan, MemoryPlan
 from nautilus.core.targets import Limits
 from nautilus.core.types import DType
+from nautilus.scalar import plan_warpgroup
 from nautilus.scalar.axes import Unified
 from nautilus.scalar.defs import Def
 from nautilus.scalar.plan_kernel import Dot, ceil_pow2, dot_of
+from nautilus.scalar.plan_warpgroup import extent, with_tiles
 from nautilus.scalar.roles import GRID, LOOP
 
 STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
@@ -33,8 +35,11 @@ ACCUMULATORS = 160  # registers of accumulators a thread may hold in a chain; ab
 FULL = 100  # blocks from which on wide tiles are worth it: most multiprocessors have one
 
 
-def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelPlan:
-    """``plan`` with the numbers of its products chosen for ``limits``; others unchanged."""
+def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False) -> KernelPlan:
+    """``plan`` with the numbers of its products chosen for ``limits``; others unchanged.
+
+    ``warpgroup``: with warpgroup products where their rules apply.
+    """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     walks = [a.name for a in plan.axes if a.role == LOOP]
     if not dots or len(walks) != 1:
@@ -45,9 +50,13 @@ def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelPla
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(walks) for d in dots.values()):
-        return _product(plan, unified, limits, rows.pop(), columns.pop(), walks[0], len(dots))
+        place = (rows.pop(), columns.pop(), walks[0], len(dots))
+        wide = plan_warpgroup.product(plan, unified, limits, *place) if warpgroup else None
+        return wide or _product(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
-        return _chain(plan, unified, limits, next(iter(spread)), walks[0], dots)
+        row = next(iter(spread))
+        wide = plan_warpgroup.chain(plan, unified, limits, row, walks[0], dots) if warpgroup else None
+        return wide or _chain(plan, unified, limits, row, walks[0], dots)
     return plan
 
 
@@ -77,31 +86,21 @@ def _half(e: Expr) -> bool:
             return e.dtype in half
 
 
-def _extent(unified: Unified, axis: str) -> int:
-    e = unified.extents[axis]
-    return e if isinstance(e, int) else 1 << 20
-
-
-def _with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> KernelPlan:
-    axes = tuple(AxisPlan(a.name, a.role, tiles.get(a.name, a.tile)) for a in plan.axes)
-    return replace(plan, axes=axes, memory=memory)
-
-
 def _product(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int
 ) -> KernelPlan:
     """Tiles of a product of ``dots`` accumulators that share their left operand."""
-    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or _extent(unified, walk) < 2 * STEP:
+    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or extent(unified, walk) < 2 * STEP:
         return plan
     m, n = 128, 128
-    others = prod(_extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
-    blocks = others * -(-_extent(unified, row) // 128) * -(-_extent(unified, column) // 256)
+    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
+    blocks = others * -(-extent(unified, row) // 128) * -(-extent(unified, column) // 256)
     wide = dots == 1 and blocks >= FULL and limits.smem_block >= 3 * 2 * STEP * (128 + 256)
     if wide:
         n = 256
-    if _extent(unified, row) < 128:
+    if extent(unified, row) < 128:
         m = 64
-    elif _extent(unified, column) < 128:
+    elif extent(unified, column) < 128:
         n = 64
     stage = 2 * STEP * (m + dots * n)
     stages = min(4 if wide or dots > 1 else 3, limits.smem_block // stage)
@@ -114,7 +113,7 @@ def _product(
     memory = MemoryPlan(
         warps=warps, stages=stages, min_blocks=2 if pair else 1, order="grouped", fragments_across=stages >= 3
     )
-    return _with_tiles(plan, {row: m, column: n, walk: STEP}, memory)
+    return with_tiles(plan, {row: m, column: n, walk: STEP}, memory)
 
 
 def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]) -> KernelPlan:
@@ -125,7 +124,7 @@ def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: s
         if d.name in dots and all(a.name != walk for a in d.par)
     )
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
-    most = min(128, ceil_pow2(_extent(unified, row)))
+    most = min(128, ceil_pow2(extent(unified, row)))
     for each, step, rows in product((32, 16), (64, 32), (128, 64)):
         accumulators = (width + step) * each // 32  # registers a thread
         held, walked = 2 * rows * deep, 2 * step * (deep + width)  # bytes
@@ -136,5 +135,5 @@ def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: s
         ring = order == "longest-first" and 2 * (held + 2 * walked + 1024) <= limits.smem_sm
         pair = each == 32 and 2 * (held + walked + 1024) <= limits.smem_sm
         memory = MemoryPlan(warps=(rows // each, 1), stages=2 if ring else 1, min_blocks=2 if pair else 1, order=order)
-        return _with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
+        return with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
     return plan
