@@ -1,0 +1,127 @@
+"""Numbers for kernels on targets with warpgroup products and bulk copies (sm_90a): tiles, units, rings.
+
+The same two structures as in ``plan_tiles``: a *product*, whose rows and columns are both spread over
+blocks, and a *chain*, whose walk feeds accumulators that live in registers.  The choices are those
+that measurements on an H200 left open to size and structure; what a kernel of another shape needs,
+nobody measured, and it keeps the general plan.
+
+* a chain: two units of 64 rows, three where the accumulators are narrow; the walk in steps of 128,
+  less where shared memory or registers end; rings of two stages.
+* a product: the tile with the best merit x useful area per wave of blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.targets import Limits
+from nautilus.scalar.axes import Unified
+from nautilus.scalar.plan_kernel import Dot
+from nautilus.scalar.roles import GRID
+
+import os
+READY = bool(os.environ.get("NAUTILUS_WG"))
+STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
+ROWS = 64  # of one unit
+_RESERVE = 2048  # bytes of shared memory for barriers and alignment
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block tile of a product. ``own``: each of the two units takes whole tiles; ``merit``: measured TFLOP/s."""
+
+    rows: int
+    columns: int
+    own: bool
+    merit: int
+
+
+#: what a tile reaches where it fills every wave (H200, 8192^3)
+PRODUCTS = (
+    Tile(256, 192, False, 827),
+    Tile(128, 320, False, 825),
+    Tile(128, 256, False, 802),
+    Tile(128, 192, True, 798),
+    Tile(128, 160, True, 785),
+    Tile(128, 128, True, 770),
+)
+
+
+def extent(unified: Unified, axis: str) -> int:
+    """Elements of ``axis``; many where it is known at launch only."""
+    e = unified.extents[axis]
+    return e if isinstance(e, int) else 1 << 20
+
+
+def with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> KernelPlan:
+    """``plan`` with other tiles and memory choices."""
+    axes = tuple(AxisPlan(a.name, a.role, tiles.get(a.name, a.tile)) for a in plan.axes)
+    return replace(plan, axes=axes, memory=memory)
+
+
+def product(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int
+) -> KernelPlan | None:
+    """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small."""
+    rows, columns = extent(unified, row), extent(unified, column)
+    if rows < 128 or columns < 64 or extent(unified, walk) < 2 * STEP:
+        return None
+    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
+    best: tuple[float, Tile, int] | None = None
+    for tile in PRODUCTS:
+        if tile.own or tile.columns % (8 * dots):
+            continue
+        n = tile.columns // dots
+        stage = 2 * STEP * (tile.rows + tile.columns)
+        epilogue = 2 * tile.rows * n
+        stages = min(8, (limits.smem_block - _RESERVE - epilogue) // stage)
+        if stages < 3:
+            continue
+        score = tile.merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
+        if best is None or score > best[0]:
+            best = (score, tile, stages)
+    if best is None:
+        return None
+    _, tile, stages = best
+    memory = MemoryPlan(
+        engine="warpgroup", units=2, own_tiles=tile.own, stages=stages, epilogue="bulk", order="grouped",
+        group=max(1, 1024 // tile.rows), registers=(40, 232), persistent="static", overlap=False,
+    )  # fmt: skip
+    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: STEP}, memory)
+
+
+def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:
+    """Share of the tiles' area, over whole waves of one tile a multiprocessor, that is wanted."""
+    tiles = others * -(-rows // tile_rows) * -(-columns // tile_columns)
+    waves = -(-tiles // multiprocessors)
+    return others * rows * columns / (waves * multiprocessors * tile_rows * tile_columns)
+
+
+def chain(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
+) -> KernelPlan | None:
+    """Tiles of products that feed each other along a walk; None: too few rows or too wide."""
+    width = sum(
+        prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk))
+        for d in unified.defs
+        if d.name in dots and all(a.name != walk for a in d.par)
+    )
+    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
+    if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, walk) < 128:
+        return None
+    units = 3 if width <= 64 else 2
+    step = 128 if width <= 128 else 80
+    rows, stages = ROWS * units, 2
+    held, walked = 2 * rows * deep, 2 * step * (deep + width)
+    own = 2 * rows * width
+    epilogue = "bulk" if held + stages * walked + own + _RESERVE <= limits.smem_block else "bulk-reuse"
+    uneven = plan.memory.order == "longest-first"
+    memory = MemoryPlan(
+        engine="warpgroup", units=units, stages=stages, order=plan.memory.order, epilogue=epilogue,
+        registers=(24, 240) if units < 3 else (32, 160), persistent="snake" if uneven else "static",
+        rescale="late",
+    )  # fmt: skip
+    sized = with_tiles(plan, {row: rows, walk: step}, memory)
+    return replace(sized, walk_order="mixed-first", repair="auto")
