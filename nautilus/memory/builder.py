@@ -52,8 +52,10 @@ class Builder:
         """A fresh fragment."""
         return Frag(self.name(hint), type_, self.layout(layout))
 
-    def shared(self, hint: str, dtype: DType, axes: tuple[TileAxis, ...], swizzle: int = 0, pad: int = 0) -> Smem:
-        """A fresh one-stage shared buffer (offset 0 until ``allocate_shared``)."""
-        out = Smem(self.name(hint), dtype, axes, 1, swizzle, pad, 0)
+    def shared(
+        self, hint: str, dtype: DType, axes: tuple[TileAxis, ...], swizzle: int = 0, pad: int = 0, stages: int = 1
+    ) -> Smem:
+        """A fresh shared buffer (offset 0 until ``allocate_shared``)."""
+        out = Smem(self.name(hint), dtype, axes, stages, swizzle, pad, 0)
         self.smem[out.name] = out
         return out

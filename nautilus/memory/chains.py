@@ -15,8 +15,7 @@ from nautilus.core.schedule import MemoryPlan
 from nautilus.memory.access import RefAxes, vector_width
 from nautilus.memory.dots import DotPlan, definitions, sources_of
 from nautilus.memory.layout import FragLayout
-from nautilus.memory.layouts import spread
-from nautilus.memory.ops import a_layout
+from nautilus.memory.layouts import a_fragment, spread
 from nautilus.scalar.ops import Buffer
 from nautilus.tile import ops as vr
 from nautilus.tile.ops import TileKernel, Value
@@ -71,8 +70,7 @@ class _Chains:
         if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
             return {}
         if side == "a" and plan.instr != "fma":
-            tile = (self.sizes[plan.m], self.sizes[plan.k])
-            layout = a_layout(plan.instr, plan.m, plan.k, tile, plan.warps)
+            layout = a_fragment(plan, self.sizes)
         else:
             layout = spread(v.type.axes, self._vec(v), self.warps)
         members, stack = {v.name}, [v]

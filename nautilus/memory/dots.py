@@ -1,6 +1,7 @@
 """How each product-sum of a kernel is computed, and which warps own which part of the results.
 
-``instr`` of a :class:`DotPlan`: a matrix instruction of ``memory.ops.MMA``; ``fma``, scalar products
+``instr`` of a :class:`DotPlan`: a matrix instruction of ``memory.ops.MMA`` (of ``WGMMA`` for the engine
+``warpgroup``, whose plans ``memory.warpgroup_dots`` makes from the same drafts); ``fma``, scalar products
 from shared memory; or ``map``, an elementwise product and a reduction in registers (vector results,
 several contracted axes).
 
@@ -18,7 +19,8 @@ from math import prod
 
 from nautilus.core.schedule import MemoryPlan
 from nautilus.core.types import DType
-from nautilus.memory.ops import MMA
+from nautilus.memory.ops import MMA, MmaInstr
+from nautilus.memory.warpgroup_ops import WgInstr
 from nautilus.tile.ops import (
     DotOp,
     ForOp,
@@ -78,16 +80,25 @@ _OPERANDS = frozenset[DType]().union(*(i.operands for i in MMA.values()))
 
 def plan_dots(kernel: TileKernel, memory: MemoryPlan) -> dict[str, DotPlan]:
     """A plan per product, by the name of its result."""
-    defs = definitions(kernel.body)
     sizes = {a.name: a.size for a in kernel.axes}
-    dots = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
-    rows = _row_axes(kernel, dots, defs)
-    drafts = {d.result.name: _draft(d, defs, sizes, rows) for d in dots}
+    drafts = draft_dots(kernel, MMA)
     grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, memory.warps)
     return {name: _settle(d, sizes, grid) for name, d in drafts.items()}
 
 
-def _draft(op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int], rows: Mapping[str, str]) -> DotPlan:
+def draft_dots(kernel: TileKernel, table: Mapping[str, MmaInstr] | Mapping[str, WgInstr]) -> dict[str, DotPlan]:
+    """Instruction of ``table`` and axes of every product, by the name of its result."""
+    defs = definitions(kernel.body)
+    sizes = {a.name: a.size for a in kernel.axes}
+    dots = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
+    rows = _row_axes(kernel, dots, defs)
+    return {d.result.name: _draft(d, defs, sizes, rows, table) for d in dots}
+
+
+def _draft(
+    op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int], rows: Mapping[str, str],
+    table: Mapping[str, MmaInstr] | Mapping[str, WgInstr],
+) -> DotPlan:  # fmt: skip
     """Instruction and axes; the warp grid is settled later."""
     over = op.axes
     free_a = [x for x in op.a.type.names if x not in over]
@@ -100,7 +111,7 @@ def _draft(op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int], rows
     n = free_b[0] if m == free_a[0] else free_a[0]
     plan = DotPlan("fma", m, n, over[0], (1, 1), swap=m != free_a[0])
     a, b = unwidened(op.a, defs).type.dtype, unwidened(op.b, defs).type.dtype
-    for name, i in MMA.items():
+    for name, i in table.items():
         if a is b and a in i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0:
             return replace(plan, instr=name)
     return plan

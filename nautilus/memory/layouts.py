@@ -7,7 +7,7 @@ those of whole tiles; elementwise work and reductions then need no conversion.  
   never occur in one tile may share a class), and every class owns some lanes and warps.  The column
   class walks contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
   then further registers; row classes follow.
-* **accumulators** of matrix instructions (``memory.ops.acc_layout``) and their projections.
+* **accumulators** of matrix instructions (:func:`accumulator`) and their projections.
 
 Tile sizes may be any integer: an axis takes the lanes and warps that divide it, the rest of its
 class's lanes and warps hold copies.
@@ -16,14 +16,15 @@ class's lanes and warps hold copies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
 from nautilus.core.schedule import MemoryPlan
 from nautilus.memory.access import RefAxes, contiguous_axis, vector_width
 from nautilus.memory.dots import DotPlan
 from nautilus.memory.layout import FragLayout, Mode
-from nautilus.memory.ops import acc_layout
+from nautilus.memory.ops import a_layout, acc_layout
+from nautilus.memory.warpgroup_ops import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.scalar.ops import Buffer
 from nautilus.tile.ops import DotOp, LoadOp, StoreOp, TileAxis, TileKernel, results, walk_ops
 
@@ -257,6 +258,20 @@ def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str
     return columns, rows
 
 
+def accumulator(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
+    """Where the instruction of ``plan`` leaves its result."""
+    if plan.instr in WGMMA:
+        return wg_acc_layout(plan.m, plan.n, sizes[plan.m], sizes[plan.n])
+    return acc_layout(plan.m, plan.n, (sizes[plan.m], sizes[plan.n]), plan.warps)
+
+
+def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
+    """Where the instruction of ``plan`` wants its left operand in registers."""
+    if plan.instr in WGMMA:
+        return wg_a_layout(plan.instr, plan.m, plan.k, sizes[plan.m], sizes[plan.k])
+    return a_layout(plan.instr, plan.m, plan.k, (sizes[plan.m], sizes[plan.k]), plan.warps)
+
+
 @dataclass(slots=True)
 class Homes:
     """Home layouts of a kernel's tiles (mutable only as a cache)."""
@@ -264,7 +279,7 @@ class Homes:
     sizes: Mapping[str, int]
     template: Template
     fixed: dict[frozenset[str], FragLayout]
-    mma_rows: Mapping[str, tuple[int, int]]  # M axes of matrix products -> warp grid
+    rows: Mapping[str, DotPlan]  # M axes of matrix products -> one of the products
     _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
 
     def home(self, axes: tuple[str, ...]) -> FragLayout:
@@ -280,12 +295,12 @@ class Homes:
         for whole, layout in self.fixed.items():
             if key <= whole:
                 return layout.project(axes)
-        rows = [a for a in axes if a in self.mma_rows]
+        rows = [a for a in axes if a in self.rows]
         if len(axes) == 2 and len(rows) == 1:
-            m, grid = rows[0], self.mma_rows[rows[0]]
-            n = axes[0] if axes[1] == m else axes[1]
-            if self.sizes[n] % (8 * grid[1]) == 0:
-                return acc_layout(m, n, (self.sizes[m], self.sizes[n]), grid)
+            plan = self.rows[rows[0]]
+            n = axes[0] if axes[1] == plan.m else axes[1]
+            if self.sizes[n] % (8 * plan.warps[1]) == 0:
+                return accumulator(replace(plan, n=n), self.sizes)
         return self.template.layout(axes)
 
 
@@ -298,9 +313,8 @@ def make_homes(kernel: TileKernel, votes: Votes, memory: MemoryPlan, dots: Mappi
     template = make_template(kernel, votes, memory, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     for d in tensor:
-        layout = acc_layout(d.m, d.n, (sizes[d.m], sizes[d.n]), d.warps)
-        fixed.setdefault(frozenset((d.m, d.n)), layout)
+        fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in scalar:
         layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
         fixed.setdefault(frozenset((d.m, d.n)), layout)
-    return Homes(sizes, template, fixed, {d.m: d.warps for d in tensor})
+    return Homes(sizes, template, fixed, {d.m: d for d in tensor})

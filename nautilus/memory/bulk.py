@@ -1,0 +1,88 @@
+"""Which loads the TMA unit can do: boxes of a buffer, zeros where they reach over its edges.
+
+A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along two
+axes of the buffer, one of them the contiguous one, a fixed place along the others; elements outside of
+the buffer arrive as zeros.  A load's mask says no more than that when every part of it follows from
+"the element is inside the buffer" along those two axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nautilus.core.expr import Const, Expr, Load, Op, Ref, free_vars, walk
+from nautilus.core.index import TRUE, Ranges, conjuncts, linear_in, simplify
+from nautilus.core.types import DType
+from nautilus.memory.staging import ordered
+from nautilus.scalar.ops import Buffer
+from nautilus.tile.ops import LoadOp, TileAxis
+
+MOST_ROWS = 256  # elements of a box along one axis
+MOST_AXES = 5  # of a tensor map
+ROW_BYTES = 16  # rows of the buffer start at multiples of this
+SWIZZLES = (128, 64, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """Axis order in shared memory (the buffer's contiguous axis last) and swizzle."""
+
+    axes: tuple[TileAxis, ...]
+    swizzle: int
+
+
+def plan_bulk(op: LoadOp, buffer: Buffer, ranges: Ranges) -> BulkPlan | str:
+    """How a bulk copy does ``op``, an operand of a warpgroup product; or why it cannot."""
+    sizes = {a.name: a.size for a in op.result.type.axes}
+    shape = [n for n in buffer.shape if isinstance(n, int)]
+    if len(shape) < len(buffer.shape):
+        return f"{op.buffer} has a size that is known only at run time"
+    if len(shape) > MOST_AXES:
+        return f"{op.buffer} has {len(shape)} axes, more than {MOST_AXES}"
+    if shape[-1] * buffer.dtype.bytes % ROW_BYTES:
+        return f"rows of {op.buffer} are {shape[-1] * buffer.dtype.bytes} bytes, not a multiple of {ROW_BYTES}"
+    walked = _walked(op, sizes)
+    if isinstance(walked, str):
+        return walked
+    if len(shape) - 1 not in walked:
+        return f"the contiguous axis of {op.buffer} is not one of the tile's"
+    known = {**ranges} | {name: (0, size - 1) for name, size in sizes.items()}
+    inside = tuple(part for n in walked for part in _inside(op.index[n], shape[n]))
+    for part in () if op.mask is None else conjuncts(op.mask):
+        if simplify(part, known, inside) != TRUE:
+            return f"the mask of the load from {op.buffer} is not the buffer's own bounds"
+    axes = ordered(op.result.type.axes, walked[len(shape) - 1])
+    if any(a.size > MOST_ROWS for a in axes[:-1]):
+        return f"the tile of {op.buffer} has more than {MOST_ROWS} rows"
+    row = axes[-1].size * buffer.dtype.bytes
+    swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
+    if not swizzle:
+        return f"rows of the tile of {op.buffer} are {row} bytes, not a multiple of {SWIZZLES[-1]}"
+    return BulkPlan(axes, swizzle)
+
+
+def _walked(op: LoadOp, sizes: Mapping[str, int]) -> dict[int, str] | str:
+    """Buffer axis -> the tile axis that walks it in unit steps; or why the tile is no box."""
+    out: dict[int, str] = {}
+    for n, e in enumerate(op.index):
+        if any(isinstance(x, Load | Ref) for x in walk(e)):
+            return f"where the load from {op.buffer} starts depends on loaded values"
+        along = sorted(free_vars(e) & sizes.keys())
+        if not along:
+            continue
+        form = linear_in(e, along[0])
+        if len(along) > 1 or form is None or form[0] != 1 or along[0] in out.values():
+            return f"the load from {op.buffer} does not step along its axes one by one"
+        out[n] = along[0]
+    if len(sizes) != 2 or len(out) != 2:
+        return f"the load from {op.buffer} is not a matrix"
+    return out
+
+
+def _inside(e: Expr, extent: int) -> tuple[Expr, Expr]:
+    """``0 <= e`` and ``e < extent``."""
+    return (
+        Op("ge", (e, Const(0, DType.I32)), DType.BOOL),
+        Op("lt", (e, Const(extent, DType.I32)), DType.BOOL),
+    )
