@@ -216,7 +216,7 @@ def run_cuda(result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, 
 
 def plan_of(module: Any) -> Plan:
     """Launches and arguments of an MA-tile module. Raises UnsupportedError for runtime sizes."""
-    symbol = load("nautilus.cuda.host:kernel_symbol")
+    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.roles:takes_counter")
     arguments_: list[Argument] = []
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
@@ -233,7 +233,7 @@ def plan_of(module: Any) -> Plan:
             MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle)
             for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
         )
-        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster))
+        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k)))
     return Plan(tuple(arguments_), tuple(launches))
 
 

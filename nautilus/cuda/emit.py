@@ -73,7 +73,8 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
     w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
-    signature = ", ".join([*parameters(module), *maps])
+    counter = [f"u32* {roles.COUNTER}"] if roles.takes_counter(kernel) else []
+    signature = ", ".join([*parameters(module), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 

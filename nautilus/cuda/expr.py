@@ -80,6 +80,8 @@ class Speller:
 
     def op(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
+        if op == "mul_unless_one":  # skipping is the printer's choice; the value is a product's
+            return self.op("mul", args, dtypes, out)
         if op == "mul" and out in _PRODUCT:
             return f"{_PRODUCT[out]}({args[0]}, {args[1]})"
         if op in _INFIX and op != "div":
@@ -139,6 +141,8 @@ class Speller:
             if op == "fma":
                 return _infix("+", 12, _infix("*", 13, args[0], args[1]), args[2])
             raise UnsupportedError(f"{op} of {out}")
+        if op == "tanh_approx" and out is DType.F32:
+            return f"{self.use('tanh_approx')}({listed})"
         if self.fast and out is DType.F32 and op in _FAST:
             return f"{self.use(_FAST[op])}({listed})"
         if op == "rcp":

@@ -14,6 +14,7 @@ from math import prod
 from nautilus.core.expr import Const
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.roles import takes_counter
 from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
 from nautilus.cuda.writer import sanitize
 from nautilus.memory import ops as ma
@@ -52,6 +53,7 @@ def launcher(module: ma.MemModule) -> str:
     """Text of the host part."""
     launch, scratch = sanitize(f"{module.name}_launch"), sanitize(f"{module.name}_workspace")
     offsets, size = workspace_offsets(module)
+    size += _ALIGN * any(takes_counter(k) for k in module.kernels)
     args: list[str] = []
     params: list[str] = []
     for b in module.buffers:
@@ -156,6 +158,13 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             base = f"static_cast<char*>(workspace) + {offsets[m.buffer]}"
         lines += _encode(m, base)
         args += f", {sanitize(m.name)}"
+    if takes_counter(k):
+        at = f"static_cast<char*>(workspace) + {workspace_offsets(module)[1]}"
+        lines += [
+            f"    status = cudaMemsetAsync({at}, 0, sizeof(u32), stream);",
+            "    if (status != cudaSuccess) return status;",
+        ]
+        args += f", reinterpret_cast<u32*>({at})"
     if smem > 48 * 1024:
         attribute = f"cudaFuncAttributeMaxDynamicSharedMemorySize, {smem}"
         lines += [

@@ -173,6 +173,7 @@ HELPERS: Mapping[str, Helper] = {
     "exp2_approx": _unary("exp2_approx", "ex2.approx.ftz.f32", "2^x to 2 ulp; 0 for -inf."),
     "rcp_approx": _unary("rcp_approx", "rcp.approx.ftz.f32", "1/x to 1 ulp."),
     "rsqrt_approx": _unary("rsqrt_approx", "rsqrt.approx.ftz.f32", "1/sqrt(x) to 2 ulp."),
+    "tanh_approx": _unary("tanh_approx", "tanh.approx.f32", "tanh(x) to a relative 2^-11."),
     "max_nan": _binary_nan("max_nan", "max.NaN.f32"),
     "min_nan": _binary_nan("min_nan", "min.NaN.f32"),
     "max_nan_f64": Helper(
@@ -300,6 +301,13 @@ HELPERS: Mapping[str, Helper] = {
         '                 "@p bra done;\\n"\n'
         '                 "bra again;\\n"\n'
         '                 "done: }" :: "r"(bar), "r"(parity) : "memory");\n}'
+    ),
+    "next_tile": Helper(
+        "// The next of `count` tiles, of which every block took its own first; who asks last sets the counter back.\n"
+        "__device__ __forceinline__ int next_tile(u32* counter, u32 count) {\n"
+        "    const u32 n = atomicAdd(counter, 1u);\n"
+        "    if (n == count - 1) *counter = 0;\n"
+        "    return gridDim.x + n;\n}"
     ),
     "registers_less": Helper(
         "template <int COUNT> __device__ __forceinline__ void registers_less() "

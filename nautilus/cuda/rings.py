@@ -20,11 +20,7 @@ def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
     """The cursors that ``body`` mentions: every unit has its own."""
     text = repr(body)
     for c in w.kernel.cursors:
-        if (
-            f"'{c.stage}'" in text
-            or f"'{c.phase}'" in text
-            or any(isinstance(op, ma.AdvanceOp) and op.cursor == c.name for op in ma.walk_ops(body))
-        ):
+        if any(f"'{name}'" in text for name in (c.name, c.stage, c.phase)):
             for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
                 w.env[var] = w.unique(var)
                 w.ranges[var] = (0, high)

@@ -10,10 +10,15 @@ from collections.abc import Callable
 
 from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr import Var
+from nautilus.cuda import rings
 from nautilus.cuda.rings import declare_cursors
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
-from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT
+from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT, Mailbox
+
+#: the kernel parameter that counts tiles: 0 before a launch, and again behind it
+COUNTER = "tile_counter"
 
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
@@ -83,16 +88,45 @@ def print_let(w: Writer, op: ma.LetOp) -> None:
         w.ranges[op.var] = (low, high)
 
 
+def _fetch(w: Writer, box: Mailbox, var: str, seq: str, count: str) -> None:
+    """The next tile: the leading role takes it from the launch's counter and sends it to the others."""
+    cursor = next(c for c in w.kernel.cursors if c.name == box.cursor)
+    stage, phase = Var(cursor.stage), w.env[cursor.phase]
+    full, empty = (rings.barrier_address(w, name, stage) for name in (box.full, box.empty))
+    wait, arrive = w.speller.use("mbarrier_wait"), w.speller.use("mbarrier_arrive")
+    place = f"reinterpret_cast<volatile int*>(smem + {w.smem[box.smem].offset})[{w.env[cursor.stage]}]"
+    if box.leads:
+        w.line(f"{wait}({empty}, 1 - {phase});")
+        w.line(f"const int {var} = {seq} == 0 ? block : {w.speller.use('next_tile')}({COUNTER}, {count});")
+        w.line(f"{place} = {var};")
+        w.line(f"{arrive}({full});")
+    else:
+        w.line(f"{wait}({full}, {phase});")
+        w.line(f"const int {var} = __shfl_sync(0xffffffffu, {place}, 0);")
+        rings.print_arrive(w, ma.MbarArrive(box.empty, stage, "warp"))
+    rings.print_advance(w, ma.AdvanceOp(box.cursor))
+
+
+def takes_counter(kernel: ma.MemKernel) -> bool:
+    """Whether tiles are handed out while the kernel runs: then it has a counter in global memory."""
+    return any(isinstance(op, ma.TilesOp) and op.mailbox is not None for op in ma.walk_ops(kernel.body))
+
+
 def print_tiles(w: Writer, op: ma.TilesOp, body: Body) -> None:
     """The loop over the block's tiles."""
-    if op.order == "dynamic":
-        raise UnsupportedError("tiles in dynamic order", op.var, op.span)
     saved = dict(w.env), dict(w.ranges)
     var, seq, count = w.unique(op.var), w.unique(op.seq), w.expr(op.count)
     w.env[op.var], w.env[op.seq] = var, seq
     bounds = index.bounds(op.count, w.ranges)
     w.ranges[op.var] = (0, (bounds[1] or 2**31) - 1)
     w.ranges[op.seq] = (0, (bounds[1] or 2**31) - 1)
+    if op.mailbox is not None:
+        with w.braces(f"for (int {seq} = 0;; ++{seq})"):
+            _fetch(w, op.mailbox, var, seq, count)
+            w.line(f"if ({var} >= {count}) break;")
+            body(w, op.body)
+        w.env, w.ranges = saved
+        return
     step = f"{var} += gridDim.x"
     if op.order == "snake":
         step = f"{var} = {seq} * gridDim.x + ({seq} % 2 ? gridDim.x - 1 - block : block)"

@@ -62,6 +62,7 @@ class Launch:
     args: tuple[str, ...]
     maps: tuple[MapArgument, ...] = ()
     cluster: int = 1
+    counter: bool = False  # the last argument counts tiles: 0 before every launch, and left so
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,9 @@ class Session:
         for a in self.plan.by_role("input", "output", "temp"):
             self._buffers[a.name] = check(d, d.cuMemAlloc(max(a.bytes, 16)), f"allocating {a.name} ({a.bytes} bytes)")
         for launch in self.plan.launches:
+            if launch.counter:
+                self._buffers[launch.kernel] = check(d, d.cuMemAlloc(16), "allocating a counter of tiles")
+                check(d, d.cuMemsetD8(self._buffers[launch.kernel], 0, 16), "clearing a counter of tiles")
             for m in launch.maps:
                 self._maps[(launch.kernel, m.name)] = encode(d, m, int(self._buffers[m.buffer]))
         self.poison()
@@ -148,6 +152,8 @@ class Session:
         for launch in self.plan.launches:
             cells = [self._cell(name) for name in launch.args]
             cells += [self._maps[(launch.kernel, m.name)] for m in launch.maps]
+            if launch.counter:
+                cells.append(self._cell(launch.kernel))
             pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
             result = d.cuLaunchKernel(
                 self._functions[launch.kernel],
