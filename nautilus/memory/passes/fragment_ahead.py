@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.schedule import Schedule
-from nautilus.memory.ops import MemKernel, MemModule, MemOp, MmaOp, Slot
+from nautilus.memory.ops import MMA, MemKernel, MemModule, MemOp, MmaOp, Slot
 from nautilus.memory.passes.walk import each_kernel, plan_of, rebuild
 
 
@@ -26,7 +26,7 @@ class FragmentAhead:
             ahead = plan_of(self.schedule, k).fragments_ahead if self.ahead is None else self.ahead
 
             def rule(op: MemOp) -> tuple[MemOp]:
-                if isinstance(op, MmaOp) and op.instr != "fma" and isinstance(op.a, Slot) and isinstance(op.b, Slot):
+                if isinstance(op, MmaOp) and op.instr in MMA and isinstance(op.a, Slot) and isinstance(op.b, Slot):
                     return (replace(op, ahead=ahead),)
                 return (op,)
 
