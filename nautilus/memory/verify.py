@@ -18,15 +18,46 @@ from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.targets import Limits, limits
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
-from nautilus.memory.ops import Frag, Mbar, MemKernel, MemModule, MemOp, Slot, Smem, walk_ops
+from nautilus.memory.ops import (
+    Cursor,
+    ForOp,
+    Frag,
+    IfOp,
+    Mbar,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    Slot,
+    Smem,
+    walk_ops,
+)
 from nautilus.memory.text import format_op
+from nautilus.memory.verify_async import check_async
 from nautilus.memory.verify_layout import cover_fault, layout_fault, same_map
 from nautilus.memory.verify_smem import check_smem
+from nautilus.memory.warpgroup_ops import (
+    UNIT,
+    AdvanceOp,
+    BulkCommit,
+    BulkLoad,
+    BulkStore,
+    BulkWait,
+    LetOp,
+    MbarExpect,
+    TilesOp,
+)
 from nautilus.scalar.ops import Buffer, Space
 from nautilus.tile.ops import TileType
 
 LEVEL = "ma-tile"
 INTEGERS = frozenset({DType.I32, DType.I64})
+
+#: what one thread can do alone
+_SINGLE = (
+    IfOp, ForOp, LetOp, AdvanceOp, TilesOp, MbarArrive, MbarWait, MbarExpect, BulkLoad, BulkStore, BulkCommit, BulkWait,
+)  # fmt: skip
 
 
 def verify(m: MemModule) -> None:
@@ -61,14 +92,23 @@ def unique(rule: str, names: Iterable[str], node: str) -> None:
 
 @dataclass
 class KernelScope:
-    """One kernel while its body is walked: what is defined, and in which role."""
+    """One kernel while its body is walked: what is defined, and in which role.
+
+    ``warps``: of one unit; ``first``: its first warp; ``single``: one thread runs the body; ``types``: of the
+    variables that ``let`` ops define (all others are i32); ``path``: classes of the structured ops around.
+    """
 
     module: MemModule
     kernel: MemKernel
     target: Limits
     warps: int = 0
+    units: int = 1
+    first: int = 0
+    single: bool = False
     role: str | None = None
     vars: set[str] = field(default_factory=set)
+    types: dict[str, DType] = field(default_factory=dict)
+    path: tuple[type, ...] = ()
     frags: dict[str, Frag] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     op: MemOp | None = None
@@ -78,7 +118,13 @@ class KernelScope:
         self.mbars: Mapping[str, Mbar] = {b.name: b for b in self.kernel.mbars}
         self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
         self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
-        self.warps = self.kernel.warps
+        self.cursors: Mapping[str, Cursor] = {c.name: c for c in self.kernel.cursors}
+        self.whole()
+
+    def whole(self) -> None:
+        """Outside of roles."""
+        self.role, self.single, self.first = None, False, 0
+        self.units, self.warps = self.kernel.units, self.kernel.warps // max(self.kernel.units, 1)
 
     def check(self) -> None:
         """Check the kernel. Raises VerifyError."""
@@ -88,6 +134,9 @@ class KernelScope:
         if k.min_blocks < 1:
             reject("threads of a block", node, f"min_blocks is {k.min_blocks}", k.span)
         unique("one name one shared buffer", [*(s.name for s in k.smem), *(b.name for b in k.mbars)], node)
+        ok = k.units >= 1 and k.warps % max(k.units, 1) == 0
+        self.need(ok, "units are equal parts of whole warps", f"{k.units} units of {k.warps} warps")
+        self._cluster()
         for name, layout in k.layouts.items():
             if fault := layout_fault(layout):
                 reject("a layout holds each element once", f"#{name} = {layout}", fault, k.span)
@@ -97,7 +146,24 @@ class KernelScope:
         for name, e in k.decode:
             self.uniform(e, f"let {name}")
             self.vars.add(name)
+        self._cursors()
         self.block(k.body)
+        check_async(k)
+
+    def _cluster(self) -> None:
+        k = self.kernel
+        ok = k.cluster == 1 or (self.target.warpgroup and k.cluster in (2, 4, 8))
+        self.need(ok, "clusters have 2, 4 or 8 blocks of a target that has them", str(k.cluster))
+        whole = not isinstance(k.blocks, Const) or int(k.blocks.value) % k.cluster == 0
+        self.need(whole, "clusters are full", f"{k.cluster} in a grid that is no multiple of it")
+
+    def _cursors(self) -> None:
+        """Variables that every unit has from the start."""
+        names = [UNIT, *(v for c in self.kernel.cursors for v in (c.stage, c.phase))]
+        unique("one name one variable", [*self.vars, *names], f"kernel {self.kernel.name}")
+        for c in self.kernel.cursors:
+            self.need(c.stages >= 1, "cursors have stages", c.name)
+        self.vars.update(names)
 
     # -- failing ------------------------------------------------------------------------------
     def fail(self, rule: str, detail: str) -> NoReturn:
@@ -120,16 +186,25 @@ class KernelScope:
             rule = rules().get(type(op))
             if rule is None:
                 self.fail("known operations", f"no rule for {type(op).__name__}")
+            alone = not self.single or isinstance(op, _SINGLE)
+            self.need(alone, "one thread has no fragments and meets nobody", f"role {self.role} is single")
             rule(self, op)
 
     def nested(self, body: tuple[MemOp, ...], op: MemOp, inner: Callable[[], None] | None = None) -> None:
         """Check an inner block, at whose end ``inner`` runs; definitions in it do not leave it."""
-        frags, variables = dict(self.frags), set(self.vars)
+        frags, variables, types, path = dict(self.frags), set(self.vars), dict(self.types), self.path
+        self.path = (*path, type(op))
         self.block(body)
-        self.op = op
+        self.op, self.path = op, path
         if inner is not None:
             inner()
-        self.frags, self.vars = frags, variables
+        self.frags, self.vars, self.types = frags, variables, types
+
+    def variable(self, name: str, dtype: DType = DType.I32) -> None:
+        """A new variable, in scope from here to the end of the block."""
+        self.need(name not in self.vars, "variables do not shadow", name)
+        self.vars.add(name)
+        self.types[name] = dtype
 
     # -- fragments ----------------------------------------------------------------------------
     def layout(self, name: str) -> FragLayout:
@@ -182,8 +257,10 @@ class KernelScope:
             match n:
                 case Load() | Reduce():
                     self.fail("expressions are of variables", f"{what} contains a load or a reduction")
-                case Var(name=name):
+                case Var(name=name, dtype=dtype):
                     self.need(name in self.vars or name in axes, "variables are in scope", f"{what} mentions {name}")
+                    own = name in axes or self.types.get(name, dtype) is dtype
+                    self.need(own, "variables keep their type", f"{what} mentions {name} as {dtype}")
                 case Param(name=name, dtype=dtype):
                     self.need(self.params.get(name) is dtype, "params are declared", f"{what} mentions {name}")
                 case Ref(name=name, dtype=dtype):
@@ -225,12 +302,13 @@ class KernelScope:
         if isinstance(e, Const):
             self.need(0 <= int(e.value) < stages, "stages lie inside their ring", f"{e.value} of {stages} of {name}")
 
-    def mbar(self, name: str, stage: Expr) -> None:
+    def mbar(self, name: str, stage: Expr) -> Mbar:
         """A declared mbarrier and a stage of it."""
         found = self.mbars.get(name)
         if found is None:
             self.fail("mbarriers are declared", f"no mbarrier is called {name}")
         self.stage(stage, found.stages, name)
+        return found
 
     def access(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, t: TileType) -> Buffer:
         """A global access: declared buffer, one integer a dimension, a bool mask."""
@@ -254,8 +332,10 @@ def rules() -> Mapping[type, Rule]:
     """Op class -> its rule function."""
     if not _TABLE:
         from nautilus.memory.verify_ops import RULES
+        from nautilus.memory.verify_warpgroup import WARPGROUP_RULES
 
         _TABLE.update(RULES)
+        _TABLE.update(WARPGROUP_RULES)
     return _TABLE
 
 

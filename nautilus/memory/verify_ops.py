@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from nautilus.core.expr import COMBINERS, OPS, Const
 from nautilus.core.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.text import format_expr
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout, same_threads
 from nautilus.memory.ops import (
@@ -38,6 +39,8 @@ from nautilus.memory.ops import (
 from nautilus.memory.verify import INTEGERS, KernelScope, Rule
 from nautilus.memory.verify_layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.memory.verify_smem import element_count
+from nautilus.memory.verify_warpgroup import named_barrier, warpgroup_product
+from nautilus.memory.warpgroup_ops import GROUP_WARPS, WGMMA
 from nautilus.scalar.ops import Space
 from nautilus.tile.ops import TileAxis, TileType
 
@@ -108,6 +111,7 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
     split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
     s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
     if op.scratch is not None:
+        s.need(s.units == 1, "units have no scratch of their own", op.scratch)
         buffer = s.smem.get(op.scratch)
         s.need(buffer is not None, "shared buffers are declared", op.scratch)
         assert buffer is not None
@@ -241,6 +245,10 @@ def mma(s: KernelScope, op: MmaOp) -> None:
         s.need(same, "the accumulator is like the result", f"%{op.acc.name}")
     s.need(op.ahead >= 0, "ahead counts k-steps", str(op.ahead))
     layout = s.define(op.result)
+    if op.instr in WGMMA:
+        warpgroup_product(s, op, a, b, layout, depth.pop())
+        return
+    s.need(not op.pending, "only warpgroup products are pending", op.instr)
     if op.instr == "fma":
         _fma(s, op, layout)
     else:
@@ -295,21 +303,22 @@ def cp_wait(s: KernelScope, op: AsyncWait) -> None:
 
 def barrier(s: KernelScope, op: Barrier) -> None:
     """The whole block's, or a named barrier of whole warps."""
-    number = op.number.value if isinstance(op.number, Const) else 0
-    s.need(0 <= number < 16, "barriers are numbered 0 to 15", str(number))
-    block = 32 * s.kernel.warps
     if op.threads is None:
-        s.need(op.number == Barrier().number, "a barrier of all threads is number 0", str(number))
+        plain = op.number == Barrier().number
+        s.need(plain, "a barrier of all threads is number 0", format_expr(op.number))
         return
-    ok = op.threads % 32 == 0 and 32 * s.warps <= op.threads <= block
-    s.need(ok, "barriers count whole warps of the block", f"{op.threads} of {block}")
-    alone = s.role is None and op.threads != block
+    named_barrier(s, op.number, op.threads)
+    block = 32 * s.kernel.warps
+    alone = s.role is None and s.units == 1 and op.threads != block
     s.need(not alone, "barriers count whole warps of the block", f"{block} threads arrive, not {op.threads}")
 
 
 def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
-    """A declared mbarrier."""
+    """A declared mbarrier; warps arrive where there are warps, and across blocks in a cluster."""
     s.mbar(op.mbar, op.stage)
+    ok = op.each == "thread" or (op.each == "warp" and not s.single)
+    s.need(ok, "threads arrive, or the warps of a unit", op.each)
+    s.need(not op.cluster or s.kernel.cluster > 1, "clusters are declared", op.mbar)
 
 
 def mbar_wait(s: KernelScope, op: MbarWait) -> None:
@@ -362,26 +371,33 @@ def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:
-    """Disjoint warp ranges; register budgets that the multiprocessor has."""
+    """Disjoint warp ranges in equal units; register budgets that the multiprocessor has."""
     s.need(s.role is None, "roles do not nest", s.role or "")
+    s.need(s.units == 1, "roles stand in a kernel of one unit", f"{s.units} units")
+    s.need(not s.path, "roles stand at the top of a kernel", "roles")
     used: set[int] = set()
     budget = 0
     for r in op.roles:
         warps = set(range(r.first_warp, r.last_warp))
         ok = bool(warps) and r.first_warp >= 0 and r.last_warp <= s.kernel.warps and not warps & used
         s.need(ok, "roles have warps of their own", r.name)
+        parts = r.units >= 1 and len(warps) % r.units == 0 and (r.units == 1 or not r.single)
+        s.need(parts, "units are equal parts of whole warps", f"{r.name}: {r.units} of {len(warps)} warps")
         used |= warps
         if r.registers is not None:
             legal = r.registers % 8 == 0 and 24 <= r.registers <= 256
             s.need(legal, "register budgets are multiples of 8 from 24 to 256", f"{r.name}: {r.registers}")
+            whole = not s.target.warpgroup or r.first_warp % GROUP_WARPS == r.last_warp % GROUP_WARPS == 0
+            s.need(whole, "register budgets are of whole warpgroups", r.name)
             budget += 32 * len(warps) * r.registers
     s.need(budget <= s.target.registers_sm, "registers of a multiprocessor", f"{budget} of {s.target.registers_sm}")
     for r in op.roles:
-        s.role, s.warps = r.name, r.last_warp - r.first_warp
+        s.role, s.single, s.first, s.units = r.name, r.single, r.first_warp, r.units
+        s.warps = (r.last_warp - r.first_warp) // r.units
         frags, s.frags = s.frags, {}
         s.nested(r.body, op)
         s.frags = frags
-    s.role, s.warps = None, s.kernel.warps
+    s.whole()
 
 
 RULES: Mapping[type, Rule] = {

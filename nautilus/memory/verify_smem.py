@@ -11,18 +11,17 @@ from nautilus.memory.ops import (
     AsyncCopy,
     ForOp,
     IfOp,
-    MatrixLoad,
+    MbarWait,
     MemKernel,
     MemOp,
     MmaOp,
     ReduceOp,
     RolesOp,
-    SharedLoad,
-    SharedStore,
-    Slot,
     Smem,
     walk_ops,
 )
+from nautilus.memory.passes import walk
+from nautilus.memory.warpgroup_ops import BulkLoad, BulkStore, BulkWait, TilesOp, WgWait
 
 
 def check_smem(k: MemKernel, target: Limits) -> None:
@@ -72,19 +71,45 @@ class Touch:
 
 
 def touch(op: MemOp) -> Touch:
-    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads)."""
-    none: frozenset[str] = frozenset()
+    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads; a mailbox is in
+    use throughout)."""
+    t = walk.touch(op)
+    reads, writes = {x.buffer for x in t.reads}, {x.buffer for x in (*t.writes, *t.copies)}
     match op:
-        case SharedLoad(slot=slot) | MatrixLoad(slot=slot):
-            return Touch(frozenset({slot.buffer}), none)
-        case SharedStore(slot=slot) | AsyncCopy(slot=slot):
-            return Touch(none, frozenset({slot.buffer}))
-        case MmaOp(a=a, b=b):
-            return Touch(frozenset(x.buffer for x in (a, b) if isinstance(x, Slot)), none)
         case ReduceOp(scratch=str(name)):
-            return Touch(none, frozenset({name}))
-        case _:
-            return Touch(none, none)
+            writes.add(name)
+        case TilesOp(mailbox=box) if box is not None:
+            reads.add(box.smem)
+            writes.add(box.smem)
+    return Touch(frozenset(reads), frozenset(writes))
+
+
+class _Asynchronous:
+    """Buffers that the engines still use until a wait."""
+
+    def __init__(self, k: MemKernel) -> None:
+        self.stored, self.multiplied = set[str](), set[str]()
+        self.arriving: dict[str, set[str]] = {}
+        for op in walk_ops(k.body):
+            match op:
+                case BulkStore(slot=slot):
+                    self.stored.add(slot.buffer)
+                case MmaOp(pending=True):
+                    self.multiplied.update(x.buffer for x in walk.touch(op).reads)
+                case BulkLoad(slot=slot, mbar=(name, _)) | AsyncCopy(slot=slot, mbar=(name, _)):
+                    self.arriving.setdefault(name, set()).add(slot.buffer)
+
+    def touch(self, op: MemOp) -> Touch:
+        """:func:`touch`, where a wait counts as the last use of what it may wait for."""
+        t = touch(op)
+        match op:
+            case BulkWait():
+                return Touch(t.reads | self.stored, t.writes)
+            case WgWait():
+                return Touch(t.reads | self.multiplied, t.writes)
+            case MbarWait(mbar=name):
+                return Touch(t.reads | self.arriving.get(name, set()), t.writes)
+        return t
 
 
 def interference(k: MemKernel) -> frozenset[frozenset[str]]:
@@ -95,13 +120,15 @@ def interference(k: MemKernel) -> frozenset[frozenset[str]]:
     """
     single = frozenset(s.name for s in k.smem if s.stages == 1)
     pairs: set[frozenset[str]] = set()
+    asynchronous = _Asynchronous(k)
 
     def back(body: tuple[MemOp, ...], live: frozenset[str]) -> frozenset[str]:
         for op in reversed(body):
             match op:
                 case IfOp(body=inner):
                     live = live | back(inner, live)
-                case ForOp(body=inner):
+                case ForOp(body=inner) | TilesOp(body=inner):
+                    live = live | touch(op).reads
                     while (new := live | back(inner, live)) != live:
                         live = new
                 case RolesOp(roles=roles):
@@ -109,7 +136,7 @@ def interference(k: MemKernel) -> frozenset[frozenset[str]]:
                     pairs.update(frozenset({a, b}) for a in used for b in used | live if a != b)
                     live = live | used
                 case _:
-                    t = touch(op)
+                    t = asynchronous.touch(op)
                     pairs.update(frozenset({a, b}) for a in t.writes for b in live if a != b)
                     live = (live - (t.writes & single)) | t.reads
         return live

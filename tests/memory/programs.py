@@ -168,14 +168,14 @@ module roles target sm_80 {{
     mbar full stages 2 arrivals 32 @ 16384
     mbar empty stages 2 arrivals 128 @ 16400
     roles {{
-      role load warps 0..1 registers 24 {{
+      role load warps 0..1 {{
         for t in 0..{steps} carry() {{
           mbar.wait empty[t % 2] parity (t // 2 + 1) % 2
           cp.async s[t % 2] swizzle 128, X[t * 64 + i, j] vec 4 threads #copy mbar full[t % 2]
           yield
         }}
       }}
-      role add warps 1..5 registers 240 {{
+      role add warps 1..5 {{
         %zero = const 0.0 : f32[i: 64, j: 32] #use
         %y = for t in 0..{steps} carry(%acc = %zero) {{
           mbar.wait full[t % 2] parity t // 2 % 2
