@@ -149,7 +149,8 @@ module chain target sm_90a {{
         mbar.wait fullq[0] parity 0
         mbar.wait fullk[k_stage] parity k_phase
         wg.fence
-        %s0 = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128 over d pending : f32[i: 64, j: 64] #s
+        %s0 = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128
+            over d pending : f32[i: 64, j: 64] #s
         wg.commit
         wg.wait 0 %s0
         mbar.arrive emptyk[k_stage] each warp
@@ -161,7 +162,8 @@ module chain target sm_90a {{
           mbar.wait fullk[k_stage] parity k_phase
           mbar.wait fullv[v_stage] parity v_phase
           wg.fence
-          %s = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128 over d pending : f32[i: 64, j: 64] #s
+          %s = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128
+            over d pending : f32[i: 64, j: 64] #s
           wg.commit
           %next = mma wgmma.f16 %p, smem sv[v_stage] swizzle 128 + %acc over j pending : f32[i: 64, d: 64] #o
           wg.commit
