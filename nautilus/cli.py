@@ -124,9 +124,13 @@ def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 
 def common(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and the options that every command on one spec has."""
+    return click.argument("spec", type=click.Path(path_type=Path))(common_options(f))
+
+
+def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
     """The options that every command has."""
     options = [
-        click.argument("spec", type=click.Path(path_type=Path)),
         click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."),
         click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
         click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
@@ -190,6 +194,43 @@ def run_command(**options: Any) -> None:
     run_spec(**options)
 
 
+def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+
+
+@cli.command("bench")
+@click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
+@common_options
+@click.option(
+    "--against",
+    callback=_names,
+    metavar="PEER,...",
+    default="cudnn,fa2,flex,cublas,torch,compile",
+    show_default=True,
+    help="Peers; those that are not installed or do not apply are listed with the reason.",
+)
+@click.option("--repeats", type=click.IntRange(min=3), default=9, show_default=True, help="Cool runs of each.")
+@click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Sustained rounds; 0: none.")
+@click.option(
+    "--max-spread",
+    type=click.FloatRange(min=0.0),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="A ratio of cool times that spread more is refused.",
+)
+@click.option(
+    "--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input that is not random."
+)
+@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs and order.")
+def bench_command(**options: Any) -> None:
+    """Time the kernel of each SPEC beside every installed peer, on the GPU."""
+    from nautilus.commands import bench_specs
+
+    bench_specs(**options)
+
+
 def _later(name: str) -> None:
     @cli.command(name, context_settings={"ignore_unknown_options": True}, help="(not supported yet)")
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -197,7 +238,7 @@ def _later(name: str) -> None:
         raise click.UsageError(f"'nautilusc {name}' is not supported yet")
 
 
-for _name in ("bench", "tune", "explain"):
+for _name in ("tune", "explain"):
     _later(_name)
 
 

@@ -244,3 +244,31 @@ def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
         click.echo(report.text(), nl=False, err=not report.ok)
     if not report.ok:
         raise click.exceptions.Exit(1)
+
+
+def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: Any) -> None:
+    """``nautilusc bench``: exit code 1 where a result of ours is wrong; all specs are timed first."""
+    from nautilus.bench import bench as benching
+    from nautilus.bench.table import as_dict, text
+
+    if unknown := [name for name in against if name not in benching.PEERS]:
+        raise click.UsageError(f"--against: no peer is called {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
+    settings = benching.Settings(
+        against, options["repeats"], options["rounds"], options["seed"], options["max_spread"] / 100
+    )
+    for spec in specs:
+        if spec.suffix != SPEC.suffix:
+            raise click.UsageError(f"bench needs specs (.naut), not {spec}")
+    benching.require_gpu()
+    reports = []
+    for spec in specs:
+        result = walk(make_request(spec, options, "cuda"), options)
+        given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
+        report = benching.bench(result, settings, given, scalars)
+        reports.append(report)
+        if not options["as_json"]:
+            click.echo(text(report))
+    if options["as_json"]:
+        click.echo(json.dumps([as_dict(r) for r in reports]))
+    if not all(r.ok for r in reports):
+        raise click.exceptions.Exit(1)

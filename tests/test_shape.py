@@ -81,7 +81,7 @@ def test_no_operator_names_below_the_specs() -> None:
     pattern = re.compile(r"attention|softmax|matmul|flash|layer_?norm|rms_?norm", re.IGNORECASE)
     found = []
     for path in sources():
-        if name_of(path).startswith("frontend/"):
+        if name_of(path).startswith(("frontend/", "bench/peers/")):  # the libraries that bench calls have names
             continue
         tree = ast.parse(path.read_text())
         docs = {id(d) for n in ast.walk(tree) if (d := _docstring(n)) is not None}

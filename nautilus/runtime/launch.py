@@ -146,6 +146,10 @@ class Session:
                 raise ToolchainError("launch", f"no value for scalar {a.name}")
             self._scalars[a.name] = storage_array(np.asarray(scalars[a.name]), a.dtype).reshape(1)
 
+    def address(self, name: str) -> int:
+        """Where buffer ``name`` lies in device memory; valid until :meth:`close`."""
+        return int(self._buffers[name])
+
     def launch(self) -> None:
         """Enqueue every kernel, in order."""
         d = self.driver

@@ -1,0 +1,1 @@
+"""``nautilusc bench``: the kernel and every installed peer, timed and checked in one run."""

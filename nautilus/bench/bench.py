@@ -1,0 +1,206 @@
+"""One spec: inputs, contenders, checks, times, report.
+
+Order matters: every contender is checked before anything is timed (which also warms up and compiles), a
+wrong one is still timed but gets no ratio, and one that fails while it is checked or warmed up drops out with
+the reason.  All contenders read the same device memory, so no one's inputs are better cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
+from nautilus.bench.count import flops, shape_of, total_bytes
+from nautilus.bench.inputs import random_inputs
+from nautilus.bench.protocol import COOL_LIMIT, SPIN, SUSTAINED_LIMIT, Clock, Cool, cool, sustained
+from nautilus.bench.table import Report
+from nautilus.bench.verify import References, judge, references
+from nautilus.core.errors import InputError, ToolchainError
+from nautilus.core.numerics import Array, storage_array
+from nautilus.driver import Result
+from nautilus.frontend.spec import Spec
+
+PEERS = ("cudnn", "fa2", "flex", "cublas", "torch", "compile")
+Scalars = Mapping[str, float | int | bool]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to compare with and how long to look. ``spread``: the limit for cool ratios."""
+
+    against: tuple[str, ...] = PEERS
+    repeats: int = 9
+    rounds: int = 5
+    seed: int = 0
+    spread: float = COOL_LIMIT
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return self.spread, max(self.spread, SUSTAINED_LIMIT)
+
+
+def require_gpu() -> None:
+    """Raises ToolchainError (exit code 3) where there is no GPU to time on."""
+    from nautilus.runtime.device import open_device
+
+    try:
+        open_device()
+    except ToolchainError as error:
+        raise ToolchainError("bench", f"needs an NVIDIA GPU to time on: {error}") from error
+
+
+def bench(result: Result, settings: Settings, given: Mapping[str, Array], scalars: Scalars) -> Report:
+    """Time the kernel of ``result``. ``given``: raw storage of inputs that are not to be random."""
+    spec = result.modules.get("spec")
+    if spec is None:
+        raise InputError("bench needs a spec (.naut): peers and the reference come from its mathematics")
+    raw = random_inputs(spec, settings.seed, {}) | dict(given)
+    with _opened(result, raw, scalars) as (session, built):
+        return _on_gpu(result, spec, session, built, settings, raw, scalars)
+
+
+def arguments(
+    result: Result, files: Mapping[str, str], values: Mapping[str, str], seed: int
+) -> tuple[dict[str, Array], dict[str, float | int | bool]]:
+    """Raw storage of the inputs read from ``files``, and all scalar values. Raises InputError."""
+    from nautilus import execute
+
+    face = execute.interface(result, "spec")
+    numbers = execute.numbers(face, values)
+    for name, _, _ in face.scalars:
+        if name not in numbers:
+            raise InputError(f"{name!r} is not given and has no default (--set {name}=...)")
+    if not files:
+        return {}, numbers
+    arrays, numbers = execute.arguments(face, files, seed, numbers)
+    types = {s.name: s.dtype for s in face.inputs}
+    return {n: storage_array(arrays[n], types[n]) for n in files}, numbers
+
+
+@contextmanager
+def _opened(result: Result, raw: Mapping[str, Array], scalars: Scalars) -> Iterator[tuple[Any, Any]]:
+    """The loaded kernel with its inputs in place, and what the compiler said about it."""
+    from nautilus.execute import plan_of
+    from nautilus.runtime.launch import Session
+    from nautilus.runtime.nvrtc import compile_cuda
+
+    plan = plan_of(result.modules["ma-tile"])
+    built = compile_cuda(result.cuda, result.context.arch)
+    with Session(built.data, plan, result.context.arch) as session:
+        session.upload(raw, scalars)
+        yield session, built
+
+
+def _on_gpu(
+    result: Result, spec: Spec, session: Any, built: Any, settings: Settings, raw: Mapping[str, Array], scalars: Scalars
+) -> Report:
+    from nautilus.bench.ceilings import Copy
+    from nautilus.bench.gpu_clock import GpuClock
+    from nautilus.check.bound import stated
+
+    torch, others, whole = _peers(spec, session, settings, scalars)
+    bounds = stated(spec, result.context.precision)
+    known = references(spec, raw, scalars, bounds, settings.seed, whole)
+    clock, copy = GpuClock(session.device.arch), Copy(session.driver)
+    try:
+        present = [_ours(session), *(c for c in others if isinstance(c, Contender)), *_ceilings(torch, copy)]
+        absent = [c for c in others if isinstance(c, Absent)]
+        work = (flops(spec, {}), float(total_bytes(spec, {})))
+        rows = [examined(c, known, clock, work) for c in present]
+        rows = timed(rows, present, clock, settings)
+    finally:
+        clock.close()
+        copy.close()
+    about = _about(result, spec, session, built, settings, torch, known, scalars)
+    return Report(spec.name, rows, absent, settings.limits, about)
+
+
+def _ours(session: Any) -> Contender:
+    def result() -> Mapping[str, Array]:
+        session.poison()
+        session.launch()
+        found: Mapping[str, Array] = session.download()
+        return found
+
+    return Contender(OURS, session.launch, result)
+
+
+def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tuple[Any, list[Contender | Absent], Any]:
+    """torch (None: not usable), the peers asked for, and the f32 reference of everything."""
+    from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
+
+    torch = load_torch()
+    reason = torch if isinstance(torch, str) else on_gpu(torch)
+    if reason:
+        return None, [Absent(n, reason) for n in settings.against], None
+    from nautilus.bench.peers.library import Setting, contenders, whole
+
+    tensors = {t.name: alias(torch, session.address(t.name), t.dtype, shape_of(t)) for t in spec.inputs}
+    setting = Setting(torch, spec, scalars, tensors)
+    return torch, contenders(setting, settings.against), lambda: whole(setting)
+
+
+def _ceilings(torch: Any, copy: Any) -> list[Contender]:
+    from nautilus.bench.ceilings import product
+
+    return [*([product(torch)] if torch is not None else []), copy.contender()]
+
+
+def examined(c: Contender, known: References, clock: Clock, work: tuple[float, float]) -> Row:
+    """Check ``c`` and run it once under the clock; a peer that fails has ``trouble`` and is not timed."""
+    is_ceiling = c.result is None
+    ops, moved = (c.flops or 0.0, c.bytes or 0.0) if is_ceiling else work
+    row = Row(c.name, c.note, flops=ops, bytes=moved, is_ceiling=is_ceiling)
+    try:
+        if c.result is not None:
+            row = replace(row, verdict=judge(known, c.result(), is_peer=c.name != OURS))
+        clock.one(c.run, SPIN)
+    except Exception as error:
+        if c.name == OURS:
+            raise
+        return replace(row, verdict=None, trouble=f"failed: {reason_of(error)}")
+    return row
+
+
+def timed(rows: Sequence[Row], present: Sequence[Contender], clock: Clock, settings: Settings) -> list[Row]:
+    """``rows`` with their times, by both protocols."""
+    fine = {r.name for r in rows if not r.trouble}
+    runs = {c.name: c.run for c in present if c.name in fine}
+    cold: Cool = cool(clock, runs, settings.repeats, settings.seed, settings.spread)
+    hot = sustained(clock, runs, cold, settings.rounds, settings.seed)
+    return [replace(r, cool=cold.times.get(r.name), sustained=hot.get(r.name)) for r in rows]
+
+
+def _about(
+    result: Result,
+    spec: Spec,
+    session: Any,
+    built: Any,
+    settings: Settings,
+    torch: Any,
+    known: References,
+    scalars: Scalars,
+) -> dict[str, Any]:
+    import json
+
+    schedule = result.context.schedule
+    sizes = ", ".join(f"{d.name}={d.value}" for d in spec.dims if d.value is not None)
+    return {
+        "sizes": sizes,
+        "scalars": dict(scalars),
+        "arch": result.context.arch,
+        "precision": result.context.precision,
+        "device": session.device.name,
+        "torch": None if torch is None else str(torch.__version__),
+        "seed": settings.seed,
+        "repeats": settings.repeats,
+        "rounds": settings.rounds,
+        "compared_with": "sampled rows in float64" + ("" if known.whole is None else ", all elements in f32"),
+        "stated_bounds": {n: b.relative for n, b in known.bounds.items()},
+        "resources": [r.as_dict() for r in built.resources],
+        "schedule": json.loads(schedule.to_json()) if schedule is not None else None,
+        "conventions": "flop: 2 for each needed multiply-add of a sum of products; bytes: inputs and outputs once",
+    }

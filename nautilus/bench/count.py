@@ -1,0 +1,199 @@
+"""How much work a Spec is: floating-point operations and bytes, by one stated convention.
+
+FLOP: 2 for every multiply-add of a sum of products, at every point of its index space that is needed;
+nothing else counts (exponentials, norms and epilogues are free).  A point is needed where the result
+can depend on it: a definition is asked for only where the conditions around its reads hold, and a
+term of a sum is skipped where a factor is the 0 of a conditional expression.  Causal attention so
+counts half (4 B H M N D is its unmasked count).  Conditions on indices alone are counted exactly, or
+over 1024 evenly spaced rows where the space is large; a condition that reads a tensor counts as true.
+
+Bytes: every input and every output once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute, walk
+from nautilus.core.numerics import eval_op
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
+
+_EXACT = 1 << 23  # points up to which a condition is counted one by one
+_ROWS = 1024
+_TRUE = Const(True, DType.BOOL)
+
+
+def extent(size: Extent, sizes: Mapping[str, int]) -> int:
+    """A size as a number; ``sizes`` has those known only at launch."""
+    return sizes[size.name] if isinstance(size, Param) else size
+
+
+def shape_of(t: Tensor) -> tuple[int, ...]:
+    """A shape that is known. Raises UnsupportedError."""
+    sizes = [n for n in t.shape if isinstance(n, int)]
+    if len(sizes) < len(t.shape):
+        raise UnsupportedError("runtime dims", f"{t.name} in a benchmark")
+    return tuple(sizes)
+
+
+def total_bytes(spec: Spec, sizes: Mapping[str, int]) -> int:
+    """Inputs and outputs, each once."""
+    tensors = (*spec.inputs, *spec.outputs)
+    return sum(t.dtype.bytes * prod(extent(n, sizes) for n in t.shape) for t in tensors)
+
+
+def flops(spec: Spec, sizes: Mapping[str, int]) -> float:
+    """The operations of ``spec`` by the convention above."""
+    asked: dict[str, list[Expr]] = {d.name: [_TRUE] for d in spec.definitions if d.is_output}
+    total = 0.0
+    for d in reversed(spec.definitions):
+        if d.name not in asked:
+            continue
+        count = _Counter(spec, d, _either(asked[d.name]), sizes)
+        count.visit(d.expr, ())
+        total += count.total
+        for name, condition in count.reads:
+            asked.setdefault(name, []).append(condition)
+    return total
+
+
+class _Counter:
+    """The products of one definition, and under which condition it reads which other one."""
+
+    def __init__(self, spec: Spec, d: Definition, asked: Expr, sizes: Mapping[str, int]) -> None:
+        self.made = {x.name: x for x in spec.definitions}
+        self.asked, self.sizes = asked, sizes
+        self.extents = {a.name: extent(a.extent, sizes) for a in d.axes}
+        self.total = 0.0
+        self.reads: list[tuple[str, Expr]] = []
+        self._seen: set[tuple[int, ...]] = set()
+        self._counted: set[int] = set()
+
+    def visit(self, e: Expr, conditions: tuple[Expr, ...]) -> None:
+        """Walk ``e``, which matters where all ``conditions`` hold."""
+        key = (id(e), *map(id, conditions))  # the frontend shares equal nodes
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        match e:
+            case Load(buffer=name, index=index) if name in self.made:
+                self.reads.append((name, self._at(self.made[name], index, conditions)))
+            case Op(op="select", args=(c, a, b)):
+                self.visit(c, conditions)
+                self.visit(a, (*conditions, c))
+                self.visit(b, conditions)
+                return
+            case Reduce(axes=axes, cond=cond, body=body):
+                self.extents |= {a.name: extent(a.extent, self.sizes) for a in axes}
+                inner = conditions if cond is None else (*conditions, cond)
+                if e.op == "sum" and len(factors(body)) > 1:
+                    inner = (*inner, *self._nonzero(body))
+                    if id(e) not in self._counted:
+                        self._count(e, axes, inner)
+                    self._counted.add(id(e))
+                if cond is not None:
+                    self.visit(cond, conditions)
+                self.visit(body, inner)
+                return
+        for child in children(e):
+            self.visit(child, conditions)
+
+    def _count(self, e: Reduce, axes: Sequence[Axis], conditions: Iterable[Expr]) -> None:
+        names = free_vars(e) | {a.name for a in axes}
+        kept = _both([c for c in (*conditions, self.asked) if free_vars(c) <= names])
+        points = prod(self.extents[n] for n in names)
+        self.total += 2.0 * points * fraction(kept, {n: self.extents[n] for n in names})
+
+    def _nonzero(self, body: Expr) -> list[Expr]:
+        """Conditions under which no factor of ``body`` is the 0 of a conditional expression."""
+        out: list[Expr] = []
+        for f in factors(body):
+            value, env = f, None
+            if isinstance(f, Load) and f.buffer in self.made:
+                d = self.made[f.buffer]
+                value, env = d.expr, {a.name: i for a, i in zip(d.axes, f.index, strict=True)}
+            if isinstance(value, Op) and value.op == "select" and _is_zero(value.args[2]):
+                condition = value.args[0]
+                if not any(isinstance(n, (Load, Reduce)) for n in walk(condition)):
+                    out.append(condition if env is None else substitute(condition, env))
+        return out
+
+    def _at(self, d: Definition, index: Sequence[Expr], conditions: Iterable[Expr]) -> Expr:
+        """``conditions`` over the axes of ``d``, as far as the read ``d[index]`` names them."""
+        names = {i.name: Var(a.name) for i, a in zip(index, d.axes, strict=True) if isinstance(i, Var)}
+        known = [c for c in (*conditions, self.asked) if free_vars(c) <= names.keys()]
+        if len(names) < len(index):  # some position is computed: do not claim what is asked for
+            return _TRUE
+        return _both([substitute(c, dict(names)) for c in known])
+
+
+def factors(e: Expr) -> list[Expr]:
+    """The factors of a product that depend on an index; conversions do not hide them."""
+    out: list[Expr] = []
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Op) and node.op == "mul":
+            stack.extend(reversed(node.args))
+        elif isinstance(node, Op) and node.op in ("cast", "neg"):
+            stack.extend(node.args)
+        elif free_vars(node):
+            out.append(node)
+    return out
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0
+
+
+def _both(parts: Sequence[Expr]) -> Expr:
+    out: Expr = _TRUE
+    for p in dict.fromkeys(parts):
+        if p != _TRUE:
+            out = p if out == _TRUE else Op("and", (out, p), DType.BOOL)
+    return out
+
+
+def _either(parts: Sequence[Expr]) -> Expr:
+    distinct = list(dict.fromkeys(parts))
+    if _TRUE in distinct:
+        return _TRUE
+    out = distinct[0]
+    for p in distinct[1:]:
+        out = Op("or", (out, p), DType.BOOL)
+    return out
+
+
+def fraction(condition: Expr, extents: Mapping[str, int]) -> float:
+    """The share of the index space where ``condition`` holds (a condition on data counts as true)."""
+    names = sorted(free_vars(condition) & extents.keys())
+    if not names or any(isinstance(n, (Load, Param, Reduce)) for n in walk(condition)):
+        return 1.0
+    points = {n: np.arange(extents[n], dtype=np.int64) for n in names}
+    while prod(len(p) for p in points.values()) > _EXACT:
+        widest = max(names, key=lambda n: len(points[n]))
+        if len(points[widest]) <= _ROWS:
+            break
+        size = extents[widest]
+        points[widest] = ((np.arange(_ROWS) + 0.5) * size / _ROWS).astype(np.int64)
+    env = {n: points[n].reshape([-1 if m == n else 1 for m in names]) for n in names}
+    kept = np.broadcast_to(evaluate(condition, env), tuple(len(points[n]) for n in names))
+    return float(np.count_nonzero(kept)) / kept.size
+
+
+def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
+    """``e``, which reads no tensor, at the values of ``env`` (numpy arrays that broadcast)."""
+    match e:
+        case Const(value=value):
+            return np.asarray(value)
+        case Var(name=name) | Param(name=name):
+            return env[name]
+        case Op(op=op, args=args, dtype=dtype):
+            return eval_op(op, [evaluate(a, env) for a in args], dtype)
+    raise KeyError(type(e).__name__)

@@ -1,0 +1,68 @@
+"""Random inputs in raw storage form, quickly: sizes that are timed hold hundreds of millions of numbers.
+
+Floats are standard normal, drawn in f32 by several threads (block by block, each block with its own
+generator, so the values depend on the seed and the tensor alone); integers lie where the spec's index
+positions and comparisons need them (:func:`nautilus.check.inputs.integer_ranges`); bools are fair.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+
+import numpy as np
+
+from nautilus.check.inputs import integer_ranges
+from nautilus.core.numerics import Array, storage_array, storage_numpy
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec
+
+_BLOCK = 1 << 20
+
+
+def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Raw storage arrays by input name."""
+    ranges = integer_ranges(spec)
+    out: dict[str, Array] = {}
+    for t in spec.inputs:
+        shape = tuple(n if isinstance(n, int) else sizes[n.name] for n in t.shape)
+        key = [seed, zlib.crc32(t.name.encode())]
+        if t.dtype.is_float:
+            out[t.name] = _normal(t.dtype, shape, key)
+            continue
+        rng = np.random.default_rng(key)
+        if t.dtype is DType.BOOL:
+            drawn: Array = rng.random(shape) < 0.5
+        else:
+            edge = 100 if t.dtype.bits > 8 else 127
+            low, high = ranges.get(t.name, (0 if t.dtype is DType.U8 else -edge, edge))
+            drawn = rng.integers(low, high, shape, dtype=np.int64, endpoint=True)
+        out[t.name] = storage_array(drawn, t.dtype)
+    return out
+
+
+def _normal(dtype: DType, shape: tuple[int, ...], key: list[int]) -> Array:
+    raw = np.empty(prod(shape), storage_numpy(dtype))
+
+    def fill(block: int) -> None:
+        part = raw[block * _BLOCK : (block + 1) * _BLOCK]
+        drawn = np.random.default_rng([*key, block]).standard_normal(len(part), dtype=np.float32)
+        if dtype in (DType.F16, DType.F32, DType.F64):
+            part[:] = drawn
+        elif dtype is DType.BF16:
+            part[:] = _bf16(drawn)
+        else:
+            part[:] = storage_array(drawn, dtype)
+
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        list(pool.map(fill, range(-(-len(raw) // _BLOCK))))
+    return raw.reshape(shape)
+
+
+def _bf16(x: Array) -> Array:
+    """Bits of the nearest bf16, ties to even, of finite f32 numbers."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

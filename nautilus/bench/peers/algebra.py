@@ -1,0 +1,166 @@
+"""Matching a Spec's expressions against templates that are specs themselves.
+
+A template is a small ``.naut`` text, for example ``Y[i, j] = softmax[j](X[i, j])``: the frontend expands it by
+the prelude as it expands any spec, its inputs stand for arbitrary expressions (of the indices in their
+brackets that the template binds), its scalars for numbers, and the size :data:`SIZE` for any size.
+:func:`unify` compares it with an expression, up to the names of bound variables.  So a pattern is written in
+the language, and a spec that uses the prelude matches by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from nautilus.core.expr import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    rewrite,
+    substitute,
+    with_children,
+)
+from nautilus.core.simplify_value import simplify_value
+from nautilus.core.types import DType
+from nautilus.frontend.check import load_text
+from nautilus.frontend.spec import Definition, Spec
+
+SIZE = 12347  # the size that a template writes for "any"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a template's input stands for: ``expr``, and the actual names of the indices in its brackets."""
+
+    expr: Expr
+    names: tuple[str, ...]
+    canonical: Expr
+
+
+Found = dict[str, Capture]
+
+
+@lru_cache(maxsize=64)
+def template(text: str) -> Expr:
+    """The expression of the last definition of the spec ``text``, constants folded."""
+    spec = load_text(text, "template.naut")
+    return fold(spec.definitions[-1].expr)
+
+
+def fold(e: Expr) -> Expr:
+    """Constant sub-expressions as constants; nothing else changes."""
+
+    def rule(n: Expr) -> Expr | None:
+        constant = isinstance(n, Op) and all(isinstance(a, Const) for a in n.args)
+        return simplify_value(n) if constant else None
+
+    return rewrite(e, rule)
+
+
+def unify(pattern: Expr, e: Expr, env: Mapping[str, str], found: Found) -> bool:
+    """``e`` is an instance of ``pattern``; adds what its inputs stand for to ``found``.
+
+    ``env`` maps variables of the pattern to variables of ``e``; those it lacks stand in brackets only.
+    """
+    match pattern, e:
+        case Load(buffer=name, index=index), _:
+            return _capture(name, index, e, env, found)
+        case Param(name=name), Const() | Param():
+            return found.setdefault(name, Capture(e, (), e)).canonical == e
+        case Const(value=value), Const(value=have) if value == SIZE:
+            return _size(have, found)
+        case Const(value=value), Const(value=have):
+            return value == have
+        case Var(name=name), Var(name=have):
+            return env.get(name) == have
+        case Op(), Op():
+            same = pattern.op == e.op and len(pattern.args) == len(e.args)
+            return same and all(unify(p, a, env, found) for p, a in zip(pattern.args, e.args, strict=True))
+        case Reduce(), Reduce():
+            return _unify_reduce(pattern, e, env, found)
+    return False
+
+
+def _unify_reduce(pattern: Reduce, e: Reduce, env: Mapping[str, str], found: Found) -> bool:
+    if pattern.op != e.op or len(pattern.axes) != len(e.axes):
+        return False
+    for p, a in zip(pattern.axes, e.axes, strict=True):
+        if p.extent == SIZE and not _size(a.extent if isinstance(a.extent, int) else -1, found):
+            return False
+    inner = {**env, **{p.name: a.name for p, a in zip(pattern.axes, e.axes, strict=True)}}
+    if pattern.cond is not None and (e.cond is None or not unify(pattern.cond, e.cond, inner, found)):
+        return False
+    return (pattern.cond is None) == (e.cond is None) and unify(pattern.body, e.body, inner, found)
+
+
+def _size(have: float, found: Found) -> bool:
+    number = Const(int(have), DType.I32)
+    return found.setdefault("%size", Capture(number, (), number)).canonical == number
+
+
+def _capture(name: str, index: tuple[Expr, ...], e: Expr, env: Mapping[str, str], found: Found) -> bool:
+    """The input ``name`` stands for ``e``; at another place the same, over its bound variables there."""
+    bracket = [i.name for i in index if isinstance(i, Var)]
+    names = tuple(env[v] for v in bracket if v in env)
+    hidden = {actual for v, actual in env.items() if v not in bracket} - set(names)
+    if free_vars(e) & hidden:
+        return False
+    positions = {actual: Var(f"%{p}") for p, actual in enumerate(names)}
+    made = Capture(e, names, substitute(e, positions))
+    return found.setdefault(name, made).canonical == made.canonical
+
+
+# -- one expression for an output ----------------------------------------------------------------
+
+
+def inlined(spec: Spec, output: str) -> Expr:
+    """The expression of ``output`` with every definition it reads put in its place, constants folded.
+
+    A definition with a written type, or an output that is read, keeps the cast that rounds it.
+    """
+    made: dict[str, Definition] = {}
+    for d in spec.definitions:
+        expr = _expand(_fresh(d), made)
+        if d.is_output and d.dtype is not None and d.name != output:
+            expr = Op("cast", (expr,), d.dtype)
+        made[d.name] = replace(d, expr=expr)
+    return fold(made[output].expr)
+
+
+def _fresh(d: Definition) -> Expr:
+    """The expression with bound variables that no other definition has."""
+
+    def rule(e: Expr, names: Mapping[str, str]) -> Expr:
+        if isinstance(e, Var):
+            return replace(e, name=names.get(e.name, e.name))
+        if isinstance(e, Reduce):
+            names = {**names, **{a.name: f"{d.name}.{a.name}" for a in e.axes}}
+            e = replace(e, axes=tuple(Axis(names[a.name], a.extent, a.span) for a in e.axes))
+        return with_children(e, tuple(rule(c, names) for c in children(e)))
+
+    return rule(d.expr, {})
+
+
+def _expand(e: Expr, made: Mapping[str, Definition]) -> Expr:
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n.buffer in made:
+            d = made[n.buffer]
+            return substitute(d.expr, {a.name: i for a, i in zip(d.axes, n.index, strict=True)})
+        return None
+
+    return rewrite(e, rule)
+
+
+def strip_casts(e: Expr) -> Expr:
+    """``e`` without the conversions around it that lose nothing."""
+    while isinstance(e, Op) and e.op == "cast" and e.dtype in (DType.F32, DType.F64, DType.I32, DType.I64):
+        e = e.args[0]
+    return e

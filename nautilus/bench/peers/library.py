@@ -1,0 +1,266 @@
+"""The peers by name: each makes a contender out of a spec, or says why it cannot.
+
+===========  ====================================================================================
+cudnn, fa2   torch's scaled_dot_product_attention, held to its cuDNN or FlashAttention-2 backend
+flex         torch's FlexAttention, compiled (default mode), with the spec's own score function and mask
+cublas       torch's matmul or addmm, for a spec that is nothing but products (with a bias)
+torch        the whole spec, evaluated eagerly as a user would write it (:mod:`.translate`, native)
+compile      the same function through torch.compile, mode max-autotune-no-cudagraphs
+===========  ====================================================================================
+
+All read the same device memory as our kernel.  What depends on no input (masks, block masks, copies of
+keys for a library that does not take groups) is made before the timing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nautilus.bench.contenders import Absent, Contender, NotApplicable, reason_of
+from nautilus.bench.count import factors, shape_of
+from nautilus.bench.peers import attend
+from nautilus.bench.peers.algebra import fold, strip_casts
+from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy
+from nautilus.bench.peers.translate import translate
+from nautilus.bench.restrict import pieces, restrict
+from nautilus.core.expr import Load, Op, Reduce
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Spec
+
+_LARGEST = 1 << 28  # elements of one f32 tensor of the reference
+_SMALL = (DType.F16, DType.BF16)
+_PRODUCT_CALLS = ("torch.matmul(", "torch.addmm(", "torch._int_mm(")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A spec with its inputs as tensors on ``device``."""
+
+    torch: Any
+    spec: Spec
+    scalars: Mapping[str, float | int | bool]
+    tensors: Mapping[str, Any]
+    device: str = "cuda"
+
+    @property
+    def arguments(self) -> Tensors:
+        return tuple(self.tensors[t.name] for t in self.spec.inputs)
+
+
+Call = Callable[[], Tensors]
+
+
+def contenders(setting: Setting, names: Sequence[str]) -> list[Contender | Absent]:
+    """A contender, or the reason why there is none, for each of ``names``."""
+    setting.torch._dynamo.reset()  # what was compiled for another spec counts against its limit
+    out: list[Contender | Absent] = []
+    for name in names:
+        try:
+            if name == "torch" and "cublas" in names and only_products(setting.spec):
+                raise NotApplicable("the same calls as cublas")
+            call, note = BUILDERS[name](setting)
+            out.append(_contender(setting, name, call, note))
+        except NotApplicable as error:
+            out.append(Absent(name, f"not applicable: {reason_of(error)}"))
+        except Exception as error:  # whatever a library does must not end the run
+            out.append(Absent(name, f"failed: {reason_of(error)}"))
+    return out
+
+
+def _contender(setting: Setting, name: str, call: Call, note: str) -> Contender:
+    def run() -> None:
+        call()
+
+    def result() -> Mapping[str, Array]:
+        torch = setting.torch
+        outputs = setting.spec.outputs
+        # the allocator hands these blocks out again, so what a call does not write is NaN
+        poison = [torch.full((prod(shape_of(t)) * t.dtype.bytes,), 255, dtype=torch.uint8, device=setting.device)
+                  for t in outputs]  # fmt: skip
+        del poison
+        found = call()
+        return {t.name: to_numpy(torch, x, t.dtype) for t, x in zip(outputs, found, strict=True)}
+
+    return Contender(name, run, result, note)
+
+
+# -- the whole spec ------------------------------------------------------------------------------
+
+
+def _eager(s: Setting) -> tuple[Call, str]:
+    main, made = bound(s.torch, translate(s.spec, s.scalars, "native"), s.device)
+    arguments = (*s.arguments, *made)
+    return (lambda: main(*arguments)), ""
+
+
+def _compiled(s: Setting) -> tuple[Call, str]:
+    main, made = bound(s.torch, translate(s.spec, s.scalars, "native", hoist=False), s.device)
+    fast = s.torch.compile(main, dynamic=False, mode="max-autotune-no-cudagraphs")
+    arguments = (*s.arguments, *made)
+    return (lambda: fast(*arguments)), ""
+
+
+def only_products(spec: Spec) -> bool:
+    """Every definition is a product-sum of two tensors, or one plus a tensor."""
+    for d in spec.definitions:
+        e = strip_casts(fold(d.expr))
+        parts = [strip_casts(a) for a in e.args] if isinstance(e, Op) and e.op == "add" else [e]
+        products = [p for p in parts if isinstance(p, Reduce)]
+        if len(products) != 1 or any(not isinstance(p, (Reduce, Load)) for p in parts):
+            return False
+        (p,) = products
+        both = factors(p.body)
+        if p.op != "sum" or p.cond is not None or len(both) != 2 or not all(isinstance(f, Load) for f in both):
+            return False
+    return True
+
+
+def _cublas(s: Setting) -> tuple[Call, str]:
+    if not only_products(s.spec):
+        raise NotApplicable("it is more than products with a bias")
+    text = translate(s.spec, s.scalars, "native").main
+    calls = [c for c in _PRODUCT_CALLS if c in text]
+    if not calls or "torch.sum(" in text:
+        raise NotApplicable("its sums are no matrix products")
+    return _eager(s)[0], ", ".join(c.rstrip("(") for c in calls)
+
+
+# -- fused attention -----------------------------------------------------------------------------
+
+
+def _operands(s: Setting, a: attend.Attention) -> tuple[Any, Any, Any]:
+    return tuple(view(s.tensors[o.name], o) for o in (a.q, a.k, a.v))
+
+
+def view(tensor: Any, o: attend.Operand) -> Any:
+    """``tensor`` as [batch, head, row, inner]."""
+    made = tensor.permute([p for p in o.order if p is not None])
+    for position, p in enumerate(o.order):
+        if p is None:
+            made = made.unsqueeze(position)
+    return made
+
+
+def arranged(made: Any, a: attend.Attention) -> Any:
+    """A result [batch, head, row, inner] with the output's dimensions."""
+    missing = [p for p in range(4) if p not in a.output]
+    return made.permute([*a.output, *missing]).reshape([made.shape[p] for p in a.output])
+
+
+def _sdpa(backend: str) -> Callable[[Setting], tuple[Call, str]]:
+    def build(s: Setting) -> tuple[Call, str]:
+        a = attend.match(s.spec)
+        kind = attend.mask_kind(a)
+        if attend.score_function(a, s.scalars) is not None:
+            raise NotApplicable("the scores are more than a scaled product")
+        if kind == "other":
+            raise NotApplicable("the mask is not the causal one")
+        if kind == "causal" and a.rows != a.columns:
+            raise NotApplicable("the library aligns the causal mask to the first query, the spec to the last")
+        _only_small(s, a)
+        q, k, v = _operands(s, a)
+        if q.shape[0] != k.shape[0]:
+            k, v = (x.expand(q.shape[0], -1, -1, -1) for x in (k, v))
+        attention = importlib.import_module("torch.nn.attention")
+        only = getattr(attention.SDPBackend, backend)
+
+        def call(k: Any, v: Any, groups: bool) -> Tensors:
+            with attention.sdpa_kernel(only):
+                made = s.torch.nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=kind == "causal", scale=a.scale, enable_gqa=groups
+                )
+            return (arranged(made, a),)
+
+        if a.k.groups == 1:
+            return (lambda: call(k, v, False)), ""
+        try:
+            call(k, v, True)
+            return (lambda: call(k, v, True)), "groups by enable_gqa"
+        except RuntimeError:
+            wide = [x.repeat_interleave(a.k.groups, 1) for x in (k, v)]
+            return (lambda: call(wide[0], wide[1], False)), "keys and values repeated for each head before the timing"
+
+    return build
+
+
+def _only_small(s: Setting, a: attend.Attention) -> None:
+    types = {s.spec.tensors[o.name].dtype for o in (a.q, a.k, a.v)} | {s.spec.outputs[0].dtype}
+    if len(types) != 1 or not types <= set(_SMALL):
+        raise NotApplicable("the library takes f16 or bf16 throughout")
+
+
+def _flex(s: Setting) -> tuple[Call, str]:
+    a = attend.match(s.spec)
+    _only_small(s, a)
+    flex = importlib.import_module("torch.nn.attention.flex_attention")
+    score, mask = attend.score_function(a, s.scalars), attend.mask_function(a, s.scalars)
+    if attend.mask_kind(a) == "none":
+        mask = None
+    q, k, v = _operands(s, a)
+    blocks = None
+    if mask is not None:
+        used = attend.mask_names(a)
+        b, h = (q.shape[0] if a.scores.batch in used else None), (q.shape[1] if a.scores.head in used else None)
+        blocks = flex.create_block_mask(_mod(s, mask), b, h, a.rows, a.columns, device=s.device)
+    options = {"score_mod": _mod(s, score) if score else None, "block_mask": blocks, "scale": a.scale}
+    fused = s.torch.compile(flex.flex_attention, dynamic=False)
+    return (lambda: (arranged(fused(q, k, v, enable_gqa=a.k.groups > 1, **options), a),)), ""
+
+
+def _mod(s: Setting, function: attend.ScoreText) -> Callable[..., Any]:
+    made: Callable[..., Any] = define(s.torch, function.text, "make")(*(s.tensors[t] for t in function.tensors))
+    return made
+
+
+BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
+    "cudnn": _sdpa("CUDNN_ATTENTION"),
+    "fa2": _sdpa("FLASH_ATTENTION"),
+    "flex": _flex,
+    "cublas": _cublas,
+    "torch": _eager,
+    "compile": _compiled,
+}
+
+
+# -- the f32 reference ---------------------------------------------------------------------------
+
+
+def whole(s: Setting) -> dict[str, Array] | None:
+    """Every output in f32 (integers: int64), piece by piece; None where the spec cannot be translated."""
+    out: dict[str, Any] = {}
+    torch = s.torch
+    for t in s.spec.outputs:
+        kind = torch.float64 if t.dtype is DType.F64 else torch.float32 if t.dtype.is_float else torch.int64
+        out[t.name] = torch.empty(shape_of(t), dtype=kind, device=s.device)
+    for chosen in pieces(s.spec, _LARGEST):
+        cut = restrict(s.spec, chosen)
+        tensors = {
+            t.name: _cut(s, s.tensors[t.name], cut.inputs[t.name]) for t in s.spec.inputs if t.name in cut.inputs
+        }
+        tensors |= {n: torch.as_tensor(x, device=s.device) for n, x in cut.rows.items()}
+        try:
+            main, made = bound(torch, translate(cut.spec, s.scalars, "exact"), s.device)
+        except NotApplicable:
+            return None
+        found = main(*(tensors[t.name] for t in cut.spec.inputs), *made)
+        for t, x in zip(s.spec.outputs, found, strict=True):
+            _paste(out[t.name], x, cut.outputs[t.name])
+    return {name: x.cpu().numpy() for name, x in out.items()}
+
+
+def _cut(s: Setting, tensor: Any, at: Mapping[int, Array]) -> Any:
+    for position, indices in at.items():
+        tensor = tensor.index_select(position, s.torch.as_tensor(indices, device=s.device))
+    return tensor
+
+
+def _paste(target: Any, piece: Any, at: Mapping[int, Array]) -> None:
+    """Write a piece; the indices of a piece are a range."""
+    for position, indices in at.items():
+        target = target.narrow(position, int(indices[0]), len(indices))
+    target.copy_(piece)

@@ -1,0 +1,86 @@
+"""PyTorch, if it is installed: imported only here and only when asked for, and never a dependency."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nautilus.bench.peers.text import TYPES
+from nautilus.bench.peers.translate import Function
+from nautilus.core.numerics import Array, storage_numpy
+from nautilus.core.types import DType
+
+Tensors: TypeAlias = tuple[Any, ...]
+
+#: types without a numpy counterpart, and f8: the type in which their bits travel
+_BITS: Mapping[DType, str] = {DType.BF16: "<i2", DType.F8E4M3: "|u1", DType.F8E5M2: "|u1"}
+
+
+def load_torch() -> Any:
+    """The module, or a reason (str) why it cannot be used."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        return f"not installed: {error}"
+    except Exception as error:  # a broken installation fails in its own ways
+        return f"torch does not load: {error}"
+    return torch
+
+
+def on_gpu(torch: Any) -> str:
+    """Why ``torch`` cannot use the GPU; empty where it can."""
+    try:
+        return "" if torch.cuda.is_available() else "torch sees no GPU"
+    except Exception as error:
+        return f"torch cannot use the GPU: {error}"
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """Device memory as the CUDA Array Interface describes it; whoever made it keeps it alive."""
+
+    __cuda_array_interface__: dict[str, Any]
+
+
+def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int]) -> Any:
+    """A tensor over device memory that somebody else owns."""
+    kind = _BITS.get(dtype) or np.dtype(storage_numpy(dtype)).str
+    layout = {"shape": tuple(shape), "typestr": kind, "data": (address, False), "version": 3, "strides": None}
+    made = torch.as_tensor(_Memory(layout), device="cuda")
+    return made.view(torch_type(torch, dtype)) if dtype in _BITS else made
+
+
+def from_numpy(torch: Any, raw: Array, dtype: DType, device: str) -> Any:
+    """A tensor with a copy of raw storage."""
+    signed = raw.view(np.int16) if dtype is DType.BF16 else raw
+    made = torch.from_numpy(np.ascontiguousarray(signed)).to(device)
+    return made.view(torch_type(torch, dtype)) if dtype in _BITS else made
+
+
+def to_numpy(torch: Any, tensor: Any, dtype: DType) -> Array:
+    """Raw storage of a tensor, on the host."""
+    tensor = tensor.detach().contiguous()
+    if dtype in _BITS:
+        tensor = tensor.view(torch.int16 if dtype is DType.BF16 else torch.uint8)
+    return np.asarray(tensor.cpu().numpy()).view(storage_numpy(dtype))
+
+
+def torch_type(torch: Any, dtype: DType) -> Any:
+    return getattr(torch, TYPES[dtype].removeprefix("torch."))
+
+
+def define(torch: Any, text: str, name: str) -> Callable[..., Any]:
+    """The function ``name`` that Python ``text`` defines."""
+    space: dict[str, Any] = {"torch": torch}
+    exec(compile(text, f"<{name}>", "exec"), space)
+    made: Callable[..., Any] = space[name]
+    return made
+
+
+def bound(torch: Any, function: Function, device: str) -> tuple[Callable[..., Tensors], Tensors]:
+    """``main``, and the values that its setup makes."""
+    return define(torch, function.main, "main"), define(torch, function.setup, "setup")(device)

@@ -1,0 +1,462 @@
+"""A Spec as the text of a Python function on torch tensors: the eager peer, and the f32 reference.
+
+Straight-line code, one statement a value, so that ``torch.compile`` takes it whole.  A value has a
+dimension for each index variable that it depends on, in one order; leading dimensions of size 1 are
+left out, as broadcasting adds them.  Sums of products become ``torch.matmul`` (``addmm`` with a bias).
+
+* ``exact``: f32 throughout (f64 where the spec says so, and for products of integers), every reduction as
+  written.
+* ``native``: as a user of torch would write it.  Tensors keep their element types, so products of 16-bit
+  tensors give 16-bit results; the element-wise work is in the outputs' type, f32 where an output is f32;
+  a computed factor of a product is rounded to the type of the tensor that it meets; and what has a
+  function in the library (a softmax, a norm, a GELU) is a call of it, found by :mod:`.patterns`.
+  Values that depend on indices alone (masks) are made once, outside of the timed function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nautilus.bench.contenders import NotApplicable
+from nautilus.bench.count import factors
+from nautilus.bench.peers import patterns
+from nautilus.bench.peers.algebra import fold, strip_casts
+from nautilus.bench.peers.text import TYPES, number, operation
+from nautilus.core.expr import COMPARISONS, Axis, Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Definition, Spec
+
+_SMALL = (DType.F16, DType.BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Python text of a tensor (``is_number``: of a number) with a dimension for each of ``names``.
+
+    ``dtype`` is the tensor's; ``fixed``: it depends on no input.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    dtype: DType
+    fixed: bool = False
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Function:
+    """``setup(device)`` gives the values made once; ``main(inputs..., *values)`` gives the outputs."""
+
+    setup: str
+    main: str
+
+
+def translate(spec: Spec, scalars: Mapping[str, float | int | bool], mode: str, hoist: bool = True) -> Function:
+    """The function of ``spec``. ``mode``: exact or native; ``hoist``: values of indices alone into the setup."""
+    return _Writer(spec, scalars, mode, hoist).function()
+
+
+@dataclass
+class _Writer:
+    spec: Spec
+    scalars: Mapping[str, float | int | bool]
+    mode: str
+    hoist: bool
+    lines: list[str] = field(default_factory=list)
+    setup: list[str] = field(default_factory=list)
+    buffers: dict[str, Value] = field(default_factory=dict)
+    results: dict[str, Value] = field(default_factory=dict)
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.native = self.mode == "native"
+        floats = {t.dtype for t in self.spec.outputs if t.dtype.is_float}
+        low = next(iter(floats)) if len(floats) == 1 else DType.F32
+        self.low = low if self.native and low in _SMALL else DType.F32
+
+    # ---- the function
+    def function(self) -> Function:
+        names: dict[str, str] = {}
+        for n, t in enumerate(self.spec.inputs):
+            names[t.name] = f"in{n}"
+            axes = tuple(f"%{p}" for p in range(len(t.shape)))
+            self.buffers[t.name] = Value(f"in{n}", axes, t.dtype)
+        for d in self.spec.definitions:
+            self.define(d)
+        outputs = ", ".join(self.output(t.name, t.dtype) for t in self.spec.outputs)
+        text = "\n".join([*self.lines, outputs])
+        made = [name for line in self.setup if re.search(rf"\b{(name := line.split(' = ', 1)[0])}\b", text)]
+        arguments = ", ".join([*names.values(), *made])
+        main = [f"def main({arguments}):", *(f"    {x}" for x in self.lines), f"    return ({outputs},)"]
+        setup = ["def setup(device):", *(f"    {x}" for x in self.setup)]
+        setup.append(f"    return ({', '.join(made)}{',' if made else ''})")
+        return Function("\n".join(setup) + "\n", "\n".join(main) + "\n")
+
+    def define(self, d: Definition) -> None:
+        body = _Body(self, d)
+        value = body.spread(body.value(fold(d.expr)), tuple(a.name for a in d.axes))
+        self.results[d.name] = value
+        if d.is_output and d.dtype is not None and value.dtype is not d.dtype:
+            value = self.emit(f"{value.text}.to({TYPES[d.dtype]})", value.names, d.dtype, value.fixed)
+        self.buffers[d.name] = value
+
+    def output(self, name: str, dtype: DType) -> str:
+        if self.native or not dtype.is_float:
+            return self.buffers[name].text
+        value = self.results[name]  # not rounded to the output's type: that is for whoever compares to do
+        return value.text if value.dtype is DType.F64 else f"{value.text}.to(torch.float32)"
+
+    def emit(self, text: str, names: tuple[str, ...], dtype: DType, fixed: bool) -> Value:
+        """A statement; gives its value."""
+        once = fixed and self.hoist
+        name = f"{'c' if once else 'v'}{self.count}"
+        self.count += 1
+        (self.setup if once else self.lines).append(f"{name} = {text}")
+        return Value(name, names, dtype, fixed)
+
+
+class _Body:
+    """One definition."""
+
+    def __init__(self, writer: _Writer, d: Definition) -> None:
+        self.w = writer
+        self.extents = {a.name: self.size(a) for a in d.axes}
+        for e in walk(d.expr):
+            if isinstance(e, Reduce):
+                self.extents |= {a.name: self.size(a) for a in e.axes}
+        self.order = {name: n for n, name in enumerate(self.extents)}
+        self.memo: dict[Expr, Value] = {}
+
+    @staticmethod
+    def size(a: Axis) -> int:
+        if not isinstance(a.extent, int):
+            raise NotApplicable("a size is known only at launch")
+        return a.extent
+
+    # ---- dimensions
+    def union(self, *values: Value) -> tuple[str, ...]:
+        return tuple(sorted({n for v in values for n in v.names}, key=self.order.__getitem__))
+
+    def line_up(self, v: Value, names: Sequence[str]) -> str:
+        """``v`` so that it broadcasts over ``names`` (an ordered superset of its own)."""
+        first = names.index(v.names[0]) if v.names else len(names)
+        index = [":" if n in v.names else "None" for n in names[first:]]
+        return v.text if "None" not in index else f"{v.text}[{', '.join(index)}]"
+
+    def spread(self, v: Value, names: tuple[str, ...]) -> Value:
+        """``v`` with exactly the dimensions ``names``, in that order."""
+        if v.is_number:
+            v = self.w.emit(f"torch.tensor({v.text}, dtype={TYPES[v.dtype]}, device=device)", (), v.dtype, True)
+        text = v.text
+        ordered = tuple(n for n in names if n in v.names)
+        if ordered != v.names:
+            text = f"{text}.permute({', '.join(str(v.names.index(n)) for n in ordered)})"
+        if ordered != names:
+            text = self.line_up(replace(v, text=text, names=ordered), names)
+            text = f"{text}.expand({', '.join(str(self.extents[n]) for n in names)})"
+        return v if text == v.text else self.w.emit(text, names, v.dtype, v.fixed)
+
+    # ---- values
+    def value(self, e: Expr) -> Value:
+        if e not in self.memo:
+            self.memo[e] = self.compute(e)
+        return self.memo[e]
+
+    def compute(self, e: Expr) -> Value:
+        if self.w.native:
+            call = patterns.library_call(e, tuple(self.extents))
+            if call is not None:
+                made = self.call(call)
+                if made is not None:
+                    return made
+        match e:
+            case Const(value=value, dtype=dtype):
+                return Value(number(value), (), dtype, True, True)
+            case Param(name=name, dtype=dtype):
+                return Value(number(self.w.scalars[name]), (), dtype, True, True)
+            case Var(name=name):
+                text = f"torch.arange({self.extents[name]}, device={'device' if self.w.hoist else 'in0.device'})"
+                return self.w.emit(text, (name,), DType.I64, True)
+            case Load():
+                return self.load(e)
+            case Op(op="cast", args=(x,), dtype=dtype):
+                return self.cast(x, dtype)
+            case Op(op=op, args=args):
+                return self.op(op, args, e)
+            case Reduce():
+                return self.reduce(e)
+        raise NotApplicable(f"{type(e).__name__} has no counterpart in torch")
+
+    def cast(self, x: Expr, dtype: DType) -> Value:
+        v = self.value(x)
+        if v.is_number:
+            kind = float if dtype.is_float else int if dtype.is_int else bool
+            return replace(v, text=number(kind(eval(v.text, {"float": float}))), dtype=dtype)
+        widens = dtype is DType.F32 and v.dtype in _SMALL
+        if v.dtype is dtype or (widens and self.w.low is v.dtype):
+            return v
+        if dtype.is_int and v.dtype.is_int and dtype in (DType.I32, DType.I64):
+            dtype = DType.I64
+        elif not self.w.native and dtype is DType.F32 and v.dtype is DType.F64:
+            return v  # "f32 or better"
+        return self.w.emit(f"{v.text}.to({TYPES[dtype]})", v.names, dtype, v.fixed)
+
+    def op(self, op: str, args: tuple[Expr, ...], e: Op) -> Value:
+        if self.w.native and op == "add" and (made := self.product_plus(args)) is not None:
+            return made
+        values = [self.value(a) for a in args]
+        names = self.union(*values)
+        texts = [v.text if v.is_number else self.line_up(v, names) for v in values]
+        numbers = [v.is_number for v in values]
+        if all(numbers) and op != "select":
+            texts = [f"torch.tensor({t}, device={self.device})" for t in texts]
+            numbers = [False] * len(texts)
+        boolean = op in COMPARISONS or e.dtype is DType.BOOL
+        dtype = DType.BOOL if boolean else _joined([v for v in values if v.dtype is not DType.BOOL], e.dtype)
+        return self.w.emit(operation(op, texts, numbers), names, dtype, all(v.fixed for v in values))
+
+    @property
+    def device(self) -> str:
+        return "device" if self.w.hoist else "in0.device"
+
+    # ---- loads
+    def load(self, e: Load) -> Value:
+        source = self.w.buffers[e.buffer]
+        shape = self.shape(e.buffer)
+        plain = [i.name for i in e.index if isinstance(i, Var)]
+        values = [None if isinstance(i, (Var, Const)) else self.value(i) for i in e.index]
+        computed = [n for v in values if v is not None for n in v.names]
+        if len(set(plain)) < len(plain) or len(set(computed) | set(plain)) < len(computed) + len(plain):
+            return self.gather(e, source, shape)
+        if any(v is not None and len(v.names) != 1 for v in values):
+            return self.gather(e, source, shape)
+        text = source.text
+        names: list[str] = []
+        for p, (i, v) in enumerate(zip(e.index, values, strict=True)):
+            axis = len(names)
+            if isinstance(i, Const):
+                text = f"{text}.select({axis}, {i.value})"
+                continue
+            name = i.name if isinstance(i, Var) else v.names[0] if v is not None else ""
+            names.append(name)
+            if isinstance(i, Var):
+                short = self.extents[name] < shape[p]
+                text = f"{text}.narrow({axis}, 0, {self.extents[name]})" if short else text
+            elif v is not None:
+                times = _repeats(i, self.extents, shape[p])
+                repeated = f"{text}.repeat_interleave({times}, {axis})"
+                picked = f"{text}.index_select({axis}, {v.text}.clamp(0, {shape[p] - 1}))"
+                text = repeated if times else picked
+        ordered = tuple(sorted(names, key=self.order.__getitem__))
+        if list(ordered) != names:
+            text = f"{text}.permute({', '.join(str(names.index(n)) for n in ordered)})"
+        return (
+            Value(text, ordered, source.dtype, source.fixed)
+            if text == source.text
+            else self.w.emit(text, ordered, source.dtype, source.fixed)
+        )
+
+    def gather(self, e: Load, source: Value, shape: Sequence[int]) -> Value:
+        values = [self.value(i) for i in e.index]
+        names = self.union(*values)
+        index = []
+        for v, n in zip(values, shape, strict=True):
+            index.append(v.text if v.is_number else f"{self.line_up(v, names)}.clamp(0, {n - 1})")
+        return self.w.emit(f"{source.text}[{', '.join(index)}]", names, source.dtype, source.fixed)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        tensor = self.w.spec.tensors.get(name)
+        found = tensor.shape if tensor is not None else self.w.spec.definition(name).shape
+        return tuple(n if isinstance(n, int) else 0 for n in found)
+
+    # ---- reductions
+    def reduce(self, e: Reduce) -> Value:
+        made = self.product(e)
+        if made is not None:
+            return made
+        v = self.value(e.body)
+        c = None if e.cond is None else self.value(e.cond)
+        axes = [a.name for a in e.axes]
+        named = Value("", tuple(axes), v.dtype)
+        names = self.union(v, named, *([c] if c is not None else []))
+        text = v.text if v.is_number else self.line_up(v, names)
+        dtype = v.dtype if v.dtype is not DType.BOOL or e.op in ("any", "all") else e.dtype
+        if c is not None:
+            start = identity(e.op, DType.F32 if v.dtype.is_float else e.dtype).value
+            if v.is_number:
+                text = f"torch.tensor({text}, device={self.device})"
+            text = f"torch.where({self.line_up(c, names)}, {text}, {number(start)})"
+        elif not set(axes) <= set(v.names):
+            text = f"({text} + torch.zeros((), dtype={TYPES[dtype]}, device={self.device}))"
+            text = f"{text}.expand({', '.join(str(self.extents[n]) for n in names)})"
+        positions = [names.index(a) for a in axes]
+        kept = tuple(n for n in names if n not in axes)
+        fixed = v.fixed and (c is None or c.fixed)
+        return self.w.emit(_reduction(e.op, text, positions), kept, dtype, fixed)
+
+    def product(self, e: Reduce, bias: Value | None = None) -> Value | None:
+        """A sum of products of two values as one matrix product (plus ``bias``); None where it is none."""
+        parts = factors(e.body) if e.op == "sum" and e.cond is None else []
+        scale = _rest(e.body, parts)
+        if len(parts) != 2 or scale is None:
+            return None
+        dtype = self.operand_type(parts, e.dtype)
+        a, b = (self.operand(p, dtype) for p in parts)
+        axes = [x.name for x in e.axes]
+        shared = [n for n in a.names if n in b.names]
+        if not set(axes) <= set(shared):
+            return None
+        batch = [n for n in shared if n not in axes]
+        rows = [n for n in a.names if n not in shared]
+        columns = [n for n in b.names if n not in shared]
+        flat = len(rows) == 1 and len(columns) == 1 and len(axes) == 1
+        left, right = self.arrange(a, batch, rows, axes, flat), self.arrange(b, batch, axes, columns, flat)
+        names = (*batch, *rows, *columns)
+        if bias is not None:
+            if scale != 1.0 or batch or not flat or bias.names != tuple(columns) or bias.dtype is not dtype:
+                return None
+            return self.ordered(f"torch.addmm({bias.text}, {left}, {right})", names, dtype)
+        call = "torch._int_mm" if dtype is DType.I8 else "torch.matmul"
+        text = f"{call}({left}, {right})" + ("" if scale == 1.0 else f" * {number(scale)}")
+        if not flat:
+            text = f"({text}).reshape({', '.join(str(self.extents[n]) for n in names)})"
+        if dtype is DType.I8:
+            dtype = DType.I32
+        elif e.dtype.is_int:
+            text, dtype = f"({text}).to(torch.int64)", DType.I64
+        return self.ordered(text, names, dtype)
+
+    def ordered(self, text: str, names: tuple[str, ...], dtype: DType) -> Value:
+        order = tuple(sorted(names, key=self.order.__getitem__))
+        if order != names:
+            text = f"({text}).permute({', '.join(str(names.index(n)) for n in order)})"
+        return self.w.emit(text, order, dtype, False)
+
+    def operand_type(self, parts: Sequence[Expr], compute: DType) -> DType:
+        """The element type in which a product is computed."""
+        if compute.is_int:
+            both = {p.dtype for p in parts} == {DType.I8} and all(isinstance(p, Load) for p in parts)
+            return DType.I8 if self.w.native and both else DType.F64
+        if not self.w.native:
+            return compute
+        stored = [t for t in _SMALL if t in {self.stored(p) for p in parts}]
+        return DType(stored.pop()) if len(stored) == 1 else compute
+
+    def stored(self, e: Expr) -> DType | None:
+        e = strip_casts(e)
+        return self.w.buffers[e.buffer].dtype if isinstance(e, Load) else None
+
+    def operand(self, e: Expr, dtype: DType) -> Value:
+        v = self.value(e)
+        return v if v.dtype is dtype else self.w.emit(f"{v.text}.to({TYPES[dtype]})", v.names, dtype, v.fixed)
+
+    def arrange(self, v: Value, batch: list[str], first: list[str], second: list[str], flat: bool) -> str:
+        """``v`` as [batch..., first, second], groups of several or no axes flattened."""
+        order = (*batch, *first, *second)
+        text = v.text
+        if order != v.names:
+            text = f"{text}.permute({', '.join(str(v.names.index(n)) for n in order)})"
+        if flat:
+            return text
+        sizes = [str(self.extents[n]) for n in batch]
+        for group in (first, second):
+            total = 1
+            for n in group:
+                total *= self.extents[n]
+            sizes.append(str(total))
+        return f"{text}.reshape({', '.join(sizes)})"
+
+    def product_plus(self, args: tuple[Expr, ...]) -> Value | None:
+        """A matrix product with a bias on its columns as ``addmm``."""
+        for product, other in (args, args[::-1]):
+            other = strip_casts(other)
+            if isinstance(product, Reduce) and isinstance(other, Load) and len(free_vars(other)) == 1:
+                made = self.product(product, self.value(other))
+                if made is not None:
+                    return made
+        return None
+
+    # ---- calls of the library
+    def call(self, call: patterns.Call) -> Value | None:
+        """The call with its operands in place; None where the library's conditions do not hold."""
+        values = {n: self.value(strip_casts(x) if isinstance(strip_casts(x), Load) else x)
+                  for n, x in call.operands.items()}  # fmt: skip
+        x = values["X"]
+        if x.is_number or (call.axis and call.axis not in x.names):
+            return None
+        position = x.names.index(call.axis) if call.axis else -1
+        if call.last and position != len(x.names) - 1:
+            return None
+        texts = {n: v.text for n, v in values.items()}
+        for n, v in values.items():
+            if n in ("W", "Z") and (v.names != x.names[-1:] or v.dtype is not x.dtype):
+                return None
+        if "C" in values:
+            texts["C"] = self.line_up(values["C"], x.names)
+            if not set(values["C"].names) <= set(x.names):
+                return None
+        numbers = {n: self.value(e).text for n, e in call.numbers.items()}
+        names = tuple(n for n in x.names if n != call.axis) if call.reduces else x.names
+        if x.dtype is not self.w.low and self.w.low is DType.F32:
+            texts["X"] = f"{x.text}.to(torch.float32)"
+            if "W" in texts:
+                return None
+        dtype = self.w.low if self.w.low is DType.F32 else x.dtype
+        size = self.extents.get(call.axis, 0)
+        text = call.text.format(**texts, **numbers, axis=position, size=size)
+        return self.w.emit(text, names, dtype, False)
+
+
+def _joined(values: Sequence[Value], fallback: DType) -> DType:
+    """The type that torch gives an operation on ``values``: Python numbers do not widen a float tensor."""
+    tensors = [v.dtype for v in values if not v.is_number] or [v.dtype for v in values] or [fallback]
+    floats = {t for t in tensors if t.is_float}
+    if not floats:
+        return fallback if fallback.is_float else DType.I64
+    if DType.F64 in floats:
+        return DType.F64
+    return next(iter(floats)) if len(floats) == 1 else DType.F32
+
+
+def _rest(body: Expr, parts: Sequence[Expr]) -> float | None:
+    """The constant factor of a product besides ``parts``; None where something else stands in it."""
+    scale = 1.0
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if any(node is p for p in parts):
+            continue
+        if isinstance(node, Op) and node.op in ("mul", "neg", "cast"):
+            scale = -scale if node.op == "neg" else scale
+            stack.extend(node.args)
+            if node.op == "cast" and node.dtype not in (DType.F32, DType.F64, DType.I32, DType.I64):
+                return None
+        elif isinstance(node, Const):
+            scale *= float(node.value)
+        else:
+            return None
+    return scale
+
+
+def _repeats(i: Expr, extents: Mapping[str, int], size: int) -> int:
+    """``n`` where index ``i`` is ``v // n`` over all of ``v`` and of the dimension; else 0."""
+    match i:
+        case Op(op="floordiv", args=(Var(name=name), Const(value=n))) if extents[name] == size * n:
+            return int(n)
+    return 0
+
+
+def _reduction(op: str, text: str, positions: Sequence[int]) -> str:
+    dims = f"({', '.join(map(str, positions))},)"
+    match op:
+        case "sum":
+            return f"torch.sum({text}, {dims})"
+        case "max" | "min":
+            return f"torch.a{op}({text}, {dims})"
+        case "prod" | "any" | "all":
+            for p in sorted(positions, reverse=True):
+                text = f"torch.{op}({text}, {p})"
+            return text
+    raise KeyError(op)

@@ -1,0 +1,121 @@
+"""How times are taken: two protocols, each over all contenders in shuffled order.
+
+``cool``: one run behind a spin kernel that keeps the card at low power for at least :data:`SPIN`
+seconds, so that every run starts at the same clock and the host's work is hidden; the median of N.
+A power-limited card lowers its clock within milliseconds under load, so back-to-back timings
+depend on what ran before; these do not.
+
+``sustained``: rounds of back-to-back bursts of about :data:`BURST` seconds of each contender, the
+card hot.  A contender whose host side is slower than its kernels gets a spin before each burst, just
+long enough for the host to get ahead: what is compared is the GPU's work.
+
+The spread of a series is (max - min) / median.  Where one in a cool pass is above the limit, the
+whole pass is repeated once and the pass whose widest spread is smaller counts, for every contender.
+
+Times come from a :class:`Clock`; tests give one without a GPU.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol, TypeAlias
+
+SPIN = 5e-3
+BURST = 12e-3
+WARM_UP = 3
+COOL_LIMIT = 0.10  # the widest spread that a cool ratio may rest on
+SUSTAINED_LIMIT = 0.30  # the same for bursts: a hot card's clock wanders
+
+Run: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Seconds of one run on the GPU, and seconds that the host took to enqueue it."""
+
+    gpu: float
+    host: float = 0.0
+
+
+class Clock(Protocol):
+    """Runs things and says how long they took."""
+
+    def one(self, run: Run, spin: float) -> Sample:
+        """One run behind a spin of ``spin`` seconds."""
+
+    def burst(self, run: Run, count: int, lead: float) -> float:
+        """Seconds a run, of ``count`` back to back behind a spin of ``lead`` seconds (0: none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A series of times of one contender, in seconds."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return float(median(self.samples))
+
+    @property
+    def spread(self) -> float:
+        return (max(self.samples) - min(self.samples)) / self.median
+
+
+@dataclass(frozen=True, slots=True)
+class Cool:
+    """The cool times by contender, and the host's seconds a run."""
+
+    times: Mapping[str, Timing]
+    host: Mapping[str, float]
+    passes: int
+
+
+def cool(clock: Clock, runs: Mapping[str, Run], repeats: int, seed: int = 0, limit: float = COOL_LIMIT) -> Cool:
+    """Time ``runs`` by the cool protocol."""
+    order = random.Random(seed)
+    host = {}
+    for name, run in runs.items():
+        host[name] = max(clock.one(run, SPIN).host for _ in range(WARM_UP))
+    best = _pass(clock, runs, host, repeats, order)
+    if _widest(best) <= limit:
+        return Cool(best, host, 1)
+    again = _pass(clock, runs, host, repeats, order)
+    return Cool(min((best, again), key=_widest), host, 2)
+
+
+def _pass(
+    clock: Clock, runs: Mapping[str, Run], host: Mapping[str, float], repeats: int, order: random.Random
+) -> dict[str, Timing]:
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for name in _shuffled(list(runs) * repeats, order):
+        found[name].append(clock.one(runs[name], max(SPIN, 2.0 * host[name])).gpu)
+    return {name: Timing(tuple(times)) for name, times in found.items()}
+
+
+def _shuffled(names: Sequence[str], order: random.Random) -> list[str]:
+    mixed = list(names)
+    order.shuffle(mixed)
+    return mixed
+
+
+def _widest(times: Mapping[str, Timing]) -> float:
+    return max((t.spread for t in times.values()), default=0.0)
+
+
+def sustained(clock: Clock, runs: Mapping[str, Run], first: Cool, rounds: int, seed: int = 0) -> dict[str, Timing]:
+    """Time ``runs`` by bursts, ``first`` saying how long one run takes; one round more warms the card up."""
+    order = random.Random(seed)
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for n in range(rounds + 1 if rounds else 0):
+        for name in _shuffled(list(runs), order):
+            one = first.times[name].median
+            count = max(1, round(BURST / one))
+            lead = count * max(0.0, 1.2 * first.host[name] - one)
+            seconds = clock.burst(runs[name], count, lead)
+            if n:
+                found[name].append(seconds)
+    return {name: Timing(tuple(times)) for name, times in found.items() if times}

@@ -1,0 +1,196 @@
+"""A Spec cut down to some indices of its outputs: the same mathematics, a fraction of the work.
+
+An axis of an output is limited to chosen indices; a definition (or an input) that is read only at the
+very index of such an axis is limited along with it, so nothing that the chosen elements do not depend
+on is computed.  Where a limited index is used as a number (in a mask, in ``h // G``), it is read from a
+tensor of row numbers, a new input.  What comes out is a Spec like any other: the float64 interpreter
+evaluates sampled rows of it, and the f32 evaluation of a whole result goes piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from nautilus.bench.count import factors, shape_of
+from nautilus.core.expr import Axis, Expr, Load, Reduce, Var, children, walk, with_children
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Definition, Spec, Tensor
+
+Chosen: TypeAlias = Mapping[str, Mapping[int, Array]]  # tensor -> position -> indices
+_ALL = None
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """``spec`` with its new inputs in ``rows``; ``inputs`` and ``outputs``: which indices of each tensor are left."""
+
+    spec: Spec
+    rows: Mapping[str, Array]
+    inputs: Chosen
+    outputs: Chosen
+
+    def cut(self, name: str, array: Array) -> Array:
+        """The part of tensor ``name`` (an input or an output) that is left."""
+        for position, indices in (self.inputs.get(name) or self.outputs.get(name) or {}).items():
+            array = np.take(array, indices, axis=position)
+        return array
+
+    def arrays(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs of :attr:`spec` out of those of the whole one."""
+        names = [t.name for t in self.spec.inputs if t.name not in self.rows]
+        return {n: self.cut(n, given[n]) for n in names} | dict(self.rows)
+
+
+def restrict(spec: Spec, chosen: Chosen) -> Restricted:
+    """``spec`` with the axes of its outputs limited to ``chosen`` (all indices where it says nothing)."""
+    wanted: dict[str, dict[int, Array | None]] = {}
+    for t in spec.outputs:
+        wanted[t.name] = {p: chosen.get(t.name, {}).get(p, _ALL) for p in range(len(t.shape))}
+    kept: list[Definition] = []
+    for d in reversed(spec.definitions):
+        if d.name in wanted:
+            _ask(d, wanted)
+            kept.append(d)
+    rows: dict[str, Array] = {}
+    made = tuple(_limited(d, wanted, rows) for d in reversed(kept))
+    left = {name: {p: x for p, x in at.items() if x is not _ALL} for name, at in wanted.items()}
+    inputs = [_cut_tensor(t, left[t.name]) for t in spec.inputs if t.name in left]
+    inputs += [Tensor(name, DType.I32, (len(x),)) for name, x in rows.items()]
+    outputs = tuple(_cut_tensor(t, left[t.name]) for t in spec.outputs)
+    small = replace(spec, inputs=tuple(inputs), outputs=outputs, definitions=made)
+    ins = {t.name: left[t.name] for t in spec.inputs if t.name in left}
+    return Restricted(small, rows, ins, {t.name: left[t.name] for t in spec.outputs})
+
+
+def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]]) -> None:
+    """What ``d``, at the indices wanted of it, reads of others."""
+    mine = {a.name: wanted[d.name][p] for p, a in enumerate(d.axes)}
+    for e in walk(d.expr):
+        if isinstance(e, Load):
+            seen = wanted.get(e.buffer)
+            asked = {p: mine.get(i.name, _ALL) if isinstance(i, Var) else _ALL for p, i in enumerate(e.index)}
+            if seen is not None:
+                asked = {p: x if _same(x, seen[p]) else _ALL for p, x in asked.items()}
+            wanted[e.buffer] = asked
+
+
+def _same(a: Array | None, b: Array | None) -> bool:
+    return a is not None and b is not None and np.array_equal(a, b)
+
+
+def _limited(d: Definition, wanted: Mapping[str, Mapping[int, Array | None]], rows: dict[str, Array]) -> Definition:
+    """``d`` over its limited axes."""
+    mine = {a.name: x for p, a in enumerate(d.axes) if (x := wanted[d.name][p]) is not _ALL}
+    axes = tuple(Axis(a.name, len(mine[a.name]) if a.name in mine else a.extent, a.span) for a in d.axes)
+    names = {v: _row_name(x, rows) for v, x in mine.items()}
+    return replace(d, axes=axes, expr=_rewrite(d.expr, names, wanted, {}))
+
+
+def _row_name(x: Array, rows: dict[str, Array]) -> str:
+    for name, known in rows.items():
+        if np.array_equal(known, x):
+            return name
+    name = f"%rows{len(rows)}"
+    rows[name] = np.asarray(x, np.int64)
+    return name
+
+
+def _rewrite(
+    e: Expr, names: Mapping[str, str], wanted: Mapping[str, Mapping[int, Array | None]], done: dict[int, Expr]
+) -> Expr:
+    """Limited indices become reads of row numbers, but where they index what is limited alike."""
+    if id(e) in done:
+        return done[id(e)]
+    if isinstance(e, Var):
+        new: Expr = Load(names[e.name], (e,), DType.I32) if e.name in names else e
+    elif isinstance(e, Load):
+        at = wanted[e.buffer]
+        plain = [isinstance(i, Var) and at[p] is not _ALL for p, i in enumerate(e.index)]
+        index = tuple(i if ok else _rewrite(i, names, wanted, done) for i, ok in zip(e.index, plain, strict=True))
+        new = replace(e, index=index)
+    else:
+        new = with_children(e, tuple(_rewrite(c, names, wanted, done) for c in children(e)))
+    done[id(e)] = new
+    return new
+
+
+def _cut_tensor(t: Tensor, left: Mapping[int, Array]) -> Tensor:
+    return replace(t, shape=tuple(len(left[p]) if p in left else n for p, n in enumerate(t.shape)))
+
+
+# -- which indices ------------------------------------------------------------------------------
+
+
+def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2) -> Chosen:
+    """For each output: ``inner`` rows of the last axis but one, ``outer`` of each axis before it, all of the last.
+
+    First and last rows are among them.  Of an output with one axis, ``inner`` squared elements.
+    """
+    out: dict[str, dict[int, Array]] = {}
+    for t in spec.outputs:
+        rank = len(t.shape)
+        at: dict[int, Array] = {}
+        for p in range(max(1, rank - 1)):
+            count = inner**2 if rank == 1 else inner if p == rank - 2 else outer
+            at[p] = _pick(shape_of(t)[p], count, seed)
+        out[t.name] = at if rank else {}
+    return out
+
+
+def _pick(size: int, count: int, seed: int) -> Array:
+    if size <= count:
+        return np.arange(size)
+    ends = [size - 1] if count == 1 else [0, size - 1]
+    rng = np.random.default_rng([seed, size, count])
+    inner = rng.choice(np.arange(1, size - 1), count - len(ends), replace=False)
+    return np.sort(np.concatenate([ends, inner]).astype(np.int64))
+
+
+def pieces(spec: Spec, most: int) -> list[Chosen]:
+    """The outputs in pieces along their leading axes, so that no tensor of a piece has over ``most`` elements.
+
+    One piece (nothing chosen) where the outputs differ in shape: their leading axes then mean different things.
+    """
+    shapes = {shape_of(t) for t in spec.outputs}
+    whole: list[Chosen] = [{}]
+    if len(shapes) != 1 or largest(spec) <= most:
+        return whole
+    (shape,) = shapes
+    names = [t.name for t in spec.outputs]
+    todo: list[dict[int, Array]] = [{}]
+    for p, size in enumerate(shape):
+        load = largest(restrict(spec, dict.fromkeys(names, todo[0])).spec)
+        if load <= most:
+            break
+        step = max(1, size * most // load)
+        ranges = [np.arange(start, min(start + step, size)) for start in range(0, size, step)]
+        todo = [{**have, p: r} for have in todo for r in ranges]
+    return [dict.fromkeys(names, at) for at in todo]
+
+
+def largest(spec: Spec) -> int:
+    """Elements of the largest tensor that evaluating ``spec`` makes (products are contracted, not spread out)."""
+    sizes = [_volume(d.axes) for d in spec.definitions]
+    for d in spec.definitions:
+        outer = {a.name: a for a in d.axes}
+        for e in walk(d.expr):
+            if isinstance(e, Reduce) and not _contracts(e):
+                used = {n.name for n in walk(e) if isinstance(n, Var)}
+                sizes.append(_volume([a for n, a in outer.items() if n in used]) * _volume(e.axes))
+    return max(sizes)
+
+
+def _contracts(e: Reduce) -> bool:
+    return e.op == "sum" and e.cond is None and len(factors(e.body)) > 1
+
+
+def _volume(axes: Sequence[Axis]) -> int:
+    total = 1
+    for a in axes:
+        total *= a.extent if isinstance(a.extent, int) else 1
+    return total

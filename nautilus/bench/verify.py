@@ -1,0 +1,131 @@
+"""Is a contender's result right?  Decided before anything is timed, on the inputs that are timed.
+
+Two references, for an output may have a hundred million elements:
+
+* *rows*, always: sampled rows of every output (first and last ones among them; the last axis whole), the
+  Spec in float64 by the reference interpreter.  Exact, independent of any library, and cheap because only
+  what those rows depend on is computed (:mod:`nautilus.bench.restrict`).
+* *whole*, where PyTorch is installed: the Spec in f32 (no tf32; integers in f64) on the GPU, piece by piece,
+  and every element of the output compared with it.  An error that sampled rows miss, a tile that
+  nobody wrote, shows here.  Without PyTorch the rest of the output must at least be finite.
+
+Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm; ours must be
+within the bound that the compiler states for the kernel, a peer within :data:`PEER_SLACK` times it: a library
+may round intermediates that the spec keeps in f32, and all that its check has to show is that it computes
+the same function.  The f32 reference adds its own error, :data:`F32_SLACK`.  Integers are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nautilus.bench.contenders import Verdict
+from nautilus.bench.restrict import Restricted, restrict, sampled
+from nautilus.check.bound import Bound
+from nautilus.check.compare import exact, norm, relative
+from nautilus.core.numerics import Array, from_storage, round_to
+from nautilus.core.types import DType
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.spec import Spec
+
+PEER_SLACK = 4.0
+F32_SLACK = 2e-5
+_TIES = 1 / 200  # share of integers that computed floats may decide the other way
+_BLOCK = 1 << 22
+#: gives every output of the spec in f32 (integers: int64), or None where that cannot be done
+Whole = Callable[[], Mapping[str, Array] | None]
+
+
+@dataclass(frozen=True)
+class References:
+    """What results are compared with: sampled rows in float64, and everything in f32 where that can be had."""
+
+    spec: Spec
+    cut: Restricted
+    rows: Mapping[str, Array]
+    whole: Mapping[str, Array] | None
+    bounds: Mapping[str, Bound]
+
+
+def references(
+    spec: Spec,
+    raw: Mapping[str, Array],
+    scalars: Mapping[str, float | int | bool],
+    bounds: Mapping[str, Bound],
+    seed: int,
+    whole: Whole | None = None,
+) -> References:
+    """Evaluate both references on raw storage ``raw``."""
+    cut = restrict(spec, sampled(spec, seed))
+    types = {t.name: t.dtype for t in spec.inputs}
+    arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
+    found = run_spec(cut.spec, arrays, scalars)
+    rows = {t.name: round_to(found[t.name], t.dtype) for t in spec.outputs}
+    return References(spec, cut, rows, whole() if whole is not None else None, bounds)
+
+
+def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Verdict:
+    """Compare raw storage ``outputs`` with both references."""
+    worst = Verdict(True, 0.0, 0.0)
+    slack = PEER_SLACK if is_peer else 1.0
+    for t in known.spec.outputs:
+        shape = tuple(outputs[t.name].shape)
+        if shape != tuple(t.shape):
+            return Verdict(False, float("inf"), 0.0, f"{t.name} has shape {shape}")
+        bound = known.bounds[t.name]
+        verdicts = [_rows(known, t.name, t.dtype, outputs[t.name], bound, slack)]
+        if known.whole is not None:
+            verdicts.append(_everything(t.name, t.dtype, outputs[t.name], known.whole[t.name], bound, slack))
+        elif t.dtype.is_float:
+            verdicts.append(_finite(known, t.name, t.dtype, outputs[t.name]))
+        for v in verdicts:
+            if not v.ok:
+                return v
+            worst = max(worst, v, key=lambda x: x.error)
+    return worst
+
+
+def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, slack: float) -> Verdict:
+    got, want = from_storage(known.cut.cut(name, raw), dtype), known.rows[name]
+    if not dtype.is_float:
+        wrong = exact(got, want, _TIES if bound.ties else 0.0)
+        return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
+    error, allowed = relative(got, want), slack * bound.relative
+    detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
+    return Verdict(error <= allowed, error, allowed, detail)
+
+
+def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, slack: float) -> Verdict:
+    flat, ref = raw.reshape(-1), want.reshape(-1)
+    off, size, misplaced, differ = 0.0, 0.0, 0, 0
+    for start in range(0, flat.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        a, b = from_storage(flat[part], dtype), np.asarray(ref[part], np.float64)
+        if not dtype.is_float:
+            differ += int(np.count_nonzero(a != b))
+            continue
+        good = np.isfinite(a) & np.isfinite(b)
+        misplaced += int(np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b)))))
+        off = float(np.hypot(off, norm(np.where(good, a, 0.0) - np.where(good, b, 0.0))))
+        size = float(np.hypot(size, norm(b)))
+    if not dtype.is_float:
+        ok = differ <= (_TIES if bound.ties else 0.0) * flat.size
+        return Verdict(ok, 0.0, 0.0, "" if ok else f"{name}: {differ} elements differ")
+    if misplaced:
+        return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN, or miss one")
+    error, allowed = off / size if size else off, slack * bound.relative + F32_SLACK
+    ok = error <= allowed
+    detail = "" if ok else f"{name}: relative error {error:.1e} against f32, allowed {allowed:.1e}"
+    return Verdict(ok, error, allowed, detail)
+
+
+def _finite(known: References, name: str, dtype: DType, raw: Array) -> Verdict:
+    if not np.isfinite(known.rows[name]).all():
+        return Verdict(True, 0.0, 0.0)
+    flat = raw.reshape(-1)
+    blocks = range(0, flat.size, _BLOCK)
+    bad = sum(int(np.count_nonzero(~np.isfinite(from_storage(flat[s : s + _BLOCK], dtype)))) for s in blocks)
+    return Verdict(not bad, 0.0, 0.0, f"{name}: {bad} elements are not finite" if bad else "")
