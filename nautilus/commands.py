@@ -21,7 +21,7 @@ from nautilus.core.errors import (
     UnsupportedError,
     VerifyError,
 )
-from nautilus.driver import Request, Result, compile_file
+from nautilus.driver import Request, Result, build_cubin, compile_file
 from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
 from nautilus.passes.manager import Instrument, steps
 from nautilus.passes.pipelines import SPEC, STAGES
@@ -42,8 +42,7 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         raise click.UsageError(f"the output {output} is the input")
     until = "cuda" if resource_usage else _UNTIL.get(form, "cuda")
     request = make_request(spec, options, until)
-    result = walk(request, options)
-    cubin = _built(result, "cubin") if resource_usage or form == "cubin" else None
+    result, cubin = walk_and_build(request, options, build=resource_usage or form == "cubin")
     data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
     usage = _usage(result, cubin) if cubin is not None and resource_usage else None
     if output is not None:
@@ -61,6 +60,11 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
 
 def walk(request: Request, options: dict[str, Any]) -> Result:
     """Compile under the instruments that the options ask for, and show warnings."""
+    return walk_and_build(request, options, build=False)[0]
+
+
+def walk_and_build(request: Request, options: dict[str, Any], build: bool) -> tuple[Result, Compiled | None]:
+    """:func:`walk`, and the cubin if ``build``."""
     instruments: list[Instrument] = []
     if options["dump_ir"]:
         for part in options["dump_ir"].split(","):
@@ -72,7 +76,11 @@ def walk(request: Request, options: dict[str, Any]) -> Result:
     clock = Time()
     instruments.append(clock)
     try:
-        result = compile_file(request, instruments)
+        cubin = None
+        if build:
+            result, cubin = build_cubin(request, instruments)
+        else:
+            result = compile_file(request, instruments)
     except VerifyError as error:
         if request.path.suffix != SPEC.suffix:
             error.exit_code = 1  # type: ignore[misc]  # an edited dump is the user's
@@ -85,7 +93,7 @@ def walk(request: Request, options: dict[str, Any]) -> Result:
         print_diagnostics(spec.warnings, options["diagnostics"])
     if options["verbose"]:
         click.echo(f"nautilusc: {request.path}: {request.until} for {result.context.arch}", err=True)
-    return result
+    return result, cubin
 
 
 def _form_of(output: str | None) -> str:
@@ -199,14 +207,14 @@ def run_spec(
         raise click.UsageError("--stage belongs to --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
     request = make_request(spec, options, last)
-    result = walk(request, options)
+    result, cubin = walk_and_build(request, options, build=device == "cuda")
     face = execute.interface(result, last)
     arrays, numbers = execute.arguments(face, inputs, seed, execute.numbers(face, scalars))
     # What goes wrong then is in the edited dump, or an index beyond its tensor; else it is a bug.
     is_dump = request.path.suffix != SPEC.suffix
     given_indices = any(s.name in inputs and s.dtype.is_int for s in face.inputs)
     try:
-        outputs = execute.run(result, last, arrays, numbers)
+        outputs = execute.run(result, last, arrays, numbers, cubin)
     except (RuntimeError, NautilusError) as error:
         if isinstance(error, (InputError, ToolchainError, UnsupportedError)) or not (is_dump or given_indices):
             raise

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, VerifyError
 from nautilus.core.schedule import Schedule, check_schedule
@@ -24,6 +24,9 @@ from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.registry import bind, load
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
 
 _LIMITS = {"shared memory of a block", "threads of a block"}  # rules of the MA-tile level about the target
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
@@ -40,6 +43,7 @@ class Request:
     precision: str = "fast"
     until: str = "cuda"
     text: str | None = None  # instead of the file's
+    plain: frozenset[str] = frozenset()  # kernels that the default rules plan without warpgroup products
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
 
 
@@ -60,20 +64,41 @@ class Result:
 def compile_file(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """Walk the road. Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ..."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
-    plain: frozenset[str] = frozenset()
     while True:
         try:
-            return _compile(request, instruments, plain)
+            return _compile(request, instruments)
         except ScheduleError as error:
-            kernel = error.where.removeprefix("kernel ")
-            planned = (request.schedule is not None and request.schedule.kernels) or stage_of(request.path) is not SPEC
-            if planned or kernel == error.where or kernel in plain or not limits(request.arch).warpgroup:
-                raise
-            plain |= {kernel}  # the default rules had hoped for too much: again, without warpgroup products there
+            request = plainer(request, error)
 
 
-def _compile(request: Request, instruments: Sequence[Instrument], plain: frozenset[str]) -> Result:
-    context = Context(request.arch, request.precision, dict(request.dims), request.schedule, plain=plain)
+def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tuple[Result, Compiled]:
+    """:func:`compile_file`, then NVRTC; what ptxas cannot make fast is planned again like what a level refuses."""
+    from nautilus.runtime.nvrtc import compile_cuda
+
+    while True:
+        result = compile_file(request, instruments)
+        try:
+            return result, compile_cuda(result.cuda, result.context.arch)
+        except ScheduleError as error:
+            request = plainer(replace(request, plain=request.plain | result.context.plain), error)
+
+
+def plainer(request: Request, error: ScheduleError) -> Request:
+    """``request`` without warpgroup products in the kernel that ``error`` names, if the default rules chose them.
+
+    Raises ``error`` otherwise.
+    """
+    kernel = error.where.removeprefix("kernel ")
+    given = request.schedule is not None and request.schedule.kernels
+    if given or stage_of(request.path) is not SPEC or not limits(request.arch).warpgroup:
+        raise error
+    if kernel == error.where or kernel in request.plain:
+        raise error
+    return replace(request, plain=request.plain | {kernel})
+
+
+def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
+    context = Context(request.arch, request.precision, dict(request.dims), request.schedule, plain=request.plain)
     pipeline = Pipeline([Verify(), *instruments])
     result = Result(context)
     start = stage_of(request.path)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -23,6 +23,9 @@ from nautilus.core.types import DType
 from nautilus.driver import Result
 from nautilus.passes.registry import load
 from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_plan
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
 
 #: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
 INTERPRETERS: Mapping[str, str] = {
@@ -185,11 +188,17 @@ def _exact(data: Array, slot: Slot, path: Path) -> Array:
     return made
 
 
-def run(result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mapping[str, Number]) -> dict[str, Array]:
+def run(
+    result: Result,
+    stage: str,
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, Number],
+    cubin: Compiled | None = None,
+) -> dict[str, Array]:
     """Outputs by name, in working form. Raises ToolchainError (GPU) or what the interpreter raises."""
     face = interface(result, stage)
     if stage == "cuda":
-        return run_cuda(result, inputs, scalars)
+        return run_cuda(result, inputs, scalars, cubin)
     module, interpret = result.modules[stage], load(INTERPRETERS[stage])
     if stage == "spec":  # its interpreter tells sizes from scalars
         dims = {d.name for d in module.runtime_dims}
@@ -200,17 +209,19 @@ def run(result: Result, stage: str, inputs: Mapping[str, Array], scalars: Mappin
     return {s.name: np.asarray(found[s.name]) for s in face.outputs}
 
 
-def run_cuda(result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number]) -> dict[str, Array]:
-    """Compile with NVRTC and run on the GPU. Raises ToolchainError."""
+def run_cuda(
+    result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number], cubin: Compiled | None = None
+) -> dict[str, Array]:
+    """Run on the GPU what NVRTC made (``cubin`` None: compile now). Raises ToolchainError."""
     from nautilus.runtime.device import open_device
     from nautilus.runtime.nvrtc import compile_cuda
 
     open_device()  # a missing one is said before the compiler's seconds
     plan = plan_of(result.modules["ma-tile"])
     arch = result.context.arch
-    cubin = compile_cuda(result.cuda, arch).data
+    built = cubin or compile_cuda(result.cuda, arch)
     raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}
-    outputs = run_plan(cubin, plan, arch, raw, scalars)
+    outputs = run_plan(built.data, plan, arch, raw, scalars)
     return {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}
 
 

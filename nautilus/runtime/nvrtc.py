@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nautilus.core.errors import ToolchainError
+from nautilus.core.errors import ScheduleError, ToolchainError
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
@@ -49,7 +49,7 @@ def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.
     """Compile for ``arch`` (``sm_80``) to ``form`` cubin or ptx.
 
     Raises ToolchainError with the compiler's log where the text does not compile, and without one
-    where NVRTC is missing or too old for ``arch``.
+    where NVRTC is missing or too old for ``arch``; ScheduleError as :func:`refuse_serialised` does.
     """
     nvrtc = _bindings()
     target = arch if form == "cubin" else arch.replace("sm_", "compute_")
@@ -66,8 +66,33 @@ def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.
         nvrtc.nvrtcDestroyProgram(program)
     if form == "ptx":
         data = data.rstrip(b"\0")
+    if form == "cubin":
+        refuse_serialised(text, log)
     resources = tuple(sorted(parse_resources(log), key=lambda r: text.find(f" {r.kernel}(") % (len(text) + 1)))
     return Compiled(arch, form, data, log, resources)
+
+
+def refuse_serialised(text: str, log: str) -> None:
+    """Warpgroup products pay only if they run asynchronously and from registers.
+
+    Raises ScheduleError, which names the kernel, where ptxas waits after each of them (C7510 and its
+    neighbours in the log) or spills: such a kernel is a failed candidate, never a result.
+    """
+    if "wgmma.mma_async" not in text:
+        return
+    for line in log.splitlines():
+        if m := _SERIALISED.search(line):
+            kernel = next((r.kernel for r in parse_resources(log) if r.kernel in line), "")
+            raise ScheduleError(f"ptxas serialises its warpgroup products ({m[1]}: {line.strip()})", _where(kernel))
+    for r in parse_resources(log):
+        if r.spill_stores and "wgmma_" in text.partition(f" {r.kernel}(")[2].partition('extern "C"')[0]:
+            spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
+            raise ScheduleError(f"ptxas has too few registers for its warpgroup products ({spilled})", _where(r.kernel))
+
+
+def _where(symbol: str) -> str:
+    """``spec__kernel`` as schedules call it."""
+    return f"kernel {symbol.partition('__')[2] or symbol}"
 
 
 def version() -> tuple[int, int]:
@@ -136,6 +161,7 @@ def _candidates() -> Iterator[Path]:
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
+_SERIALISED = re.compile(r"\((C75\d\d|C76\d\d)\)")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 
