@@ -76,6 +76,30 @@ def unwidened(v: Value, defs: Mapping[str, TileOp]) -> Value:
 
 
 _OPERANDS = frozenset[DType]().union(*(i.operands for i in MMA.values()))
+_HALF = (DType.F16, DType.BF16)
+
+
+def forms(v: Value, defs: Mapping[str, TileOp]) -> tuple[Value, ...]:
+    """``v``, and the values that it is an exact widening of: products of any of them are the same.
+
+    A 16-bit float that was widened may also have been rounded to tf32, which holds it exactly.
+    """
+    out = [v]
+    while True:
+        inner = unwidened(out[-1], defs)
+        op = defs.get(out[-1].name)
+        if inner is out[-1] and isinstance(op, MapOp) and inner.type.dtype is DType.TF32:
+            source = unwidened(op.args[0], defs)
+            if op.op in ("cast", "narrow") and source.type.dtype in _HALF and source.type.axes == v.type.axes:
+                inner = source
+        if inner is out[-1]:
+            return tuple(out)
+        out.append(inner)
+
+
+def as_operand(v: Value, defs: Mapping[str, TileOp], types: frozenset[DType]) -> Value:
+    """The form of ``v`` that an instruction for operands of ``types`` reads."""
+    return next((x for x in forms(v, defs) if x.type.dtype in types), unwidened(v, defs))
 
 
 def plan_dots(kernel: TileKernel, memory: MemoryPlan) -> dict[str, DotPlan]:
@@ -110,9 +134,9 @@ def _draft(
     m = rows[op.result.name]
     n = free_b[0] if m == free_a[0] else free_a[0]
     plan = DotPlan("fma", m, n, over[0], (1, 1), swap=m != free_a[0])
-    a, b = unwidened(op.a, defs).type.dtype, unwidened(op.b, defs).type.dtype
+    a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
     for name, i in table.items():
-        if a is b and a in i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0:
+        if a & b & i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0:
             return replace(plan, instr=name)
     return plan
 

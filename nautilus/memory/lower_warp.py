@@ -11,12 +11,12 @@ from __future__ import annotations
 from nautilus.core.schedule import MemoryPlan
 from nautilus.memory import ops as ma
 from nautilus.memory.access import contiguous_axis, vector_width
-from nautilus.memory.dots import DotPlan, plan_dots, unwidened
+from nautilus.memory.dots import DotPlan, as_operand, plan_dots, unwidened
 from nautilus.memory.grid import decode_grid
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.layouts import a_fragment, canonical, spread
 from nautilus.memory.lowering import ZERO, Entry, Lowering
-from nautilus.memory.ops import Frag, MemKernel, Slot, b_layout
+from nautilus.memory.ops import MMA, Frag, MemKernel, Slot, b_layout
 from nautilus.memory.staging import pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.scalar.ops import Buffer
 from nautilus.tile import ops as vr
@@ -90,7 +90,7 @@ class _WarpLowering(Lowering):
 
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """An operand where the instruction can read it: shared memory, or its own fragment layout."""
-        v = unwidened(v, self.defs)
+        v = unwidened(v, self.defs) if plan.instr == "fma" else as_operand(v, self.defs, MMA[plan.instr].operands)
         entry = self.env[v.name]
         purpose = "fma" if plan.instr == "fma" else f"mma {plan.k}" if v.type.dtype.bytes != 2 else "mma"
         if purpose in entry.slots:

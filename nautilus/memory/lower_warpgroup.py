@@ -23,7 +23,7 @@ from nautilus.core.targets import limits
 from nautilus.core.types import DType
 from nautilus.memory import ops as ma
 from nautilus.memory.bulk import BulkPlan, plan_bulk
-from nautilus.memory.dots import DotPlan, unwidened
+from nautilus.memory.dots import DotPlan, as_operand, forms
 from nautilus.memory.grid import decode_grid
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.layouts import a_fragment
@@ -88,6 +88,10 @@ class _WarpgroupLowering(Lowering):
         """The kernel, for error messages."""
         return f"kernel {self.kernel.name}"
 
+    def lazy(self, op: vr.MapOp) -> bool:
+        """Every exact widening waits: a product may read what was widened."""
+        return super().lazy(op) or len(forms(op.result, self.defs)) > 1
+
     def store(self, op: vr.StoreOp) -> None:
         """From fragments; what every unit has the same, the first one stores."""
         store = self.global_store(op, self.any_form(op.value))
@@ -100,7 +104,7 @@ class _WarpgroupLowering(Lowering):
     # -- operands -----------------------------------------------------------------------------
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
         """Loaded operands from shared memory, a computed left one from registers."""
-        v = unwidened(v, self.defs)
+        v = as_operand(v, self.defs, WGMMA[plan.instr].operands)
         entry = self.env[v.name]
         if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             return self._loaded(entry, entry.op, dot, plan, side)

@@ -202,7 +202,7 @@ class Lowering(ABC):
         index = tuple(self.expr(e, layout) for e in op.index)
         mask = None if op.mask is None else self.expr(op.mask, layout)
         out = self.b.frag(op.result.name, op.result.type, layout)
-        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, vec, op.span), depth)
+        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, vec, span=op.span), depth)
         return out
 
     def _vec(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, type_: TileType) -> int:
@@ -226,12 +226,12 @@ class Lowering(ABC):
         return want
 
     def _map(self, op: vr.MapOp, layout: FragLayout) -> Frag:
-        if self._lazy(op):
+        if self.lazy(op):
             return Frag("", op.result.type, "")
         return self.get(op.result, layout)
 
-    def _lazy(self, op: vr.MapOp) -> bool:
-        """Widenings of stored tiles wait: a matrix product may read the tile itself."""
+    def lazy(self, op: vr.MapOp) -> bool:
+        """Casts of stored tiles wait: a matrix product may read the tile itself."""
         return op.op == "cast" and isinstance(self.defs.get(op.args[0].name), vr.LoadOp)
 
     def _reduce(self, op: vr.ReduceOp) -> None:
