@@ -160,6 +160,26 @@ def same_threads(a: FragLayout, b: FragLayout) -> tuple[int, ...] | None:
     return perm
 
 
+@lru_cache(maxsize=4096)
+def slice_registers(whole: FragLayout, part: FragLayout, axis: str, start: int) -> tuple[int, ...] | None:
+    """Registers of ``whole`` that hold what ``part`` holds of the tile from ``start`` on along ``axis``, or None.
+
+    Entry r is the register of ``whole`` for register r of ``part``; None: some element is in another thread.
+    """
+    axes = tuple(dict.fromkeys((*whole.axes, *part.axes)))
+    if whole.warps != part.warps:
+        return None
+    held = np.stack([whole.coords(x) for x in axes], axis=-1) if axes else np.zeros((whole.warps, 32, 1, 0), np.int64)
+    wanted = [part.coords(x) + (start if x == axis else 0) for x in axes]
+    shape = (part.warps, 32, part.registers)
+    need = np.stack([np.broadcast_to(x, shape) for x in wanted], axis=-1) if axes else np.zeros((*shape, 0), np.int64)
+    where = {tuple(c): r for r, c in enumerate(held[0, 0].tolist())}
+    found = tuple(where.get(tuple(c), -1) for c in need[0, 0].tolist())
+    if -1 in found or not np.array_equal(held[:, :, list(found)], need):
+        return None
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class SmemLayout:
     """Placement of a 2-D tile of ``dtype`` in shared memory (leading axes flatten into rows)."""

@@ -22,7 +22,9 @@ The whole grammar::
              | frag '=' OP frag, ... ':' ftype               -- per register; operands lie in projections of the layout
              | frag '=' 'reduce' COMBINER frag 'over' AXIS, ... ['scratch' NAME] ['into' AXIS] ':' ftype
              | frag '=' 'convert' frag ':' ftype             -- registers permuted inside each thread
-             | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ':' ftype
+             | frag '=' 'slice' frag 'at' AXIS NUMBER ':' ftype   -- the part from NUMBER on, as large as the result
+             | frag '=' 'undefined' ':' ftype                -- registers that nobody may read yet
+             | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ['pinned'] ':' ftype
              | 'st.global' NAME '[' expr, ... ']' ',' frag ['where' expr] 'vec' NUMBER
              | frag '=' 'ld.shared' slot 'vec' NUMBER ':' ftype
              | frag '=' 'ld.matrix' slot 'at' AXIS NUMBER ':' ftype
@@ -31,7 +33,8 @@ The whole grammar::
                ['mbar' NAME '[' expr ']']
              | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [number [',' THREADS]]
              | 'mbar.arrive' NAME '[' expr ']' ['each' 'warp'] ['cluster'] | 'mbar.wait' NAME '[' expr ']' 'parity' expr
-             | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ['pending'] ':' ftype
+             | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ['pending']
+               ['fresh' expr] ':' ftype
              | 'if' expr '{' op* '}'                         -- a block-uniform condition; defines nothing
              | frag, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' frag '=' frag, ... ')'
                '{' op* 'yield' frag, ... '}'
@@ -48,6 +51,9 @@ Meaning.
   every warp reads all): all holders of a result element end with the same bits.  With ``into`` only
   the registers are combined: the partial of each lane and warp that splits the reduced axes stays, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
+* ``slice``: each element of the part stays with its thread, so this chooses registers and moves nothing.
+* ``undefined`` starts a carried value whose first reader does not look at it.
+* ``ld.global .. pinned``: the compiler may not move it up; for buffers that the kernel does not write.
 * ``ld.shared``/``st.shared`` move whole stages; position on the buffer's axes is the fragment's.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
@@ -58,7 +64,8 @@ Meaning.
   that wait.  With ``mbar`` it instead arrives on that barrier when done.
 * ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k; a shared operand is
   read through ``ldmatrix`` (16-bit types, both majors) or plain loads; ``ahead`` k-steps of shared
-  operands are read before they are used.  INSTR is a name in :data:`MMA` and fixes the physical
+  operands are read before they are used.  ``fresh``: where the uniform condition holds, ``acc`` counts as zero
+  and is not read (warpgroup products only).  INSTR is a name in :data:`MMA` and fixes the physical
   fragments; ``fma`` is the scalar instruction for every type and takes both operands from shared
   memory or registers with axes it does not split between lanes.
 * ``for``, ``chain``: as in the VR-tile IR.
@@ -159,14 +166,32 @@ class ConvertOp:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceOp:
+    """The part of ``arg`` that starts at ``start`` along ``axis``, as large there as the result."""
+
+    result: Frag
+    arg: Frag
+    axis: str
+    start: int
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedOp:
+    result: Frag
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
 class GlobalLoad:
-    """``vec`` elements an access."""
+    """``vec`` elements an access; ``pinned``: the compiler leaves it where it stands."""
 
     result: Frag
     buffer: str
     index: tuple[Expr, ...]
     mask: Expr | None = None
     vec: int = 1
+    pinned: bool = False
     span: Span = _SPAN
 
 
@@ -264,7 +289,8 @@ class MbarWait:
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
-    ``pending``: a warpgroup instruction that is only issued (``memory.warpgroup_ops``).
+    ``pending``: a warpgroup instruction that is only issued (``memory.warpgroup_ops``); ``fresh``: where this
+    holds, the accumulator starts from zero.
     """
 
     result: Frag
@@ -275,6 +301,7 @@ class MmaOp:
     over: str
     ahead: int = 0
     pending: bool = False
+    fresh: Expr | None = None
     span: Span = _SPAN
 
 
@@ -318,9 +345,9 @@ class RolesOp:
 
 
 MemOp: TypeAlias = (
-    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | GlobalStore | SharedLoad
-    | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait | MmaOp
-    | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TilesOp | BulkLoad | BulkStore | BulkCommit | BulkWait
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | SliceOp | UndefinedOp | GlobalLoad | GlobalStore
+    | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
+    | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TilesOp | BulkLoad | BulkStore | BulkCommit | BulkWait
     | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait
 )  # fmt: skip
 

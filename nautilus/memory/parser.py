@@ -40,8 +40,10 @@ from nautilus.memory.ops import (
     RolesOp,
     SharedLoad,
     SharedStore,
+    SliceOp,
     Slot,
     Smem,
+    UndefinedOp,
 )
 from nautilus.scalar.declarations import Declarations
 from nautilus.tile.ops import TileAxis, TileType
@@ -357,10 +359,18 @@ class Parser:
     def convert(self) -> tuple[object, ...]:
         return "convert", self.use()
 
+    def slice(self) -> tuple[object, ...]:
+        arg = self.use()
+        self.ts.expect("at")
+        return "slice", arg, self.ts.name(), self.ts.integer()
+
+    def undefined(self) -> tuple[object, ...]:
+        return ("undefined",)
+
     def ld_global(self) -> tuple[object, ...]:
         buffer = self.ts.name()
         index = self.ts.brackets(self.expr)
-        return "ld.global", buffer, index, self.where(), self.field("vec")
+        return "ld.global", buffer, index, self.where(), self.field("vec"), self.ts.accept("pinned")
 
     def ld_shared(self) -> tuple[object, ...]:
         return "ld.shared", self.slot(), self.field("vec")
@@ -378,7 +388,8 @@ class Parser:
         acc = self.use() if ts.accept("+") else None
         ts.expect("over")
         over, ahead = ts.name(), ts.integer() if ts.accept("ahead") else 0
-        return "mma", instr, a, b, acc, over, ahead, ts.accept("pending")
+        pending = ts.accept("pending")
+        return "mma", instr, a, b, acc, over, ahead, pending, self.expr() if ts.accept("fresh") else None
 
     # -- small parts --------------------------------------------------------------------------
     def operand(self) -> Frag | Slot:
@@ -434,11 +445,12 @@ _STATEMENTS: Mapping[str, Callable[[Parser], MemOp]] = {
 }  # fmt: skip
 _RIGHT: Mapping[str, Callable[[Parser], tuple[object, ...]]] = {
     "const": Parser.const, "index": Parser.index, "param": Parser.param_of, "reduce": Parser.reduce,
-    "convert": Parser.convert, "ld.global": Parser.ld_global, "ld.shared": Parser.ld_shared,
+    "convert": Parser.convert, "slice": Parser.slice, "undefined": Parser.undefined,
+    "ld.global": Parser.ld_global, "ld.shared": Parser.ld_shared,
     "ld.matrix": Parser.ld_matrix, "mma": Parser.mma,
 }  # fmt: skip
 _CLASSES: Mapping[str, Callable[..., MemOp]] = {
     "const": ConstOp, "index": IndexOp, "param": ParamOp, "map": MapOp, "reduce": ReduceOp,
-    "convert": ConvertOp, "ld.global": GlobalLoad, "ld.shared": SharedLoad,
+    "convert": ConvertOp, "slice": SliceOp, "undefined": UndefinedOp, "ld.global": GlobalLoad, "ld.shared": SharedLoad,
     "ld.matrix": MatrixLoad, "mma": MmaOp,
 }  # fmt: skip

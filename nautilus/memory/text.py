@@ -38,7 +38,9 @@ from nautilus.memory.ops import (
     RolesOp,
     SharedLoad,
     SharedStore,
+    SliceOp,
     Slot,
+    UndefinedOp,
 )
 from nautilus.memory.parser import parse
 from nautilus.memory.text_parts import (
@@ -151,7 +153,10 @@ def format_op(op: MemOp) -> str:
             return "roles {"
 
 
-_Defining = ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | GlobalLoad | SharedLoad | MatrixLoad | MmaOp
+_Defining = (
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | SliceOp | UndefinedOp | GlobalLoad | SharedLoad
+    | MatrixLoad | MmaOp
+)  # fmt: skip
 
 
 def _right(op: _Defining) -> str:
@@ -170,8 +175,13 @@ def _right(op: _Defining) -> str:
             return f"reduce {op.combiner} %{op.arg.name} over {', '.join(op.axes)}{scratch}{into}"
         case ConvertOp():
             return f"convert %{op.arg.name}"
+        case SliceOp():
+            return f"slice %{op.arg.name} at {op.axis} {op.start}"
+        case UndefinedOp():
+            return "undefined"
         case GlobalLoad():
-            return f"ld.global {op.buffer}[{format_list(op.index)}]{_where(op.mask)} vec {op.vec}"
+            pinned = " pinned" if op.pinned else ""
+            return f"ld.global {op.buffer}[{format_list(op.index)}]{_where(op.mask)} vec {op.vec}{pinned}"
         case SharedLoad():
             return f"ld.shared {format_slot(op.slot)} vec {op.vec}"
         case MatrixLoad():
@@ -180,7 +190,8 @@ def _right(op: _Defining) -> str:
             acc = "" if op.acc is None else f" + %{op.acc.name}"
             ahead = "" if op.ahead == 0 else f" ahead {op.ahead}"
             pending = " pending" if op.pending else ""
-            return f"mma {op.instr} {_operand(op.a)}, {_operand(op.b)}{acc} over {op.over}{ahead}{pending}"
+            fresh = "" if op.fresh is None else f" fresh {format_expr(op.fresh)}"
+            return f"mma {op.instr} {_operand(op.a)}, {_operand(op.b)}{acc} over {op.over}{ahead}{pending}{fresh}"
 
 
 def _for_head(op: ForOp) -> str:

@@ -8,7 +8,7 @@ from nautilus.core.expr import COMBINERS, OPS, Const
 from nautilus.core.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.text import format_expr
 from nautilus.core.types import DType
-from nautilus.memory.layout import FragLayout, same_threads
+from nautilus.memory.layout import FragLayout, same_threads, slice_registers
 from nautilus.memory.ops import (
     MMA,
     AsyncCommit,
@@ -33,14 +33,17 @@ from nautilus.memory.ops import (
     RolesOp,
     SharedLoad,
     SharedStore,
+    SliceOp,
     Slot,
     Smem,
+    UndefinedOp,
+    walk_ops,
 )
 from nautilus.memory.verify import INTEGERS, KernelScope, Rule
 from nautilus.memory.verify_layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.memory.verify_smem import element_count
 from nautilus.memory.verify_warpgroup import named_barrier, warpgroup_product
-from nautilus.memory.warpgroup_ops import GROUP_WARPS, WGMMA
+from nautilus.memory.warpgroup_ops import GROUP_WARPS, WGMMA, BulkStore
 from nautilus.scalar.ops import Space
 from nautilus.tile.ops import TileAxis, TileType
 
@@ -129,6 +132,26 @@ def convert(s: KernelScope, op: ConvertOp) -> None:
     s.need(same_threads(old, new) is not None, "a conversion stays inside each thread", f"%{op.arg.name}")
 
 
+def slice_op(s: KernelScope, op: SliceOp) -> None:
+    """A part of the tile along one axis, every element with the thread that has it."""
+    old, t = s.use(op.arg), op.arg.type
+    s.need(t.dtype is op.result.type.dtype, "a slice keeps the type", f"%{op.result.name}")
+    whole = {a.name: a.size for a in t.axes}
+    part = {a.name: a.size for a in op.result.type.axes}
+    same = whole.keys() == part.keys() and all(part[x] == n for x, n in whole.items() if x != op.axis)
+    s.need(same and op.axis in whole, "a slice is along one axis", f"{op.axis} of %{op.arg.name}")
+    end = op.start + part[op.axis]
+    s.need(op.start >= 0 and end <= whole[op.axis], "a slice lies in the tile", f"{op.start}..{end} on {op.axis}")
+    new = s.define(op.result)
+    chosen = slice_registers(old, new, op.axis, op.start)
+    s.need(chosen is not None, "a slice stays inside each thread", f"%{op.arg.name}")
+
+
+def undefined(s: KernelScope, op: UndefinedOp) -> None:
+    """Any type; who reads it, the interpreter sees."""
+    s.define(op.result)
+
+
 # -- memory -----------------------------------------------------------------------------------
 
 
@@ -149,6 +172,8 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     buffer = s.access(op.buffer, op.index, op.mask, layout, op.result.type)
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
     _vector(s, layout, op.vec, buffer.dtype.bytes, None)
+    written = any(isinstance(x, GlobalStore | BulkStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
+    s.need(not (op.pinned and written), "pinned loads are of buffers that nobody writes", op.buffer)
     s.define(op.result)
 
 
@@ -244,6 +269,10 @@ def mma(s: KernelScope, op: MmaOp) -> None:
         same = (op.acc.type.dtype, op.acc.layout) == (r.dtype, op.result.layout) and _axes(op.acc.type) == _axes(r)
         s.need(same, "the accumulator is like the result", f"%{op.acc.name}")
     s.need(op.ahead >= 0, "ahead counts k-steps", str(op.ahead))
+    if op.fresh is not None:
+        s.typed(op.fresh, "the start of the accumulator", (DType.BOOL,), None, ())
+        ok = op.acc is not None and op.instr in WGMMA
+        s.need(ok, "warpgroup products with an accumulator start from zero on a condition", f"%{op.result.name}")
     layout = s.define(op.result)
     if op.instr in WGMMA:
         warpgroup_product(s, op, a, b, layout, depth.pop())
@@ -402,6 +431,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
 
 RULES: Mapping[type, Rule] = {
     ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ReduceOp: reduce, ConvertOp: convert,
+    SliceOp: slice_op, UndefinedOp: undefined,
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,

@@ -23,11 +23,16 @@ from nautilus.memory.ops import (
     ParamOp,
     ReduceOp,
     SharedLoad,
+    SliceOp,
+    UndefinedOp,
     walk_ops,
 )
 from nautilus.memory.passes.walk import bound, buffers_of, defined, each_kernel, reads, rebuild
 
-_PURE = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, GlobalLoad, SharedLoad, MatrixLoad, ReduceOp, MmaOp)
+_PURE = (
+    ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, SliceOp, UndefinedOp, GlobalLoad, SharedLoad, MatrixLoad, ReduceOp,
+    MmaOp,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

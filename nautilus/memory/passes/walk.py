@@ -30,6 +30,7 @@ from nautilus.memory.ops import (
     RolesOp,
     SharedLoad,
     SharedStore,
+    SliceOp,
     Slot,
     walk_ops,
 )
@@ -148,8 +149,8 @@ def _own(op: MemOp) -> tuple[Expr, ...]:
             return (e,)
         case MbarWait(stage=stage, parity=parity):
             return stage, parity
-        case AdvanceOp(by=by) if by is not None:
-            return (by,)
+        case AdvanceOp(by=e) | MmaOp(fresh=e) if e is not None:
+            return (e,)
     return ()
 
 
@@ -167,7 +168,7 @@ def reads(op: MemOp) -> tuple[str, ...]:
     match op:
         case MapOp(args=args):
             direct = args
-        case ReduceOp(arg=arg) | ConvertOp(arg=arg):
+        case ReduceOp(arg=arg) | ConvertOp(arg=arg) | SliceOp(arg=arg):
             direct = (arg,)
         case GlobalStore(value=value) | SharedStore(value=value) | MatrixStore(value=value):
             direct = (value,)
