@@ -3,6 +3,8 @@
 * ``natural``: the first grid axis varies slowest.
 * ``longest-first``: an axis on which loop bounds depend becomes the slowest and runs backwards, so
   that the longest blocks of every other axis start first.
+  With ``sections`` the other axes together are cut into that many runs, walked one after the other and
+  each longest first, so that what the tiles of a run share stays in the L2 cache.
 * ``grouped``: ``group`` tiles of the last axis but one are walked together, so that the tiles in
   flight share operands in the L2 cache.
 """
@@ -31,7 +33,8 @@ def decode_grid(kernel: TileKernel, memory: MemoryPlan) -> tuple[Expr, Decode]:
         bound = _bounding(kernel)
         first = [g for g in grid if g.var in bound]
         rest = [g for g in grid if g.var not in bound]
-        decode = dict(_linear((*first, *rest)))
+        in_sections = memory.sections > 1 and first and rest
+        decode = dict(_sections(first, rest, memory.sections) if in_sections else _linear((*first, *rest)))
         for g in first:
             last = _op("sub", g.extent, _const(1))
             decode[g.var] = simplify(_op("sub", last, decode[g.var]))
@@ -48,11 +51,12 @@ def _bounding(kernel: TileKernel) -> frozenset[str]:
     return out & {g.var for g in kernel.grid}
 
 
-def _linear(grid: tuple[GridAxis, ...]) -> Decode:
+def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:
+    """The axes of ``grid``, the first slowest, from their linear ``number``."""
     out: list[tuple[str, Expr]] = []
     below: Expr = _const(1)
     for n, g in reversed(list(enumerate(grid))):
-        e: Expr = BLOCK if below == _const(1) else _op("floordiv", BLOCK, below)
+        e: Expr = number if below == _const(1) else _op("floordiv", number, below)
         if g.extent == _const(1):
             e = _const(0)
         elif n > 0 and any(x.extent != _const(1) for x in grid[:n]):
@@ -60,6 +64,29 @@ def _linear(grid: tuple[GridAxis, ...]) -> Decode:
         out.append((g.var, e))
         below = _mul(below, g.extent)
     return tuple(reversed(out))
+
+
+def _sections(first: list[GridAxis], rest: list[GridAxis], sections: int) -> Decode:
+    """``first`` slowest inside each section of ``rest``; the last section may be shorter."""
+    long, wide = (_product(axes) for axes in (first, rest))
+    size = _op("floordiv", _op("add", wide, _const(sections - 1)), _const(sections))
+    if isinstance(wide, Const):
+        size = _const(-(-int(wide.value) // sections))
+    whole = _mul(size, long)
+    start = _mul(_op("floordiv", BLOCK, whole), size)
+    here: Expr = size
+    if not (isinstance(wide, Const) and isinstance(size, Const) and int(wide.value) % int(size.value) == 0):
+        here = _op("min", _op("sub", wide, start), size)
+    inside = _op("mod", BLOCK, whole)
+    slow = _linear(tuple(first), _op("floordiv", inside, here))
+    return (*slow, *_linear(tuple(rest), _op("add", start, _op("mod", inside, here))))
+
+
+def _product(axes: list[GridAxis]) -> Expr:
+    out: Expr = _const(1)
+    for g in axes:
+        out = _mul(out, g.extent)
+    return out
 
 
 def _grouped(grid: tuple[GridAxis, ...], group: int) -> Decode:

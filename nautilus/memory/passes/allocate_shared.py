@@ -4,6 +4,7 @@ A buffer is live from its first to its last use.  Inside a loop that is not enou
 the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
 Rings, and buffers first written under a condition, count from the start of the kernel: no one write
 of theirs ends what the bytes held before (the rule of ``verify_smem``).
+So do buffers that bulk stores read, which goes on behind the op, and all that concurrent roles use.
 Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
 What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
 
@@ -28,6 +29,7 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.walk import buffers_of, each_kernel, touch
+from nautilus.memory.warpgroup_ops import BulkStore, TilesOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class AllocateShared:
 
     def apply(self, module: MemModule) -> MemModule:
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
-        return each_kernel(module, lambda k: _checked(allocate(k), limit))
+        return each_kernel(module, lambda k: checked(allocate(k), limit))
 
 
 def allocate(kernel: MemKernel) -> MemKernel:
@@ -59,14 +61,18 @@ def allocate(kernel: MemKernel) -> MemKernel:
                 break
             offset = max(offset, -(-end // step) * step)
         placed[s.name] = replace(s, offset=offset)
-    top = max((s.offset + s.bytes for s in placed.values()), default=0)
+    return place_mbars(replace(kernel, smem=tuple(placed[s.name] for s in kernel.smem if s.name in placed)))
+
+
+def place_mbars(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with its mbarriers behind its shared buffers."""
+    top = max((s.offset + s.bytes for s in kernel.smem), default=0)
     mbars = []
     for m in kernel.mbars:
         top = -(-top // 8) * 8
         mbars.append(replace(m, offset=top))
         top += 8 * m.stages
-    smem = tuple(placed[s.name] for s in kernel.smem if s.name in placed)
-    return replace(kernel, smem=smem, mbars=tuple(mbars))
+    return replace(kernel, mbars=tuple(mbars))
 
 
 def _together(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -87,9 +93,10 @@ def alignment(s: Smem) -> int:
 def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     """Buffer name -> first and last op number (program order, loops closed as the module says)."""
     out: dict[str, tuple[int, int]] = {}
-    _scan(kernel.body, 0, out)
-    early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1}
-    return {name: (0 if name in early else low, high) for name, (low, high) in out.items()}
+    end = _scan(kernel.body, 0, out)
+    stored = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, BulkStore)}
+    early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1} | stored
+    return {n: (0 if n in early else low, end if n in stored else high) for n, (low, high) in out.items()}
 
 
 def _conditional(body: tuple[MemOp, ...]) -> frozenset[str]:
@@ -123,9 +130,9 @@ def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> 
                     used = high >= first
                     if used and (name in before or name not in written_first):
                         out[name] = (min(low, first), at)
-            case RolesOp(roles=roles):
-                for role in roles:
-                    at = _scan(role.body, at, out)
+            case RolesOp() | TilesOp():
+                for part in (r.body for r in op.roles) if isinstance(op, RolesOp) else (op.body,):
+                    at = _scan(part, at, out)
                 out.update({n: (min(lo, first), at) for n, (lo, hi) in out.items() if hi >= first})
         at += 1
     return at
@@ -135,7 +142,7 @@ def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
     """Buffers whose first use in ``body`` is an unconditional write at its top level."""
     seen: dict[str, bool] = {}
     for op in body:
-        if isinstance(op, IfOp | ForOp | RolesOp):
+        if isinstance(op, IfOp | ForOp | RolesOp | TilesOp):
             inner: dict[str, tuple[int, int]] = {}
             _scan((op,), 0, inner)
             for name in inner:
@@ -147,7 +154,8 @@ def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
     return frozenset(n for n, first in seen.items() if first)
 
 
-def _checked(kernel: MemKernel, limit: int) -> MemKernel:
+def checked(kernel: MemKernel, limit: int) -> MemKernel:
+    """``kernel``, if it needs no more than ``limit`` bytes of shared memory. Raises ScheduleError."""
     if kernel.smem_bytes > limit:
         parts = ", ".join(f"{s.name} {s.bytes}" for s in sorted(kernel.smem, key=lambda s: -s.bytes))
         raise ScheduleError(

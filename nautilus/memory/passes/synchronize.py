@@ -1,8 +1,10 @@
 """Put waits and barriers where, and only where, shared memory needs them.
 
-Waits and block barriers that the kernel has are removed first, so the pass may run again after any
-change.  A forward analysis then knows, at every op, which shared bytes were written or read since the
-last barrier and which copies may still be in flight, and inserts
+Waits and barriers of all threads that the kernel has are removed first, so the pass may run again after
+any change; barriers of some threads stay.  A synchronous ``bulk.load`` is a barrier itself: all come
+together before it, and everybody sees its bytes behind it.  A forward analysis then knows, at every op,
+which shared bytes were written or read since the last barrier and which copies may still be in flight,
+and inserts
 
 * a barrier where an op touches bytes that some thread touched since the last barrier, one of the two
   being a write (threads of one warp count as different threads: nothing runs in lockstep);
@@ -41,6 +43,7 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.walk import Touch, deep_touch, each_kernel, rebuild, touch
+from nautilus.memory.warpgroup_ops import BulkLoad
 
 #: groups in flight that are told apart; older ones count as the oldest of these
 _DEPTH = 12
@@ -60,9 +63,17 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     """``kernel`` with its waits and barriers placed anew."""
     if any(isinstance(op, RolesOp) for op in walk_ops(kernel.body)):
         return kernel
-    bare = rebuild(kernel.body, lambda op: () if isinstance(op, AsyncWait | Barrier) else (op,))
+    bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     body, _ = _Sync({s.name: s for s in kernel.smem}).block(bare, State())
     return replace(kernel, body=body)
+
+
+def _replaced(op: MemOp) -> bool:
+    return isinstance(op, AsyncWait) or (isinstance(op, Barrier) and op.threads is None)
+
+
+def _bulk(op: MemOp) -> bool:
+    return any(isinstance(x, BulkLoad) for x in walk_ops((op,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +159,11 @@ class _Sync:
             if isinstance(op, ForOp):
                 state = self._loop(op, state, out)
                 continue
+            if isinstance(op, IfOp) and _bulk(op):
+                inner, left = self.block(op.body, state)
+                out.append(replace(op, body=inner))
+                state = state.join(left)
+                continue
             frame = _Frame(body[n:], loop)
             state = self._before(op, state, frame, out)
             out.append(op)
@@ -203,6 +219,11 @@ class _Sync:
         """Insert what ``op`` needs."""
         reads, writes, copies = self._touched(op)
         touched = reads | writes | copies
+        if isinstance(op, BulkLoad):
+            pending = self._pending(touched, state)
+            if pending is not None:
+                out.append(AsyncWait(pending))
+            return (state if pending is None else state.wait(pending)).barrier()
         if self._meet(touched, state.open):
             out.append(AsyncCommit())
             state = state.commit()
@@ -224,6 +245,8 @@ class _Sync:
             return replace(state.barrier(), read=writes)
         if isinstance(op, AsyncCommit):
             return state.commit()
+        if isinstance(op, BulkLoad):
+            return state
         return replace(state, written=state.written | writes, read=state.read | reads, open=state.open | copies)
 
     def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
@@ -252,7 +275,7 @@ class _Sync:
         """The wait that the next reader of a copy now in flight needs, unless a barrier comes before it."""
         fresh = state.barrier()
         for op, shift in self._upcoming(frame):
-            if isinstance(op, ForOp | RolesOp):
+            if isinstance(op, ForOp | RolesOp) or _bulk(op):
                 return None
             reads, writes, copies = self._touched(op)
             if shift is not None:

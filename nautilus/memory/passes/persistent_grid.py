@@ -1,0 +1,189 @@
+"""Blocks that stay: as many as the device runs at once, each taking tiles until none is left.
+
+Switch: ``MemoryPlan.persistent`` (static, snake, dynamic).  For kernels with roles: the body of each role goes
+into ``tiles``, the kernel's decoding of ``block`` becomes ``let`` over the tile's number, and cursors run on
+from tile to tile, so that the producer loads the next tile while the last one is finished.  A final wait for
+bulk stores stays behind the last tile.  Tiles come in the order of the schedule (``memory.grid``).
+
+``dynamic``: the producer fetches the next tile and sends it to the consumers through a mailbox.
+
+``own_tiles``: the consumer role, of one unit so far, gets ``MemoryPlan.units``; tile n of the block belongs to
+unit n % units, and the others move their cursors on by what the tile uses.  That number must follow from
+bounds and conditions alone: ScheduleError else.
+
+A kernel stays as it is when it has no roles, or (units sharing tiles) no more tiles than blocks that run at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
+from nautilus.core.index import bounds, simplify
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.targets import Limits, limits
+from nautilus.core.types import DType
+from nautilus.memory.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, Role, RolesOp, walk_ops
+from nautilus.memory.passes.bulk_stores import known_ranges
+from nautilus.memory.passes.rings import Block
+from nautilus.memory.passes.specialise_warps import used_lets
+from nautilus.memory.passes.walk import expressions, plan_of
+from nautilus.memory.values import Cursor, Mbar, Smem
+from nautilus.memory.warpgroup_ops import (
+    GROUP_WARPS,
+    UNIT,
+    AdvanceOp,
+    BulkWait,
+    LetOp,
+    Mailbox,
+    TilesOp,
+)
+
+#: stages of the ring through which the numbers of dynamic tiles go
+_MAIL_STAGES = 2
+_ZERO, _ONE = Const(0, DType.I32), Const(1, DType.I32)
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentGrid:
+    """``multiprocessors`` overrides the target's."""
+
+    schedule: Schedule | None = None
+    multiprocessors: int | None = None
+    name: str = "persistent-grid"
+
+    def apply(self, module: MemModule) -> MemModule:
+        target = limits(module.target)
+        if self.multiprocessors is not None:
+            target = replace(target, multiprocessors=self.multiprocessors)
+        kernels = tuple(persistent(k, plan_of(self.schedule, k), target) for k in module.kernels)
+        return module if kernels == module.kernels else replace(module, kernels=kernels)
+
+
+def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:
+    """``kernel`` with blocks that take many tiles. Raises ScheduleError where that cannot be."""
+    where = f"kernel {kernel.name}"
+    roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
+    if roles is None or any(isinstance(op, TilesOp) for op in walk_ops(kernel.body)):
+        return kernel
+    if plan.persistent == "none":
+        if plan.own_tiles and plan.units > 1:
+            raise ScheduleError("units with tiles of their own need a persistent grid", where)
+        return kernel
+    resident = target.multiprocessors * kernel.min_blocks
+    if not resident:
+        raise ScheduleError("how many blocks run at once is not known for this target", where)
+    if kernel.cluster > 1:
+        raise ScheduleError("a persistent grid of clusters is not supported", where)
+    own = plan.own_tiles and plan.units > 1
+    if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
+        return kernel
+    if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
+        raise ScheduleError("an operation mentions the number of the block", where)
+    return _Persistent(kernel, plan, resident).build(roles)
+
+
+class _Persistent:
+    """One kernel on its way."""
+
+    def __init__(self, kernel: MemKernel, plan: MemoryPlan, resident: int) -> None:
+        self.kernel, self.plan = kernel, plan
+        taken = {name for name, _ in kernel.decode} | {n for k in kernel.cursors for n in (k.name, k.stage, k.phase)}
+        taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
+        taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
+        self.var, self.seq, self.box = (_free(n, taken) for n in ("tile", "turn", "mail"))
+        self.blocks = simplify(Op("min", (kernel.blocks, Const(resident, DType.I32)), DType.I32))
+        self.own = plan.own_tiles and plan.units > 1
+
+    def build(self, roles: RolesOp) -> MemKernel:
+        """The kernel with every role's body in ``tiles``."""
+        k = self.kernel
+        new = [self._role(r) for r in roles.roles]
+        body = tuple(replace(op, roles=tuple(new)) if op is roles else op for op in k.body)
+        out = replace(k, blocks=self.blocks, decode=(), body=body, warps=max(r.last_warp for r in new))
+        if self.plan.persistent != "dynamic":
+            return out
+        warps = sum(r.last_warp - r.first_warp for r in new if not r.single)
+        return replace(
+            out,
+            smem=(*k.smem, Smem(self.box, DType.I32, (), _MAIL_STAGES)),
+            mbars=(*k.mbars, Mbar(f"full_{self.box}", _MAIL_STAGES, 1), Mbar(f"empty_{self.box}", _MAIL_STAGES, warps)),
+            cursors=(*k.cursors, Cursor(self.box, _MAIL_STAGES)),
+        )
+
+    def _role(self, role: Role) -> Role:
+        body, last = role.body, tuple[MemOp, ...]()
+        while body and isinstance(body[-1], BulkWait):
+            body, last = body[:-1], (body[-1], *last)
+        if self.own and not role.single:
+            role, body = self._shared(role, body)
+        env = {"block": Var(self.var)}
+        lets = tuple(LetOp(name, substitute(e, env), self.kernel.span) for name, e in self.kernel.decode)
+        mailbox = None
+        if self.plan.persistent == "dynamic":
+            full, empty = f"full_{self.box}", f"empty_{self.box}"
+            mailbox = Mailbox(self.box, full, empty, self.box, role.single)
+        tiles = TilesOp(
+            self.var, self.seq, self.kernel.blocks, self.plan.persistent,
+            used_lets((*lets, *body)), mailbox, self.kernel.span,
+        )  # fmt: skip
+        return replace(role, body=(tiles, *last))
+
+    def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
+        """The consumer role with all its units, each of which runs ``body`` for every so-manieth tile."""
+        if role.units != 1:
+            where = f"kernel {self.kernel.name}"
+            raise ScheduleError(f"the consumers are {role.units} units that share a tile already", where)
+        units = self.plan.units
+        turn = Op("mod", (Var(self.seq), Const(units, DType.I32)), DType.I32)
+        moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
+        mine = IfOp(Op("eq", (turn, Var(UNIT)), DType.BOOL), body)
+        others = IfOp(Op("ne", (turn, Var(UNIT)), DType.BOOL), moves)
+        last = role.first_warp + units * GROUP_WARPS
+        return replace(role, units=units, last_warp=last), (mine, others) if moves else (mine,)
+
+    def _uses(self, body: Block) -> dict[str, Expr]:
+        """Cursor -> how many stages a run of ``body`` moves it on."""
+        lets = {op.var: op.expr for op in body if isinstance(op, LetOp)}
+        for var, e in lets.items():  # in order: each is in terms of the grid's variables when it is used
+            lets[var] = substitute(e, lets)
+        out: dict[str, Expr] = {}
+        for name in dict.fromkeys(op.cursor for op in walk_ops(body) if isinstance(op, AdvanceOp)):
+            out[name] = simplify(substitute(self._count(body, name), lets), known_ranges(self.kernel))
+        known = {name for name, _ in self.kernel.decode}
+        for name, e in out.items():
+            if not free_vars(e) <= known:
+                unknown = ", ".join(sorted(free_vars(e) - known))
+                raise ScheduleError(
+                    f"how many stages of {name} a tile uses depends on {unknown}", f"kernel {self.kernel.name}"
+                )
+        return out
+
+    def _count(self, body: Block, cursor: str) -> Expr:
+        total: Expr = _ZERO
+        for op in body:
+            match op:
+                case AdvanceOp(cursor=c, by=by) if c == cursor:
+                    total = _op("add", total, by or _ONE)
+                case IfOp(cond=cond, body=inner) if _moves(inner, cursor):
+                    total = _op("add", total, _op("select", cond, self._count(inner, cursor), _ZERO))
+                case ForOp(lo=lo, hi=hi, body=inner) if _moves(inner, cursor):
+                    trips = simplify(_op("sub", hi, lo), known_ranges(self.kernel))
+                    least = bounds(trips, known_ranges(self.kernel))[0]
+                    if least is None or least < 0:
+                        trips = _op("max", trips, _ZERO)
+                    total = _op("add", total, _op("mul", trips, self._count(inner, cursor)))
+        return total
+
+
+def _moves(body: Block, cursor: str) -> bool:
+    return any(isinstance(op, AdvanceOp) and op.cursor == cursor for op in walk_ops(body))
+
+
+def _op(name: str, *args: Expr) -> Expr:
+    return Op(name, args, DType.I32)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return next(n for n in (name, *(f"{name}{i}" for i in range(len(taken) + 1))) if n not in taken)

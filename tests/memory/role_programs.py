@@ -1,0 +1,90 @@
+"""Kernels of the warpgroup engine as lowering makes them (synchronous, one body for all units), for the passes
+that give them roles."""
+
+from __future__ import annotations
+
+from nautilus.memory.ops import MemModule
+from nautilus.memory.text import parse
+from nautilus.memory.warpgroup_ops import wg_a_layout, wg_acc_layout
+
+
+def product(m: int = 256, n: int = 64, k: int = 192, units: int = 2, out: str = "f16") -> MemModule:
+    """C = A . B' in tiles of ``units`` x 64 rows and 64 columns."""
+    rows = 64 * units
+    stage, row = ("unit", f"i0 * {rows} + unit * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
+    return parse(f"""
+module product target sm_90a {{
+  input A: f16[{m}, {k}]
+  input B: f16[{n}, {k}]
+  output C: {out}[{m}, {n}]
+  kernel product grid {-(-m // rows) * (n // 64)} warps {4 * units} min_blocks 1 units {units} {{
+    let i0 = block // {n // 64}
+    let j0 = block % {n // 64}
+    layout #acc = {wg_acc_layout("i", "j", 64, 64)}
+    smem a : f16[i: 64, k: 64] stages {units} swizzle 128 pad 0 @ 0
+    smem b : f16[j: 64, k: 64] stages 1 swizzle 128 pad 0 @ {8192 * units}
+    %zero = const 0.0 : f32[i: 64, j: 64] #acc
+    %c = for t in 0..{k // 64} carry(%acc = %zero) {{
+      bulk.load a[{stage}] swizzle 128, A[{row}, t * 64 + k]
+      bulk.load b[0] swizzle 128, B[j0 * 64 + j, t * 64 + k]
+      %next = mma wgmma.f16 smem a[{stage}] swizzle 128, smem b[0] swizzle 128 + %acc over k : f32[i: 64, j: 64] #acc
+      yield %next
+    }}
+    st.global C[{row}, j0 * 64 + j], %c where {row} < {m} vec 2
+  }}
+}}
+""")
+
+
+def chained(s: int = 192, units: int = 2, ahead: bool = False, rows: int = 256, triangle: bool = False) -> MemModule:
+    """O = (Q . K') . V over blocks of 64 rows of K and V.
+
+    ``ahead``: the first product runs an iteration ahead; ``triangle``: the loop is as long as the tile's number.
+    """
+    tile = 64 * units
+    stage, row = ("unit", f"i0 * {tile} + unit * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
+    steps = "i0 + 1" if triangle else str(s // 64)
+
+    def first(name: str, at: str) -> str:
+        return f"""bulk.load k[0] swizzle 128, K[{at} * 64 + j, d]
+      %{name} = mma wgmma.f16 smem q[{stage}] swizzle 128, smem k[0] swizzle 128 over d : f32[i: 64, j: 64] #s"""
+
+    def second(scores: str, out: str, acc: str, at: str) -> str:
+        return f"""%{scores}h = cast %{scores} : f16[i: 64, j: 64] #s
+      %{scores}a = convert %{scores}h : f16[i: 64, j: 64] #p
+      bulk.load v[0] swizzle 128, V[{at} * 64 + j, e]
+      %{out} = mma wgmma.f16 %{scores}a, smem v[0] swizzle 128 + %{acc} over j : f32[i: 64, e: 64] #o"""
+
+    plain = f"""%o = for t in 0..{steps} carry(%acc = %zero) {{
+      {first("s", "t")}
+      {second("s", "next", "acc", "t")}
+      yield %next
+    }}"""
+    early = f"""{first("s0", "0")}
+    %o1, %s1 = for t in 0..{steps} - 1 carry(%acc = %zero, %s = %s0) {{
+      {first("sn", "(t + 1)")}
+      {second("s", "next", "acc", "t")}
+      yield %next, %sn
+    }}
+    {second("s1", "o", "o1", f"({steps} - 1)")}"""
+    return parse(f"""
+module chained target sm_90a {{
+  input Q: f16[{rows}, 64]
+  input K: f16[{s}, 64]
+  input V: f16[{s}, 64]
+  output O: f16[{rows}, 64]
+  kernel chained grid {rows // tile} warps {4 * units} min_blocks 1 units {units} {{
+    let i0 = block
+    layout #s = {wg_acc_layout("i", "j", 64, 64)}
+    layout #o = {wg_acc_layout("i", "e", 64, 64)}
+    layout #p = {wg_a_layout("wgmma.f16", "i", "j", 64, 64)}
+    smem q : f16[i: 64, d: 64] stages {units} swizzle 128 pad 0 @ 0
+    smem k : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ {8192 * units}
+    smem v : f16[j: 64, e: 64] stages 1 swizzle 128 pad 0 @ {8192 * units + 8192}
+    %zero = const 0.0 : f32[i: 64, e: 64] #o
+    bulk.load q[{stage}] swizzle 128, Q[{row}, d]
+    {early if ahead else plain}
+    st.global O[{row}, e], %o vec 2
+  }}
+}}
+""")

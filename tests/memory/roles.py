@@ -1,0 +1,47 @@
+"""What the tests of the passes around warp roles share: schedules, and lines in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.memory.ops import MemModule, RolesOp
+from nautilus.memory.text import format as ma_format
+from nautilus.memory.text import format_ops, parse
+from nautilus.memory.verify import verify
+
+
+def schedule(module: MemModule, **memory: Any) -> Schedule:
+    """The same memory plan for every kernel."""
+    plan = MemoryPlan(**{"engine": "warpgroup", **memory})
+    return Schedule((), tuple(KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), memory=plan) for k in module.kernels))
+
+
+def text(module: MemModule) -> str:
+    """The module's text, which must read back as the same module."""
+    out = ma_format(module)
+    assert parse(out) == module
+    return out
+
+
+def role(module: MemModule, name: str) -> str:
+    """The body of one role, as text."""
+    (roles,) = [op for op in module.kernels[0].body if isinstance(op, RolesOp)]
+    (found,) = [r for r in roles.roles if r.name == name]
+    return "\n".join(format_ops(found.body))
+
+
+def in_order(body: str, *lines: str) -> None:
+    """Each of ``lines`` stands in ``body``, as a part of a line of its own behind the one before it."""
+    at = iter(body.splitlines())
+    for want in lines:
+        assert any(want in line for line in at), f"{want!r} is not there, or not in this place:\n{body}"
+
+
+def placed(module: MemModule) -> MemModule:
+    """With shared memory allocated; the verifier accepts it."""
+    from nautilus.memory.passes.allocate_shared import AllocateShared
+
+    out = AllocateShared().apply(module)
+    verify(out)
+    return out
