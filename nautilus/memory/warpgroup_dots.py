@@ -15,11 +15,11 @@ from typing import NoReturn
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import MemoryPlan
 from nautilus.memory.dots import DotPlan, draft_dots
-from nautilus.memory.warpgroup_ops import GROUP_WARPS, UNIT, WGMMA
+from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT, WGMMA
 from nautilus.tile.ops import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
 
 UNIT_ROWS = (64, 128)  # rows of a product that a unit owns
-MOST_COLUMNS = 256  # of one instruction
+MOST_REGISTERS = 255  # of a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,11 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int) -> DotPla
     if sizes[plan.m] not in tuple(units * r for r in UNIT_ROWS):
         reject(kernel, op, f"has {sizes[plan.m]} rows along {plan.m}: {units} units of 64 or 128 do not make that up")
     step = WGMMA[plan.instr].n_step
-    if sizes[plan.n] % step or sizes[plan.n] > MOST_COLUMNS:
-        reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step} up to {MOST_COLUMNS}")
+    if sizes[plan.n] % step:
+        reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step}")
+    registers = sizes[plan.m] // units * sizes[plan.n] // GROUP_THREADS
+    if registers > MOST_REGISTERS:
+        reject(kernel, op, f"takes {registers} registers of each thread for its result, of {MOST_REGISTERS}")
     return replace(plan, warps=(GROUP_WARPS, 1))
 
 
