@@ -85,6 +85,6 @@ def ratio(ours: Row, peer: Row, kind: str, limit: float) -> float | str:
 def reason_of(error: BaseException) -> str:
     """The first line of an error, for a table."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else type(error).__name__
-    kind = "" if isinstance(error, (NotApplicable, NautilusError)) else f"{type(error).__name__}: "
-    return (kind + text)[:200]
+    named = isinstance(error, (NotApplicable, NautilusError))
+    parts = [*([] if named else [type(error).__name__]), *lines[:1]]
+    return ": ".join(parts)[:200]

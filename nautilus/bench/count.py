@@ -24,7 +24,7 @@ from nautilus.core.numerics import eval_op
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
-_EXACT = 1 << 23  # points up to which a condition is counted one by one
+_EXACT = 1 << 25  # points up to which a condition is counted one by one
 _ROWS = 1024
 _TRUE = Const(True, DType.BOOL)
 

@@ -114,8 +114,18 @@ def _capture(name: str, index: tuple[Expr, ...], e: Expr, env: Mapping[str, str]
     if free_vars(e) & hidden:
         return False
     positions = {actual: Var(f"%{p}") for p, actual in enumerate(names)}
-    made = Capture(e, names, substitute(e, positions))
+    made = Capture(e, names, nameless(substitute(e, positions)))
     return found.setdefault(name, made).canonical == made.canonical
+
+
+def nameless(e: Expr, depth: int = 0) -> Expr:
+    """``e`` with bound variables named by how deep they are bound, so that equal means equal up to names."""
+    if isinstance(e, Reduce):
+        names = {a.name: Var(f"@{depth}.{n}") for n, a in enumerate(e.axes)}
+        cond = None if e.cond is None else substitute(e.cond, names)
+        axes = tuple(Axis(v.name, a.extent) for v, a in zip(names.values(), e.axes, strict=True))
+        e, depth = replace(e, axes=axes, cond=cond, body=substitute(e.body, names)), depth + 1
+    return with_children(e, tuple(nameless(c, depth) for c in children(e)))
 
 
 # -- one expression for an output ----------------------------------------------------------------

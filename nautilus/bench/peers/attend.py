@@ -92,7 +92,10 @@ def match(spec: Spec) -> Attention:
     inner = core.axes[0].name
     names = [a.name for a in axes]
     width = _one([n for n in names if _has(value, n) and not _has(q, n) and not _has(k, n)], "value columns")
-    row = _one([n for n in names if _has(q, n) and not _mentions(k, n) and not _mentions(value, n)], "rows")
+    free = [n for n in names if _has(q, n) and not _mentions(k, n) and not _mentions(value, n)]
+    sizes = {a.name: a.extent if isinstance(a.extent, int) else 0 for a in axes}
+    # where heads share all keys, rows and heads differ in nothing but size
+    row = _one([n for n in free if sizes[n] == max(sizes[m] for m in free)][:1], "rows")
     batch = [n for n in names if n not in (row, width)]
     if len(batch) > 2:
         raise NotApplicable("more than two batch dimensions")

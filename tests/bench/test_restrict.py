@@ -1,0 +1,76 @@
+"""Cut-down specs give the same numbers as the whole one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.bench.inputs import random_inputs
+from nautilus.bench.restrict import largest, pieces, restrict, sampled
+from nautilus.core.numerics import from_storage
+from nautilus.frontend.check import load_spec, load_text
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.spec import Spec
+from tests.shipped import IDS, SPECS
+
+SMALL = {"B": 2, "H": 4, "Hq": 8, "Hkv": 2, "M": 24, "N": 24, "D": 8, "K": 16, "P": 3, "C": 20, "W": 7}
+
+
+def small(path: Path) -> Spec:
+    """The spec at sizes that take milliseconds."""
+    names = {d.name for d in load_spec(path).dims}
+    dims = {n: v for n, v in SMALL.items() if n in names}
+    return load_spec(path, dims=dims | ({"M": 1} if "decode" in path.stem else {}))
+
+
+def numbers(spec: Spec) -> dict[str, float | int | bool]:
+    return {s.name: s.default for s in spec.scalars if s.default is not None}
+
+
+@pytest.mark.parametrize("path", SPECS, ids=IDS)
+def test_sampled_rows_and_pieces(path: Path) -> None:
+    spec = small(path)
+    raw = random_inputs(spec, 0, {})
+    types = {t.name: t.dtype for t in spec.inputs}
+    whole = run_spec(spec, {n: from_storage(x, types[n]) for n, x in raw.items()}, numbers(spec))
+    seen = {t.name: np.zeros(t.shape, bool) for t in spec.outputs}
+    for chosen in [sampled(spec, 1, inner=5), *pieces(spec, 500)]:
+        cut = restrict(spec, chosen)
+        arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
+        found = run_spec(cut.spec, arrays, numbers(spec))
+        for t in spec.outputs:
+            np.testing.assert_allclose(found[t.name], cut.cut(t.name, whole[t.name]), rtol=1e-12, atol=1e-14)
+            at = chosen.get(t.name, {})
+            seen[t.name][np.ix_(*(at.get(p, np.arange(n)) for p, n in enumerate(t.shape)))] = True  # type: ignore[arg-type]
+    assert all(s.all() for s in seen.values())
+
+
+def test_work_shrinks_with_the_rows() -> None:
+    path = next(p for p in SPECS if p.stem == "gqa_prefill")
+    spec = load_spec(path, dims={"M": 4096, "N": 4096})
+    cut = restrict(spec, sampled(spec, 0))
+    assert largest(spec) >= 64 * 4096 * 4096
+    assert largest(cut.spec) <= 128 * 4096 + 8 * 4096 * 128
+    assert cut.inputs["Q"].keys() == {0, 1, 2}  # one row index each for batch, head and row
+    assert cut.inputs["K"].keys() == {0}  # its head is computed from the query's, so all heads stay
+    for chosen in pieces(spec, 1 << 24):
+        assert largest(restrict(spec, chosen).spec) <= 1 << 24
+
+
+def test_rows_hold_the_ends() -> None:
+    spec = load_text("dim M = 1000, N = 9\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = X[i, j] * i\n")
+    rows = sampled(spec, 3)["Y"][0]
+    assert len(rows) == 32 and rows[0] == 0 and rows[-1] == 999 and len(set(rows.tolist())) == 32
+
+
+def test_a_definition_read_at_other_places_stays_whole() -> None:
+    text = "dim N = 64\ninput X: f32[N]\noutput Y: f32[N]\nT[i] = X[i] * 2\nY[i] = T[i] + T[N - 1 - i]\n"
+    spec = load_text(text)
+    cut = restrict(spec, {"Y": {0: np.array([3, 5])}})
+    assert cut.spec.definition("T").shape == (64,)
+    assert cut.spec.definition("Y").shape == (2,)
+    x = np.arange(64.0)
+    found = run_spec(cut.spec, cut.arrays({"X": x}))
+    assert found["Y"].tolist() == [126.0, 126.0]

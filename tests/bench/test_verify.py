@@ -1,0 +1,102 @@
+"""What the check lets through and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from nautilus.bench.inputs import random_inputs
+from nautilus.bench.restrict import sampled
+from nautilus.bench.verify import References, judge, references
+from nautilus.check.bound import stated
+from nautilus.core.numerics import Array, from_storage, storage_array
+from nautilus.core.types import DType
+from nautilus.frontend.check import load_text
+from nautilus.frontend.interp import run_spec
+
+TEXT = """dim M = 200, N = 96, K = 64
+input A: {t}[M, K]
+input B: {t}[K, N]
+output C: {o}[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+
+
+def problem(dtype: str = "f16", out: str = "", whole: bool = True) -> tuple[References, dict[str, Array]]:
+    """References, and outputs that are right."""
+    spec = load_text(TEXT.format(t=dtype, o=out or dtype))
+    raw = random_inputs(spec, 0, {})
+    exact = run_spec(spec, {t.name: from_storage(raw[t.name], t.dtype) for t in spec.inputs})
+
+    def everything() -> Mapping[str, Array]:
+        return {n: x.astype(np.float32) if x.dtype.kind == "f" else x for n, x in exact.items()}
+
+    known = references(spec, raw, {}, stated(spec), 0, everything if whole else None)
+    return known, {t.name: storage_array(exact[t.name], t.dtype) for t in spec.outputs}
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("f16", ""), ("bf16", ""), ("f32", ""), ("i8", "i32")])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_right_result_passes(dtype: str, out: str, whole: bool) -> None:
+    known, outputs = problem(dtype, out, whole)
+    verdict = judge(known, outputs, is_peer=False)
+    assert verdict.ok, verdict.detail
+    assert verdict.error <= verdict.allowed
+
+
+def hidden_row(known: References) -> int:
+    """A row that is not among the sampled ones."""
+    rows = set(sampled(known.spec, 0)["C"][0].tolist())
+    return next(i for i in range(200) if i not in rows)
+
+
+def test_a_wrong_element_between_the_sampled_rows_is_found_by_the_whole() -> None:
+    known, outputs = problem()
+    outputs["C"][hidden_row(known), 3] += np.float16(100)
+    assert "against f32" in judge(known, outputs, is_peer=False).detail
+    blind, _ = problem(whole=False)
+    assert judge(blind, outputs, is_peer=False).ok  # which is why the whole is compared where it can be
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_element_that_nobody_wrote_is_found(whole: bool) -> None:
+    known, outputs = problem(whole=whole)
+    outputs["C"][hidden_row(known), 3] = np.nan
+    assert not judge(known, outputs, is_peer=False).ok
+
+
+def test_a_wrong_sampled_row_is_found() -> None:
+    known, outputs = problem(whole=False)
+    outputs["C"][0] = 0
+    verdict = judge(known, outputs, is_peer=True)
+    assert not verdict.ok and "sampled rows" in verdict.detail
+
+
+def test_a_peer_may_be_less_exact_but_not_wrong() -> None:
+    known, outputs = problem()
+    noise = np.random.default_rng(0).standard_normal(outputs["C"].shape)
+    off = 2.5 * known.bounds["C"].relative
+    rough = {"C": (outputs["C"].astype(np.float64) * (1 + off * noise)).astype(np.float16)}
+    assert judge(known, rough, is_peer=True).ok
+    assert not judge(known, rough, is_peer=False).ok
+    rougher = {"C": (outputs["C"].astype(np.float64) * (1 + 0.05 * noise)).astype(np.float16)}
+    assert not judge(known, rougher, is_peer=True).ok
+
+
+def test_integers_are_exact_and_shapes_count() -> None:
+    known, outputs = problem("i8", "i32")
+    outputs["C"][hidden_row(known), 0] += 1
+    assert "1 elements differ" in judge(known, outputs, is_peer=True).detail
+    assert "shape" in judge(known, {"C": outputs["C"].T}, is_peer=True).detail
+
+
+def test_inputs_are_normal_repeatable_and_in_range() -> None:
+    text = "dim M = 3000, V = 50\ninput E: bf16[V, M]\ninput at: i32[M]\noutput Y: f32[M]\nY[i] = E[at[i], i]\n"
+    spec = load_text(text)
+    a, b, c = (random_inputs(spec, seed, {}) for seed in (0, 0, 1))
+    assert np.array_equal(a["E"], b["E"]) and not np.array_equal(a["E"], c["E"])
+    values = from_storage(a["E"], DType.BF16)
+    assert abs(values.mean()) < 0.02 and abs(values.std() - 1) < 0.02
+    assert a["at"].min() == 0 and a["at"].max() == 49
