@@ -16,7 +16,7 @@ from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse as ma_parse
 from nautilus.memory.verify import verify as ma_verify
 from nautilus.tile.ops import TileModule
-from tests.memory import warpgroup_programs as programs
+from tests.memory import warpgroup_tile_programs as programs
 from tests.memory.lowering import count, in_order, plan, tile
 from tests.memory.tile_programs import attention, matmul, softmax_rows
 

@@ -1,169 +1,326 @@
-"""VR-tile programs for the engine ``warpgroup``: what it takes, and what it must refuse."""
+"""Hand-written MA-tile programs of the sm_90a class: rings of bulk copies, warpgroup products, units, tiles."""
 
 from __future__ import annotations
 
-#: (A B^T) C with the inner product rounded to f16, widened, and rounded to tf32 for nothing
-CHAIN = """
-module chain {
-  input A: f16[256, 64]
-  input B: f16[128, 64]
-  input C: f16[128, 64]
-  output O: f16[256, 64]
-  kernel O grid(i0: 2) axes(i: 128, d: 64, j: 64, k: 64) {
-    %zero = const 0.0 : f32[i: 128, d: 64]
-    %a = load A[i0 * 128 + i, k] : f16[i: 128, k: 64]
-    %o = for j0 in 0..2 carry(%oi = %zero) {
-      %b = load B[j0 * 64 + j, k] : f16[j: 64, k: 64]
-      %t = dot %a, %b over k : f32[i: 128, j: 64]
-      %h = cast %t : f16[i: 128, j: 64]
-      %w = cast %h : f32[i: 128, j: 64]
-      %n = narrow %w : tf32[i: 128, j: 64]
-      %x = cast %n : f32[i: 128, j: 64]
-      %c = load C[j0 * 64 + j, d] : f16[d: 64, j: 64]
-      %y = cast %c : f32[d: 64, j: 64]
-      %on = dot %x, %y + %oi over j : f32[i: 128, d: 64]
-      yield %on
-    }
-    store O[i0 * 128 + i, d], %o
-  }
-}
-"""
+from nautilus.memory.ops import MemModule
+from nautilus.memory.text import parse
+from nautilus.memory.warpgroup_ops import wg_a_layout, wg_acc_layout
+
+ACC = wg_acc_layout("i", "n", 64, 64)
 
 
-def _product(
-    extra: str, body: str, outputs: str = "", b_load: str = "B[j, k]", a_load: str = "A[i0 * 128 + i, k]"
-) -> str:
-    """One product of a 128 x 64 tile with side inputs, and what follows it."""
+def alone() -> str:
+    """C = A . B of one tile: one warpgroup, synchronous copies and products."""
     return f"""
-module product {{
-  input A: f16[256, 64]
-  input B: f16[64, 64]{extra}
-  output C: f16[256, 64]{outputs}
-  kernel C grid(i0: 2) axes(i: 128, j: 64, k: 64) {{
-    %a = load {a_load} : f16[i: 128, k: 64]
-    %b0 = load {b_load} : f16[j: 64, k: 64]
-    %s = dot %a, %b0 over k : f32[i: 128, j: 64]{body}
+module alone target sm_90a {{
+  input A: f16[64, 128]
+  input B: f16[128, 64]
+  output C: f32[64, 64]
+  kernel alone grid 1 warps 4 min_blocks 1 {{
+    layout #acc = {ACC}
+    smem sa : f16[i: 64, k: 64] stages 1 swizzle 128 pad 0 @ 0
+    smem sb : f16[k: 64, n: 64] stages 1 swizzle 128 pad 0 @ 8192
+    %zero = const 0.0 : f32[i: 64, n: 64] #acc
+    %c = for t in 0..2 carry(%acc = %zero) {{
+      barrier
+      bulk.load sa[0] swizzle 128, A[i, t * 64 + k]
+      bulk.load sb[0] swizzle 128, B[t * 64 + k, n]
+      %next = mma wgmma.f16 smem sa[0] swizzle 128, smem sb[0] swizzle 128 + %acc over k : f32[i: 64, n: 64] #acc
+      yield %next
+    }}
+    st.global C[i, n], %c vec 2
   }}
 }}
 """
 
 
-EPILOGUE = _product(
-    "\n  input bias: f16[64]\n  input R: f16[256, 64]\n  input g: f32[256]",
+def product(steps: int = 4, units: int = 2, behind: int = 0, rows: int = 130) -> str:
+    """C = A . B^T: a producer, ``units`` consumers of 64 rows each, a ring of three stages.
+
+    ``behind``: products left in flight at a wait; their stages are given back one round later.
     """
-    %b = load bias[j] : f16[j: 64]
-    %b1 = cast %b : f32[j: 64]
-    %r = load R[i0 * 128 + i, j] : f16[i: 128, j: 64]
-    %r1 = cast %r : f32[i: 128, j: 64]
-    %g1 = load g[i0 * 128 + i] : f32[i: 128]
-    %x = add %s, %b1 : f32[i: 128, j: 64]
-    %y = mul %x, %g1 : f32[i: 128, j: 64]
-    %z = add %y, %r1 : f32[i: 128, j: 64]
-    store C[i0 * 128 + i, j], %z""",
-)
-
-SCALED_LEFT = """
-module scaled {
-  input A: f8e4m3[256, 64]
-  input B: f8e4m3[64, 64]
-  output C: f16[256, 64]
-  kernel C grid(i0: 2) axes(i: 128, j: 64, k: 64) {
-    %a0 = load A[i0 * 128 + i, k] : f8e4m3[i: 128, k: 64]
-    %a1 = cast %a0 : f32[i: 128, k: 64]
-    %two = const 2.0 : f32
-    %a2 = mul %a1, %two : f32[i: 128, k: 64]
-    %a = narrow %a2 : f8e4m3[i: 128, k: 64]
-    %b0 = load B[j, k] : f8e4m3[j: 64, k: 64]
-    %s = dot %a, %b0 over k : f32[i: 128, j: 64]
-    store C[i0 * 128 + i, j], %s
-  }
-}
+    whole, bytes_ = 64 * units, 8192 * (units + 1)
+    loads = "\n".join(
+        f"          bulk.load sa[r_stage * {units} + {u}] swizzle 128, A[block * {whole} + {64 * u} + i, t * 64 + k]"
+        " mbar full[r_stage]"
+        for u in range(units)
+    )
+    release = {
+        0: "wg.wait 0 %next\n          mbar.arrive empty[r_stage] each warp",
+        1: "wg.wait 1\n          if t >= 1 { mbar.arrive empty[(r_stage + 2) % 3] each warp }",
+    }[behind]
+    finish = {0: "", 1: "wg.wait 0 %c\n        mbar.arrive empty[(r_stage + 2) % 3] each warp"}[behind]
+    at = 3 * bytes_
+    return f"""
+module product target sm_90a {{
+  input A: f16[{rows}, {64 * steps}]
+  input B: f16[64, {64 * steps}]
+  output C: f16[{rows}, 64]
+  kernel product grid {-(-rows // whole)} warps {4 + 4 * units} min_blocks 1 {{
+    layout #acc = {ACC}
+    smem sa : f16[i: 64, k: 64] stages {3 * units} swizzle 128 pad 0 @ 0
+    smem sb : f16[n: 64, k: 64] stages 3 swizzle 128 pad 0 @ {3 * units * 8192}
+    smem so : f16[i: 64, n: 64] stages {units} swizzle 128 pad 0 @ {at}
+    mbar full stages 3 arrivals 1 @ {at + 8192 * units}
+    mbar empty stages 3 arrivals {4 * units} @ {at + 8192 * units + 24}
+    cursor r stages 3
+    roles {{
+      role producer warps 0..4 registers 24 single {{
+        for t in 0..{steps} carry() {{
+          mbar.wait empty[r_stage] parity 1 - r_phase
+          mbar.expect full[r_stage] {bytes_}
+{loads}
+          bulk.load sb[r_stage] swizzle 128, B[n, t * 64 + k] mbar full[r_stage]
+          advance r
+          yield
+        }}
+      }}
+      role consumers warps 4..{4 + 4 * units} registers 240 units {units} {{
+        %zero = const 0.0 : f32[i: 64, n: 64] #acc
+        %c = for t in 0..{steps} carry(%acc = %zero) {{
+          mbar.wait full[r_stage] parity r_phase
+          wg.fence
+          %next = mma wgmma.f16 smem sa[r_stage * {units} + unit] swizzle 128, smem sb[r_stage] swizzle 128 + %acc
+            over k pending : f32[i: 64, n: 64] #acc
+          wg.commit
+          {release}
+          advance r
+          yield %next
+        }}
+        {finish}
+        %h = narrow %c : f16[i: 64, n: 64] #acc
+        st.matrix so[unit] swizzle 128, %h
+        fence.proxy
+        barrier (unit + 1), 128
+        bulk.store so[unit] swizzle 128, C[block * {whole} + unit * 64 + i, n]
+        bulk.commit
+        bulk.wait 0 read
+      }}
+    }}
+  }}
+}}
 """
 
-COLUMN_OUTPUT = _product(
-    "\n  input bias: f16[64]",
-    """
-    store C[i0 * 128 + i, j], %s
-    %v = load bias[j] : f16[j: 64]
-    %v1 = cast %v : f32[j: 64]
-    %v2 = add %v1, %v1 : f32[j: 64]
-    store W[j], %v2 where i0 == 0""",
-    "\n  output W: f32[64]",
-)
 
-OVER_ROWS = _product(
-    "",
-    """
-    store C[i0 * 128 + i, j], %s
-    %t = reduce sum %s over i : f32[j: 64]
-    store W[i0, j], %t
-    %u = reduce sum %s over j : f32[i: 128]
-    store U[i0 * 128 + i], %u""",
-    "\n  output W: f32[2, 64]\n  output U: f32[256]",
-)
-COLUMN_SUMS = OVER_ROWS[: OVER_ROWS.index("    %u")].replace("  output U: f32[256]\n", "") + "  }\n}\n"
-
-GATHERED = _product("\n  input P: i32[2]", "\n    store C[i0 * 128 + i, j], %s", b_load="B[%p + j, k]").replace(
-    "%a = load", "%p = load P[i0] : i32\n    %a = load"
-)
-
-STRIDED = _product("", "\n    store C[i0 * 128 + i, j], %s", b_load="B[j, (k * 3) % 64]")
-
-#: rows of A by halves, as where groups of heads share a tile
-STRIDED_LEFT = """
-module strided {
-  input A: f16[2, 64, 64]
-  input B: f16[128, 64]
-  output C: f16[2, 64, 128]
-  kernel C grid(i0: 1) axes(i: 128, j: 64, k: 64) {
-    %a = load A[i % 2, i // 2, k] : f16[i: 128, k: 64]
-    for j0 in 0..2 carry() {
-      %b = load B[j0 * 64 + j, k] : f16[j: 64, k: 64]
-      %s = dot %a, %b over k : f32[i: 128, j: 64]
-      store C[i % 2, i // 2, j0 * 64 + j], %s
-      yield
-    }
-  }
-}
+def chain(steps: int = 3) -> str:
+    """O = sum over tiles of exp(Q . K^T) . V: the first product of a step runs under the second of the last."""
+    s, o = wg_acc_layout("i", "j", 64, 64), wg_acc_layout("i", "d", 64, 64)
+    n = 64 * steps
+    return f"""
+module chain target sm_90a {{
+  input Q: f16[128, 64]
+  input K: f16[{n}, 64]
+  input V: f16[{n}, 64]
+  output O: f32[128, 64]
+  kernel chain grid 1 warps 12 min_blocks 1 {{
+    layout #s = {s}
+    layout #o = {o}
+    layout #p = {wg_a_layout("wgmma.f16", "i", "j", 64, 64)}
+    smem sq : f16[i: 64, d: 64] stages 2 swizzle 128 pad 0 @ 0
+    smem sk : f16[j: 64, d: 64] stages 2 swizzle 128 pad 0 @ 16384
+    smem sv : f16[j: 64, d: 64] stages 2 swizzle 128 pad 0 @ 32768
+    mbar fullq stages 1 arrivals 1 @ 49152
+    mbar fullk stages 2 arrivals 1 @ 49160
+    mbar emptyk stages 2 arrivals 8 @ 49176
+    mbar fullv stages 2 arrivals 1 @ 49192
+    mbar emptyv stages 2 arrivals 8 @ 49208
+    cursor k stages 2
+    cursor v stages 2
+    roles {{
+      role producer warps 0..4 registers 24 single {{
+        mbar.expect fullq[0] 16384
+        bulk.load sq[0] swizzle 128, Q[i, d] mbar fullq[0]
+        bulk.load sq[1] swizzle 128, Q[64 + i, d] mbar fullq[0]
+        for t in 0..{steps} carry() {{
+          mbar.wait emptyk[k_stage] parity 1 - k_phase
+          mbar.expect fullk[k_stage] 8192
+          bulk.load sk[k_stage] swizzle 128, K[t * 64 + j, d] mbar fullk[k_stage]
+          advance k
+          mbar.wait emptyv[v_stage] parity 1 - v_phase
+          mbar.expect fullv[v_stage] 8192
+          bulk.load sv[v_stage] swizzle 128, V[t * 64 + j, d] mbar fullv[v_stage]
+          advance v
+          yield
+        }}
+      }}
+      role consumers warps 4..12 registers 240 units 2 {{
+        %zs = const 0.0 : f32[i: 64, j: 64] #s
+        %zo = const 0.0 : f32[i: 64, d: 64] #o
+        mbar.wait fullq[0] parity 0
+        mbar.wait fullk[k_stage] parity k_phase
+        wg.fence
+        %s0 = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128
+            over d pending : f32[i: 64, j: 64] #s
+        wg.commit
+        wg.wait 0 %s0
+        mbar.arrive emptyk[k_stage] each warp
+        advance k
+        %e0 = exp %s0 : f32[i: 64, j: 64] #s
+        %h0 = narrow %e0 : f16[i: 64, j: 64] #s
+        %p0 = convert %h0 : f16[i: 64, j: 64] #p
+        %o, %last = for t in 1..{steps} carry(%acc = %zo, %p = %p0) {{
+          mbar.wait fullk[k_stage] parity k_phase
+          mbar.wait fullv[v_stage] parity v_phase
+          wg.fence
+          %s = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128
+            over d pending : f32[i: 64, j: 64] #s
+          wg.commit
+          %next = mma wgmma.f16 %p, smem sv[v_stage] swizzle 128 + %acc over j pending : f32[i: 64, d: 64] #o
+          wg.commit
+          wg.wait 1 %s
+          mbar.arrive emptyk[k_stage] each warp
+          advance k
+          %e = exp %s : f32[i: 64, j: 64] #s
+          wg.wait 0 %next
+          mbar.arrive emptyv[v_stage] each warp
+          advance v
+          %h = narrow %e : f16[i: 64, j: 64] #s
+          %pn = convert %h : f16[i: 64, j: 64] #p
+          yield %next, %pn
+        }}
+        mbar.wait fullv[v_stage] parity v_phase
+        wg.fence
+        %end = mma wgmma.f16 %last, smem sv[v_stage] swizzle 128 + %o over j pending : f32[i: 64, d: 64] #o
+        wg.commit
+        wg.wait 0 pinned %end
+        mbar.arrive emptyv[v_stage] each warp
+        st.global O[unit * 64 + i, d], %end vec 2
+      }}
+    }}
+  }}
+}}
 """
 
-COMPUTED_RIGHT = """
-module computed {
-  input A: f16[128, 64]
-  input B: i8[64, 64]
-  output C: f16[128, 64]
-  kernel C grid(i0: 1) axes(i: 128, j: 64, k: 64) {
-    %a = load A[i, k] : f16[i: 128, k: 64]
-    %b = load B[j, k] : i8[j: 64, k: 64]
-    %h = cast %b : f16[j: 64, k: 64]
-    %s = dot %a, %h over k : f32[i: 128, j: 64]
-    store C[i, j], %s
-  }
-}
+
+def tiles(order: str = "static", blocks: int = 3, count: int = 8) -> str:
+    """Y = 2 X by tiles of 64 rows: persistent blocks, a producer, a consumer that stores by bulk copies."""
+    dynamic = order == "dynamic"
+    box = " t fullt emptyt next" if dynamic else ""
+    lead = " leads" if dynamic else ""
+    extra = (
+        """smem next : i32[x: 1] stages 2 swizzle 0 pad 0 @ 24640
+    mbar fullt stages 2 arrivals 1 @ 24656
+    mbar emptyt stages 2 arrivals 4 @ 24672
+    cursor t stages 2"""
+        if dynamic
+        else ""
+    )
+    return f"""
+module tiles target sm_90a {{
+  input X: f16[{64 * count}, 64]
+  output Y: f16[{64 * count}, 64]
+  kernel tiles grid {blocks} warps 8 min_blocks 1 {{
+    layout #acc = {ACC}
+    smem sx : f16[i: 64, n: 64] stages 2 swizzle 128 pad 0 @ 0
+    smem so : f16[i: 64, n: 64] stages 1 swizzle 128 pad 0 @ 16384
+    mbar full stages 2 arrivals 1 @ 24576
+    mbar empty stages 2 arrivals 4 @ 24592
+    {extra}
+    cursor r stages 2
+    roles {{
+      role producer warps 0..4 single {{
+        tiles v, n in {count} {order}{box}{lead} {{
+          mbar.wait empty[r_stage] parity 1 - r_phase
+          mbar.expect full[r_stage] 8192
+          bulk.load sx[r_stage] swizzle 128, X[v * 64 + i, n] mbar full[r_stage]
+          advance r by 1
+        }}
+      }}
+      role consumer warps 4..8 {{
+        tiles v, n in {count} {order}{box} {{
+          let first = v * 64
+          mbar.wait full[r_stage] parity r_phase
+          %x = ld.shared sx[r_stage] swizzle 128 vec 2 : f16[i: 64, n: 64] #acc
+          mbar.arrive empty[r_stage] each warp
+          advance r
+          %w = cast %x : f32[i: 64, n: 64] #acc
+          %y = add %w, %w : f32[i: 64, n: 64] #acc
+          %h = narrow %y : f16[i: 64, n: 64] #acc
+          bulk.wait 0 read
+          barrier 1, 128
+          st.matrix so[0] swizzle 128, %h
+          fence.proxy
+          barrier 1, 128
+          bulk.store so[0] swizzle 128, Y[first + i, n]
+          bulk.commit
+        }}
+        bulk.wait 0
+      }}
+    }}
+  }}
+}}
 """
 
-#: two products: rows along i, then along j; what is known of a row of the second is wanted in the first
-TRANSPOSED_USE = """
-module transposed {
-  input A: f16[128, 64]
-  input B: f16[128, 64]
-  input D: f16[64, 64]
-  output C: f32[128, 128]
-  output E: f32[128, 64]
-  kernel C grid(i0: 1) axes(i: 128, j: 128, d: 64, k: 64) {
-    %a = load A[i, k] : f16[i: 128, k: 64]
-    %b = load B[j, k] : f16[j: 128, k: 64]
-    %s = dot %a, %b over k : f32[i: 128, j: 128]
-    %e = load B[j, k] : f16[j: 128, k: 64]
-    %f = load D[d, k] : f16[d: 64, k: 64]
-    %t = dot %e, %f over k : f32[j: 128, d: 64]
-    store E[j, d], %t
-    %m = reduce max %t over d : f32[j: 128]
-    %x = add %s, %m : f32[i: 128, j: 128]
-    store C[i, j], %x
-  }
-}
+
+def cluster() -> str:
+    """C = A . B^T in clusters of two blocks that share B: each loads one slab for both."""
+    return f"""
+module cluster target sm_90a {{
+  input A: f16[128, 128]
+  input B: f16[64, 128]
+  output C: f32[128, 64]
+  kernel cluster grid 2 warps 8 min_blocks 1 cluster 2 {{
+    layout #acc = {ACC}
+    smem sa : f16[i: 64, k: 128] stages 1 swizzle 128 pad 0 @ 0
+    smem sb : f16[n: 64, k: 128] stages 1 swizzle 128 pad 0 @ 16384
+    mbar full stages 1 arrivals 1 @ 32768
+    mbar empty stages 1 arrivals 8 @ 32776
+    cursor r stages 1
+    roles {{
+      role producer warps 0..4 single {{
+        for t in 0..2 carry() {{
+          mbar.wait empty[r_stage] parity 1 - r_phase
+          mbar.expect full[r_stage] 32768
+          bulk.load sa[r_stage] swizzle 128, A[block * 64 + i, k] mbar full[r_stage]
+          bulk.load sb[r_stage] swizzle 128, B[n, k] mbar full[r_stage] multicast 2
+          advance r
+          yield
+        }}
+      }}
+      role consumer warps 4..8 {{
+        %zero = const 0.0 : f32[i: 64, n: 64] #acc
+        %c = for t in 0..2 carry(%acc = %zero) {{
+          mbar.wait full[r_stage] parity r_phase
+          %next = mma wgmma.f16 smem sa[r_stage] swizzle 128, smem sb[r_stage] swizzle 128 + %acc
+            over k : f32[i: 64, n: 64] #acc
+          mbar.arrive empty[r_stage] each warp cluster
+          advance r
+          yield %next
+        }}
+        st.global C[block * 64 + i, n], %c vec 2
+      }}
+    }}
+  }}
+}}
 """
 
-TWO_ROW_AXES = "\n".join(line for line in TRANSPOSED_USE.replace("%x\n", "%s\n").splitlines() if "= add" not in line)
-TWO_ROW_AXES = "\n".join(line for line in TWO_ROW_AXES.splitlines() if "reduce" not in line)
+
+def named() -> str:
+    """Two units of a kernel take turns at named barriers whose number depends on the unit."""
+    return f"""
+module named target sm_90a {{
+  input X: f32[128, 64]
+  output Y: f32[128, 64]
+  kernel named grid 1 warps 8 min_blocks 1 units 2 {{
+    layout #acc = {ACC}
+    if unit == 1 {{ named.arrive 1, 256 }}
+    %x = ld.global X[unit * 64 + i, n] vec 2 : f32[i: 64, n: 64] #acc
+    barrier (1 + unit), 256
+    %y = add %x, %x : f32[i: 64, n: 64] #acc
+    if unit == 0 {{ named.arrive (2 - unit), 256 }}
+    st.global Y[unit * 64 + i, n], %y vec 2
+  }}
+}}
+"""
+
+
+ALL = {
+    "alone": alone, "product": product, "one_unit": lambda: product(units=1, rows=64),
+    "behind": lambda: product(behind=1), "chain": chain, "static": tiles, "snake": lambda: tiles("snake"),
+    "dynamic": lambda: tiles("dynamic"), "cluster": cluster, "named": named,
+}  # fmt: skip
+
+
+def module(name: str) -> MemModule:
+    """The program called ``name``."""
+    return parse(ALL[name]())
