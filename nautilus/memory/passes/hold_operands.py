@@ -1,0 +1,121 @@
+"""Read a left operand that does not change in a loop into registers once, in front of it.
+
+A warpgroup product takes its left operand from shared memory or from registers.  One that is loaded
+outside of the loop is then read by the matrix unit in every iteration; held in fragments
+(``wg_a_layout``, by ldmatrix, 16-bit types) it is read once, and its stage is free from there on.  It
+costs rows x depth / 256 registers a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.expr import Ref, free_vars, walk
+from nautilus.core.schedule import Schedule
+from nautilus.memory.layout import FragLayout
+from nautilus.memory.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
+from nautilus.memory.passes.product_stages import chains, is_product
+from nautilus.memory.passes.renaming import Names, each_block
+from nautilus.memory.passes.walk import deep_touch, each_kernel, plan_of, rebuild
+from nautilus.memory.warpgroup_ops import WGMMA, AdvanceOp, wg_a_layout
+from nautilus.tile.ops import TileType
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOperands:
+    """``hold`` overrides the schedule's."""
+
+    schedule: Schedule | None = None
+    hold: bool | None = None
+    name: str = "hold-operands"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            wanted = plan_of(self.schedule, k).hold if self.hold is None else self.hold
+            return hold(k) if wanted else k
+
+        return each_kernel(module, one)
+
+
+def hold(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with the left operands of its loops' products in registers where they do not change."""
+    work = _Hold(kernel, Names(kernel), dict(kernel.layouts))
+    body = each_block(kernel.body, work.block)
+    return kernel if body == kernel.body else replace(kernel, body=body, layouts=work.layouts)
+
+
+@dataclass(slots=True)
+class _Hold:
+    kernel: MemKernel
+    names: Names
+    layouts: dict[str, FragLayout]
+    held: dict[tuple[Slot, str, str], Frag] = field(default_factory=dict)  # by slot, contracted axis, layout
+
+    def block(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+        """``body`` with reads in front of its chains of loops; reads in front of outer loops come later."""
+        out = list(body)
+        for members in reversed(chains(body)):
+            fixed = _fixed(body, members)
+            self.held = {}
+            for n in members:
+                (out[n],) = rebuild((body[n],), lambda op, fixed=fixed: (self._product(op, fixed),))  # type: ignore[misc]
+            loads = [MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.held.items()]
+            out[members[0] : members[0]] = loads
+        return tuple(out)
+
+    def _product(self, op: MemOp, fixed: frozenset[Slot]) -> MemOp:
+        """``op``, its left operand from registers if it is one of ``fixed`` and of a 16-bit type."""
+        if not (isinstance(op, MmaOp) and is_product(op)) or op.a not in fixed or op.pending:
+            return op
+        assert isinstance(op.a, Slot)
+        buffer = next(s for s in self.kernel.smem if s.name == op.a.buffer)
+        if buffer.dtype not in WGMMA[op.instr].operands or buffer.dtype.bytes != 2 or len(buffer.axes) != 2:
+            return op
+        (depth,) = (a for a in buffer.axes if a.name == op.over)
+        (rows,) = (a for a in buffer.axes if a.name != op.over)
+        layout = self._layout(wg_a_layout(op.instr, rows.name, depth.name, rows.size, depth.size), depth.name)
+        key = (op.a, op.over, layout)
+        if key not in self.held:
+            like = Frag(op.a.buffer, TileType(buffer.dtype, buffer.axes), layout)
+            self.held[key] = self.names.frag(like, "held")
+        return replace(op, a=self.held[key])
+
+    def _layout(self, layout: FragLayout, axis: str) -> str:
+        """The name of ``layout``."""
+        for name, known in self.layouts.items():
+            if known == layout:
+                return name
+        name, n = f"held_{axis}", 1
+        while name in self.layouts:
+            n += 1
+            name = f"held_{axis}{n}"
+        self.layouts[name] = layout
+        return name
+
+
+def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
+    """Left operands of the chain's products that are written before its first loop and not until behind its last."""
+    first, last = members[0], members[-1]
+    written = {s.buffer for op in body[first : last + 1] for s in _written(op)}
+    before = {s.buffer for op in body[:first] for s in _written(op)}
+    inner = [x for op in body[first : last + 1] for x in walk_ops((op,))]
+    own = {x.var for x in inner if isinstance(x, ForOp | LetOp)}
+    own |= {v for c in _moved(inner) for v in (f"{c}_stage", f"{c}_phase")}
+    out: set[Slot] = set()
+    for x in inner:
+        if isinstance(x, MmaOp) and isinstance(x.a, Slot) and x.a.buffer in before - written:
+            moves = free_vars(x.a.stage) & own or any(isinstance(n, Ref) for n in walk(x.a.stage))
+            if not moves:
+                out.add(x.a)
+    return frozenset(out)
+
+
+def _moved(ops: Sequence[MemOp]) -> set[str]:
+    """Cursors that ``ops`` move."""
+    return {op.cursor for op in ops if isinstance(op, AdvanceOp)}
+
+
+def _written(op: MemOp) -> tuple[Slot, ...]:
+    found = deep_touch(op)
+    return (*found.writes, *found.copies)
