@@ -44,6 +44,14 @@ PASSES: Mapping[str, str] = {
     "fragment-ahead": "nautilus.memory.passes.fragment_ahead:FragmentAhead",
     "clean-memory": "nautilus.memory.passes.clean_memory:CleanMemory",
     "allocate-shared": "nautilus.memory.passes.allocate_shared:AllocateShared",
+    "hold-operands": "nautilus.memory.passes.hold_operands:HoldOperands",
+    "pipeline-products": "nautilus.memory.passes.pipeline_products:PipelineProducts",
+    "order-products": "nautilus.memory.passes.order_products:OrderProducts",
+    "specialise-warps": "nautilus.memory.passes.specialise_warps:SpecialiseWarps",
+    "bulk-stores": "nautilus.memory.passes.bulk_stores:BulkStores",
+    "persistent-grid": "nautilus.memory.passes.persistent_grid:PersistentGrid",
+    "ping-pong": "nautilus.memory.passes.ping_pong:PingPong",
+    "await-copies": "nautilus.memory.passes.await_copies:AwaitCopies",
     "synchronize": "nautilus.memory.passes.synchronize:Synchronize",
 }
 
