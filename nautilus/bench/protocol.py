@@ -79,7 +79,7 @@ def cool(clock: Clock, runs: Mapping[str, Run], repeats: int, seed: int = 0, lim
     order = random.Random(seed)
     host = {}
     for name, run in runs.items():
-        host[name] = max(clock.one(run, SPIN).host for _ in range(WARM_UP))
+        host[name] = median(clock.one(run, SPIN).host for _ in range(WARM_UP))
     best = _pass(clock, runs, host, repeats, order)
     if _widest(best) <= limit:
         return Cool(best, host, 1)

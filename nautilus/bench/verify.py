@@ -17,15 +17,19 @@ the same function.  The f32 reference adds its own error, :data:`F32_SLACK`.  In
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import sqrt
+from typing import TypeVar
 
 import numpy as np
 
 from nautilus.bench.contenders import Verdict
 from nautilus.bench.restrict import Restricted, restrict, sampled
 from nautilus.check.bound import Bound
-from nautilus.check.compare import exact, norm, relative
+from nautilus.check.compare import exact, relative
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
@@ -34,7 +38,8 @@ from nautilus.frontend.spec import Spec
 PEER_SLACK = 4.0
 F32_SLACK = 2e-5
 _TIES = 1 / 200  # share of integers that computed floats may decide the other way
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
+T = TypeVar("T")
 #: gives every output of the spec in f32 (integers: int64), or None where that cannot be done
 Whole = Callable[[], Mapping[str, Array] | None]
 
@@ -98,34 +103,55 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, 
     return Verdict(error <= allowed, error, allowed, detail)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Sums over one block: squared error, squared size, elements that are inf or NaN on one side, that differ."""
+
+    off: float
+    size: float
+    misplaced: int
+    differ: int
+
+
+def _compare(raw: Array, want: Array, dtype: DType) -> _Part:
+    a, b = from_storage(raw, dtype), np.asarray(want, np.float64)
+    if not dtype.is_float:
+        return _Part(0.0, 0.0, 0, int(np.count_nonzero(a != want)))
+    with np.errstate(all="ignore"):
+        delta = a - b
+        good = np.isfinite(delta)
+        if good.all():
+            return _Part(float(np.dot(delta, delta)), float(np.dot(b, b)), 0, 0)
+        bad = np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b))))
+        delta, b = delta[good], b[good]
+    return _Part(float(np.dot(delta, delta)), float(np.dot(b, b)), int(bad), 0)
+
+
 def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, slack: float) -> Verdict:
     flat, ref = raw.reshape(-1), want.reshape(-1)
-    off, size, misplaced, differ = 0.0, 0.0, 0, 0
-    for start in range(0, flat.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        a, b = from_storage(flat[part], dtype), np.asarray(ref[part], np.float64)
-        if not dtype.is_float:
-            differ += int(np.count_nonzero(a != b))
-            continue
-        good = np.isfinite(a) & np.isfinite(b)
-        misplaced += int(np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b)))))
-        off = float(np.hypot(off, norm(np.where(good, a, 0.0) - np.where(good, b, 0.0))))
-        size = float(np.hypot(size, norm(b)))
+    parts = _blocks(flat.size, lambda part: _compare(flat[part], ref[part], dtype))
     if not dtype.is_float:
+        differ = sum(p.differ for p in parts)
         ok = differ <= (_TIES if bound.ties else 0.0) * flat.size
         return Verdict(ok, 0.0, 0.0, "" if ok else f"{name}: {differ} elements differ")
-    if misplaced:
+    if misplaced := sum(p.misplaced for p in parts):
         return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN, or miss one")
+    off, size = (sqrt(sum(getattr(p, what) for p in parts)) for what in ("off", "size"))
     error, allowed = off / size if size else off, slack * bound.relative + F32_SLACK
     ok = error <= allowed
     detail = "" if ok else f"{name}: relative error {error:.1e} against f32, allowed {allowed:.1e}"
     return Verdict(ok, error, allowed, detail)
 
 
+def _blocks(size: int, work: Callable[[slice], T]) -> list[T]:
+    """``work`` on each block of ``size`` elements, by several threads (numpy lets them run)."""
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, [slice(start, start + _BLOCK) for start in range(0, size, _BLOCK)]))
+
+
 def _finite(known: References, name: str, dtype: DType, raw: Array) -> Verdict:
     if not np.isfinite(known.rows[name]).all():
         return Verdict(True, 0.0, 0.0)
     flat = raw.reshape(-1)
-    blocks = range(0, flat.size, _BLOCK)
-    bad = sum(int(np.count_nonzero(~np.isfinite(from_storage(flat[s : s + _BLOCK], dtype)))) for s in blocks)
+    bad = sum(_blocks(flat.size, lambda part: int(np.count_nonzero(~np.isfinite(from_storage(flat[part], dtype))))))
     return Verdict(not bad, 0.0, 0.0, f"{name}: {bad} elements are not finite" if bad else "")

@@ -234,6 +234,7 @@ def whole(s: Setting) -> dict[str, Array] | None:
     """Every output in f32 (integers: int64), piece by piece; None where the spec cannot be translated."""
     out: dict[str, Any] = {}
     torch = s.torch
+    torch.set_float32_matmul_precision("highest")  # torch's default; an f32 reference in tf32 would be none
     for t in s.spec.outputs:
         kind = torch.float64 if t.dtype is DType.F64 else torch.float32 if t.dtype.is_float else torch.int64
         out[t.name] = torch.empty(shape_of(t), dtype=kind, device=s.device)

@@ -51,6 +51,8 @@ def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int]) -> Any:
     kind = _BITS.get(dtype) or np.dtype(storage_numpy(dtype)).str
     layout = {"shape": tuple(shape), "typestr": kind, "data": (address, False), "version": 3, "strides": None}
     made = torch.as_tensor(_Memory(layout), device="cuda")
+    if made.data_ptr() != address:
+        raise RuntimeError("torch copied what it should share")
     return made.view(torch_type(torch, dtype)) if dtype in _BITS else made
 
 
