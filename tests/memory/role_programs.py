@@ -8,8 +8,8 @@ from nautilus.memory.text import parse
 from nautilus.memory.warpgroup_ops import wg_a_layout, wg_acc_layout
 
 
-def product(m: int = 256, n: int = 64, k: int = 192, units: int = 2, out: str = "f16") -> MemModule:
-    """C = A . B' in tiles of ``units`` x 64 rows and 64 columns."""
+def product(m: int = 256, n: int = 64, k: int = 192, units: int = 2, out: str = "f16", cols: int = 64) -> MemModule:
+    """C = A . B' in tiles of ``units`` x 64 rows and ``cols`` columns."""
     rows = 64 * units
     stage, row = ("unit", f"i0 * {rows} + unit * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
     return parse(f"""
@@ -17,20 +17,21 @@ module product target sm_90a {{
   input A: f16[{m}, {k}]
   input B: f16[{n}, {k}]
   output C: {out}[{m}, {n}]
-  kernel product grid {-(-m // rows) * (n // 64)} warps {4 * units} min_blocks 1 units {units} {{
-    let i0 = block // {n // 64}
-    let j0 = block % {n // 64}
-    layout #acc = {wg_acc_layout("i", "j", 64, 64)}
+  kernel product grid {-(-m // rows) * (n // cols)} warps {4 * units} min_blocks 1 units {units} {{
+    let i0 = block // {n // cols}
+    let j0 = block % {n // cols}
+    layout #acc = {wg_acc_layout("i", "j", 64, cols)}
     smem a : f16[i: 64, k: 64] stages {units} swizzle 128 pad 0 @ 0
-    smem b : f16[j: 64, k: 64] stages 1 swizzle 128 pad 0 @ {8192 * units}
-    %zero = const 0.0 : f32[i: 64, j: 64] #acc
+    smem b : f16[j: {cols}, k: 64] stages 1 swizzle 128 pad 0 @ {8192 * units}
+    %zero = const 0.0 : f32[i: 64, j: {cols}] #acc
     %c = for t in 0..{k // 64} carry(%acc = %zero) {{
       bulk.load a[{stage}] swizzle 128, A[{row}, t * 64 + k]
-      bulk.load b[0] swizzle 128, B[j0 * 64 + j, t * 64 + k]
-      %next = mma wgmma.f16 smem a[{stage}] swizzle 128, smem b[0] swizzle 128 + %acc over k : f32[i: 64, j: 64] #acc
+      bulk.load b[0] swizzle 128, B[j0 * {cols} + j, t * 64 + k]
+      %next = mma wgmma.f16 smem a[{stage}] swizzle 128, smem b[0] swizzle 128 + %acc
+        over k : f32[i: 64, j: {cols}] #acc
       yield %next
     }}
-    st.global C[{row}, j0 * 64 + j], %c where {row} < {m} vec 2
+    st.global C[{row}, j0 * {cols} + j], %c where {row} < {m} vec 2
   }}
 }}
 """)

@@ -4,7 +4,8 @@ A buffer is live from its first to its last use.  Inside a loop that is not enou
 the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
 Rings, and buffers first written under a condition, count from the start of the kernel: no one write
 of theirs ends what the bytes held before (the rule of ``verify_smem``).
-So do buffers that bulk stores read, which goes on behind the op, and all that concurrent roles use.
+Buffers that bulk copies fill or read, which goes on behind the op, share with nobody, nor do those of
+concurrent roles.
 Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
 What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
 
@@ -29,7 +30,7 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.walk import buffers_of, each_kernel, touch
-from nautilus.memory.warpgroup_ops import BulkStore, TilesOp
+from nautilus.memory.warpgroup_ops import BulkLoad, BulkStore, TilesOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,9 @@ def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     """Buffer name -> first and last op number (program order, loops closed as the module says)."""
     out: dict[str, tuple[int, int]] = {}
     end = _scan(kernel.body, 0, out)
-    stored = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, BulkStore)}
-    early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1} | stored
-    return {n: (0 if n in early else low, end if n in stored else high) for n, (low, high) in out.items()}
+    bulk = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, BulkLoad | BulkStore)}
+    early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1} | bulk
+    return {n: (0 if n in early else low, end if n in bulk else high) for n, (low, high) in out.items()}
 
 
 def _conditional(body: tuple[MemOp, ...]) -> frozenset[str]:

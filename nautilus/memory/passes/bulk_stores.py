@@ -7,8 +7,10 @@ Switch: ``MemoryPlan.epilogue`` ``bulk`` or ``bulk-reuse``.  A store of an accum
 * ``st.matrix`` to the stage, ``fence.proxy``, a barrier of the unit;
 * ``bulk.store`` and ``bulk.commit``.
 
-The stores of a kernel share buffers of one shape.  At the end of the kernel the last store is waited for
-until it has read the stage; its bytes are written when the kernel has ended.
+The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
+in pieces of 64 columns (or as many as divide the tile) through two stages a unit in turn: a slice of the
+fragment each, and ``bulk.wait 1 read`` leaves the piece before in flight.  At the end of the kernel the last
+store is waited for until it has read the stage; its bytes are written when the kernel has ended.
 
 ``bulk-reuse``: the stage is that of a loaded left operand of the same shape, type and axes, if each unit has
 its own and nothing reads it between the store and the next load; its release then comes behind the wait
@@ -27,10 +29,14 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Op, Ref, Var, free_vars, walk
 from nautilus.core.index import TRUE, bounds, conjuncts, linear_in, simplify
 from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.targets import limits
 from nautilus.core.types import DType
 from nautilus.memory.bulk import MOST_AXES, ROW_BYTES, SWIZZLES
-from nautilus.memory.ops import ForOp, GlobalStore, IfOp, MapOp, MemKernel, MemModule, MemOp, RolesOp, walk_ops
+from nautilus.memory.layout import FragLayout
+from nautilus.memory.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
 from nautilus.memory.passes.barriers import unit_barrier
+from nautilus.memory.passes.rings import find_rings
+from nautilus.memory.passes.specialise_warps import obstacle
 from nautilus.memory.passes.walk import bound, plan_of, rebuild, touch
 from nautilus.memory.values import Frag, Slot, Smem
 from nautilus.memory.verify_layout import same_map
@@ -47,49 +53,62 @@ from nautilus.memory.warpgroup_ops import (
 from nautilus.scalar.ops import Buffer
 from nautilus.tile.ops import TileAxis, TileType
 
+#: bytes left for mailboxes, barriers and alignment
+_SPARE = 1024
+
 Ranges = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class BulkStores:
-    """``epilogue`` overrides the schedule."""
+    """``epilogue`` overrides the schedule, ``limit`` the target's bytes of shared memory a block."""
 
     schedule: Schedule | None = None
     epilogue: str | None = None
+    limit: int | None = None
     name: str = "bulk-stores"
 
     def apply(self, module: MemModule) -> MemModule:
+        limit = self.limit if self.limit is not None else limits(module.target).smem_block
+
         def one(k: MemKernel) -> MemKernel:
             plan = plan_of(self.schedule, k)
             plan = plan if self.epilogue is None else replace(plan, epilogue=self.epilogue)
-            return bulk_stores(k, module, plan)
+            return bulk_stores(k, module, plan, limit)
 
         kernels = tuple(one(k) for k in module.kernels)
         return module if kernels == module.kernels else replace(module, kernels=kernels)
 
 
-def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan) -> MemKernel:
+def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> MemKernel:
     """``kernel`` with its accumulators stored by the TMA unit where that can be."""
     ops = list(walk_ops(kernel.body))
     if plan.epilogue not in ("bulk", "bulk-reuse") or any(isinstance(op, RolesOp) for op in ops):
         return kernel
-    work = _Stores(kernel, module, plan)
+    work = _Stores(kernel, module, plan, limit)
     body = rebuild(kernel.body, lambda op: work.store(op) if isinstance(op, GlobalStore) else (op,))
     if not work.used:
         return kernel
-    return replace(kernel, smem=(*kernel.smem, *work.own), body=(*body, BulkWait(0, True, kernel.span)))
+    return replace(
+        kernel,
+        layouts=dict(kernel.layouts) | work.layouts,
+        smem=(*kernel.smem, *work.new),
+        body=(*body, BulkWait(0, True, kernel.span)),
+    )
 
 
 class _Stores:
     """The stores of one kernel."""
 
-    def __init__(self, kernel: MemKernel, module: MemModule, plan: MemoryPlan) -> None:
+    def __init__(self, kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> None:
         self.kernel, self.plan = kernel, plan
+        self.room = limit - ring_bytes(kernel, plan)
         self.buffers = {b.name: b for b in module.buffers}
         self.units = plan.units if plan.own_tiles else kernel.units
         self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
         self.ranges = known_ranges(kernel)
-        self.own: list[Smem] = []
+        self.new: list[Smem] = []
+        self.layouts: dict[str, FragLayout] = {}
         self.used = False
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
@@ -98,20 +117,66 @@ class _Stores:
         found = None if axes is None else box(op, self.buffers[op.buffer], axes, self.ranges)
         if axes is None or found is None:
             return (op,)
-        dtype, swizzle = self.buffers[op.buffer].dtype, _swizzle(axes[1])
-        assert swizzle
         self.used = True
-        stage = self._stage(op, dtype, axes, swizzle)
-        value, span = op.value, op.span
+        dtype = self.buffers[op.buffer].dtype
+        if self.plan.epilogue == "bulk-reuse":
+            return self._piece(op, op.value, self._dead(op, dtype, axes), found, 0)
+        if self._fits(dtype, axes):
+            return self._piece(
+                op, op.value, Slot(self._buffer(op, dtype, axes, 1), Var(UNIT), _swizzle(axes[1])), found, 0
+            )
+        return self._pieces(op, axes, found)
+
+    def _piece(
+        self, op: GlobalStore, value: Frag, stage: Slot, index: tuple[Expr, ...], pending: int
+    ) -> tuple[MemOp, ...]:
+        """Store ``value`` through ``stage``, with ``pending`` stores before still in flight."""
+        dtype, span = self.buffers[op.buffer].dtype, op.span
         cast: tuple[MemOp, ...] = ()
         if value.type.dtype is not dtype:
-            value = Frag(self._fresh(f"{value.name}_{dtype}"), TileType(dtype, value.type.axes), value.layout)
-            cast = (MapOp(value, "cast", (op.value,), span),)
+            half = Frag(self._fresh(f"{value.name}_{dtype}"), TileType(dtype, value.type.axes), value.layout)
+            cast, value = (MapOp(half, "cast", (value,), span),), half
         meet = unit_barrier()
         return (
-            *cast, BulkWait(0, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
-            BulkStore(stage, op.buffer, found, span), BulkCommit(span),
+            *cast, BulkWait(pending, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
+            BulkStore(stage, op.buffer, index, span), BulkCommit(span),
         )  # fmt: skip
+
+    def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
+        """Store in pieces, two of which may be on their way."""
+        m, n = axes
+        width = piece_width(n)
+        count, part = n.size // width, TileAxis(n.name, width)
+        name = self._buffer(op, self.buffers[op.buffer].dtype, (m, part), 2)
+        layout = self._layout(wg_acc_layout(m.name, n.name, m.size, width), n.name)
+        kind = TileType(op.value.type.dtype, tuple(part if a.name == n.name else a for a in op.value.type.axes))
+        out: list[MemOp] = []
+        for p in range(count):
+            value = Frag(self._fresh(f"{op.value.name}_{p * width}"), kind, layout)
+            out.append(SliceOp(value, op.value, n.name, p * width, op.span))
+            stage = _op("add", _op("mul", Var(UNIT), _number(2)), _number(p % 2))
+            at = (*index[:-1], _shifted(index[-1], p * width))
+            # the stage was used two stores ago, but for the first piece behind an odd number of them
+            pending = 0 if p == 0 and count % 2 else 1
+            out += self._piece(op, value, Slot(name, stage, _swizzle(part)), at, pending)
+        return tuple(out)
+
+    def _layout(self, layout: FragLayout, axis: str) -> str:
+        found = next((n for n, x in (*self.kernel.layouts.items(), *self.layouts.items()) if x == layout), None)
+        if found is not None:
+            return found
+        taken = {*self.kernel.layouts, *self.layouts}
+        name = next(n for n in (f"part_{axis}", *(f"part{i}_{axis}" for i in range(99))) if n not in taken)
+        self.layouts[name] = layout
+        return name
+
+    def _fits(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
+        """Whether stages for whole tiles go beside the rings and the buffers that there are already."""
+        m, n = axes
+        if any((s.dtype, s.axes) == (dtype, axes) for s in self.new) or piece_width(n) * 2 >= n.size:
+            return True
+        left = self.room - sum(s.bytes for s in self.new)
+        return self.units * m.size * n.size * dtype.bytes <= left
 
     def _accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
         """Rows and columns of ``value``, if it lies as an accumulator that stmatrix can store."""
@@ -131,27 +196,28 @@ class _Stores:
         self.names.add(name)
         return name
 
-    def _stage(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], swizzle: int) -> Slot:
-        if self.plan.epilogue == "bulk-reuse":
-            return self._dead(op, dtype, axes)
-        for s in self.own:
-            if (s.dtype, s.axes) == (dtype, axes):
-                return Slot(s.name, Var(UNIT), swizzle)
-        taken = {s.name for s in (*self.kernel.smem, *self.own)}
+    def _buffer(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], each: int) -> str:
+        """A buffer with ``each`` stages a unit; stores of one shape share it."""
+        for s in self.new:
+            if (s.dtype, s.axes, s.stages) == (dtype, axes, each * self.units):
+                return s.name
+        taken = {s.name for s in (*self.kernel.smem, *self.new)}
         name = next(n for n in (f"out_{op.buffer}", *(f"out{i}_{op.buffer}" for i in range(99))) if n not in taken)
-        self.own.append(Smem(name, dtype, axes, self.units, swizzle))
-        return Slot(name, Var(UNIT), swizzle)
+        self.new.append(Smem(name, dtype, axes, each * self.units, _swizzle(axes[-1])))
+        return name
 
     def _dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Slot:
         """The stage of an operand that is not read behind ``op``, before it is loaded again."""
-        top = next((n for n, x in enumerate(self.kernel.body) if x is op), None)
-        for s in self.kernel.smem if top is not None else ():
-            loads = [x for x in self.kernel.body if isinstance(x, BulkLoad) and x.slot.buffer == s.name]
-            inner = any(s.name in _buffers(x) for x in self.kernel.body if isinstance(x, IfOp | ForOp) and _loads(x))
+        top = next((n for n, x in enumerate(self.kernel.body) if x is op), len(self.kernel.body))
+        everywhere = [x for x in walk_ops(self.kernel.body) if isinstance(x, BulkLoad)]
+        for s in self.kernel.smem:
+            loads = [x for x in everywhere if x.slot.buffer == s.name]
+            once = len(loads) == 1 and loads[0] in self.kernel.body[:top]
             later = any(s.name in _buffers(x) for x in self.kernel.body[top:])
-            apart = loads and (loads[0].slot.stage == Var(UNIT) or (self.units == 1 and s.stages == 1))
-            fits = (s.dtype, s.axes) == (dtype, axes) and s.swizzle == _swizzle(axes[1])
-            if fits and apart and len(loads) == 1 and not inner and not later:
+            if not once or later or top == len(self.kernel.body):
+                continue
+            apart = loads[0].slot.stage == Var(UNIT) or self.kernel.units == 1
+            if apart and (s.dtype, s.axes, s.swizzle) == (dtype, axes, _swizzle(axes[1])):
                 return loads[0].slot
         where = f"kernel {self.kernel.name}"
         raise ScheduleError(f"epilogue bulk-reuse: no operand leaves a stage to the store of {op.buffer}", where)
@@ -161,13 +227,22 @@ def _buffers(op: MemOp) -> frozenset[str]:
     return frozenset(s.buffer for x in walk_ops((op,)) for s in touch(x).all)
 
 
-def _loads(op: MemOp) -> bool:
-    return any(isinstance(x, BulkLoad) for x in walk_ops((op,)))
-
-
 def _swizzle(columns: TileAxis) -> int:
     """The widest swizzle that rows of 16-bit elements fill; 0 for none."""
     return next((w for w in SWIZZLES if columns.size * 2 % w == 0), 0)
+
+
+def piece_width(columns: TileAxis) -> int:
+    """Columns that a piece of a store has: one swizzled row."""
+    return _swizzle(columns) // 2
+
+
+def ring_bytes(kernel: MemKernel, plan: MemoryPlan) -> int:
+    """Shared memory that the kernel will need for its loads and all else that it has, at most."""
+    rings = find_rings(kernel, plan) if plan.specialise and obstacle(kernel) is None else ()
+    stages = {b: r.stages_of(b) for r in rings for b in r.buffers}
+    barriers = sum(16 * r.depth for r in rings) + _SPARE
+    return barriers + sum(s.stage_bytes * stages.get(s.name, s.stages) for s in kernel.smem)
 
 
 def known_ranges(kernel: MemKernel) -> Ranges:
@@ -211,9 +286,27 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
     return tuple(index) if all(simplify(m, known, inside) == TRUE for m in masks) else None
 
 
+def _shifted(e: Expr, by: int) -> Expr:
+    """``base + AXIS`` moved on by ``by`` elements."""
+    if by == 0:
+        return e
+    match e:
+        case Op(op="add", args=(base, Var() as axis)):
+            return replace(e, args=(_op("add", base, _number(by)), axis))
+    return _op("add", _number(by), e)
+
+
+def _op(name: str, *args: Expr) -> Op:
+    return Op(name, args, DType.I32)
+
+
+def _number(n: int) -> Const:
+    return Const(n, DType.I32)
+
+
 def _inside(e: Expr, extent: int) -> tuple[Expr, Expr]:
     """``0 <= e`` and ``e < extent``."""
     return (
-        Op("ge", (e, Const(0, DType.I32)), DType.BOOL),
-        Op("lt", (e, Const(extent, DType.I32)), DType.BOOL),
+        Op("ge", (e, Const(0, e.dtype)), DType.BOOL),
+        Op("lt", (e, Const(extent, e.dtype)), DType.BOOL),
     )

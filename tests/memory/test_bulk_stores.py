@@ -1,0 +1,137 @@
+"""``bulk-stores``: what the store of an accumulator becomes, and which stores stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nautilus.core.errors import ScheduleError
+from nautilus.memory.ops import MemModule
+from nautilus.memory.passes.bulk_stores import BulkStores
+from nautilus.memory.passes.specialise_warps import SpecialiseWarps
+from nautilus.memory.text import format as ma_format
+from nautilus.memory.text import parse
+from tests.memory.role_programs import chained, product
+from tests.memory.roles import in_order, placed, role, schedule, text
+
+
+def stored(m: MemModule, limit: int | None = None, **memory: Any) -> MemModule:
+    s = schedule(m, **{"epilogue": "bulk", **memory})
+    return placed(SpecialiseWarps(s).apply(BulkStores(s, limit=limit).apply(m)))
+
+
+def test_the_ops_of_a_bulk_store() -> None:
+    m = stored(product())
+    assert "smem out_C : f16[i: 64, j: 64] stages 2 swizzle 128" in text(m)
+    in_order(
+        role(m, "consumers"),
+        "%c_f16 = cast %c : f16[i: 64, j: 64] #acc",
+        "bulk.wait 0 read",
+        "barrier (1 + unit), 128",
+        "st.matrix out_C[unit] swizzle 128, %c_f16",
+        "fence.proxy",
+        "barrier (1 + unit), 128",
+        "bulk.store out_C[unit] swizzle 128, C[i0 * 128 + unit * 64 + i, j0 * 64 + j]",
+        "bulk.commit",
+        "bulk.wait 0 read",
+    )
+    assert "st.global" not in text(m)
+
+
+def test_ragged_rows_need_no_mask() -> None:
+    assert "st.global" not in text(stored(product(m=200)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("where i0 * 128 + unit * 64 + i < 256", "where i0 * 128 + unit * 64 + i < 100"),  # more than the bounds
+        ("where i0 * 128 + unit * 64 + i < 256", "where i0 < 1"),
+        ("output C: f16[256, 64]", "output C: f32[256, 64]"),  # stmatrix moves 16 bits
+        ("j0 * 64 + j], %c", "j0 * 64 + 2 * j], %c"),
+        ("output C: f16[256, 64]", "output C: f16[256, 66]"),  # rows of 132 bytes
+    ],
+)
+def test_stores_that_stay(old: str, new: str) -> None:
+    before = ma_format(product())
+    assert old in before
+    m = parse(before.replace(old, new))
+    assert BulkStores(epilogue="bulk").apply(m) == m
+
+
+def test_other_epilogues_stay() -> None:
+    m = product()
+    assert BulkStores(epilogue="direct").apply(m) == m
+    done = SpecialiseWarps().apply(m)
+    assert BulkStores(epilogue="bulk").apply(done) == done
+
+
+def test_stores_of_one_shape_share_a_buffer() -> None:
+    body = ma_format(product())
+    store = next(line for line in body.splitlines() if "st.global" in line)
+    two = body.replace(store, store + "\n" + store.replace("C[", "D["))
+    two = two.replace("  output C: f16[256, 64]", "  output C: f16[256, 64]\n  output D: bf16[256, 64]")
+    two = two.replace("    %zero", "    let unused = 0\n    %zero")
+    m = stored(parse(two.replace("bf16", "f16")))
+    assert text(m).count("smem out_") == 1 and role(m, "consumers").count("bulk.store out_C[unit]") == 2
+    assert text(stored(parse(two))).count("smem out_") == 2  # another type
+
+
+def test_units_with_tiles_of_their_own_have_a_stage_each() -> None:
+    m = stored(product(units=1), own_tiles=True, units=3, registers=(32, 160))
+    assert "smem out_C : f16[i: 64, j: 64] stages 3" in text(m) and "st.matrix out_C[unit]" in text(m)
+
+
+def same_axes(m: MemModule) -> MemModule:
+    """The output's columns lie along the axis that the left operand has."""
+    out = ma_format(m).replace("e: 64", "d: 64").replace("e:", "d:").replace(", e]", ", d]")
+    return parse(out)
+
+
+def test_the_stage_of_a_dead_operand_serves_the_store() -> None:
+    m = stored(same_axes(chained()), epilogue="bulk-reuse")
+    assert "smem out" not in text(m)
+    in_order(
+        role(m, "consumers"),
+        "mbar.wait full_q[q_stage]",
+        "mma wgmma.f16 smem q[q_stage * 2 + unit]",
+        "st.matrix q[q_stage * 2 + unit] swizzle 128, %o_f16",
+        "bulk.store q[q_stage * 2 + unit] swizzle 128, O[",
+        "bulk.commit",
+        "bulk.wait 0 read",
+        "mbar.arrive empty_q[q_stage] each warp",
+        "advance q",
+    )
+
+
+def test_no_operand_to_reuse() -> None:
+    with pytest.raises(ScheduleError, match="epilogue bulk-reuse: no operand leaves a stage to the store of C"):
+        stored(product(), epilogue="bulk-reuse")
+    with pytest.raises(ScheduleError, match="bulk-reuse"):
+        stored(chained(), epilogue="bulk-reuse")  # of the right size, but its columns are another axis
+
+
+@pytest.mark.parametrize(
+    ("cols", "width", "waits"), [(256, 64, (1, 1, 1, 1)), (192, 64, (0, 1, 1)), (160, 32, (0, 1, 1, 1, 1))]
+)
+def test_a_tile_that_does_not_fit_goes_in_pieces(cols: int, width: int, waits: tuple[int, ...]) -> None:
+    before = product(n=cols, cols=cols)
+    m = stored(before, limit=2 * 64 * (128 + cols) * 2 + 40_000)  # two stages of operands, and not the whole tile
+    assert f"smem out_C : f16[i: 64, j: {width}] stages 4 swizzle {2 * width}" in text(m)
+    lines: list[str] = []
+    for p, wait in enumerate(waits):
+        lines += [
+            f"%c_{p * width} = slice %c at j {p * width}",
+            f"bulk.wait {wait} read",
+            f"st.matrix out_C[unit * 2 + {p % 2}]",
+        ]
+        place = f"j0 * {cols} + {p * width} + j]" if p else f"j0 * {cols} + j]"
+        lines += [f"bulk.store out_C[unit * 2 + {p % 2}] swizzle {2 * width}, C[i0 * 128 + unit * 64 + i, {place}"]
+    in_order(role(m, "consumers"), *lines, "bulk.commit", "bulk.wait 0 read")
+    assert "slice" not in text(stored(before, stages=2))
+
+
+def test_four_stages_of_a_wide_product_leave_room_for_pieces_only() -> None:
+    m = stored(product(n=256, cols=256), stages=4)
+    assert text(m).count("= slice") == 4 and m.kernels[0].smem_bytes < 227 * 1024
