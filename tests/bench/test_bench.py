@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from nautilus.bench import bench
 from nautilus.bench.bench import Settings, examined, timed
+from nautilus.bench.ceilings import COPY
 from nautilus.bench.contenders import OURS, Contender
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import Run, Sample
@@ -71,6 +76,79 @@ def test_our_own_failure_is_not_hidden() -> None:
 
     with pytest.raises(RuntimeError, match="illegal address"):
         examined(Contender(OURS, lambda: None, breaks), reference, Ticks(), (1.0, 2.0))
+
+
+class FakeSession:
+    """A kernel that is right, or (``wrong``) leaves the last row unwritten."""
+
+    def __init__(self, raw: dict[str, Array], wrong: bool) -> None:
+        self.raw, self.wrong, self.launches = raw, wrong, 0
+        self.device = SimpleNamespace(name="Fake GPU", arch="sm_90a")
+        self.driver = None
+
+    def poison(self) -> None:
+        self.out = np.full(self.raw["X"].shape, np.nan, np.float16)
+
+    def launch(self) -> None:
+        self.launches += 1
+        rows = -1 if self.wrong else None
+        if hasattr(self, "out"):
+            self.out[:rows] = self.raw["X"][:rows] * np.float16(2)
+
+    def download(self) -> dict[str, Array]:
+        return {"Y": self.out}
+
+
+class FakeCopy:
+    def __init__(self, driver: object) -> None:
+        self.closed = False
+
+    def contender(self) -> Contender:
+        return Contender(COPY, lambda: None, bytes=1e9)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeClock(Ticks):
+    def __init__(self, arch: str) -> None:
+        assert arch == "sm_90a"
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_command_from_end_to_end(
+    wrong: bool, as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def opened(result: object, raw: dict[str, Array], scalars: object) -> Iterator[tuple[object, object]]:
+        yield FakeSession(raw, wrong), SimpleNamespace(resources=())
+
+    monkeypatch.setattr(bench, "_opened", opened)
+    monkeypatch.setattr(bench, "require_gpu", lambda: None)
+    monkeypatch.setattr("nautilus.bench.gpu_clock.GpuClock", FakeClock)
+    monkeypatch.setattr("nautilus.bench.ceilings.Copy", FakeCopy)
+    monkeypatch.setattr("nautilus.bench.peers.torch_env.load_torch", lambda: "not installed: no torch here")
+    path = tmp_path / "twice.naut"
+    path.write_text(SPEC)
+    code = main(["bench", str(path), str(path), "--arch", "sm_90", *(["--json"] if as_json else [])])
+    out = capsys.readouterr().out
+    assert code == (1 if wrong else 0)
+    if not as_json:
+        assert out.count("twice: Fake GPU, sm_90, M=64, N=128") == 2
+        assert "cudnn: not installed: no torch here" in out
+        assert ("ours is wrong: Y" in out) == wrong
+        return
+    reports = json.loads(out)
+    assert [r["ok"] for r in reports] == [not wrong] * 2
+    first = reports[0]
+    assert [a["name"] for a in first["absent"]] == list(bench.PEERS)
+    assert first["compared_with"] == "sampled rows in float64" and first["stated_bounds"].keys() == {"Y"}
+    ours = first["contenders"][0]
+    assert ours["cool"]["us"] == pytest.approx(1000) and ours["bytes"] == 2 * 2 * 64 * 128
+    assert ours["copy_share"] == pytest.approx(2 * 2 * 64 * 128 / 1e9)
 
 
 @pytest.mark.skipif(not gpu_problem(), reason="there is a GPU")
