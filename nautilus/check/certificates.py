@@ -155,6 +155,38 @@ def _inlined(c: Certificate) -> Iterator[Expr]:
         yield rewrite(c.before, lambda n, t=table: t.get(n) if isinstance(n, Load) else None)  # type: ignore[misc]
 
 
+def _stale_reference(c: Certificate) -> str:
+    """Both sides are the bound value: with its readings moved, and moved as a whole, by the same distances."""
+    parts = dict(c.bindings)
+    value = parts.pop("value", None)
+    if value is None or not parts:
+        return "a stale reference needs the value and what moves in it"
+    readings = {n: parts[n.buffer] for n in walk(value) if isinstance(n, Load) and n.buffer in parts}
+    if {n.buffer for n in readings} != parts.keys():
+        return "a moved reading does not occur in the value"
+    if any(_distances(to, n) is None for n, to in readings.items()) or _distances(c.after, value) is None:
+        return "a reading is changed by more than a shift or a power of two"
+    if c.before != rewrite(value, lambda n: readings.get(n) if isinstance(n, Load) else None):
+        return "the left side is not the value with its readings moved"
+    return ""
+
+
+def _distances(moved: Expr, e: Expr) -> set[str] | None:
+    """Names of the distances in ``e + w d``, ``e * 2^(w d)`` or ``e``; None for anything else."""
+    match moved:
+        case _ if moved == e:
+            return set()
+        case Op(op="add", args=(a, by)) if a == e:
+            pass
+        case Op(op="mul", args=(a, Op(op="exp2", args=(by,)))) if a == e:
+            pass
+        case _:
+            return None
+    if any(not isinstance(n, Const | Op | Var) or (isinstance(n, Op) and n.op not in ("add", "mul")) for n in walk(by)):
+        return None
+    return {n.name for n in walk(by) if isinstance(n, Var)}
+
+
 def _no_extra(_: Certificate) -> str:
     return ""
 
@@ -164,6 +196,7 @@ _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "distribute": _distribute,
     "narrow": _narrow,
     "inline": _inline,
+    "stale-reference": _stale_reference,
 }
 
 

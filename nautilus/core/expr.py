@@ -125,6 +125,9 @@ OPS: Mapping[str, int] = {
     # comparisons and logic (bool)
     "lt": 2, "le": 2, "gt": 2, "ge": 2, "eq": 2, "ne": 2, "and": 2, "or": 2, "not": 1,
     "select": 3, "cast": 1, "narrow": 1,
+    # what passes make below the Spec: a product that need not be computed while its second factor is 1 (the
+    # value is the same), and tanh by the hardware's approximation (the value is tanh's, to 2^-11)
+    "mul_unless_one": 2, "tanh_approx": 1,
 }  # fmt: skip
 
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})

@@ -25,7 +25,8 @@ from nautilus.core.expr import COMBINERS, COMPARISONS, OPS, Axis, Expr, Op, Redu
 from nautilus.core.types import DType
 
 _ARITHMETIC = frozenset(
-    {"add", "sub", "mul", "pow", "fma", "neg", "abs", "sign", "floordiv", "mod", "floor", "ceil", "round"}
+    {"add", "sub", "mul", "mul_unless_one", "pow", "fma", "neg", "abs", "sign", "floordiv", "mod", "floor", "ceil"}
+    | {"round"}
 )
 _LOGIC = frozenset({"and", "or", "not"})
 _COMPUTE = frozenset({DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL})

@@ -236,7 +236,7 @@ _EVAL: Mapping[str, Callable[..., Any]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "eq": np.equal, "ne": np.not_equal,
     "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
-    "select": np.where,
+    "select": np.where, "mul_unless_one": np.multiply, "tanh_approx": np.tanh,
 }  # fmt: skip
 
 

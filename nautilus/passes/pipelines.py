@@ -71,7 +71,10 @@ VR_TILE = Stage(
     "vr-tile",
     ".vr",
     lower="nautilus.tile.lower:lower",
-    passes=_passes("simplify-masks", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse", "sink-masks", "dce"),
+    passes=_passes(
+        *("simplify-masks", "hardware-math", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse"),
+        *("sink-masks", "stale-reference", "dce"),
+    ),
     verify="nautilus.tile.verify:verify",
     format="nautilus.tile.text:format",
     parse="nautilus.tile.text:parse",
@@ -82,7 +85,8 @@ MA_TILE = Stage(
     lower="nautilus.memory.lower:lower",
     passes=_passes(
         *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
-        *("clean-memory", "allocate-shared", "synchronize"),
+        *("hold-operands", "bulk-stores", "pipeline-products", "specialise-warps", "order-products"),
+        *("ping-pong", "persistent-grid", "await-copies", "clean-memory", "allocate-shared", "synchronize"),
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",

@@ -29,6 +29,7 @@ PASSES: Mapping[str, str] = {
     "rolling-update": "nautilus.scalar.passes.rolling_update:RollingUpdate",
     "partition": "nautilus.scalar.passes.partition:Partition",
     # VR-tile IR
+    "hardware-math": "nautilus.tile.passes.hardware_math:HardwareMath",
     "sink-masks": "nautilus.tile.passes.sink_masks:SinkMasks",
     "simplify-masks": "nautilus.tile.passes.simplify_masks:SimplifyMasks",
     "div-to-rcp": "nautilus.tile.passes.div_to_rcp:DivToRcp",
@@ -36,6 +37,7 @@ PASSES: Mapping[str, str] = {
     "fold-scale": "nautilus.tile.passes.fold_scale:FoldScale",
     "cse": "nautilus.tile.passes.cse:Cse",
     "hoist": "nautilus.tile.passes.hoist:Hoist",
+    "stale-reference": "nautilus.tile.passes.stale_reference:StaleReference",
     "dce": "nautilus.tile.passes.dce:Dce",
     # MA-tile IR
     "defer-reductions": "nautilus.memory.passes.defer_reductions:DeferReductions",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.bound import header, stated
+from nautilus.check.bound import header, reference, stated
+from nautilus.check.inputs import InputSet
 from nautilus.frontend.check import load_spec
+from nautilus.frontend.interp import run_spec
 
 HEAD = "dim M = 512, N = 512, K = 512\n"
 
@@ -38,6 +40,33 @@ def test_the_order_of_the_bound(body: str, low: float, high: float) -> None:
 
 def test_strict_precision_has_no_narrowing() -> None:
     assert bound(MIXED.format(o="f32"), "strict") < 1e-4 < bound(MIXED.format(o="f32"))
+
+
+TANH = "input X: f32[M, N]\noutput Y: {o}[M, N]\nY[i, j] = {f}(X[i, j])\n"
+
+
+@pytest.mark.parametrize(("f", "error"), [("tanh", 2.0**-11), ("erf", 2.0**-10)])
+def test_hardware_approximations_are_stated_where_they_are_taken(f: str, error: float) -> None:
+    narrow, wide = TANH.format(f=f, o="f16"), TANH.format(f=f, o="f32")
+    assert bound(narrow) == pytest.approx(2.0**-11 + error, rel=0.01)
+    assert bound(narrow, "strict") < 2.0**-11 * 1.01
+    assert bound(wide) < 1e-5
+
+
+def test_a_wide_reader_of_a_narrow_output_inherits_its_error() -> None:
+    body = "input X: f32[M, N]\noutput H: f16[M, N]\noutput Y: f32[M, N]\n"
+    body += "H[i, j] = tanh(X[i, j])\nY[i, j] = H[i, j] * 2\n"
+    assert bound(body) > 2.0**-11 + 2.0**-12
+
+
+def test_what_cancels_is_measured() -> None:
+    """1 + tanh(-4) is 0.0007, less than the error of the hardware's tanh: the bound must say so."""
+    body = "input X: f16[M]\noutput Y: f16[M]\nY[i] = 1 + tanh(X[i])\n"
+    spec = load_spec("dim M = 64\n" + body)
+    given = InputSet("constant", 0, {"X": np.full(64, -4.0)})
+    want = reference(spec, given, stated(spec), lambda g: run_spec(spec, g.arrays, g.scalars, g.sizes))
+    assert want.allowed["Y"] > 2.0**-11 * 8  # |error| of 64 elements
+    assert want.allowed["Y"] < 16 * 2.0**-11 * 8
 
 
 def test_integers_are_exact() -> None:
