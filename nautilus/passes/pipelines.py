@@ -86,7 +86,7 @@ MA_TILE = Stage(
     passes=_passes(
         *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
         *("hold-operands", "bulk-stores", "pipeline-products", "specialise-warps", "order-products"),
-        *("ping-pong", "persistent-grid", "await-copies", "clean-memory", "allocate-shared", "synchronize"),
+        *("persistent-grid", "ping-pong", "clean-memory", "allocate-shared", "synchronize", "await-copies"),
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",

@@ -16,7 +16,7 @@ else forces a barrier in between: a loop over a ring then has one barrier an ite
 Stages of a ring are compared symbolically: the numerator of ``expr % stages`` as an affine form of
 the loop variable, shifted by one at the back edge; forms that do not differ by a constant are assumed
 to meet.  Loops are iterated to a fixed point.  Kernels with warp roles are left alone: their
-synchronisation is what specialisation decided.
+synchronisation is what specialisation decided.  So are kernels whose bulk loads are awaited already.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Synchronize:
 
 def synchronize(kernel: MemKernel) -> MemKernel:
     """``kernel`` with its waits and barriers placed anew."""
-    if any(isinstance(op, RolesOp) for op in walk_ops(kernel.body)):
+    if any(isinstance(op, RolesOp) or (isinstance(op, BulkLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
     body, _ = _Sync({s.name: s for s in kernel.smem}).block(bare, State())
