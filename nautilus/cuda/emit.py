@@ -183,6 +183,10 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             matrix.print_matrix_load(w, op)
         case ma.ConvertOp():
             print_convert(w, op)
+        case ma.SliceOp():
+            movement.print_slice(w, op)
+        case ma.UndefinedOp(result=result):
+            w.declare(result)
         case ma.MmaOp(instr=instr) if instr in WGMMA:
             warpgroup.print_product(w, op)
         case ma.MmaOp():

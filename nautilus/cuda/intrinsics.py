@@ -62,6 +62,24 @@ def _ldmatrix(name: str, count: int, trans: bool) -> Helper:
     )
 
 
+def _load_pinned(size: int) -> Helper:
+    """Zeros where not wanted.  Volatile: the compiler leaves it where it stands, so its result lives no longer."""
+    word, count = {8: ("uint2", 2), 16: ("uint4", 4)}.get(size, ("u32", 1))
+    ptx = f"ld.global.nc{f'.v{count}' if count > 1 else ''}.{ {1: 'u8', 2: 'u16'}.get(size, 'u32') }"
+    fields = [f"y.{f}" for f in "xyzw"[:count]] if count > 1 else ["y"]
+    outs = ", ".join(f'"=&r"({f})' for f in fields)
+    zero = " ".join(f"mov.u32 %{i}, 0;" for i in range(count))
+    target = ", ".join(f"%{i}" for i in range(count))
+    target = f"{{{target}}}" if count > 1 else target
+    return Helper(
+        f"__device__ __forceinline__ {word} load_pinned_{size}(const void* p, bool wanted) {{\n"
+        f"    {word} y;\n"
+        f'    asm volatile("{{ .reg .pred w; setp.ne.u32 w, %{count + 1}, 0; {zero} "\n'
+        f'                 "@w {ptx} {target}, [%{count}]; }}" : {outs} : "l"(p), "r"((u32)wanted));\n'
+        "    return y;\n}"
+    )
+
+
 def _cp_async(size: int) -> Helper:
     """Global to shared; an inactive copy writes zeros (source size 0) and reads nothing."""
     cache = "cg" if size == 16 else "ca"
@@ -250,6 +268,7 @@ HELPERS: Mapping[str, Helper] = {
     "swizzle_128": _swizzle(128, "row & 7"),
     "swizzle_64": _swizzle(64, "(row >> 1) & 3"),
     "swizzle_32": _swizzle(32, "(row >> 2) & 1"),
+    **{f"load_pinned_{size}": _load_pinned(size) for size in (1, 2, 4, 8, 16)},
     "cp_async_4": _cp_async(4),
     "cp_async_8": _cp_async(8),
     "cp_async_16": _cp_async(16),

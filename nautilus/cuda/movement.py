@@ -9,17 +9,42 @@ from math import prod
 from nautilus.core.expr import Const, Expr, Var
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
-from nautilus.cuda.elementwise import print_cast
+from nautilus.cuda.elementwise import pack_text, print_cast
 from nautilus.cuda.expr import Text
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Writer, mentions
 from nautilus.memory import ops as ma
 from nautilus.memory.access import affine
-from nautilus.memory.layout import tile_shape
+from nautilus.memory.layout import slice_registers, tile_shape
 from nautilus.scalar.ops import Buffer
 
 _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
 _FIELDS = ("x", "y", "z", "w")
+
+
+def print_slice(w: Writer, op: ma.SliceOp) -> None:
+    """Some registers of an array as an array of their own, which costs nothing once unrolled."""
+    chosen = slice_registers(w.layout(op.arg), w.layout(op.result), op.axis, op.start)
+    assert chosen is not None, "the verifier admits slices inside each thread only"
+    source, name, spelled = w.name(op.arg), w.declare(op.result), w.array(op.result)
+    pack = spelled.pack
+    groups = [chosen[n * pack : (n + 1) * pack] for n in range(spelled.length)]
+    whole = pack == w.array(op.arg).pack and all(
+        g[0] % pack == 0 and g == tuple(range(g[0], g[0] + pack)) for g in groups
+    )
+    first = groups[0][0] // pack
+    if whole and [g[0] // pack for g in groups] == list(range(first, first + spelled.length)):
+        with w.registers("r", spelled.length) as r:
+            w.line(f"{name}[{r}] = {source}[{plus(r, first)}];")
+        return
+    dtype = op.result.type.dtype
+    for n, group in enumerate(groups):
+        if whole:
+            text = f"{source}[{group[0] // pack}]"
+        else:
+            parts = [w.element_at(op.arg, str(g)) for g in group]
+            text = parts[0] if pack == 1 else pack_text(w, parts, dtype, dtype)
+        w.line(f"{name}[{n}] = {text};")
 
 
 def row_major(buffer: Buffer, texts: list[str]) -> str:
@@ -142,7 +167,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
             with w.braces("") if step > vec else nullcontext(), w.positions(op.result.layout, exprs, at):
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
                 mask = None if op.mask is None else w.expr(op.mask, layout, at)
-                _load_words(w, op.result, name, at, start, vec, pointer, mask)
+                _load_words(w, op.result, name, at, start, vec, pointer, mask, op.pinned)
 
 
 def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
@@ -167,7 +192,15 @@ def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str)
 
 
 def _load_words(
-    w: Writer, frag: ma.Frag, name: str, at: str, start: int, vec: int, pointer: str, mask: str | None
+    w: Writer,
+    frag: ma.Frag,
+    name: str,
+    at: str,
+    start: int,
+    vec: int,
+    pointer: str,
+    mask: str | None,
+    pinned: bool = False,
 ) -> None:
     """Load ``vec`` elements at ``pointer`` into registers from ``at``."""
     dtype, spelled = frag.type.dtype, w.array(frag)
@@ -178,6 +211,8 @@ def _load_words(
         word = _WORDS[size]
         zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else "0"
     load = f"*reinterpret_cast<const {word}*>({pointer})"
+    if pinned:
+        load, mask = f"{w.speller.use(f'load_pinned_{size}')}({pointer}, {mask or 'true'})", None
     if size > 4 or spelled.pack > 1:
         w.line(f"const {word} word = {f'{mask} ? {load} : {zero}' if mask else load};")
     if size <= 4 and spelled.pack == 1:

@@ -9,8 +9,10 @@ inside a slab; groups of 8 rows are 8 w bytes apart (stride offset).  MN-major o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
+from nautilus.core.expr import Const, Op
+from nautilus.core.index import simplify
 from nautilus.core.types import DType
 from nautilus.cuda.intrinsics import wgmma_name
 from nautilus.cuda.matrix import accumulator
@@ -61,15 +63,13 @@ def print_product(w: Writer, op: ma.MmaOp) -> None:
 
 def _issue(w: Writer, op: ma.MmaOp) -> None:
     instr = WGMMA[op.instr]
-    fresh = op.acc is None
-    if fresh:
-        acc = w.declare(op.result)
-    else:
-        acc = accumulator(w, op)
+    acc = w.declare(op.result) if op.acc is None else accumulator(w, op)
+    first = _first_adds(w, op)
     layout = w.layout(op.result)
-    columns, blocks = 8 * layout.reg[2].size, layout.reg[3].size
     assert isinstance(op.b, ma.Slot), "the verifier admits a shared right operand only"
-    steps = _extent(w, op.b, op.over) // instr.k
+    depth = _extent(w, op.b, op.over)
+    steps, columns = depth // instr.k, prod(tile_shape(w.smem[op.b.buffer].axes)) // depth
+    blocks = 2 * layout.registers // columns
     with w.braces(""):
         a = _descriptor(w, op.a, op.over, instr, "a") if isinstance(op.a, ma.Slot) else None
         b = _descriptor(w, op.b, op.over, instr, "b")
@@ -84,7 +84,17 @@ def _issue(w: Writer, op: ma.MmaOp) -> None:
                     else:
                         left = _plus(a.name, a.step(k, instr.k) + a.free(64 * block))
                     right = _plus(b.name, b.step(k, instr.k) + b.free(start))
-                    w.line(f"{call}({target}, {left}, {right}, {0 if fresh and k == 0 else 1});")
+                    w.line(f"{call}({target}, {left}, {right}, {1 if k else first});")
+
+
+def _first_adds(w: Writer, op: ma.MmaOp) -> str:
+    """Whether the first k-step adds to the accumulator, else it starts from zero (``scale-d`` in PTX)."""
+    if op.acc is None:
+        return "0"
+    if op.fresh is None:
+        return "1"
+    started = simplify(Op("not", (op.fresh,), DType.BOOL))
+    return str(int(bool(started.value))) if isinstance(started, Const) else w.expr(started)
 
 
 def pieces(columns: int, step: int) -> list[tuple[int, int]]:
@@ -136,10 +146,8 @@ def print_wait(w: Writer, op: ma.WgWait) -> None:
 
 def print_matrix_store(w: Writer, op: ma.MatrixStore) -> None:
     """``st.matrix``: rows of 16 bytes of 8 x 8 blocks, two column blocks at a time."""
-    layout = w.layout(op.value)
-    buffer = w.smem[op.slot.buffer]
-    rows, _ = tile_shape(buffer.axes)
-    tiles, blocks = layout.reg[2].size, layout.reg[3].size
+    rows, columns = tile_shape(w.smem[op.slot.buffer].axes)
+    tiles, blocks = columns // 8, rows // 64
     width = op.slot.swizzle
     assert width, "matrix stores go to swizzled stages"
     name = w.name(op.value)

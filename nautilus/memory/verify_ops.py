@@ -174,6 +174,7 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     _vector(s, layout, op.vec, buffer.dtype.bytes, None)
     written = any(isinstance(x, GlobalStore | BulkStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
     s.need(not (op.pinned and written), "pinned loads are of buffers that nobody writes", op.buffer)
+    s.need(not op.pinned or buffer.dtype.bytes <= 4, "pinned loads are of at most 4 bytes an element", op.buffer)
     s.define(op.result)
 
 
