@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.targets import limits
+from nautilus.core.targets import Limits, limits
 from nautilus.memory.ops import (
     ForOp,
     IfOp,
@@ -84,6 +84,11 @@ def _small_scratch(kernel: MemKernel) -> frozenset[str]:
     """Scratch of reductions that is cheaper to keep apart than to put a barrier between its users."""
     used = {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp)}
     return frozenset(s.name for s in kernel.smem if s.name in used and s.bytes <= 4096)
+
+
+def reallocate(kernel: MemKernel, target: Limits) -> MemKernel:
+    """``kernel``, whose shared memory a pass has changed, with offsets. Raises ScheduleError where it is too much."""
+    return checked(allocate(kernel), target.smem_block)
 
 
 def alignment(s: Smem) -> int:

@@ -34,6 +34,7 @@ from nautilus.core.types import DType
 from nautilus.memory.bulk import MOST_AXES, ROW_BYTES, SWIZZLES
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
+from nautilus.memory.passes.allocate_shared import reallocate
 from nautilus.memory.passes.barriers import unit_barrier
 from nautilus.memory.passes.rings import find_rings
 from nautilus.memory.passes.specialise_warps import obstacle
@@ -89,12 +90,13 @@ def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: i
     body = rebuild(kernel.body, lambda op: work.store(op) if isinstance(op, GlobalStore) else (op,))
     if not work.used:
         return kernel
-    return replace(
+    out = replace(
         kernel,
         layouts=dict(kernel.layouts) | work.layouts,
         smem=(*kernel.smem, *work.new),
         body=(*body, BulkWait(0, True, kernel.span)),
     )
+    return reallocate(out, limits(module.target))
 
 
 class _Stores:

@@ -25,6 +25,7 @@ from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.targets import Limits, limits
 from nautilus.core.types import DType
 from nautilus.memory.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, Role, RolesOp, walk_ops
+from nautilus.memory.passes.allocate_shared import reallocate
 from nautilus.memory.passes.bulk_stores import known_ranges
 from nautilus.memory.passes.rings import Block
 from nautilus.memory.passes.specialise_warps import used_lets
@@ -81,7 +82,7 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         return kernel
     if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
         raise ScheduleError("an operation mentions the number of the block", where)
-    return _Persistent(kernel, plan, resident).build(roles)
+    return reallocate(_Persistent(kernel, plan, resident).build(roles), target)
 
 
 class _Persistent:

@@ -51,6 +51,7 @@ from nautilus.memory.ops import (
     SharedStore,
     walk_ops,
 )
+from nautilus.memory.passes.allocate_shared import reallocate
 from nautilus.memory.passes.rings import (
     Block,
     Ring,
@@ -126,7 +127,7 @@ def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         kernel.span,
     )
     depth = {b: r.stages_of(b) for r in rings for b in r.buffers}
-    return replace(
+    out = replace(
         kernel,
         warps=(1 + units) * GROUP_WARPS,
         units=1,
@@ -135,6 +136,7 @@ def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         cursors=(*kernel.cursors, *(r.cursor for r in rings)),
         body=(roles,),
     )
+    return reallocate(out, target)
 
 
 def check_registers(kernel: MemKernel, units: int, registers: tuple[int, int], target: Limits) -> None:
