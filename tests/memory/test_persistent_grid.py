@@ -73,6 +73,19 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
     in_order(role(m, "consumers"), "if turn % 2 != unit {", "advance k by max(i0 - 2, 0)")
 
 
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("t >= 1", 4 + 3), ("t > 1", 3 + 3), ("t < 2", 2 + 3), ("t <= 2", 3 + 3), ("1 <= t", 4 + 3), ("2 > t", 2 + 3),
+        ("t < 9", 5 + 3), ("i0 > 2", "select(i0 > 2, 5, 0) + 3"), ("t >= i0", "max(-i0 + 5, 0) + 3"),
+    ],
+)  # fmt: skip
+def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
+    loop = f"for t in 0..5 carry() {{\nif {condition} {{\nbulk.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
+    m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), own_tiles=True)
+    in_order(role(m, "consumers"), "if turn % 2 != unit {", f"advance b by {count}")
+
+
 def test_an_uncountable_number_of_stages_is_refused() -> None:
     loop = "for t in 0..3 carry(%acc = %zero) {"
     nest = "for s in 0..2 carry() {\nfor r in 0..s carry() {\nbulk.load b[0] swizzle 128, B[j, k]\nyield\n}\nyield\n}\n"

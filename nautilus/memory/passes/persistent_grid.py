@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
-from nautilus.core.index import bounds, simplify
+from nautilus.core.index import bounds, linear_in, simplify
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.targets import Limits, limits
 from nautilus.core.types import DType
@@ -161,21 +161,50 @@ class _Persistent:
                 )
         return out
 
-    def _count(self, body: Block, cursor: str) -> Expr:
+    def _count(self, body: Block, cursor: str, loop: ForOp | None = None) -> Expr:
+        """Stages that ``body`` moves ``cursor`` on; with ``loop``, in all its iterations together."""
         total: Expr = _ZERO
         for op in body:
             match op:
                 case AdvanceOp(cursor=c, by=by) if c == cursor:
-                    total = _op("add", total, by or _ONE)
+                    total = _op("add", total, self._often(by or _ONE, loop))
                 case IfOp(cond=cond, body=inner) if _moves(inner, cursor):
-                    total = _op("add", total, _op("select", cond, self._count(inner, cursor), _ZERO))
-                case ForOp(lo=lo, hi=hi, body=inner) if _moves(inner, cursor):
-                    trips = simplify(_op("sub", hi, lo), known_ranges(self.kernel))
-                    least = bounds(trips, known_ranges(self.kernel))[0]
-                    if least is None or least < 0:
-                        trips = _op("max", trips, _ZERO)
-                    total = _op("add", total, _op("mul", trips, self._count(inner, cursor)))
+                    part = None if loop is None else narrowed(loop, cond)
+                    if part is None:
+                        total = _op("add", total, _op("select", cond, self._count(inner, cursor, loop), _ZERO))
+                    else:
+                        total = _op("add", total, self._count(inner, cursor, part))
+                case ForOp(body=inner) if _moves(inner, cursor):
+                    total = _op("add", total, self._often(self._count(inner, cursor, op), loop))
         return total
+
+    def _often(self, e: Expr, loop: ForOp | None) -> Expr:
+        """``e`` in each iteration of ``loop``, added up."""
+        if loop is None:
+            return e
+        ranges = known_ranges(self.kernel)
+        trips = simplify(_op("sub", loop.hi, loop.lo), ranges)
+        least = bounds(trips, ranges)[0]
+        return _op("mul", trips if least is not None and least >= 0 else _op("max", trips, _ZERO), e)
+
+
+def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
+    """``loop`` over the iterations where ``cond``, one bound on its variable, holds; None where it is no such thing."""
+    match cond:
+        case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)):
+            gap = linear_in(_op("sub", a, b), loop.var)  # c * var + rest: compared with 0
+        case _:
+            return None
+    if gap is None or abs(gap[0]) != 1:
+        return None
+    c, rest = gap
+    lower = (name in ("ge", "gt")) == (c == 1)  # the condition bounds the variable from below
+    edge = rest if c == -1 else _op("sub", _ZERO, rest)  # where both sides are equal
+    if lower:
+        least = edge if name in ("ge", "le") else _op("add", edge, _ONE)
+        return replace(loop, lo=simplify(_op("max", loop.lo, least)))
+    most = edge if name in ("lt", "gt") else _op("add", edge, _ONE)
+    return replace(loop, hi=simplify(_op("min", loop.hi, most)))
 
 
 def _moves(body: Block, cursor: str) -> bool:
