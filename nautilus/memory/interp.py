@@ -8,7 +8,12 @@ that names the operation, the buffer and the rule (``kind``):
 ==================== ==================================================================
 pending-copy         bytes read before a ``cp.wait`` that covers their copy
 unsynchronised-read  bytes read that another thread wrote, no barrier between
-overwrite-in-use     bytes written (or copied over) that another thread read, no barrier between
+overwrite-in-use     bytes written (or copied over) that another thread read, no barrier between, or that a
+                     product or bulk store in flight may still read; registers that a product may read
+in-flight            the result of a product used before a ``wg.wait`` lists it, or listed too early
+missing-fence        no ``wg.fence`` between a write to registers and the product that uses them; no
+                     ``fence.proxy`` and barrier between a write to shared memory and an engine's use
+unfinished           a unit ends while products or stores that it issued are in flight, a block with bulk loads
 unordered-writes     bytes written twice, no barrier between, or over a copy in flight
 uninitialised        bytes or elements read that nobody wrote
 out-of-bounds        a shared address, stage or tile position outside its buffer
@@ -23,7 +28,9 @@ unsupported                                                        what no instr
 
 The files: ``interp_values`` (registers, expressions), ``interp_smem`` (bytes and their history),
 ``interp_sync`` (barriers, scheduler), ``interp_global``, ``interp_mma`` (fragment maps),
-``interp_data`` and ``interp_dot`` (operations), ``interp_block`` (control flow).
+``interp_data`` and ``interp_dot`` (operations), ``interp_flight``, ``interp_warpgroup`` and ``interp_bulk``
+(products and copies of the sm_90a class), ``interp_tiles`` (persistent blocks), ``interp_machine`` and
+``interp_block`` (control flow).
 """
 
 from __future__ import annotations
@@ -34,10 +41,11 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.types import DType
-from nautilus.memory.interp_block import BlockRun, InterpError, Machine
+from nautilus.memory.interp_block import BlockRun
 from nautilus.memory.interp_global import GlobalMemory
-from nautilus.memory.interp_values import Array, Scope, round_registers
-from nautilus.memory.ops import MemKernel, MemModule, RolesOp, walk_ops
+from nautilus.memory.interp_machine import InterpError, Machine
+from nautilus.memory.interp_values import Array, round_registers
+from nautilus.memory.ops import MemModule, RolesOp, walk_ops
 from nautilus.scalar.ops import Space
 
 __all__ = ["InterpError", "run_block", "run_module"]
@@ -60,29 +68,24 @@ def run_module(
     memory = GlobalMemory(m, inputs, params)
     for kernel in m.kernels:
         memory.launch()
-        _launch(Machine(m, kernel, memory, params), seed)
+        _launch(Machine(m, kernel, memory, params, seed), seed)
     memory.launch()
     return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
 
 
 def _launch(machine: Machine, seed: int, blocks: Iterable[int] | None = None) -> None:
-    count = block_count(machine.kernel, machine.params)
-    chosen = list(range(count) if blocks is None else blocks)
+    """Run ``blocks`` (the first ones of their clusters), or all."""
+    kernel, count = machine.kernel, machine.blocks
+    if count % kernel.cluster:
+        raise ValueError(f"{count} blocks are no clusters of {kernel.cluster}")
+    chosen = list(range(0, count, kernel.cluster) if blocks is None else blocks)
     for block in chosen:
         BlockRun(machine, block, seed + block).run()
-    if len(chosen) < 3 and any(isinstance(op, RolesOp) for op in walk_ops(machine.kernel.body)):
+    several = kernel.units > 1 or kernel.cluster > 1 or any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
+    if len(chosen) < 3 and several:
         for block in chosen:
             for other in (1, 2):
                 BlockRun(machine, block, seed + block + other).run()
-
-
-def block_count(kernel: MemKernel, params: Mapping[str, Any]) -> int:
-    """Blocks of the launch."""
-
-    def no_refs(name: str) -> Array:
-        raise KeyError(name)
-
-    return int(Scope({}, params, {}, no_refs).eval(kernel.blocks))
 
 
 def run_block(
@@ -105,7 +108,7 @@ def run_block(
             memory.values[name] = round_registers(np.asarray(inputs[name]), memory.dtypes[name]).reshape(-1)
             memory.ready[name][:] = True
     (found,) = [k for k in m.kernels if k.name == kernel]
-    _launch(Machine(m, found, memory, params), seed, (block,))
+    _launch(Machine(m, found, memory, params, seed), seed, (block // found.cluster * found.cluster,))
     return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
 
 

@@ -1,23 +1,27 @@
 """One block of the physical interpreter: control flow, synchronisation, and errors that name the op.
 
-:class:`Machine` holds what all blocks of a launch share (addresses are computed once an op);
-:class:`BlockRun` runs one block.  A Fault inside an operation becomes an :class:`InterpError` with
+:class:`BlockRun` runs one block, or the blocks of one cluster side by side: their shared memories lie one
+behind the other in one address space.  A Fault inside an operation becomes an :class:`InterpError` with
 the operation's text.  Operations on data are in ``interp_data`` and ``interp_dot``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from nautilus.core.errors import NautilusError
 from nautilus.core.expr import Expr
-from nautilus.memory.interp_global import GlobalMemory
-from nautilus.memory.interp_smem import Clock, OpFault, SharedMemory
-from nautilus.memory.interp_sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Wait
+from nautilus.core.types import DType
+from nautilus.memory.interp_bulk import Meeting, load_together
+from nautilus.memory.interp_flight import InFlight, Undefined, Value
+from nautilus.memory.interp_machine import Context, InterpError, Machine
+from nautilus.memory.interp_smem import Clock, OpFault
+from nautilus.memory.interp_sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Task, Wait
+from nautilus.memory.interp_tiles import tiles
 from nautilus.memory.interp_values import Array, Fault, Ints, Scope, coords, spread, uniform
+from nautilus.memory.interp_warpgroup import engine_addresses
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import (
     AsyncCommit,
@@ -36,134 +40,100 @@ from nautilus.memory.ops import (
     MatrixLoad,
     MbarArrive,
     MbarWait,
-    MemKernel,
-    MemModule,
     MemOp,
     MmaOp,
     ParamOp,
     ReduceOp,
+    Role,
     RolesOp,
     SharedLoad,
     SharedStore,
+    SliceOp,
     Slot,
-    Smem,
-    walk_ops,
+    UndefinedOp,
 )
 from nautilus.memory.text import format_op
-
-
-class InterpError(NautilusError):
-    """A kernel broke a rule of the machine.
-
-    ``kind`` names the rule, ``op`` is the operation's text (a deadlock: of every role), ``buffer``
-    the buffer concerned (empty: none).
-    """
-
-    exit_code = 70
-
-    def __init__(self, kernel: str, kind: str, op: str, buffer: str, message: str) -> None:
-        self.kernel, self.kind, self.op, self.buffer, self.message = kernel, kind, op, buffer, message
-        where = f" [buffer {buffer}]" if buffer else ""
-        super().__init__(f"kernel {kernel}: {kind}: {message}{where}\n  in: {op}")
-
-
-class Machine:
-    """What the blocks of one launch share."""
-
-    def __init__(self, module: MemModule, kernel: MemKernel, memory: GlobalMemory, params: Mapping[str, Any]) -> None:
-        self.module, self.kernel, self.memory, self.params = module, kernel, memory, params
-        self.ops: list[MemOp] = list(walk_ops(kernel.body))
-        self.number = {id(op): n for n, op in enumerate(self.ops)}
-        self.buffers: dict[str, Smem] = {s.name: s for s in kernel.smem}
-        self.frags: dict[str, Frag] = {}
-        for op in self.ops:
-            match op:
-                case ForOp():
-                    self.frags |= {f.name: f for f in (*op.results, *(arg for arg, _ in op.carried))}
-                case _ if hasattr(op, "result"):
-                    self.frags[op.result.name] = op.result
-                case _:
-                    pass
-        roles = [r for op in self.ops if isinstance(op, RolesOp) for r in op.roles]
-        self.component = {id(r): n + 1 for n, r in enumerate(roles)}
-        self.threads = 32 * kernel.warps
-        self._cache: dict[tuple[int, str], Any] = {}
-
-    def smem(self, name: str) -> Smem:
-        """The shared buffer called ``name``. Raises Fault."""
-        if name not in self.buffers:
-            raise Fault("undefined-buffer", f"no shared buffer is called {name}")
-        return self.buffers[name]
-
-    def layout(self, name: str) -> FragLayout:
-        """The kernel's layout ``name``. Raises Fault."""
-        if name not in self.kernel.layouts:
-            raise Fault("layout", f"no layout is called #{name}")
-        return self.kernel.layouts[name]
-
-    def cached(self, op: object, what: str, make: Callable[[], Any]) -> Any:
-        """``make()``, once an op (ops live as long as the machine)."""
-        key = (id(op), what)
-        if key not in self._cache:
-            self._cache[key] = make()
-        return self._cache[key]
-
-    def shared_memory(self) -> SharedMemory:
-        """Fresh shared memory for one block."""
-        size = max(self.kernel.smem_bytes, 16)
-        granule = min((s.dtype.bytes for s in self.kernel.smem), default=4)
-        roles = 1 + len(self.component)
-        return SharedMemory(size, granule, roles + sum(m.stages for m in self.kernel.mbars), roles)
-
-
-class Context:
-    """Where an operation runs: its role, the fragments and the integer variables in scope."""
-
-    __slots__ = ("actor", "frags", "threads", "variables")
-
-    def __init__(self, actor: Actor, frags: dict[str, Array], variables: dict[str, int]) -> None:
-        self.actor, self.frags, self.variables = actor, frags, variables
-        warp = actor.first_warp + np.arange(actor.warps, dtype=np.int32)
-        self.threads: Array = (32 * warp[:, None] + np.arange(32, dtype=np.int32))[:, :, None]
-
-    def inner(self, **variables: int) -> Context:
-        """A nested scope: definitions in it do not leave it."""
-        out = object.__new__(Context)
-        out.actor, out.threads = self.actor, self.threads
-        out.frags, out.variables = dict(self.frags), {**self.variables, **variables}
-        return out
+from nautilus.memory.warpgroup_ops import (
+    UNIT,
+    AdvanceOp,
+    BulkCommit,
+    BulkLoad,
+    BulkStore,
+    BulkWait,
+    LetOp,
+    MatrixStore,
+    MbarExpect,
+    NamedArrive,
+    ProxyFence,
+    TilesOp,
+    WgCommit,
+    WgFence,
+    WgWait,
+)
+from nautilus.tile.ops import TileType
 
 
 class BlockRun:
-    """Block ``block`` of a launch, scheduled by ``seed``."""
+    """Block ``block`` of a launch, and the others of its cluster, scheduled by ``seed``."""
 
     def __init__(self, machine: Machine, block: int, seed: int) -> None:
         self.machine, self.block = machine, block
         self.shared = machine.shared_memory()
-        roles = 1 + len(machine.component)
-        self.barriers = Barriers(self.shared, machine.threads, roles)
-        self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, roles)
+        ranks = machine.kernel.cluster
+        self.barriers = Barriers(self.shared, machine.threads, machine.components)
+        self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, ranks * machine.components, ranks)
         self.scheduler = Scheduler(seed, self.mbarriers)
+        self.meetings: dict[tuple[int, int, int], Meeting] = {}
 
     def run(self) -> None:
         """Run the block to its end. Raises InterpError."""
         kernel = self.machine.kernel
-        variables = {"block": self.block}
-        scope = Scope(variables, self.machine.params, {}, self._no_refs)
-        for name, e in kernel.decode:
-            variables[name] = int(scope.eval(e))
-        clock = Clock(0, np.zeros(len(self.shared.time), np.int32))
-        main = Actor("block", 0, kernel.warps, clock)
-        self._schedule({0: (main, self._program(Context(main, {}, variables), kernel.body))})
-
-    def _schedule(self, programs: dict[int, tuple[Actor, Program]]) -> None:
+        for rank in range(kernel.cluster):
+            variables = {"block": self.block + rank}
+            scope = Scope(variables, self.machine.params, {}, self._no_refs)
+            for name, e in kernel.decode:
+                variables[name] = int(scope.eval(e))
+            start = np.zeros(len(self.shared.time), np.int32)
+            for unit in range(kernel.units):
+                actor = self._actor("block", 0, kernel.warps, rank, unit, kernel.units, start, 0)
+                self._start(actor, {}, variables, kernel.body)
         try:
-            self.scheduler.run(programs)
+            self.scheduler.run()
         except Deadlock as stuck:
             ops = "; ".join(f"{actor.name} at `{format_op(w.op)}`" for actor, w in stuck.waits)
-            raise InterpError(self.machine.kernel.name, "deadlock", ops, "", "no role can run") from None
-        except OpFault as f:  # a copy that arrived while every role waited
+            bars = "".join(f"; {bar}" for bar in self.mbarriers.open())
+            raise InterpError(kernel.name, "deadlock", ops, "", f"no role can run{bars}") from None
+        except OpFault as f:  # a copy that arrived by itself
             raise self.error(self.machine.ops[f.op], f) from None
+        for arrival in self.mbarriers.flying:
+            if arrival.flight.bulk:
+                op = self.machine.ops[arrival.flight.op]
+                raise self.error(op, Fault("unfinished", "the copy is in flight when the block ends"))
+
+    def _actor(
+        self, name: str, first: int, warps: int, rank: int, unit: int, units: int, vc: Array, component: int
+    ) -> Actor:
+        """Unit ``unit`` of the warps from ``first`` on; ``component`` is that of unit 0 in its block."""
+        if units < 1 or warps % units:
+            raise Fault("layout", f"{warps} warps are not {units} equal units")
+        clock = Clock(rank * self.machine.components + component + unit, vc.copy())
+        label = name + (f"[{unit}]" if units > 1 else "") + (f" of block {rank}" if rank else "")
+        actor = Actor(label, first + unit * (warps // units), warps // units, clock, rank, unit, units, home=component)
+        actor.cursors = {v: 0 for c in self.machine.kernel.cursors for v in (c.stage, c.phase)}
+        return actor
+
+    def _start(self, actor: Actor, frags: dict[str, Value], variables: dict[str, int], body: tuple[MemOp, ...]) -> Task:
+        first = actor.rank * self.machine.kernel.warps
+        return self.scheduler.start(
+            actor, self._life(Context(actor, frags, {**variables, UNIT: actor.unit}, first), body)
+        )
+
+    def _life(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
+        """A unit from its start to its end, where no engine may still work for it."""
+        yield from self.program(ctx, body)
+        left = ctx.actor.engines.unfinished()
+        if left is not None:
+            raise self.error(self.machine.ops[left], Fault("unfinished", f"{ctx.actor.name} ends without waiting"))
 
     def error(self, op: MemOp, f: Fault) -> InterpError:
         """The error of ``f`` in ``op``."""
@@ -173,11 +143,11 @@ class BlockRun:
         return InterpError(self.machine.kernel.name, f.kind, format_op(op), _buffer_of(op), message)
 
     # -- control flow -------------------------------------------------------------------------
-    def _program(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
+    def program(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
         for op in body:
             try:
                 handler = _DATA.get(type(op))
-                if handler is not None:
+                if handler is not None and not (isinstance(op, BulkLoad) and op.mbar is None):
                     handler(self, ctx, op)
                 else:
                     yield from self._control(ctx, op)
@@ -192,17 +162,29 @@ class BlockRun:
                 yield from self._for(ctx, op)
             case IfOp(cond=cond, body=body):
                 if self.integer(ctx, cond, "the condition of an if"):
-                    yield from self._program(ctx.inner(), body)
+                    yield from self.program(ctx.inner(), body)
             case RolesOp():
-                self._roles(ctx, op)
+                yield from self._roles(ctx, op)
+            case TilesOp():
+                yield from tiles(self, ctx, op)
+            case BulkLoad():
+                yield from load_together(self, ctx, op)
             case Barrier(number=number, threads=threads):
                 which = self.integer(ctx, number, "a barrier's number")
                 yield Wait(op, self.barriers.arrive(ctx.actor, which, threads))
-            case MbarArrive(mbar=name, stage=stage):
-                self.mbarriers.arrive(ctx.actor, self.mbarriers.at(name, self.integer(ctx, stage, "a stage")))
+            case NamedArrive(number=number, threads=threads):
+                which = self.integer(ctx, number, "a barrier's number")
+                self.barriers.arrive(ctx.actor, which, threads, wait=False)
+                yield Wait(op, lambda: True)
+            case MbarArrive():
+                self._arrive(ctx, op)
+                yield Wait(op, lambda: True)
+            case MbarExpect(mbar=name, stage=stage, bytes=count):
+                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor.rank)
+                self.mbarriers.expect(ctx.actor, bar, count)
                 yield Wait(op, lambda: True)
             case MbarWait(mbar=name, stage=stage, parity=parity):
-                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"))
+                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor.rank)
                 p = self.integer(ctx, parity, "a parity")
                 if p not in (0, 1):
                     raise Fault("phase", f"parity {p} is neither 0 nor 1")
@@ -211,45 +193,82 @@ class BlockRun:
             case _:
                 raise Fault("unsupported", "the interpreter does not know this operation")
 
+    def _arrive(self, ctx: Context, op: MbarArrive) -> None:
+        actor, stage = ctx.actor, self.integer(ctx, op.stage, "a stage")
+        count = actor.threads if op.each == "thread" or actor.single else actor.warps
+        for rank in range(self.machine.kernel.cluster) if op.cluster else (actor.rank,):
+            self.mbarriers.arrive(actor, self.mbarriers.at(op.mbar, stage, rank), count)
+
     def _for(self, ctx: Context, op: ForOp) -> Program:
         lo, hi = self.integer(ctx, op.lo, "a loop bound"), self.integer(ctx, op.hi, "a loop bound")
-        values = [self.get(ctx, init) for _, init in op.carried]
+        values = [self.raw(ctx, init) for _, init in op.carried]
         for i in range(lo, hi):
             inner = ctx.inner(**{op.var: i})
             inner.frags.update({arg.name: v for (arg, _), v in zip(op.carried, values, strict=True)})
-            yield from self._program(inner, op.body)
-            values = [self.get(inner, y) for y in op.yields]
+            yield from self.program(inner, op.body)
+            new = [self.raw(inner, y) for y in op.yields]
+            for (arg, _), old, v in zip(op.carried, values, new, strict=True):
+                self._carry(ctx, arg, old, v)
+            values = new
         ctx.frags.update({r.name: v for r, v in zip(op.results, values, strict=True)})
 
-    def _roles(self, ctx: Context, op: RolesOp) -> None:
-        if ctx.actor.name != "block":
+    def _carry(self, ctx: Context, arg: Frag, old: Value, new: Value) -> None:
+        """The registers of ``arg`` take over a value for the next round. Raises Fault where an engine uses them."""
+        if new is old:
+            return
+        if isinstance(new, InFlight) and not new.ready and arg.name not in new.roots:
+            raise Fault("in-flight", f"a result in flight is carried as %{arg.name}, whose registers are others")
+        self._not_read(ctx, arg)
+
+    def _not_read(self, ctx: Context, frag: Frag) -> None:
+        reader = ctx.actor.engines.reader(frag.name)
+        if reader is not None:
+            what = f"the registers of %{frag.name} are written while a product may still read them"
+            raise OpFault("overwrite-in-use", what, reader.op, "read by")
+
+    def _roles(self, ctx: Context, op: RolesOp) -> Program:
+        if ctx.actor.name.split(" ")[0] != "block":
             raise Fault("unsupported", "roles do not nest")
         used: set[int] = set()
-        programs: dict[int, tuple[Actor, Program]] = {}
-        for n, role in enumerate(op.roles):
+        tasks: list[Task] = []
+        for role in op.roles:
             warps = range(role.first_warp, role.last_warp)
             if not used.isdisjoint(warps) or not 0 <= warps.start < warps.stop <= self.machine.kernel.warps:
                 raise Fault("layout", f"role {role.name} has no warps of its own")
             used.update(warps)
-            clock = Clock(self.machine.component[id(role)], ctx.actor.clock.vc.copy())
-            actor = Actor(role.name, role.first_warp, len(warps), clock)
-            frags = {k: v[role.first_warp : role.last_warp] for k, v in ctx.frags.items()}
-            inner = Context(actor, frags, dict(ctx.variables))
-            programs[n] = (actor, self._program(inner, role.body))
-        self._schedule(programs)
-        clocks = [actor.clock.vc for actor, _ in programs.values()]
+            tasks += [self._unit(ctx, role, unit) for unit in range(role.units)]
+        yield Wait(op, lambda: all(t.done for t in tasks), join=True)
+        clocks = [t.actor.clock.vc for t in tasks]
         idle = [] if len(used) == self.machine.kernel.warps else [ctx.actor.clock.vc]
         ctx.actor.clock.vc = np.min([*clocks, *idle], axis=0)
+
+    def _unit(self, ctx: Context, role: Role, unit: int) -> Task:
+        warps, component = role.last_warp - role.first_warp, self.machine.component[id(role)]
+        vc, rank = ctx.actor.clock.vc, ctx.actor.rank
+        actor = self._actor(role.name, role.first_warp, warps, rank, unit, role.units, vc, component)
+        actor.single = role.single
+        own = slice(actor.first_warp, actor.first_warp + actor.warps)
+        frags: dict[str, Value] = {k: v[own] for k, v in ctx.frags.items() if isinstance(v, np.ndarray)}
+        return self._start(actor, frags, ctx.variables, role.body)
 
     # -- what operations on data need ---------------------------------------------------------
     def _no_refs(self, name: str) -> Array:
         raise Fault("undefined-fragment", f"%{name} is not defined here")
 
-    def get(self, ctx: Context, frag: Frag) -> Array:
-        """The registers of ``frag``. Raises Fault before its definition."""
+    def raw(self, ctx: Context, frag: Frag) -> Value:
+        """What stands for ``frag``, in flight or not. Raises Fault before its definition."""
         x = ctx.frags.get(frag.name)
         if x is None:
             raise Fault("undefined-fragment", f"%{frag.name} is read before it is defined")
+        return x
+
+    def get(self, ctx: Context, frag: Frag) -> Array:
+        """The registers of ``frag``. Raises Fault before its definition, and while it is in flight."""
+        x = self.raw(ctx, frag)
+        if isinstance(x, InFlight):
+            return x.read(frag.name)
+        if isinstance(x, Undefined):
+            raise Fault("undefined-fragment", f"%{frag.name} is read before anything is written to it")
         return x
 
     def put(self, ctx: Context, frag: Frag, value: Array) -> None:
@@ -259,7 +278,40 @@ class BlockRun:
             if np.broadcast_shapes(value.shape, shape) != shape:
                 raise Fault("layout", f"%{frag.name} has {value.shape[2]} registers, its layout {shape[2]}")
             value = np.broadcast_to(value, shape)
+        if self.machine.pending:
+            self._not_read(ctx, frag)
+            value = value.view()  # an identity of its own
+            ctx.actor.engines.written[id(value)] = value
         ctx.frags[frag.name] = value
+
+    def put_raw(self, ctx: Context, frag: Frag, value: Value) -> None:
+        """``frag`` is written by an engine, or not at all."""
+        self._not_read(ctx, frag)
+        ctx.frags[frag.name] = value
+
+    def type_of(self, operand: Frag | Slot) -> DType:
+        """Element type of an operand."""
+        return operand.type.dtype if isinstance(operand, Frag) else self.machine.smem(operand.buffer).dtype
+
+    def axes_of(self, operand: Frag | Slot) -> tuple[str, ...]:
+        """Axes of an operand."""
+        if isinstance(operand, Frag):
+            return operand.type.names
+        buffer = self.machine.smem(operand.buffer)
+        return TileType(buffer.dtype, buffer.axes).names
+
+    def variables(self, ctx: Context) -> dict[str, int]:
+        """Integer variables in scope, the cursors of the unit among them."""
+        return {**ctx.variables, **ctx.actor.cursors} if ctx.actor.cursors else ctx.variables
+
+    def advance(self, ctx: Context, cursor: str, by: int) -> None:
+        """Move a cursor of the unit on. Raises Fault."""
+        c = next((c for c in self.machine.kernel.cursors if c.name == cursor), None)
+        if c is None or by < 0:
+            raise Fault("undefined-variable", f"cursor {cursor} cannot move by {by}")
+        rounds, stage = divmod(ctx.actor.cursors[c.stage] + by, c.stages)
+        phase = (ctx.actor.cursors[c.phase] + rounds) % 2
+        ctx.actor.cursors.update({c.stage: stage, c.phase: phase})
 
     def shape(self, ctx: Context, layout: FragLayout) -> tuple[int, int, int]:
         """(warps, 32, registers). Raises Fault where the layout is of another role."""
@@ -278,7 +330,7 @@ class BlockRun:
             x = self.get(ctx, frag)
             return x if layout is None else spread(x, layout, frag.type.names)
 
-        return Scope(ctx.variables, self.machine.params, places, refs)
+        return Scope(self.variables(ctx), self.machine.params, places, refs)
 
     def integer(self, ctx: Context, e: Expr, what: str) -> int:
         """``e`` where all threads must agree. Raises Fault."""
@@ -290,7 +342,21 @@ class BlockRun:
         stage = self.integer(ctx, slot.stage, "a stage")
         if not 0 <= stage < buffer.stages:
             raise Fault("out-of-bounds", f"stage {stage} is outside the {buffer.stages} of {buffer.name}")
-        return buffer.offset + stage * buffer.stage_bytes
+        return self.origin(ctx) + buffer.offset + stage * buffer.stage_bytes
+
+    def origin(self, ctx: Context) -> int:
+        """Where the shared memory of the unit's block begins."""
+        return ctx.actor.rank * self.machine.span
+
+    def engine_addresses(self, ctx: Context, slot: Slot) -> Ints:
+        """Address of every [row, column] of a stage, as engines compute it. Raises Fault."""
+        base, buffer = self.base(ctx, slot), self.machine.smem(slot.buffer)
+        if base % 16 or buffer.pad:
+            raise Fault("misaligned", f"the stage of {buffer.name} starts at {base} or has padding")
+        low = base % 1024  # the pattern repeats
+        key = f"engine {slot.buffer} {slot.swizzle} {low}"
+        out: Ints = self.machine.cached(buffer, key, lambda: engine_addresses(buffer, slot.swizzle, low))
+        return out + (base - low)
 
     def op_number(self, op: MemOp) -> int:
         """What the history of shared memory calls ``op``."""
@@ -301,28 +367,43 @@ def _buffer_of(op: MemOp) -> str:
     match op:
         case SharedLoad(slot=slot) | SharedStore(slot=slot) | AsyncCopy(slot=slot) | MatrixLoad(slot=slot):
             return slot.buffer
+        case BulkLoad(slot=slot) | BulkStore(slot=slot) | MatrixStore(slot=slot):
+            return slot.buffer
         case GlobalLoad(buffer=name) | GlobalStore(buffer=name):
             return name
         case MmaOp(a=a, b=b):
             return ", ".join(x.buffer for x in (a, b) if isinstance(x, Slot))
         case ReduceOp(scratch=name):
             return name or ""
-        case MbarArrive(mbar=name) | MbarWait(mbar=name):
+        case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name):
             return name
         case _:
             return ""
 
 
+def _let(run: BlockRun, ctx: Context, op: LetOp) -> None:
+    ctx.variables[op.var] = run.integer(ctx, op.expr, op.var)
+
+
+def _advance(run: BlockRun, ctx: Context, op: AdvanceOp) -> None:
+    run.advance(ctx, op.cursor, 1 if op.by is None else run.integer(ctx, op.by, "a number of stages"))
+
+
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
+    from nautilus.memory import interp_bulk as bulk
     from nautilus.memory import interp_data as data
     from nautilus.memory import interp_dot as dot
+    from nautilus.memory import interp_warpgroup as wg
 
     return {
         ConstOp: data.const, IndexOp: data.index, ParamOp: data.param, MapOp: data.map_op,
-        ReduceOp: data.reduce, ConvertOp: data.convert, GlobalLoad: data.ld_global,
-        GlobalStore: data.st_global, SharedLoad: data.ld_shared, SharedStore: data.st_shared,
-        AsyncCopy: data.cp_async, AsyncCommit: data.cp_commit, AsyncWait: data.cp_wait, MmaOp: dot.dot,
-        MatrixLoad: dot.matrix_load,
+        ReduceOp: data.reduce, ConvertOp: data.convert, SliceOp: data.slice_op, UndefinedOp: data.undefined,
+        GlobalLoad: data.ld_global, GlobalStore: data.st_global, SharedLoad: data.ld_shared,
+        SharedStore: data.st_shared, AsyncCopy: data.cp_async, AsyncCommit: data.cp_commit,
+        AsyncWait: data.cp_wait, MmaOp: dot.dot, MatrixLoad: dot.matrix_load, LetOp: _let, AdvanceOp: _advance,
+        BulkLoad: bulk.load, BulkStore: bulk.store, BulkCommit: bulk.commit, BulkWait: bulk.wait,
+        MatrixStore: wg.st_matrix, ProxyFence: wg.fence_proxy, WgFence: wg.wg_fence, WgCommit: wg.wg_commit,
+        WgWait: wg.wg_wait,
     }  # fmt: skip
 
 

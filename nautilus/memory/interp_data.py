@@ -17,8 +17,10 @@ import numpy as np
 
 from nautilus.core.expr import COMBINERS, Expr
 from nautilus.core.numerics import maximum, minimum
+from nautilus.memory.interp_flight import Undefined
 from nautilus.memory.interp_global import check_vectors
 from nautilus.memory.interp_smem import Flight
+from nautilus.memory.interp_sync import Arrival
 from nautilus.memory.interp_values import (
     Array,
     Fault,
@@ -32,7 +34,7 @@ from nautilus.memory.interp_values import (
     round_registers,
     spread,
 )
-from nautilus.memory.layout import FragLayout, same_threads
+from nautilus.memory.layout import FragLayout, same_threads, slice_registers
 from nautilus.memory.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -48,13 +50,16 @@ from nautilus.memory.ops import (
     ReduceOp,
     SharedLoad,
     SharedStore,
+    SliceOp,
     Slot,
     Smem,
+    UndefinedOp,
 )
 from nautilus.tile.ops import TileType
 
 if TYPE_CHECKING:
-    from nautilus.memory.interp_block import BlockRun, Context
+    from nautilus.memory.interp_block import BlockRun
+    from nautilus.memory.interp_machine import Context
 
 # -- registers --------------------------------------------------------------------------------
 
@@ -97,6 +102,24 @@ def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
     if x.shape[2] != old.registers:
         raise Fault("layout", f"%{op.arg.name} has {x.shape[2]} registers, its layout {old.registers}")
     run.put(ctx, op.result, x[:, :, list(order)])
+
+
+def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
+    """Some of the registers, as the two declared layouts say."""
+    old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
+    chosen = slice_registers(old, new, op.axis, op.start)
+    if chosen is None:
+        raise Fault("layout", f"a part of #{op.arg.layout} is not in the threads of #{op.result.layout}")
+    x = run.get(ctx, op.arg)
+    if x.shape[2] != old.registers:
+        raise Fault("layout", f"%{op.arg.name} has {x.shape[2]} registers, its layout {old.registers}")
+    run.put(ctx, op.result, x[:, :, list(chosen)])
+
+
+def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
+    """Registers without a value."""
+    run.shape(ctx, run.machine.layout(op.result.layout))
+    run.put_raw(ctx, op.result, Undefined())
 
 
 # -- reduce -----------------------------------------------------------------------------------
@@ -177,7 +200,7 @@ def _across_warps(
         ]
 
     own, *parts = run.machine.cached(op, "scratch", addresses)
-    base, number = buffer.offset, run.op_number(op)
+    base, number = run.origin(ctx) + buffer.offset, run.op_number(op)
     run.shared.store(ctx.actor.clock, base + own, encode(x, dtype), ctx.threads, number)
     run.barriers.complete([ctx.actor])
     read = [run.shared.load(ctx.actor.clock, base + p, dtype.bytes, ctx.threads, number) for p in parts]
@@ -347,8 +370,8 @@ def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
     if op.mbar is None:
         ctx.actor.open.append(flight)
     else:
-        bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"))
-        run.mbarriers.copy(ctx.actor, bar, flight)
+        bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"), ctx.actor.rank)
+        run.mbarriers.flying.append(Arrival(bar, flight, threads=ctx.actor.threads))
 
 
 def cp_commit(run: BlockRun, ctx: Context, op: AsyncCommit) -> None:

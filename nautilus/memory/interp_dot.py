@@ -26,16 +26,22 @@ from nautilus.memory.interp_mma import (
 )
 from nautilus.memory.interp_smem import MANY
 from nautilus.memory.interp_values import Array, Fault, Ints, coords, decode, register_type
+from nautilus.memory.interp_warpgroup import product
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import MMA, Frag, MatrixLoad, MmaInstr, MmaOp, Slot, Smem
+from nautilus.memory.warpgroup_ops import WGMMA
 
 if TYPE_CHECKING:
-    from nautilus.memory.interp_block import BlockRun, Context
+    from nautilus.memory.interp_block import BlockRun
+    from nautilus.memory.interp_machine import Context
 
 
 def dot(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     """``result = acc + a . b``."""
-    (_fma if op.instr == "fma" else _matrix)(run, ctx, op)
+    if op.instr in WGMMA:
+        product(run, ctx, op)
+    else:
+        (_fma if op.instr == "fma" else _matrix)(run, ctx, op)
 
 
 def _names(run: BlockRun, operand: Frag | Slot) -> tuple[str, ...]:

@@ -12,6 +12,10 @@ the common check is one comparison.
 
 ``thread`` arguments broadcast against addresses: a thread number in the block, or ``MANY`` for
 several threads (an access that every warp makes).
+
+Engines (the copy unit, warpgroup products) read through another *proxy*: what threads wrote is for them
+only behind ``fence.proxy`` of the writer and then a barrier.  They read from issue to a wait: a *hold*
+keeps everybody from writing the bytes, and its release counts as one more read.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ MANY = -2
 ENGINE = -3
 _NOBODY = -1
 _NEVER = np.int32(2**30)
+_CLEAN, _WRITTEN, _FENCED = 0, 1, 2
 
 
 class Clock:
@@ -46,6 +51,16 @@ class Flight:
     bits: Array
     thread: Array
     op: int
+    bulk: bool = False
+
+
+@dataclass(slots=True)
+class Hold:
+    """Granules that an engine may read until :meth:`SharedMemory.release`, for ``who``."""
+
+    granules: Ints
+    who: Array
+    op: int
 
 
 class SharedMemory:
@@ -64,6 +79,11 @@ class SharedMemory:
         self.reader = np.full((roles, n), _NOBODY, np.int32)
         self.read_at = np.full((roles, n), -1, np.int32)
         self.reader_op = np.zeros((roles, n), np.int32)
+        self.proxy = np.zeros(n, np.int8)
+        self.fenced = np.zeros(n, np.int32)
+        self.held = np.zeros(n, np.int16)
+        self.holder = np.zeros(n, np.int32)
+        self.holds = 0
 
     # -- accesses -----------------------------------------------------------------------------
     def load(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> Array:
@@ -85,12 +105,15 @@ class SharedMemory:
         self.written[g] = self.time[clock.component]
         self.component[g] = clock.component
         self.writer_op[g] = op
+        self.proxy[g] = _WRITTEN
 
     def issue(self, clock: Clock, flight: Flight) -> None:
         """Start a copy: the bytes are undefined until :meth:`land`. Raises Fault."""
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
         who = _each(flight.thread, g)
         self._check_write(clock, g, who)
+        if flight.bulk:
+            self._check_proxy(clock, g, who)
         width = flight.bits.dtype.itemsize
         self.bytes.view(flight.bits.dtype)[flight.address // width] = (1 << 8 * width) - 1
         self.pending[g] = True
@@ -106,6 +129,45 @@ class SharedMemory:
         self._put(flight.address, flight.bits, g, np.full_like(who, ENGINE) if engine else who)
         self.written[g] = self.time[component]
         self.component[g] = component
+        self.proxy[g] = _CLEAN if flight.bulk else _WRITTEN
+
+    # -- engines ------------------------------------------------------------------------------
+    def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, Hold]:
+        """What an engine reads, and its hold on it. Raises Fault."""
+        g = self._granules(address, width)
+        who = _each(thread, g)
+        self._check_read(clock, g, who)
+        self._check_proxy(clock, g, who)
+        self.held[g] += 1
+        self.holder[g] = op
+        self.holds += 1
+        view: Array = self.bytes.view(f"u{width}")
+        return view[address // width], Hold(g, who, op)
+
+    def release(self, clock: Clock, hold: Hold) -> None:
+        """The engine has read: from here on it is a read of the past."""
+        self.held[hold.granules] -= 1
+        self.holds -= 1
+        self._note_read(clock, hold.granules, hold.who, hold.op)
+
+    def fence(self, clock: Clock) -> None:
+        """``fence.proxy`` of all threads of a component."""
+        mine = np.flatnonzero((self.proxy == _WRITTEN) & (self.component == clock.component))
+        self.proxy[mine] = _FENCED
+        self.fenced[mine] = self.time[clock.component]
+
+    def _check_proxy(self, clock: Clock, g: Ints, who: Array) -> None:
+        state = self.proxy[g]
+        if not state.any():
+            return
+        late = (self.fenced[g] >= clock.vc[self.component[g]]) & ((self.writer[g] != who) | (who < 0))
+        bad = (state == _WRITTEN) | ((state == _FENCED) & late)
+        if bad.any():
+            first = int(g[bad][0])
+            never = self.proxy[first] == _WRITTEN
+            what = "no fence.proxy since" if never else "a fence.proxy, but no barrier behind it"
+            text = f"an engine uses bytes that threads wrote, with {what}"
+            raise OpFault("missing-fence", text, self.writer_op[first], "written by")
 
     def _put(self, address: Ints, bits: Array, g: Ints, who: Array) -> None:
         """Set bytes and writers; lanes that write one element must agree on it."""
@@ -164,6 +226,9 @@ class SharedMemory:
         self.reader_op[c][g] = op
 
     def _check_write(self, clock: Clock, g: Ints, who: Array) -> None:
+        if self.holds and (held := self.held[g] > 0).any():
+            what = "writes bytes that an operation in flight may still read"
+            raise OpFault("overwrite-in-use", what, self.holder[int(g[held][0])], "read by")
         self._check_no_reader(clock, g, who)
         ordered = (self.written[g] < clock.vc[self.component[g]]) | (self.writer[g] == _NOBODY)
         if ordered.all():

@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var
-from nautilus.core.numerics import eval_op, maximum, minimum
+from nautilus.core.numerics import eval_op, from_storage, maximum, minimum, round_to, storage_array
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 
@@ -37,15 +36,14 @@ class Fault(Exception):
 _REGISTER: Mapping[DType, Any] = {
     DType.F64: np.float64, DType.F32: np.float32, DType.TF32: np.float32, DType.F16: np.float16,
     DType.BF16: np.float32, DType.I64: np.int64, DType.I32: np.int32, DType.I16: np.int16,
-    DType.I8: np.int8, DType.U8: np.uint8, DType.BOOL: np.bool_,
+    DType.I8: np.int8, DType.U8: np.uint8, DType.BOOL: np.bool_, DType.F8E4M3: np.float32, DType.F8E5M2: np.float32,
 }  # fmt: skip
+_FLOAT8 = (DType.F8E4M3, DType.F8E5M2)
 _BITS: Mapping[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def register_type(dtype: DType) -> Any:
-    """The numpy type of a register of ``dtype``. Raises UnsupportedError for 8-bit floats."""
-    if dtype not in _REGISTER:
-        raise UnsupportedError(f"8-bit floating point ({dtype}) below the Scalar level")
+    """The numpy type of a register of ``dtype``."""
     return _REGISTER[dtype]
 
 
@@ -59,6 +57,8 @@ def round_registers(x: Array, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
         if dtype in (DType.BF16, DType.TF32):
             return _round_bits(np.ascontiguousarray(x, np.float32), 16 if dtype is DType.BF16 else 13)
+        if dtype in _FLOAT8:
+            return np.asarray(round_to(x, dtype).astype(np.float32))
         if dtype is DType.BOOL:
             return np.asarray(x != 0)
         if dtype.is_int and x.dtype.kind == "f":
@@ -77,6 +77,8 @@ def _round_bits(x: NDArray[np.float32], drop: int) -> Array:
 def encode(x: Array, dtype: DType) -> Array:
     """Registers to memory bits (unsigned, as wide as the type)."""
     x = np.ascontiguousarray(x, register_type(dtype))
+    if dtype in _FLOAT8:
+        return storage_array(x, dtype)
     if dtype is DType.BF16:
         bits = x.view(np.uint32) >> np.uint32(16)
         return np.where(np.isnan(x), np.uint32(0x7FC0), bits).astype(np.uint16)
@@ -85,6 +87,8 @@ def encode(x: Array, dtype: DType) -> Array:
 
 def decode(bits: Array, dtype: DType) -> Array:
     """Memory bits to registers; the inverse of :func:`encode`."""
+    if dtype in _FLOAT8:
+        return np.asarray(from_storage(bits, dtype).astype(np.float32))
     if dtype is DType.BF16:
         return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if dtype is DType.BOOL:
