@@ -8,7 +8,8 @@ order, so n is how many younger ones may stay in flight.  A group must be retire
 * an op that makes the next value of a carried fragment which the group reads: it would be written to the
   registers that the matrix unit still reads (such a value is followed through conversions);
 * an op that writes a shared buffer which the group reads, or a barrier where this code writes that buffer
-  itself (the barrier then says that the buffer may be overwritten);
+  itself (the barrier then says that the buffer may be overwritten).  Where threads store to the buffer, any
+  use of shared memory counts as a barrier, as ``synchronize`` may put one before it later;
 * the end of the block: a loop body, a branch, a role.
 
 An arrival behind a product (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
@@ -48,7 +49,17 @@ from nautilus.memory.ops import (
 from nautilus.memory.passes.product_stages import is_product
 from nautilus.memory.passes.products_in_flight import keep_in_flight
 from nautilus.memory.passes.renaming import Names
-from nautilus.memory.passes.walk import bound, deep_touch, defined, each_kernel, expressions, plan_of, reads
+from nautilus.memory.passes.walk import (
+    bound,
+    buffers_of,
+    deep_touch,
+    defined,
+    each_kernel,
+    expressions,
+    plan_of,
+    reads,
+    touch,
+)
 from nautilus.memory.warpgroup_ops import AdvanceOp, LetOp, TilesOp, WgCommit, WgFence, WgWait
 
 
@@ -93,9 +104,11 @@ class _Order:
 
     def scope(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """The body of a role or of the kernel."""
-        return self.block(body, _written(op for op in body if not isinstance(op, RolesOp)), None)
+        own = [x for op in body if not isinstance(op, RolesOp) for x in walk_ops((op,))]
+        stored = frozenset(s.buffer for x in own for s in touch(x).writes)
+        return self.block(body, _Writes(_written(own), stored), None)
 
-    def block(self, body: tuple[MemOp, ...], written: frozenset[str], loop: ForOp | None) -> tuple[MemOp, ...]:
+    def block(self, body: tuple[MemOp, ...], written: _Writes, loop: ForOp | None) -> tuple[MemOp, ...]:
         """``body`` with its products pending, all of them retired at its end."""
         local = {f.name for op in body for f in defined(op)}
         local |= {arg.name for arg, _ in loop.carried} if loop is not None else set()
@@ -104,6 +117,14 @@ class _Order:
             line.add(op)
         line.retire(len(line.groups))
         return tuple(line.out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """Shared buffers that a scope writes itself, and those of them that threads store to."""
+
+    any: frozenset[str]
+    stored: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -130,7 +151,7 @@ class _Line:
     """Straight-line code being written; ``groups`` are in flight, the oldest first."""
 
     work: _Order
-    written: frozenset[str]
+    written: _Writes
     local: frozenset[str]
     overwrites: Mapping[str, frozenset[str]]
     out: list[MemOp] = field(default_factory=list)
@@ -199,7 +220,9 @@ class _Line:
         lost = {arg for x in inner for d in defined(x) for arg in self.overwrites.get(d.name, ())}
         written = _written((op,))
         if any(isinstance(x, Barrier) for x in inner):
-            written |= self.written
+            written |= self.written.any
+        if any(True for x in inner for _ in buffers_of(x)):
+            written |= self.written.stored
         for n, g in reversed(list(enumerate(self.groups))):
             clash = g.operand in lost or (g.acc in lost and not own)
             if g.result.name in used or clash or g.buffers & written:
