@@ -17,7 +17,7 @@ from nautilus.memory.text import parse as ma_parse
 from nautilus.memory.verify import verify as ma_verify
 from nautilus.tile.ops import TileModule
 from tests.memory import warpgroup_tile_programs as programs
-from tests.memory.lowering import count, in_order, plan, tile
+from tests.memory.lowering import agree, count, in_order, plan, tile
 from tests.memory.tile_programs import attention, matmul, softmax_rows
 
 TWO = MemoryPlan(engine="warpgroup", units=2)
@@ -188,3 +188,42 @@ def test_refusals_are_schedule_errors() -> None:
     with pytest.raises(ScheduleError, match=r"kernel C: product %cn \[i: 96, j: 64\] over k has 96 rows"):
         lower_raw(module, plan(module, TWO), "sm_90a")
     assert "targets with warpgroup products, not sm_80" in fault(matmul(128, 64, 64, 128, 64, 64), TWO, "sm_80")
+
+
+THREE = MemoryPlan(engine="warpgroup", units=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        (attention(77, 77, 64, 128, 64), TWO),
+        (attention(130, 200, 64, 192, 32), THREE),
+        (attention(77, 130, 64, 64, 64, heads=2), OWN),
+        (attention(256, 256, 64, 128, 64, scaled_q=True), TWO),
+        (matmul(77, 64, 72, 128, 64, 64), TWO),
+        (matmul(300, 130, 72, 256, 64, 64, b="jk"), TWO),
+        (matmul(136, 72, 80, 128, 96, 64, a="ki"), TWO),
+        (matmul(136, 72, 80, 64, 96, 64, "bf16", "bf16", a="ki", b="jk"), ONE),
+        (matmul(128, 64, 128, 128, 64, 64, "i8", "i32", "i32", b="jk"), TWO),
+        (matmul(128, 64, 72, 128, 64, 64, "tf32", "f32", b="jk"), TWO),
+        (programs.CHAIN, TWO),
+        (programs.EPILOGUE, TWO),
+        (programs.SCALED_LEFT, TWO),
+        (programs.COLUMN_OUTPUT, TWO),
+        (programs.COLUMN_SUMS, ONE),
+        (programs.STRIDED_LEFT, TWO),
+        (programs.TWO_ROW_AXES, ONE),
+    ],
+)  # fmt: skip
+def test_it_computes_what_the_tiles_say(text: str, memory: MemoryPlan) -> None:
+    module = tile(text)
+    agree(module, synchronous(module, memory))
+
+
+def test_rows_of_the_wrong_unit_are_noticed() -> None:
+    module = tile(matmul(128, 64, 64, 128, 64, 64))
+    low = synchronous(module)
+    wrong = ma_parse(ma_format(low).replace("A[i0 * 128 + unit * 64", "A[i0 * 128 + unit * 32"))
+    assert wrong != low
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        agree(module, wrong)
