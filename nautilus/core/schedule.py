@@ -79,6 +79,7 @@ class MemoryPlan:
     sections: int = 0  # outermost grid axis in this many sections, walked one after the other; 0: none
     cluster: int = 1  # blocks of a cluster that share loads: 1 or 2
     held_stages: int = 1  # ring depth of operands that are loaded once a tile
+    store_columns: int = 0  # finished accumulators are worked on and stored this many columns at a time; 0: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ def _check_memory(m: MemoryPlan, where: str) -> None:
         ("persistent", m.persistent, PERSISTENCE),
         ("rescale", m.rescale, RESCALES),
         ("cluster", m.cluster, (1, 2)),
+        ("store_columns", m.store_columns, (0, 32, 64, 128)),
     )
     _check_choices(choices, where)
     bounds = (
