@@ -1,8 +1,8 @@
 """How fragments and buffers are spelled in CUDA C++.
 
-16-bit floats are packed two to a 32-bit register and 8-bit integers four, when the register count
-allows; everything else is one array element a register.  Memory types of 16-bit floats are plain
-16-bit integers: conversions are explicit PTX, so the file needs no CUDA header.
+16-bit floats are packed two to a 32-bit register and 8-bit numbers four, when the register count
+allows; everything else is one array element a register.  Memory types of 16-bit and 8-bit floats are
+plain integers: conversions are explicit PTX, so the file needs no CUDA header.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nautilus.core.errors import UnsupportedError
 from nautilus.core.numerics import storage_array
 from nautilus.core.types import DType
 
 _MEMORY = {
     DType.F64: "double", DType.F32: "float", DType.TF32: "float", DType.F16: "f16", DType.BF16: "bf16",
     DType.I64: "long long", DType.I32: "int", DType.I16: "short", DType.I8: "signed char",
-    DType.U8: "unsigned char", DType.BOOL: "unsigned char",
+    DType.U8: "unsigned char", DType.BOOL: "unsigned char", DType.F8E4M3: "unsigned char",
+    DType.F8E5M2: "unsigned char",
 }  # fmt: skip
 
 _REGISTER = {**_MEMORY, DType.BOOL: "bool"}
 
 
 def memory_type(dtype: DType) -> str:
-    """C type of an element in memory. Raises UnsupportedError for 8-bit floats."""
-    if dtype not in _MEMORY:
-        raise UnsupportedError(f"8-bit floating point ({dtype}) below the Scalar level")
+    """C type of an element in memory."""
     return _MEMORY[dtype]
 
 
@@ -45,18 +43,19 @@ def register_array(dtype: DType, registers: int) -> RegisterArray:
     pack = pack_of(dtype, registers)
     if pack > 1:
         return RegisterArray("u32", registers // pack, pack)
-    memory_type(dtype)
     return RegisterArray(_REGISTER[dtype], registers, 1)
 
 
 def pack_of(dtype: DType, registers: int) -> int:
     """Elements in one 32-bit register (1: not packed)."""
-    want = {DType.F16: 2, DType.BF16: 2, DType.I8: 4, DType.U8: 4}.get(dtype, 1)
+    want = 2 if dtype in (DType.F16, DType.BF16) else 4 if dtype.bits == 8 and dtype is not DType.BOOL else 1
     return want if registers % want == 0 else 1
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
-    """A C literal; of a 16-bit float its bits, because such values are held as integers."""
+    """A C literal; of a 16-bit or 8-bit float its bits, because such values are held as integers."""
+    if dtype in (DType.F8E4M3, DType.F8E5M2):
+        return f"({memory_type(dtype)}){int(storage_array(np.asarray(float(value)), dtype)):#04x}"
     if dtype in (DType.F16, DType.BF16):
         return f"({memory_type(dtype)}){int(storage_array(np.asarray(float(value)), dtype).view(np.uint16)):#06x}"
     if dtype is DType.BOOL:

@@ -11,8 +11,9 @@ from collections import Counter
 from dataclasses import replace
 
 from nautilus.core.types import DType
+from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
-from nautilus.cuda.expr import UNARY, operand
+from nautilus.cuda.expr import UNARY, Text, operand
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
@@ -35,7 +36,7 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
     run: list[Elementwise] = []
     shape = None
     for op in ops:
-        if not isinstance(op, Elementwise):
+        if not isinstance(op, Elementwise) or is_skippable(op):
             break
         if not isinstance(op, ma.ConstOp | ma.ParamOp):
             layout = w.layout(op.result).reg
@@ -46,6 +47,31 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
             shape = layout
         run.append(op)
     return run
+
+
+def is_skippable(op: ma.MemOp) -> bool:
+    """A multiplication that is left out where every factor of the warp is 1."""
+    return isinstance(op, ma.MapOp) and op.op == "mul_unless_one" and len(op.result.type.axes) > 1
+
+
+def print_skippable(w: Writer, op: ma.MapOp) -> None:
+    """The multiplication under a vote of the warp, in place where the product's other factor dies here."""
+    value, factor = sorted(op.args, key=lambda a: -len(a.type.axes))
+    layout = w.layout(op.result)
+    ones = w.layout(factor).registers
+    if value.name in w.names and w.may_overwrite(value):
+        name = w.names[op.result.name] = w.names[value.name]
+    else:
+        name = w.declare(op.result)
+        with w.registers("r", layout.registers) as r:
+            w.line(f"{name}[{r}] = {w.element(value, layout, r)};")
+    one = literal(1.0, factor.type.dtype)
+    changed = " || ".join(f"{w.element_at(factor, str(n))} != {one}" for n in range(ones))
+    with w.braces(f"if (__any_sync(0xffffffffu, {changed}))"), w.registers("r", layout.registers) as r:
+        scale = w.element(factor, layout, r)
+        w.line(
+            f"{name}[{r}] = {w.speller.op('mul', [f'{name}[{r}]', scale], [value.type.dtype] * 2, value.type.dtype)};"
+        )
 
 
 def print_run(w: Writer, run: list[Elementwise]) -> None:
@@ -65,6 +91,8 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
         print_packed(w, body[0])
         return
     inside = Counter(name for op in body for name in reads(op))
+    w.indices = {op.result.name: op for op in body if isinstance(op, ma.IndexOp)}
+    body = [op for op in body if not _only_cast(w, op, body, inside)]
     outside = [op.result for op in body if w.uses[op.result.name] > inside[op.result.name]]
     arrays = {frag.name: w.declare(frag) for frag in outside}
     layout = w.layout(body[0].result)
@@ -75,6 +103,23 @@ def print_run(w: Writer, run: list[Elementwise]) -> None:
             for op in body:
                 _print_op(w, op, r, arrays)
         w.scalars = saved
+
+
+def _only_cast(w: Writer, op: ma.IndexOp | ma.MapOp, body: list[ma.IndexOp | ma.MapOp], inside: Counter[str]) -> bool:
+    """A position that only conversions to f32 read, which print it themselves."""
+    if not isinstance(op, ma.IndexOp) or w.uses[op.result.name] > inside[op.result.name]:
+        return False
+    readers = [x for x in body if op.result.name in reads(x)]
+    return (
+        all(
+            isinstance(x, ma.MapOp)
+            and x.op == "cast"
+            and x.result.type.dtype is DType.F32
+            and x.result.layout == op.result.layout
+            for x in readers
+        )
+        and positions.as_float(w, op.expr, op.result.layout, "r") is not None
+    )
 
 
 def _print_op(w: Writer, op: ma.IndexOp | ma.MapOp, r: str, arrays: dict[str, str]) -> None:
@@ -94,7 +139,12 @@ def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
     """C text of one element of an elementwise op's result."""
     layout = w.layout(op.result)
     if isinstance(op, ma.IndexOp):
-        return w.expr(op.expr, layout, r)
+        cut = positions.condition(w, op.expr, op.result.layout, r)
+        return w.expr(op.expr, layout, r) if cut is None else cut
+    if op.op == "cast" and op.result.type.dtype is DType.F32 and (source := w.indices.get(op.args[0].name)) is not None:
+        cut = positions.as_float(w, source.expr, op.result.layout, r)
+        if cut is not None:
+            return Text.of(cut, 12)
     args = [w.element(a, layout, r) for a in op.args]
     return w.speller.op(op.op, args, [a.type.dtype for a in op.args], op.result.type.dtype)
 

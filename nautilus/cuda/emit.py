@@ -15,6 +15,7 @@ from typing import Any
 from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const
+from nautilus.core.targets import limits
 from nautilus.core.types import DType
 from nautilus.cuda import elementwise, matrix, movement, reduction, rings, roles, warpgroup
 from nautilus.cuda.ctypes import memory_type
@@ -36,8 +37,8 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
             raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++", b.span)
-        if b.dtype in (DType.F8E4M3, DType.F8E5M2):
-            raise UnsupportedError("8-bit floating point", f"{b.name}: {b.dtype} in CUDA C++", b.span)
+        if b.dtype in (DType.F8E4M3, DType.F8E5M2) and not limits(module.target).float8:
+            raise UnsupportedError(f"8-bit floating point ({b.dtype}) on {module.target}", b.name, b.span)
     helpers: set[str] = set()
     kernels: list[str] = []
     for kernel in module.kernels:
@@ -51,6 +52,8 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
     """One ``__global__`` function."""
+    if kernel.cluster > 1:
+        raise UnsupportedError("clusters of blocks", f"{kernel.name} in CUDA C++", kernel.span)
     w = start(module, kernel, speller)
     decode: dict[str, str] = {}
     for var, e in kernel.decode:
@@ -58,6 +61,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
             decode[w.env[var]] = text
+    w.rolled = roles.is_grouped(kernel)
     maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
     if roles.is_grouped(kernel):
         if kernel.units > 1:
@@ -95,12 +99,12 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
         lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
     if "shared +" in body:
         lines.append(f"    const u32 shared = {w.speller.use('shared_address')}(smem);")
-    if "lane" in body:
+    if re.search(r"\blane\b", body):
         lines.append("    const int lane = threadIdx.x % 32;")
-    if "warp" in body:
+    if re.search(r"\bwarp\b", body):
         unit = " % 4" if roles.is_grouped(kernel) else ""
         lines.append(f"    const int warp = threadIdx.x / 32{unit};")
-    if "block" in body:
+    if re.search(r"\bblock\b", body):
         lines.append("    const int block = blockIdx.x;")
     return lines
 
@@ -146,6 +150,11 @@ def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
     n = 0
     while n < len(body):
         op = body[n]
+        if isinstance(op, ma.MapOp) and elementwise.is_skippable(op):
+            w.owned = frozenset(f.name for x in body[:n] for f in bound(x)) | w.loop_args
+            elementwise.print_skippable(w, op)
+            n += 1
+            continue
         if isinstance(op, elementwise.Elementwise):
             run = elementwise.split_run(w, body[n:])
             elementwise.print_run(w, run)
@@ -272,6 +281,8 @@ def print_for(w: Writer, op: ma.ForOp) -> None:
     if bounds[0] is not None and bounds[1] is not None:
         w.ranges[op.var] = (bounds[0], max(bounds[0], bounds[1] - 1))
     w.loop_args = frozenset(arg.name for arg, _ in op.carried)
+    if w.rolled:
+        w.line("#pragma unroll 1")
     with w.braces(f"for (int {var} = {lo}; {var} < {hi}; ++{var})"):
         print_body(w, op.body)
         targets = [w.names[arg.name] for arg, _ in op.carried]

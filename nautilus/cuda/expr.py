@@ -15,7 +15,7 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
-from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.intrinsics import BITS
 
 #: operator and its binding strength (larger binds tighter), as in C++.
 _INFIX = {
@@ -156,14 +156,14 @@ class Speller:
         return f"{table[op]}({listed})"
 
     def cast(self, x: str, src: DType, dst: DType) -> str:
-        """Conversion of an element; 16-bit floats go through f32."""
+        """Conversion of an element; 16-bit and 8-bit floats go through f32."""
         if src is dst:
             return x
-        if src in HALF:
-            x, src = f"{self.use(HALF[src][0])}({x})", DType.F32
+        if src in BITS:
+            x, src = f"{self.use(BITS[src][0])}({x})", DType.F32
             return x if dst is DType.F32 else self.cast(x, src, dst)
-        if dst in HALF:
-            return f"{self.use(HALF[dst][1])}({self.cast(x, src, DType.F32)})"
+        if dst in BITS:
+            return f"{self.use(BITS[dst][1])}({self.cast(x, src, DType.F32)})"
         if dst is DType.TF32:
             return f"{self.use('to_tf32')}({self.cast(x, src, DType.F32)})"
         if src is DType.TF32:

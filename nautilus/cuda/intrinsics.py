@@ -80,6 +80,26 @@ def _load_pinned(size: int) -> Helper:
     )
 
 
+def _from_float8(form: str) -> Helper:
+    """Exact: through a pair of halves."""
+    return Helper(
+        f"__device__ __forceinline__ float {form}_to_f32(unsigned char x) {{\n"
+        f'    u32 pair; asm("cvt.rn.f16x2.{form}x2 %0, %1;" : "=r"(pair) : "h"((u16)x));\n'
+        "    return f16_to_f32((u16)pair);\n}",
+        ("f16_to_f32",),
+    )
+
+
+def _to_float8(form: str, limit: str, compare: str, bits: str, what: str) -> Helper:
+    """To nearest; the instruction alone would give the largest finite number for what is beyond it."""
+    return Helper(
+        f"// To nearest, ties to even; {what} beyond the largest number.\n"
+        f"__device__ __forceinline__ unsigned char f32_to_{form}(float x) {{\n"
+        f'    u16 pair; asm("cvt.rn.satfinite.{form}x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));\n'
+        f"    return fabsf(x) {compare.strip()} {limit} ? (pair & 0x80) | {bits} : pair;\n}}"
+    )
+
+
 def _cp_async(size: int) -> Helper:
     """Global to shared; an inactive copy writes zeros (source size 0) and reads nothing."""
     cache = "cg" if size == 16 else "ca"
@@ -171,12 +191,13 @@ def _wgmma(name: str) -> Helper:
     results = ", ".join(f"%{i}" for i in range(count))
     left = 4 if kind[0] == "r" else 1
     a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}" if left == 4 else f"%{count}"
-    ins = ", ".join(f'"r"(a[{i}])' for i in range(4)) if left == 4 else '"l"(a)'
+    piece = "__float_as_uint(a[{i}])" if element == "tf32" else "a[{i}]"
+    ins = ", ".join(f'"r"({piece.format(i=i)})' for i in range(4)) if left == 4 else '"l"(a)'
     b, add = f"%{count + left}", f"%{count + left + 1}"
     flags = "" if c == "int" else ", 1, 1"
     if element in ("f16", "bf16"):
         flags += (f", {int(kind[0] == 't')}" if left == 1 else "") + f", {int(kind[1] == 't')}"
-    given = "const u32* a" if left == 4 else "u64 a"
+    given = "u64 a" if left == 1 else "const float* a" if element == "tf32" else "const u32* a"
     return Helper(
         f"__device__ __forceinline__ void {name}({c}* d, {given}, u64 b, int add) {{\n"
         f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, {add}, 0;\\n"\n'
@@ -251,6 +272,10 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ u32 pack_bf16(float low, float high) "
         '{ u32 y; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low)); return y; }'
     ),
+    "e4m3_to_f32": _from_float8("e4m3"),
+    "e5m2_to_f32": _from_float8("e5m2"),
+    "f32_to_e4m3": _to_float8("e4m3", "464.0f", "> ", "0x7f", "NaN"),
+    "f32_to_e5m2": _to_float8("e5m2", "61440.0f", ">=", "0x7c", "infinity"),
     "half_of": Helper(
         "// One 16-bit half of a packed register.\n"
         "__device__ __forceinline__ u16 half_of(u32 pair, int high) { return high ? pair >> 16 : pair & 0xffffu; }"
@@ -379,6 +404,13 @@ HELPERS: Mapping[str, Helper] = {
 HALF: Mapping[DType, tuple[str, str, str]] = {
     DType.F16: ("f16_to_f32", "f32_to_f16", "pack_f16"),
     DType.BF16: ("bf16_to_f32", "f32_to_bf16", "pack_bf16"),
+}
+
+#: float that is held as its bits -> (element to float, float to element).
+BITS: Mapping[DType, tuple[str, str]] = {
+    **{dtype: names[:2] for dtype, names in HALF.items()},
+    DType.F8E4M3: ("e4m3_to_f32", "f32_to_e4m3"),
+    DType.F8E5M2: ("e5m2_to_f32", "f32_to_e5m2"),
 }
 
 PRELUDE = (

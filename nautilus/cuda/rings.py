@@ -22,8 +22,10 @@ def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
     for c in w.kernel.cursors:
         if any(f"'{name}'" in text for name in (c.name, c.stage, c.phase)):
             for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
-                w.env[var] = w.unique(var)
                 w.ranges[var] = (0, high)
+                w.env[var] = w.unique(var) if high else "0"
+                if not high:
+                    continue
                 w.line(f"{ctype} {w.env[var]} = 0;")
 
 
@@ -31,12 +33,12 @@ def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
     """Move a cursor on; the phase flips where the ring starts again."""
     c = next(c for c in w.kernel.cursors if c.name == op.cursor)
     stage, phase = w.env[c.stage], w.env[c.phase]
-    if op.by is not None:
+    if c.stages == 1:
+        w.line(f"{phase} ^= {'1' if op.by is None else f'({w.expr(op.by)}) & 1'};")
+    elif op.by is not None:
         w.line(f"{stage} += {w.expr(op.by)};")
         w.line(f"{phase} ^= {stage} / {c.stages} & 1;")
         w.line(f"{stage} %= {c.stages};")
-    elif c.stages == 1:
-        w.line(f"{phase} ^= 1;")
     else:
         with w.braces(f"if (++{stage} == {c.stages})"):
             w.line(f"{stage} = 0;")

@@ -8,12 +8,12 @@ runtime encode the maps (CUDA Driver API, cuTensorMapEncodeTiled).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr import Const, Expr, Op, Var, walk
+from nautilus.core.expr import Const, Expr, Op, Var, substitute, walk
 from nautilus.core.index import simplify
 from nautilus.core.types import DType
 from nautilus.memory.ops import BulkLoad, BulkStore, MemKernel, MemModule, Smem, walk_ops
@@ -21,6 +21,7 @@ from nautilus.scalar.ops import Buffer
 
 _MAX_RANK = 5
 _MAX_BOX = 256  # elements of one axis
+_SWIZZLE = 128  # the usual width, not worth saying
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> C
     smem = next(s for s in kernel.smem if s.name == op.slot.buffer)
     buffer = module.buffer(op.buffer)
     shape = _shape(buffer)
-    tile = {a.name: a.size for a in smem.axes if a.size > 1}
-    groups = _groups(op.index, tile)
+    tile = {a.name: a.size for a in smem.axes}
+    groups = _groups(op.index, {name for name, size in tile.items() if size > 1})
     columns = smem.axes[-1].size
     width = op.slot.swizzle or columns * buffer.dtype.bytes
     slab = width // buffer.dtype.bytes
@@ -68,7 +69,7 @@ def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> C
         origin.append(_linear(op.index[first : last + 1], shape[first : last + 1], tile))
     box[0] = slab
     _check(op, buffer, smem, sizes, strides, box, [g[2] for g in groups])
-    label = "_".join(["map", op.buffer, *(str(b) for b in reversed(box))])
+    label = _label(op, box, sizes if len(groups) < len(shape) else [])
     made = TensorMap(label, op.buffer, buffer.dtype, tuple(sizes), tuple(strides[1:]), tuple(box), op.slot.swizzle)
     return Copy(made, tuple(origin), columns // slab, slab, prod(box) * buffer.dtype.bytes)
 
@@ -91,7 +92,17 @@ def _shape(buffer: Buffer) -> tuple[int, ...]:
     return sizes
 
 
-def _groups(index: tuple[Expr, ...], tile: dict[str, int]) -> list[tuple[int, int, str | None]]:
+def _label(op: BulkLoad | BulkStore, box: list[int], merged: list[int]) -> str:
+    """A name that no other map of the kernel has; ``merged``: sizes, where they are not the buffer's own."""
+    parts = ["map", op.buffer, *(str(b) for b in reversed(box))]
+    if op.slot.swizzle != _SWIZZLE:
+        parts += ["swizzle", str(op.slot.swizzle)]
+    if merged:
+        parts += ["of", *(str(n) for n in reversed(merged))]
+    return "_".join(parts)
+
+
+def _groups(index: tuple[Expr, ...], tile: set[str]) -> list[tuple[int, int, str | None]]:
     """(first axis, last axis, tile axis) of the map's axes, outermost first."""
     out: list[tuple[int, int, str | None]] = []
     for n, e in enumerate(index):
@@ -104,7 +115,7 @@ def _groups(index: tuple[Expr, ...], tile: dict[str, int]) -> list[tuple[int, in
     return out
 
 
-def _linear(index: tuple[Expr, ...], shape: tuple[int, ...], tile: dict[str, int]) -> Expr:
+def _linear(index: tuple[Expr, ...], shape: tuple[int, ...], tile: Iterable[str]) -> Expr:
     """Row-major position of the tile's origin on merged axes."""
     total: Expr = Const(0, DType.I32)
     for e, size in zip(index, shape, strict=True):
@@ -112,9 +123,7 @@ def _linear(index: tuple[Expr, ...], shape: tuple[int, ...], tile: dict[str, int
     return simplify(total)
 
 
-def _origin(e: Expr, tile: dict[str, int]) -> Expr:
-    from nautilus.core.expr import substitute
-
+def _origin(e: Expr, tile: Iterable[str]) -> Expr:
     return substitute(e, {name: Const(0, DType.I32) for name in tile})
 
 
@@ -125,6 +134,7 @@ def _check(
     wanted = [a.name for a in smem.axes if a.size > 1]
     faults = (
         (len(box) > _MAX_RANK, f"{len(box)} axes"),
+        (smem.axes[-1].size % box[0] != 0, f"columns that do not fill slabs of {op.slot.swizzle} bytes"),
         (max(box) > _MAX_BOX, f"a box of {max(box)} along one axis"),
         ([a for a in axes if a is not None] != wanted, "an axis order that is not the buffer's"),
         (any(s % 16 for s in strides[1:]), "rows that are no multiple of 16 bytes"),

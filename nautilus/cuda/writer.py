@@ -135,6 +135,8 @@ class Writer:
     owned: frozenset[str] = frozenset()
     loop_args: frozenset[str] = frozenset()
     aliased: set[str] = field(default_factory=set)
+    indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
+    rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
 
     def __post_init__(self) -> None:

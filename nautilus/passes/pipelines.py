@@ -73,7 +73,7 @@ VR_TILE = Stage(
     lower="nautilus.tile.lower:lower",
     passes=_passes(
         *("simplify-masks", "hardware-math", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse"),
-        *("sink-masks", "stale-reference", "dce"),
+        *("sink-masks", "contract", "stale-reference", "dce"),
     ),
     verify="nautilus.tile.verify:verify",
     format="nautilus.tile.text:format",
@@ -86,7 +86,15 @@ MA_TILE = Stage(
     passes=_passes(
         *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
         *("hold-operands", "bulk-stores", "pipeline-products", "specialise-warps", "order-products"),
-        *("persistent-grid", "ping-pong", "clean-memory", "allocate-shared", "synchronize", "await-copies"),
+        *(
+            "persistent-grid",
+            "ping-pong",
+            "sink-indices",
+            "clean-memory",
+            "allocate-shared",
+            "synchronize",
+            "await-copies",
+        ),
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",

@@ -67,7 +67,8 @@ def default_schedule(program: Program, arch: str = "sm_90a", plain: frozenset[st
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
 
     def sized(g: _Ops) -> KernelPlan:
-        return size_kernel(plans[g], unified[g], target, plan_warpgroup.READY and target.warpgroup and plans[g].name not in plain)
+        wide = plan_warpgroup.READY and target.warpgroup and plans[g].name not in plain
+        return size_kernel(plans[g], unified[g], target, wide)
 
     return Schedule(kernels=tuple(sized(g) for g in _ordered(defs, groups)))
 

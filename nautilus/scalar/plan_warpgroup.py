@@ -12,19 +12,23 @@ nobody measured, and it keeps the general plan.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from math import prod
 
+from nautilus.core.expr import free_vars
+from nautilus.core.index import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
 from nautilus.core.targets import Limits
 from nautilus.scalar.axes import Unified
 from nautilus.scalar.plan_kernel import Dot
 from nautilus.scalar.roles import GRID
 
-import os
 READY = bool(os.environ.get("NAUTILUS_WG"))
 STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
 ROWS = 64  # of one unit
+HELD_SHARE = 0.85  # of a thread's registers may be accumulators and operands
+L2_BYTES = 32 << 20  # of operands that blocks in flight may share
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -99,6 +103,18 @@ def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: i
     return others * rows * columns / (waves * multiprocessors * tile_rows * tile_columns)
 
 
+def walked_bytes(unified: Unified, walk: str) -> int:
+    """Bytes of the tensors that the walk runs through, each element once."""
+    ranges = {a: (0, extent(unified, a) - 1) for a in unified.extents}
+    found: dict[str, int] = {}
+    names = {d.name for d in unified.defs}
+    for ld in (ld for d in unified.defs for ld in d.reads()):
+        if ld.buffer not in names and any(walk in free_vars(e) for e in ld.index):
+            highs = [bounds(e, ranges)[1] for e in ld.index]
+            found[ld.buffer] = ld.dtype.bytes * prod(1 + (h or 0) for h in highs)
+    return sum(found.values())
+
+
 def chain(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
 ) -> KernelPlan | None:
@@ -116,12 +132,20 @@ def chain(
     rows, stages = ROWS * units, 2
     held, walked = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
-    epilogue = "bulk" if held + stages * walked + own + _RESERVE <= limits.smem_block else "bulk-reuse"
+    free = limits.smem_block - _RESERVE - held - stages * walked
     uneven = plan.memory.order == "longest-first"
+    registers = (
+        (32, 160) if units == 3 else (40, 232) if uneven else (24, 240)
+    )  # a producer that fetches tiles needs more
+    # accumulators of both products, the operand between them, and the held one
+    live = width // 2 + step // 2 + step // 4 + deep // 4
+    hold = live <= HELD_SHARE * registers[1]
     memory = MemoryPlan(
-        engine="warpgroup", units=units, stages=stages, order=plan.memory.order, epilogue=epilogue,
-        registers=(24, 240) if units < 3 else (32, 160), persistent="snake" if uneven else "static",
-        rescale="late",
+        engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
+        epilogue="bulk" if own <= free else "bulk-reuse",
+        registers=registers, persistent="dynamic" if uneven else "static", rescale="late", hold=hold,
+        held_stages=2 if not hold and own + held <= free else 1,
+        sections=-(-walked_bytes(unified, walk) // L2_BYTES) if uneven else 0,
     )  # fmt: skip
     sized = with_tiles(plan, {row: rows, walk: step}, memory)
     return replace(sized, walk_order="mixed-first", repair="auto")

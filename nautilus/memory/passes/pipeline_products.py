@@ -51,7 +51,7 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.product_stages import Stages, chains, split
-from nautilus.memory.passes.renaming import Names, Renaming, each_block, uniform_ranges
+from nautilus.memory.passes.renaming import Names, Renaming, certainly_less, each_block, uniform_ranges
 from nautilus.memory.passes.walk import defined, each_kernel, plan_of, reads
 
 
@@ -122,7 +122,7 @@ class _Chain:
     def fits(self) -> bool:
         """Whether the loops run as one in two stages."""
         first, last = self.loops[0], self.loops[-1]
-        if simplify(_lt(first.lo, first.hi), self.ranges) != TRUE:
+        if not certainly_less(first.lo, first.hi, self.ranges):
             return False
         slots = self.stages[0].slots
         for (a, x), (b, y) in pairwise(zip(self.loops, self.stages, strict=True)):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
+from nautilus.core.index import simplify
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
@@ -90,7 +91,8 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
     if reason is not None:
         raise ScheduleError(f"walk_order {order}: {reason}", f"loop {loop.var}")
     mixed = tuple(p.body == loop.body for p in pieces)
-    certain = tuple(_never_positive((divided(p.lo) - divided(p.hi)).shift(1), ranges) for p in pieces)
+    ends = [(divided(simplify(p.lo, ranges)), divided(simplify(p.hi, ranges))) for p in pieces]
+    certain = tuple(_never_positive((lo - hi).shift(1), ranges) for lo, hi in ends)
     return ordered(pieces, mixed, certain)
 
 
