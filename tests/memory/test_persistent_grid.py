@@ -77,7 +77,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
     ("condition", "count"),
     [
         ("t >= 1", 4 + 3), ("t > 1", 3 + 3), ("t < 2", 2 + 3), ("t <= 2", 3 + 3), ("1 <= t", 4 + 3), ("2 > t", 2 + 3),
-        ("t < 9", 5 + 3), ("i0 > 2", "select(i0 > 2, 5, 0) + 3"), ("t >= i0", "max(-i0 + 5, 0) + 3"),
+        ("t < 9", 5 + 3), ("i0 > 2", "select(i0 >= 3, 5, 0) + 3"), ("t >= i0", "max(-i0 + 5, 0) + 3"),
     ],
 )  # fmt: skip
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:

@@ -12,9 +12,10 @@ in pieces of 64 columns (or as many as divide the tile) through two stages a uni
 fragment each, and ``bulk.wait 1 read`` leaves the piece before in flight.  At the end of the kernel the last
 store is waited for until it has read the stage; its bytes are written when the kernel has ended.
 
-``bulk-reuse``: the stage is that of a loaded left operand of the same shape, type and axes, if each unit has
-its own and nothing reads it between the store and the next load; its release then comes behind the wait
-(``specialise_warps``).  ScheduleError where there is none.
+``bulk-reuse``: the stage is that of a loaded left operand of the same shape and type, if each unit has its own
+and nothing reads it between the store and the next load; its release then comes behind the wait
+(``specialise_warps``).  Where its columns are another axis, the stored tile's take its name (``rename_axis``).
+ScheduleError where there is none.
 
 A store stays as it is where the TMA unit cannot do it: elements of other than 16 bits, a layout that is no
 accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index
@@ -23,6 +24,7 @@ that is not ``base + AXIS`` in two axes, a mask that says more than "inside the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
@@ -36,6 +38,7 @@ from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
 from nautilus.memory.passes.allocate_shared import reallocate
 from nautilus.memory.passes.barriers import unit_barrier
+from nautilus.memory.passes.rename_axis import rename_axis
 from nautilus.memory.passes.rings import find_rings
 from nautilus.memory.passes.specialise_warps import obstacle
 from nautilus.memory.passes.walk import bound, plan_of, rebuild, touch
@@ -86,6 +89,8 @@ def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: i
     ops = list(walk_ops(kernel.body))
     if plan.epilogue not in ("bulk", "bulk-reuse") or any(isinstance(op, RolesOp) for op in ops):
         return kernel
+    if plan.epilogue == "bulk-reuse":
+        kernel = _matched(kernel, module, plan, limit)
     work = _Stores(kernel, module, plan, limit)
     body = rebuild(kernel.body, lambda op: work.store(op) if isinstance(op, GlobalStore) else (op,))
     if not work.used:
@@ -115,7 +120,7 @@ class _Stores:
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
         """What becomes of ``op``."""
-        axes = self._accumulator(op.value)
+        axes = self.accumulator(op.value)
         found = None if axes is None else box(op, self.buffers[op.buffer], axes, self.ranges)
         if axes is None or found is None:
             return (op,)
@@ -180,7 +185,7 @@ class _Stores:
         left = self.room - sum(s.bytes for s in self.new)
         return self.units * m.size * n.size * dtype.bytes <= left
 
-    def _accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
+    def accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
         """Rows and columns of ``value``, if it lies as an accumulator that stmatrix can store."""
         axes = [a for a in value.type.axes if a.size > 1]
         if len(axes) != 2:
@@ -210,8 +215,17 @@ class _Stores:
 
     def _dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Slot:
         """The stage of an operand that is not read behind ``op``, before it is loaded again."""
+        for s, slot in self.dead(op, dtype, axes):
+            if s.axes == axes:
+                return slot
+        where = f"kernel {self.kernel.name}"
+        raise ScheduleError(f"epilogue bulk-reuse: no operand leaves a stage to the store of {op.buffer}", where)
+
+    def dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Iterator[tuple[Smem, Slot]]:
+        """Operands of the shape of ``axes`` that are dead at ``op``, and the stage of this unit."""
         top = next((n for n, x in enumerate(self.kernel.body) if x is op), len(self.kernel.body))
         everywhere = [x for x in walk_ops(self.kernel.body) if isinstance(x, BulkLoad)]
+        shape = [a.size for a in axes]
         for s in self.kernel.smem:
             loads = [x for x in everywhere if x.slot.buffer == s.name]
             once = len(loads) == 1 and loads[0] in self.kernel.body[:top]
@@ -219,10 +233,23 @@ class _Stores:
             if not once or later or top == len(self.kernel.body):
                 continue
             apart = loads[0].slot.stage == Var(UNIT) or self.kernel.units == 1
-            if apart and (s.dtype, s.axes, s.swizzle) == (dtype, axes, _swizzle(axes[1])):
-                return loads[0].slot
-        where = f"kernel {self.kernel.name}"
-        raise ScheduleError(f"epilogue bulk-reuse: no operand leaves a stage to the store of {op.buffer}", where)
+            same = (s.dtype, s.swizzle) == (dtype, _swizzle(axes[-1])) and [a.size for a in s.axes] == shape
+            if apart and same and s.axes[0] == axes[0]:
+                yield s, loads[0].slot
+
+
+def _matched(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> MemKernel:
+    """``kernel`` with the columns of each store named as those of an operand whose stage it may have."""
+    for n in range(sum(isinstance(op, GlobalStore) for op in kernel.body)):
+        work = _Stores(kernel, module, plan, limit)
+        op = [x for x in kernel.body if isinstance(x, GlobalStore)][n]
+        axes = work.accumulator(op.value)
+        found = list(work.dead(op, work.buffers[op.buffer].dtype, axes)) if axes is not None else []
+        if axes is None or any(s.axes == axes for s, _ in found):
+            continue
+        renamed = (rename_axis(kernel, axes[1].name, s.axes[1].name) for s, _ in found)
+        kernel = next((k for k in renamed if k is not None), kernel)
+    return kernel
 
 
 def _buffers(op: MemOp) -> frozenset[str]:
