@@ -81,6 +81,7 @@ class _Gathering:
     expected: int
     actors: list[Actor] = field(default_factory=list)
     passing: list[NDArray[np.int32]] = field(default_factory=list)
+    components: list[int] = field(default_factory=list)
     count: int = 0
     done: bool = False
 
@@ -94,6 +95,7 @@ class Barriers:
     def __init__(self, memory: SharedMemory, threads: int, roles: int) -> None:
         self.memory, self.threads, self.roles = memory, threads, roles
         self._open: dict[tuple[int, int], _Gathering] = {}
+        self._last: dict[tuple[int, int], dict[int, int]] = {}
 
     def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
         """``actor`` arrives; the result tells when the barrier has completed. Raises Fault."""
@@ -102,9 +104,11 @@ class Barriers:
             raise Fault("barrier", f"barrier number {number} is not in 0..15")
         key = (actor.rank, number)
         here = self._open.setdefault(key, _Gathering(expected))
+        self._check_free(actor, key)
         if here.expected != expected:
             raise Fault("barrier", f"barrier {number} is awaited with {expected} and {here.expected} threads")
         here.count += actor.threads
+        here.components.append(actor.clock.component)
         if here.count > expected:
             raise Fault("barrier", f"{here.count} threads arrive at a barrier of {expected}")
         if wait:
@@ -115,7 +119,14 @@ class Barriers:
             self.complete(here.actors, here.passing, everyone=expected == self.threads, rank=actor.rank)
             here.done = True
             del self._open[key]
+            self._last[key] = {c: int(self.memory.time[c]) for c in here.components}
         return lambda: here.done
+
+    def _check_free(self, actor: Actor, key: tuple[int, int]) -> None:
+        """Who comes to a barrier that others used knows that they have left: else their warps might mix."""
+        last, vc = self._last.get(key, {}), actor.clock.vc
+        if actor.clock.component not in last and any(vc[c] < stamp for c, stamp in last.items()):
+            raise Fault("barrier", f"barrier {key[1]} may still be in use by other threads")
 
     def _leave(self, actor: Actor) -> NDArray[np.int32]:
         """What ``actor`` has done so far, as others will see it."""

@@ -29,6 +29,7 @@ from nautilus.memory.ops import (
     SharedStore,
     Slot,
 )
+from nautilus.memory.warpgroup_ops import BulkLoad, BulkStore, MatrixStore, TilesOp
 
 Predicate = Callable[[MemOp], bool]
 Edit = Callable[[MemOp], tuple[MemOp, ...]]
@@ -53,7 +54,7 @@ def edit_ops(m: MemModule, match: Predicate, edit: Edit, nth: int | None = None)
         if hit and nth in (None, here):
             return edit(op)
         match op:
-            case ForOp() | IfOp():
+            case ForOp() | IfOp() | TilesOp():
                 return (replace(op, body=block(op.body)),)
             case RolesOp():
                 return (replace(op, roles=tuple(replace(r, body=block(r.body)) for r in op.roles)),)
@@ -86,7 +87,7 @@ def edit_slots(m: MemModule, buffer: str, change: Callable[[Slot], Slot], match:
         if isinstance(op, MmaOp):
             a, b = ((change(s) if isinstance(s, Slot) and s.buffer == buffer else s) for s in (op.a, op.b))
             return (replace(op, a=a, b=b),)
-        assert isinstance(op, SharedLoad | SharedStore | MatrixLoad | AsyncCopy)
+        assert isinstance(op, SharedLoad | SharedStore | MatrixLoad | AsyncCopy | BulkLoad | BulkStore | MatrixStore)
         return (replace(op, slot=change(op.slot)),)
 
     return edit_ops(m, touches, edit)
