@@ -9,8 +9,9 @@ Switch: ``MemoryPlan.epilogue`` ``bulk`` or ``bulk-reuse``.  A store of an accum
 
 The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
 in pieces of 64 columns (or as many as divide the tile) through two stages a unit in turn: a slice of the
-fragment each, and ``bulk.wait 1 read`` leaves the piece before in flight.  At the end of the kernel the last
-store is waited for until it has read the stage; its bytes are written when the kernel has ended.
+fragment each, and ``bulk.wait 1 read`` leaves the piece before in flight.  Several stores of one shape in a row
+(``chunk-epilogue`` makes them) take turns at two stages with one barrier each (``store_turns``).  At the end of
+the kernel the last store is waited for until it has read the stage; its bytes are written when it has ended.
 
 ``bulk-reuse``: the stage is that of a loaded left operand of the same shape and type, if each unit has its own
 and nothing reads it between the store and the next load; its release then comes behind the wait
@@ -41,6 +42,7 @@ from nautilus.memory.passes.barriers import unit_barrier
 from nautilus.memory.passes.rename_axis import rename_axis
 from nautilus.memory.passes.rings import find_rings
 from nautilus.memory.passes.specialise_warps import obstacle
+from nautilus.memory.passes.store_turns import Turn, store_turns
 from nautilus.memory.passes.walk import bound, plan_of, rebuild, touch
 from nautilus.memory.values import Frag, Slot, Smem
 from nautilus.memory.verify_layout import same_map
@@ -117,6 +119,7 @@ class _Stores:
         self.new: list[Smem] = []
         self.layouts: dict[str, FragLayout] = {}
         self.used = False
+        self.turns = store_turns(kernel.body, self._shape) if plan.epilogue == "bulk" else {}
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
         """What becomes of ``op``."""
@@ -128,6 +131,8 @@ class _Stores:
         dtype = self.buffers[op.buffer].dtype
         if self.plan.epilogue == "bulk-reuse":
             return self._piece(op, op.value, self._dead(op, dtype, axes), found, 0)
+        if id(op) in self.turns and self._fits_twice(dtype, axes):
+            return self._in_turn(op, axes, found, self.turns[id(op)])
         if self._fits(dtype, axes):
             return self._piece(
                 op, op.value, Slot(self._buffer(op, dtype, axes, 1), Var(UNIT), _swizzle(axes[1])), found, 0
@@ -138,15 +143,46 @@ class _Stores:
         self, op: GlobalStore, value: Frag, stage: Slot, index: tuple[Expr, ...], pending: int
     ) -> tuple[MemOp, ...]:
         """Store ``value`` through ``stage``, with ``pending`` stores before still in flight."""
-        dtype, span = self.buffers[op.buffer].dtype, op.span
-        cast: tuple[MemOp, ...] = ()
-        if value.type.dtype is not dtype:
-            half = Frag(self._fresh(f"{value.name}_{dtype}"), TileType(dtype, value.type.axes), value.layout)
-            cast, value = (MapOp(half, "cast", (value,), span),), half
-        meet = unit_barrier()
+        cast, value = self._cast(op, value)
+        meet, span = unit_barrier(), op.span
         return (
             *cast, BulkWait(pending, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
             BulkStore(stage, op.buffer, index, span), BulkCommit(span),
+        )  # fmt: skip
+
+    def _cast(self, op: GlobalStore, value: Frag) -> tuple[tuple[MemOp, ...], Frag]:
+        """``value`` in the type of the buffer that ``op`` stores to, and the op that makes it so."""
+        dtype = self.buffers[op.buffer].dtype
+        if value.type.dtype is dtype:
+            return (), value
+        half = Frag(self._fresh(f"{value.name}_{dtype}"), TileType(dtype, value.type.axes), value.layout)
+        return (MapOp(half, "cast", (value,), op.span),), half
+
+    def _shape(self, op: GlobalStore) -> tuple[DType, tuple[TileAxis, TileAxis]] | None:
+        """What stage ``op`` goes through, if it can be a bulk store."""
+        axes, buffer = self.accumulator(op.value), self.buffers[op.buffer]
+        return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
+
+    def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
+        """Whether two stages a unit go beside the rings and the buffers that there are already."""
+        stages = 2 * self.units
+        if any((s.dtype, s.axes, s.stages) == (dtype, axes, stages) for s in self.new):
+            return True
+        left = self.room - sum(s.bytes for s in self.new)
+        return stages * axes[0].size * axes[1].size * dtype.bytes <= left
+
+    def _in_turn(
+        self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...], turn: Turn
+    ) -> tuple[MemOp, ...]:
+        """One of a row of stores through two stages (``store_turns``)."""
+        name = self._buffer(op, self.buffers[op.buffer].dtype, axes, 2)
+        number = simplify(_op("add", _op("mul", Var(UNIT), _number(2)), _number(turn.number % 2)))
+        stage = Slot(name, number, _swizzle(axes[1]))
+        cast, value = self._cast(op, op.value)
+        meet, wait, span = unit_barrier(), BulkWait(0, True, op.span), op.span
+        return (
+            *((wait, meet) if turn.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
+            wait, meet, BulkStore(stage, op.buffer, index, span), BulkCommit(span),
         )  # fmt: skip
 
     def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
