@@ -192,8 +192,8 @@ class _Body:
     def cast(self, x: Expr, dtype: DType) -> Value:
         v = self.value(x)
         if v.is_number:
-            kind = float if dtype.is_float else int if dtype.is_int else bool
-            return replace(v, text=number(kind(eval(v.text, {"float": float}))), dtype=dtype)
+            kind = "float" if dtype.is_float else "int" if dtype.is_int else "bool"
+            return replace(v, text=v.text if dtype is v.dtype else f"{kind}({v.text})", dtype=dtype)
         widens = dtype is DType.F32 and v.dtype in _SMALL
         if v.dtype is dtype or (widens and self.w.low is v.dtype):
             return v
