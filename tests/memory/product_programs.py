@@ -80,3 +80,66 @@ module chained target sm_90a {{
   }}
 }}
 """)
+
+
+def backward(keys: int = 256) -> MemModule:
+    """Two products, elementwise work on both, and two products of its results: one accumulates, one feeds a third.
+
+    dQ = sum (f(Q K') * (G V')) K ;  R = sum g(f(Q K') V) W.
+    """
+    wide, scores = "f32[i: 64, d: 64] #o", "f32[i: 64, j: 64] #s"
+    half, operand, left = "f16[i: 64, j: 64] #s", "f16[i: 64, j: 64] #p", "f16[i: 64, d: 64] #a"
+    return parse(f"""
+module backward target sm_90a {{
+  input Q: f16[64, 64]
+  input G: f16[64, 64]
+  input K: f16[{keys}, 64]
+  input V: f16[{keys}, 64]
+  input W: f16[64, 64]
+  output D: f32[64, 64]
+  output R: f32[64, 64]
+  kernel backward grid 1 warps 4 min_blocks 1 {{
+    layout #s = {_S}
+    layout #o = {_O}
+    layout #p = {_P}
+    layout #a = {wg_a_layout("wgmma.f16", "i", "d", 64, 64)}
+    layout #e = {wg_acc_layout("i", "e", 64, 64)}
+    smem sq : f16[i: 64, d: 64] stages 1 swizzle 128 pad 0 @ 0
+    smem sg : f16[i: 64, d: 64] stages 1 swizzle 128 pad 0 @ 8192
+    smem sw : f16[d: 64, e: 64] stages 1 swizzle 128 pad 0 @ 16384
+    smem sk : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ 24576
+    smem sv : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ 32768
+    smem sl : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ 40960
+    smem su : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ 49152
+    %d0 = const 0.0 : {wide}
+    %r0 = const 0.0 : f32[i: 64, e: 64] #e
+    %two = const 2.0 : {wide}
+    bulk.load sq[0] swizzle 128, Q[i, d]
+    bulk.load sg[0] swizzle 128, G[i, d]
+    bulk.load sw[0] swizzle 128, W[d, e]
+    %df, %rf = for t in 0..{keys // 64} carry(%dc = %d0, %rc = %r0) {{
+      bulk.load sk[0] swizzle 128, K[t * 64 + j, d]
+      %s = mma wgmma.f16 smem sq[0] swizzle 128, smem sk[0] swizzle 128 over d : {scores}
+      %x = tanh %s : {scores}
+      bulk.load sv[0] swizzle 128, V[t * 64 + j, d]
+      %g = mma wgmma.f16 smem sg[0] swizzle 128, smem sv[0] swizzle 128 over d : {scores}
+      %y = mul %x, %g : {scores}
+      %yh = narrow %y : {half}
+      %yp = convert %yh : {operand}
+      bulk.load sl[0] swizzle 128, K[t * 64 + j, d]
+      %dn = mma wgmma.f16 %yp, smem sl[0] swizzle 128 + %dc over j : {wide}
+      %xh = narrow %x : {half}
+      %xp = convert %xh : {operand}
+      bulk.load su[0] swizzle 128, V[t * 64 + j, d]
+      %u = mma wgmma.f16 %xp, smem su[0] swizzle 128 over j : {wide}
+      %v = mul %u, %two : {wide}
+      %vh = narrow %v : f16[i: 64, d: 64] #o
+      %vp = convert %vh : {left}
+      %rn = mma wgmma.f16 %vp, smem sw[0] swizzle 128 + %rc over d : f32[i: 64, e: 64] #e
+      yield %dn, %rn
+    }}
+    st.global D[i, d], %df vec 2
+    st.global R[i, e], %rf vec 2
+  }}
+}}
+""")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nautilus.memory.ops import MemModule
+from nautilus.memory.passes.hold_operands import HoldOperands
 from nautilus.memory.passes.order_products import OrderProducts
 from nautilus.memory.passes.persistent_grid import PersistentGrid
 from nautilus.memory.passes.pipeline_products import PipelineProducts
@@ -15,8 +17,9 @@ from nautilus.memory.passes.specialise_warps import SpecialiseWarps
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify
+from nautilus.scalar.ops import Space
 from tests.memory import role_programs
-from tests.memory.product_programs import chained
+from tests.memory.product_programs import backward, chained
 from tests.memory.roles import in_order, placed, role, schedule
 
 
@@ -61,6 +64,7 @@ def test_waits_are_late_and_releases_follow_them(filecheck: Callable[[str, str],
         // CHECK-NEXT: %s_0 = mma wgmma.f16 {{.*}} pending
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: mbar.wait full_sv[sv_stage] parity sv_phase
+        // CHECK-NEXT: wg.fence
         // CHECK-NEXT: %on_0 = mma wgmma.f16 {{.*}} pending
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: wg.wait 1 %s_0
@@ -269,3 +273,45 @@ def test_every_cursor_is_declared_once() -> None:
 def test_loops_that_wait_in_every_iteration(change: tuple[tuple[str, str], ...], memory: dict[str, Any]) -> None:
     body = consumers(edited(role_programs.product(), *change), **{"stages": 3, **memory})
     assert "wg.wait 0 %next" in body and "wg.wait 1" not in body
+
+
+# -- by the interpreter -------------------------------------------------------------------------
+
+
+def agree(m: MemModule, **memory: Any) -> None:
+    """The kernel with roles and pending products computes what ``m`` does; nothing races, nobody waits for ever."""
+    from nautilus.memory.interp import run_module
+
+    plan = schedule(m, **memory)
+    low = m
+    for step in (HoldOperands, PipelineProducts, SpecialiseWarps, PersistentGrid, OrderProducts):
+        low = step(plan).apply(low)
+    low = placed(low)
+    rng = np.random.default_rng(5)
+    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.space is Space.INPUT}
+    want, got = run_module(m, data), run_module(low, data)
+    for name, x in want.items():
+        np.testing.assert_array_equal(got[name], x, err_msg=name)
+
+
+@pytest.mark.parametrize("rescale", ["early", "late"])
+@pytest.mark.parametrize(("stages", "overlap", "hold"), [(1, True, False), (2, True, True), (2, False, False)])
+def test_chained_products_agree(stages: int, overlap: bool, hold: bool, rescale: str) -> None:
+    m = chained(("b", "b + 1"), ("0", "b"), ("b + 1", "4"), grid=2, masked=True)
+    agree(m, stages=stages, overlap=overlap, hold=hold, rescale=rescale)
+
+
+def test_several_levels_of_products_agree() -> None:
+    agree(backward(), stages=2)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_accumulating_loops_agree(stages: int, in_flight: bool) -> None:
+    agree(role_programs.product(), stages=stages, in_flight=in_flight)
+    agree(edited(role_programs.product(), ("for t in 0..3", "for t in 0..i0")), stages=stages, in_flight=in_flight)
+
+
+def test_tiles_of_ones_own_agree() -> None:
+    m = role_programs.product(m=64 * 5, k=256, units=1)
+    agree(m, stages=3, own_tiles=True, units=2, persistent="static")

@@ -2,7 +2,8 @@
 
 Before this pass a product waits for itself.  Here it becomes ``pending`` in a group of its own
 (``wg.fence``, product, ``wg.commit``), and ``wg.wait n`` stands as late as it may.  Groups retire in
-order, so n is how many younger ones may stay in flight.  A group must be retired before
+order, so n is how many younger ones may stay in flight.  Each group has its fence even where no fragment was
+touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
 * an op that reads its result, other than the next product of the same accumulator;
 * an op that makes the next value of a carried fragment which the group reads: it would be written to the
@@ -50,7 +51,6 @@ from nautilus.memory.passes.product_stages import is_product
 from nautilus.memory.passes.products_in_flight import keep_in_flight
 from nautilus.memory.passes.renaming import Names
 from nautilus.memory.passes.walk import (
-    bound,
     buffers_of,
     deep_touch,
     defined,
@@ -157,7 +157,6 @@ class _Line:
     out: list[MemOp] = field(default_factory=list)
     groups: list[_Group] = field(default_factory=list)
     spent: set[str] = field(default_factory=set)
-    fenced: bool = False
     releasing: bool = False  # the op before this one was put off
 
     def add(self, op: MemOp) -> None:
@@ -173,10 +172,7 @@ class _Line:
             self._issue(op)
             return
         self.retire(self._needed(op))
-        new = self._inside(op)
-        self.out.append(new)
-        if any(reads(x) or bound(x) for x in walk_ops((new,))):
-            self.fenced = False
+        self.out.append(self._inside(op))
 
     def retire(self, count: int) -> None:
         """Wait for the ``count`` oldest groups; what waited for them follows."""
@@ -196,10 +192,7 @@ class _Line:
 
     def _issue(self, op: MmaOp) -> None:
         self.retire(self._needed(op))
-        if not self.fenced:
-            self.out.append(WgFence(op.span))
-        self.fenced = True
-        self.out += [replace(op, pending=True), WgCommit(op.span)]
+        self.out += [WgFence(op.span), replace(op, pending=True), WgCommit(op.span)]
         if op.acc is not None:
             self.spent.add(op.acc.name)
         operand = op.a.name if isinstance(op.a, Frag) else None

@@ -179,13 +179,11 @@ class _InFlight:
     # -- the new loop ---------------------------------------------------------------------------
     def _rewrite(self, loop: ForOp, releases: list[_Release]) -> Body:
         last = max(n for n, op in enumerate(loop.body) if isinstance(op, MmaOp))
-        first = min(n for n, op in enumerate(loop.body) if isinstance(op, MmaOp))
         body: list[MemOp] = []
         for n, op in enumerate(loop.body):
-            if n == first:
-                body.append(WgFence(op.span))
             if isinstance(op, MmaOp):
-                body.append(replace(op, pending=True))
+                fence = () if n > 0 and isinstance(loop.body[n - 1], MmaOp) else (WgFence(op.span),)
+                body += [*fence, replace(op, pending=True)]
             elif not isinstance(op, MbarArrive):
                 body.append(op)
             if n == last:
