@@ -20,6 +20,7 @@ class Limits:
     threads_block: int = 1024
     async_copy: bool = True
     warpgroup: bool = False  # warpgroup products, bulk copies and mbarriers with byte counts
+    float8: bool = False  # instructions that convert 8-bit floats
     multiprocessors: int = 0  # of the largest device, 0: not known
 
 
@@ -28,10 +29,10 @@ TARGETS: Mapping[str, Limits] = {
     "sm_80": Limits(163 * _KB, 164 * _KB, 2048),
     "sm_86": Limits(99 * _KB, 100 * _KB, 1536),
     "sm_87": Limits(163 * _KB, 164 * _KB, 1536),
-    "sm_89": Limits(99 * _KB, 100 * _KB, 1536),
-    "sm_90": Limits(227 * _KB, 228 * _KB, 2048),
-    "sm_90a": Limits(227 * _KB, 228 * _KB, 2048, warpgroup=True, multiprocessors=132),
-    "sm_120": Limits(99 * _KB, 100 * _KB, 1536),
+    "sm_89": Limits(99 * _KB, 100 * _KB, 1536, float8=True),
+    "sm_90": Limits(227 * _KB, 228 * _KB, 2048, float8=True),
+    "sm_90a": Limits(227 * _KB, 228 * _KB, 2048, warpgroup=True, float8=True, multiprocessors=132),
+    "sm_120": Limits(99 * _KB, 100 * _KB, 1536, float8=True),
 }
 
 
