@@ -68,7 +68,7 @@ def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.
         data = data.rstrip(b"\0")
     if form == "cubin":
         refuse_serialised(text, log)
-    resources = tuple(sorted(parse_resources(log), key=lambda r: text.find(f" {r.kernel}(") % (len(text) + 1)))
+    resources = tuple(sorted(parse_resources(log), key=lambda r: _defined(text, r.kernel)))
     return Compiled(arch, form, data, log, resources)
 
 
@@ -85,9 +85,15 @@ def refuse_serialised(text: str, log: str) -> None:
             kernel = next((r.kernel for r in parse_resources(log) if r.kernel in line), "")
             raise ScheduleError(f"ptxas serialises its warpgroup products ({m[1]}: {line.strip()})", _where(kernel))
     for r in parse_resources(log):
-        if r.spill_stores and "wgmma_" in text.partition(f" {r.kernel}(")[2].partition('extern "C"')[0]:
+        if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition('extern "C"')[0]:
             spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
             raise ScheduleError(f"ptxas has too few registers for its warpgroup products ({spilled})", _where(r.kernel))
+
+
+def _defined(text: str, symbol: str) -> int:
+    """Where the kernel ``symbol`` stands in ``text``; the end, where it does not."""
+    found = re.search(rf"\b{symbol}\(", text)
+    return found.start() if found else len(text)
 
 
 def _where(symbol: str) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nautilus.core.errors import ToolchainError
+from nautilus.core.errors import ScheduleError, ToolchainError
 from nautilus.runtime.device import Device, default_arch, runs_on
-from nautilus.runtime.nvrtc import compile_cuda, parse_resources
+from nautilus.runtime.nvrtc import compile_cuda, parse_resources, refuse_serialised
 
 TEXT = """
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 extern "C" __global__ void first(const __half* a, float* b) { b[threadIdx.x] = __half2float(a[threadIdx.x]); }
-extern "C" __global__ void second(float* b) {
+extern "C" __global__ void __launch_bounds__(32)
+second(float* b) {
     __shared__ float s[32]; s[threadIdx.x] = b[0]; __syncthreads(); b[1] = s[31]; }
 """
 
@@ -60,3 +61,56 @@ def test_which_cubin_runs_where() -> None:
 
 def test_default_arch_never_fails() -> None:
     assert default_arch().startswith("sm_")
+
+
+PRODUCTS = """
+__device__ __forceinline__ void wgmma_m64n64_f16_ss() { asm volatile("wgmma.mma_async"); }
+extern "C" __global__ void __launch_bounds__(384, 1)
+two__softmax(float* b) { b[0] = 1; }
+extern "C" __global__ void __launch_bounds__(384, 1)
+two__out(float* b) { wgmma_m64n64_f16_ss(); }
+"""
+
+
+def said(kernel: str, stores: int = 0, registers: int = 168) -> str:
+    """What ptxas -v writes about one kernel."""
+    return (
+        f"ptxas info    : Compiling entry function '{kernel}' for 'sm_90a'\n"
+        f"ptxas info    : Function properties for {kernel}\n"
+        f"ptxas         .     {stores} bytes stack frame, {stores} bytes spill stores, {stores} bytes spill loads\n"
+        f"ptxas info    : Used {registers} registers, used 1 barriers\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to the presence "
+        "of Extern calls in the function 'two__out'",
+        "info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient "
+        "register resources for the wgmma pipeline in the function 'two__out'",
+        "info    : (C7513) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non wgmma "
+        "instructions defining accumulator registers of a wgmma between start and end of the pipeline stage in the "
+        "function 'two__out'",
+    ],
+)
+def test_serialised_products_are_refused(line: str) -> None:
+    with pytest.raises(ScheduleError, match=r"serialises its warpgroup products \(C751\d") as error:
+        refuse_serialised(PRODUCTS, f"ptxas {line}\n{said('two__softmax')}{said('two__out')}")
+    assert error.value.where == "kernel out"
+
+
+def test_a_line_about_no_kernel_of_the_file_is_refused_too() -> None:
+    with pytest.raises(ScheduleError) as error:
+        refuse_serialised(
+            PRODUCTS, "ptxas info : (C7510) wgmma.mma_async instructions are serialized\n" + said("two__out")
+        )
+    assert error.value.where == "kernel "
+
+
+def test_spills_around_products_are_refused_elsewhere_not() -> None:
+    with pytest.raises(ScheduleError, match=r"too few registers .*168 registers, 8 bytes spilled") as error:
+        refuse_serialised(PRODUCTS, said("two__softmax") + said("two__out", 8))
+    assert error.value.where == "kernel out"
+    refuse_serialised(PRODUCTS, said("two__softmax", 8) + said("two__out"))
+    refuse_serialised(PRODUCTS.replace("wgmma", "mma"), said("two__softmax") + said("two__out", 8))
