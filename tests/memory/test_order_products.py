@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nautilus.memory.ops import MemModule
+from nautilus.memory.passes.bulk_stores import BulkStores
 from nautilus.memory.passes.hold_operands import HoldOperands
 from nautilus.memory.passes.order_products import OrderProducts
 from nautilus.memory.passes.persistent_grid import PersistentGrid
@@ -27,7 +28,7 @@ def consumers(m: MemModule, overlap: bool = True, rescale: str = "early", **memo
     """The consumers' code, the whole kernel being legal."""
     plan = schedule(m, **{"stages": 2, **memory})
     m = PipelineProducts(plan, overlap, rescale).apply(m)
-    for step in (SpecialiseWarps(plan), PersistentGrid(plan), OrderProducts(plan)):
+    for step in (BulkStores(plan), SpecialiseWarps(plan), PersistentGrid(plan), OrderProducts(plan)):
         m = step.apply(m)
     m = placed(m)
     assert parse(ma_format(m)) == m
@@ -158,6 +159,12 @@ def test_an_accumulator_that_is_used_again_is_not_updated_in_place() -> None:
 def test_pending_products_stay_as_they_are() -> None:
     m = ordered(chained())
     assert OrderProducts().apply(m) is m
+
+
+def test_an_epilogue_through_an_operand_costs_no_overlap() -> None:
+    m = edited(chained(), ("output O: f32", "output O: f16"))
+    body = consumers(m, epilogue="bulk-reuse")
+    assert "st.matrix sq" in body and "wg.wait 1 %s_0" in body
 
 
 # -- rings --------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ touched since the last one: the assembler may move registers there (its C7519). 
 * an op that makes the next value of a carried fragment which the group reads: it would be written to the
   registers that the matrix unit still reads (such a value is followed through conversions);
 * an op that writes a shared buffer which the group reads, or a barrier where this code writes that buffer
-  itself (the barrier then says that the buffer may be overwritten).  Where threads store to the buffer, any
-  use of shared memory counts as a barrier, as ``synchronize`` may put one before it later;
+  itself (the barrier then says that the buffer may be overwritten).  In a kernel without roles whose threads
+  store to the buffer, any use of shared memory counts as a barrier: ``synchronize`` may put one before it;
 * the end of the block: a loop body, a branch, a role.
 
 An arrival behind a product (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
@@ -88,7 +88,8 @@ def order(kernel: MemKernel, in_flight: bool = True, pin: bool = False) -> MemKe
     if in_flight:
         kernel = keep_in_flight(kernel, pin)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-    work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.cursors})
+    roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
+    work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.cursors}, roles)
     body = work.scope(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
@@ -101,11 +102,12 @@ class _Order:
     uses: Counter[str]
     pin: bool
     depth: Mapping[str, int]  # stages of each ring, by its cursor
+    roles: bool  # the kernel has roles: their barriers are all there
 
     def scope(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """The body of a role or of the kernel."""
         own = [x for op in body if not isinstance(op, RolesOp) for x in walk_ops((op,))]
-        stored = frozenset(s.buffer for x in own for s in touch(x).writes)
+        stored = frozenset(s.buffer for x in own for s in touch(x).writes if not self.roles)
         return self.block(body, _Writes(_written(own), stored), None)
 
     def block(self, body: tuple[MemOp, ...], written: _Writes, loop: ForOp | None) -> tuple[MemOp, ...]:
