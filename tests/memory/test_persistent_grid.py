@@ -55,8 +55,15 @@ def test_units_with_tiles_of_their_own() -> None:
     assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one unit
     in_order(
         role(m, "consumers"),
+        "if unit == 1 {",
+        "named.arrive 4, 256",
         "let i0 = tile",
         "if turn % 2 == unit {",
+        "barrier (4 + unit), 256",  # a turn holds all waits for loads
+        "mbar.wait full_q",
+        "for t in",
+        "yield",
+        "named.arrive (4 + (unit + 1) % 2), 256",
         "st.matrix out_O[unit]",
         "bulk.commit",
         "}",

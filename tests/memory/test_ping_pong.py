@@ -58,21 +58,9 @@ def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
     assert lines[at + 3 : at + 6] == ["wg.commit", "named.arrive (4 + (unit + 1) % 2), 256", "wg.wait 0 %next"]
 
 
-def test_units_with_tiles_of_their_own_take_a_turn_a_tile() -> None:
+def test_units_with_tiles_of_their_own_have_turns_already() -> None:
     m = turns(product(m=512, units=1), persistent="static", own_tiles=True)
-    body = role(m, "consumers")
-    in_order(
-        body,
-        "if unit == 1 {",
-        "named.arrive 4, 256",
-        "tiles tile",
-        "if turn % 2 == unit {",
-        "barrier (4 + unit), 256",
-        "for t in",
-        "named.arrive (4 + (unit + 1) % 2), 256",
-        "st.global",
-    )
-    assert body.count("barrier") == 1
+    assert m == turns(product(m=512, units=1), persistent="static", own_tiles=True, ping_pong=False)
 
 
 def test_what_has_no_turns() -> None:

@@ -9,7 +9,10 @@ bulk stores stays behind the last tile.  Tiles come in the order of the schedule
 
 ``own_tiles``: the consumer role, of one unit so far, gets ``MemoryPlan.units``; tile n of the block belongs to
 unit n % units, and the others move their cursors on by what the tile uses.  That number must follow from
-bounds and conditions alone: ScheduleError else.
+bounds and conditions alone: ScheduleError else.  The units take turns (``barriers``): all that a tile waits for
+and all its products are one turn.  That keeps main loops apart, which is what makes one tile's products run
+under another's epilogue, and it is needed: a parity only tells neighbouring phases apart, so nobody may wait for
+a stage before the load before it in the same stage has arrived, which is known when the turn begins.
 
 A kernel stays as it is when it has no roles, or (units sharing tiles) no more tiles than blocks that run at once.
 """
@@ -24,8 +27,9 @@ from nautilus.core.index import bounds, linear_in, simplify
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.targets import Limits, limits
 from nautilus.core.types import DType
-from nautilus.memory.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, Role, RolesOp, walk_ops
+from nautilus.memory.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.memory.passes.allocate_shared import reallocate
+from nautilus.memory.passes.barriers import first_turn, turn
 from nautilus.memory.passes.bulk_stores import known_ranges
 from nautilus.memory.passes.rings import Block
 from nautilus.memory.passes.specialise_warps import used_lets
@@ -34,6 +38,7 @@ from nautilus.memory.values import Cursor, Mbar, Smem
 from nautilus.memory.warpgroup_ops import (
     GROUP_WARPS,
     UNIT,
+    WGMMA,
     AdvanceOp,
     BulkWait,
     LetOp,
@@ -129,7 +134,8 @@ class _Persistent:
             self.var, self.seq, self.kernel.blocks, self.plan.persistent,
             used_lets((*lets, *body)), mailbox, self.kernel.span,
         )  # fmt: skip
-        return replace(role, body=(tiles, *last))
+        first = (first_turn(self.plan.units),) if self.own and not role.single else ()
+        return replace(role, body=(*first, tiles, *last))
 
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
         """The consumer role with all its units, each of which runs ``body`` for every so-manieth tile."""
@@ -137,10 +143,11 @@ class _Persistent:
             where = f"kernel {self.kernel.name}"
             raise ScheduleError(f"the consumers are {role.units} units that share a tile already", where)
         units = self.plan.units
-        turn = Op("mod", (Var(self.seq), Const(units, DType.I32)), DType.I32)
+        mod = Op("mod", (Var(self.seq), Const(units, DType.I32)), DType.I32)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
-        mine = IfOp(Op("eq", (turn, Var(UNIT)), DType.BOOL), body)
-        others = IfOp(Op("ne", (turn, Var(UNIT)), DType.BOOL), moves)
+        busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
+        mine = IfOp(Op("eq", (mod, Var(UNIT)), DType.BOOL), turn(body, busy, units))
+        others = IfOp(Op("ne", (mod, Var(UNIT)), DType.BOOL), moves)
         last = role.first_warp + units * GROUP_WARPS
         return replace(role, units=units, last_warp=last), (mine, others) if moves else (mine,)
 
@@ -205,6 +212,10 @@ def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
         return replace(loop, lo=simplify(_op("max", loop.lo, least)))
     most = edge if name in ("lt", "gt") else _op("add", edge, _ONE)
     return replace(loop, hi=simplify(_op("min", loop.hi, most)))
+
+
+def _in_turn(op: MemOp) -> bool:
+    return isinstance(op, MbarWait) or (isinstance(op, MmaOp) and op.instr in WGMMA)
 
 
 def _moves(body: Block, cursor: str) -> bool:
