@@ -274,6 +274,9 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
         given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
         report = benching.bench(result, settings, given, scalars)
         reports.append(report)
+        if options["verbose"]:
+            phases = ", ".join(f"{name} {s:.1f} s" for name, s in report.about["seconds"].items())
+            click.echo(f"nautilusc: {spec}: {phases}", err=True)
         if not options["as_json"]:
             click.echo(text(report))
     if options["as_json"]:

@@ -7,10 +7,11 @@ the reason.  All contenders read the same device memory, so no one's inputs are 
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
@@ -103,21 +104,38 @@ def _on_gpu(
     from nautilus.bench.gpu_clock import GpuClock
     from nautilus.check.bound import stated
 
+    watch = Stopwatch()
     torch, others, whole = _peers(spec, session, settings, scalars)
+    watch.lap("finding peers")
     bounds = stated(spec, result.context.precision)
     known = references(spec, raw, scalars, bounds, settings.seed, whole)
+    watch.lap("references")
     clock, copy = GpuClock(session.device.arch), Copy(session.driver)
     try:
         present = [_ours(session), *(c for c in others if isinstance(c, Contender)), *_ceilings(torch, copy)]
         absent = [c for c in others if isinstance(c, Absent)]
         work = (flops(spec, {}), float(total_bytes(spec, {})))
         rows = [examined(c, known, clock, work) for c in present]
+        watch.lap("checking")
         rows = timed(rows, present, clock, settings)
+        watch.lap("timing")
     finally:
         clock.close()
         copy.close()
     about = _about(result, spec, session, built, settings, torch, known, scalars)
-    return Report(spec.name, rows, absent, settings.limits, about)
+    return Report(spec.name, rows, absent, settings.limits, about | {"seconds": watch.laps})
+
+
+@dataclass
+class Stopwatch:
+    """Wall-clock seconds of the phases of a run."""
+
+    laps: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name], self.last = round(now - self.last, 3), now
 
 
 def _ours(session: Any) -> Contender:

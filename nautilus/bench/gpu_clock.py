@@ -8,11 +8,12 @@ PyTorch uses too unless told otherwise.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nautilus.bench.protocol import Run, Sample
+from nautilus.bench.protocol import Burst, Run, Sample
 from nautilus.runtime.device import bindings, check
 from nautilus.runtime.nvrtc import compile_cuda
 
@@ -36,29 +37,37 @@ class GpuClock:
         cubin = compile_cuda(SPIN_SOURCE, arch, name="spin.cu").data
         self._module: Any = check(d, d.cuModuleLoadData(cubin), "loading the spin kernel")
         self._spin: Any = check(d, d.cuModuleGetFunction(self._module, b"spin"))
-        self._start: Any = check(d, d.cuEventCreate(0))
-        self._stop: Any = check(d, d.cuEventCreate(0))
 
     def one(self, run: Run, spin: float) -> Sample:
-        return self._measure(run, 1, spin)
+        host = 0.0
 
-    def burst(self, run: Run, count: int, lead: float) -> float:
-        return self._measure(run, count, lead).gpu
-
-    def _measure(self, run: Run, count: int, spin: float) -> Sample:
-        d = self.driver
-        self.wait()
-        if spin > 0.0:
-            self.spin(spin)
-        check(d, d.cuEventRecord(self._start, 0))
-        before = time.perf_counter()
-        for _ in range(count):
+        def watched() -> None:
+            nonlocal host
+            before = time.perf_counter()
             run()
-        host = (time.perf_counter() - before) / count
-        check(d, d.cuEventRecord(self._stop, 0))
+            host = time.perf_counter() - before
+
         self.wait()
-        seconds = 1e-3 * float(check(d, d.cuEventElapsedTime(self._start, self._stop)))
-        return Sample(seconds / count, host)
+        (seconds,) = self.bursts([Burst("", watched, 1, spin)])
+        return Sample(seconds, host)
+
+    def bursts(self, plan: Sequence[Burst]) -> list[float]:
+        d = self.driver
+        marks = [(check(d, d.cuEventCreate(0)), check(d, d.cuEventCreate(0))) for _ in plan]
+        try:
+            for b, (start, stop) in zip(plan, marks, strict=True):
+                if b.lead > 0.0:
+                    self.spin(b.lead)
+                check(d, d.cuEventRecord(start, 0))
+                for _ in range(b.count):
+                    b.run()
+                check(d, d.cuEventRecord(stop, 0))
+            self.wait()
+            taken = [1e-3 * float(check(d, d.cuEventElapsedTime(*pair))) for pair in marks]
+        finally:
+            for event in (e for pair in marks for e in pair):
+                d.cuEventDestroy(event)
+        return [seconds / b.count for seconds, b in zip(taken, plan, strict=True)]
 
     def spin(self, seconds: float) -> None:
         """Enqueue a spin of ``seconds``."""
@@ -72,7 +81,4 @@ class GpuClock:
         check(self.driver, self.driver.cuCtxSynchronize(), "running a contender")
 
     def close(self) -> None:
-        d = self.driver
-        d.cuEventDestroy(self._start)
-        d.cuEventDestroy(self._stop)
-        d.cuModuleUnload(self._module)
+        self.driver.cuModuleUnload(self._module)

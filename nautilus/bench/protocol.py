@@ -5,9 +5,10 @@ seconds, so that every run starts at the same clock and the host's work is hidde
 A power-limited card lowers its clock within milliseconds under load, so back-to-back timings
 depend on what ran before; these do not.
 
-``sustained``: rounds of back-to-back bursts of about :data:`BURST` seconds of each contender, the
-card hot.  A contender whose host side is slower than its kernels gets a spin before each burst, just
-long enough for the host to get ahead: what is compared is the GPU's work.
+``sustained``: shuffled rounds of bursts of about :data:`BURST` seconds of each contender, enqueued back to
+back without a pause, so that the card stays at its power limit; what runs in the first :data:`HEAT` seconds
+(and one round at least) is dropped.  A contender whose host side is slower than its kernels gets a spin before each
+burst, just long enough for the host to get ahead: what is compared is the GPU's work.
 
 The spread of a series is (max - min) / median.  Where one in a cool pass is above the limit, the
 whole pass is repeated once and the pass whose widest spread is smaller counts, for every contender.
@@ -20,16 +21,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 SPIN = 5e-3
 BURST = 12e-3
+HEAT = 0.4
 WARM_UP = 3
 COOL_LIMIT = 0.10  # the widest spread that a cool ratio may rest on
 SUSTAINED_LIMIT = 0.30  # the same for bursts: a hot card's clock wanders
 
 Run: TypeAlias = Callable[[], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +44,24 @@ class Sample:
     host: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """``run``, ``count`` times, behind a spin of ``lead`` seconds (0: none)."""
+
+    name: str
+    run: Run
+    count: int
+    lead: float = 0.0
+
+
 class Clock(Protocol):
     """Runs things and says how long they took."""
 
     def one(self, run: Run, spin: float) -> Sample:
         """One run behind a spin of ``spin`` seconds."""
 
-    def burst(self, run: Run, count: int, lead: float) -> float:
-        """Seconds a run, of ``count`` back to back behind a spin of ``lead`` seconds (0: none)."""
+    def bursts(self, plan: Sequence[Burst]) -> list[float]:
+        """Seconds a run in each burst of ``plan``, all of them back to back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +110,8 @@ def _pass(
     return {name: Timing(tuple(times)) for name, times in found.items()}
 
 
-def _shuffled(names: Sequence[str], order: random.Random) -> list[str]:
-    mixed = list(names)
+def _shuffled(items: Sequence[T], order: random.Random) -> list[T]:
+    mixed = list(items)
     order.shuffle(mixed)
     return mixed
 
@@ -107,15 +121,22 @@ def _widest(times: Mapping[str, Timing]) -> float:
 
 
 def sustained(clock: Clock, runs: Mapping[str, Run], first: Cool, rounds: int, seed: int = 0) -> dict[str, Timing]:
-    """Time ``runs`` by bursts, ``first`` saying how long one run takes; one round more warms the card up."""
+    """Time ``runs`` by ``rounds`` rounds of bursts; ``first`` says how long one run takes."""
+    if not rounds:
+        return {}
+    each = [_burst(name, run, first) for name, run in runs.items()]
+    round_seconds = sum(b.count * first.times[b.name].median for b in each)
+    dropped = max(1, ceil(HEAT / round_seconds))
     order = random.Random(seed)
+    plan = [b for _ in range(dropped + rounds) for b in _shuffled(each, order)]
+    seconds = clock.bursts(plan)
     found: dict[str, list[float]] = {name: [] for name in runs}
-    for n in range(rounds + 1 if rounds else 0):
-        for name in _shuffled(list(runs), order):
-            one = first.times[name].median
-            count = max(1, round(BURST / one))
-            lead = count * max(0.0, 1.2 * first.host[name] - one)
-            seconds = clock.burst(runs[name], count, lead)
-            if n:
-                found[name].append(seconds)
-    return {name: Timing(tuple(times)) for name, times in found.items() if times}
+    for b, taken in list(zip(plan, seconds, strict=True))[dropped * len(each) :]:
+        found[b.name].append(taken)
+    return {name: Timing(tuple(times)) for name, times in found.items()}
+
+
+def _burst(name: str, run: Run, first: Cool) -> Burst:
+    one = first.times[name].median
+    count = max(1, round(BURST / one))
+    return Burst(name, run, count, count * max(0.0, 1.2 * first.host[name] - one))

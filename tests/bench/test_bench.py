@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from nautilus.bench.bench import Settings, examined, timed
 from nautilus.bench.ceilings import COPY
 from nautilus.bench.contenders import OURS, Contender
 from nautilus.bench.inputs import random_inputs
-from nautilus.bench.protocol import Run, Sample
+from nautilus.bench.protocol import Burst, Run, Sample
 from nautilus.bench.verify import References, references
 from nautilus.check.bound import stated
 from nautilus.cli import main
@@ -34,9 +34,8 @@ class Ticks:
         run()
         return Sample(1e-3, 1e-5)
 
-    def burst(self, run: Run, count: int, lead: float) -> float:
-        run()
-        return 1e-3
+    def bursts(self, plan: Sequence[Burst]) -> list[float]:
+        return [1e-3 for _ in plan]
 
 
 def known() -> tuple[References, dict[str, Array]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil
 
 import pytest
 
-from nautilus.bench.protocol import BURST, SPIN, WARM_UP, Cool, Run, Sample, Timing, cool, sustained
+from nautilus.bench.protocol import BURST, HEAT, SPIN, WARM_UP, Burst, Cool, Run, Sample, Timing, cool, sustained
 
 
 @dataclass
@@ -17,7 +19,7 @@ class FakeClock:
     times: dict[str, list[float]]
     host: dict[str, float] = field(default_factory=dict)
     calls: list[tuple[str, float]] = field(default_factory=list)
-    bursts: list[tuple[str, int, float]] = field(default_factory=list)
+    plans: list[Sequence[Burst]] = field(default_factory=list)
     now: str = ""
 
     def runs(self) -> dict[str, Run]:
@@ -35,10 +37,9 @@ class FakeClock:
         times = self.times[self.now]
         return Sample(times.pop(0) if len(times) > 1 else times[0], self.host.get(self.now, 0.0))
 
-    def burst(self, run: Run, count: int, lead: float) -> float:
-        run()
-        self.bursts.append((self.now, count, lead))
-        return self.times[self.now][0]
+    def bursts(self, plan: Sequence[Burst]) -> list[float]:
+        self.plans.append(plan)
+        return [self.times[b.name][0] for b in plan]
 
 
 def test_timing() -> None:
@@ -74,20 +75,23 @@ def test_a_wide_pass_is_repeated_once_and_the_calmer_one_counts() -> None:
     assert found.passes == 2 and found.times["a"].spread == 1.0
 
 
-def test_bursts_last_about_as_long_for_each_and_the_first_round_is_dropped() -> None:
+def test_bursts_last_about_as_long_for_each_and_the_first_rounds_are_dropped() -> None:
     clock = FakeClock({"a": [1e-3], "b": [50e-6]})
     first = Cool({"a": Timing((1e-3,)), "b": Timing((50e-6,))}, {"a": 10e-6, "b": 100e-6}, 1)
     found = sustained(clock, clock.runs(), first, 4)
     assert {n: len(t.samples) for n, t in found.items()} == {"a": 4, "b": 4}
-    assert len(clock.bursts) == 2 * 5
-    counts = {name: count for name, count, _ in clock.bursts}
-    assert counts == {"a": round(BURST / 1e-3), "b": round(BURST / 50e-6)}
-    leads = {name: lead for name, _, lead in clock.bursts}
-    assert leads["a"] == 0.0  # the host is quick enough
-    assert leads["b"] == pytest.approx(counts["b"] * (1.2 * 100e-6 - 50e-6))
+    (plan,) = clock.plans  # one plan: nothing waits between bursts
+    heat = ceil(HEAT / (2 * BURST))
+    assert len(plan) == 2 * (heat + 4) and heat > 1
+    assert Counter(b.name for b in plan) == {"a": heat + 4, "b": heat + 4}
+    assert len({tuple(b.name for b in plan[i : i + 2]) for i in range(0, len(plan), 2)}) == 2  # shuffled
+    a, b = (next(x for x in plan if x.name == n) for n in "ab")
+    assert (a.count, b.count) == (round(BURST / 1e-3), round(BURST / 50e-6))
+    assert a.lead == 0.0  # the host is quick enough
+    assert b.lead == pytest.approx(b.count * (1.2 * 100e-6 - 50e-6))
 
 
 def test_no_rounds_no_bursts() -> None:
     clock = FakeClock({"a": [1.0]})
     assert sustained(clock, clock.runs(), Cool({"a": Timing((1.0,))}, {"a": 0.0}, 1), 0) == {}
-    assert clock.bursts == []
+    assert clock.plans == []
