@@ -322,3 +322,50 @@ def test_accumulating_loops_agree(stages: int, in_flight: bool) -> None:
 def test_tiles_of_ones_own_agree() -> None:
     m = role_programs.product(m=64 * 5, k=256, units=1)
     agree(m, stages=3, own_tiles=True, units=2, persistent="static")
+
+
+RELEASE = "mbar.arrive empty_sv[sv_stage] each warp\nadvance sv\n"
+LAST = "mbar.arrive empty_a_b[a_b_done_stage] each warp\nadvance a_b_done\n"
+
+#: what an order that is wrong in one place breaks (lines without indentation)
+FAULTS: dict[str, tuple[Callable[[], MemModule], tuple[tuple[str, str], ...], str]] = {
+    "a result is read in flight": (
+        chained,
+        ((f"wg.wait 0 %on_0\n{RELEASE}", ""), ("yield %mn_0", f"wg.wait 0 %on_0\n{RELEASE}yield %mn_0")),
+        "in-flight",
+    ),
+    "a stage is released while it is read": (
+        chained,
+        ((f"wg.wait 0 %on_0\n{RELEASE}", f"{RELEASE}wg.wait 0 %on_0\n"),),
+        "overwrite-in-use",
+    ),
+    "the iteration before is still in flight": (
+        role_programs.product,
+        (("wg.wait 1\n", "wg.wait 2\n"),),
+        "overwrite-in-use",
+    ),
+    "no release behind the loop": (role_programs.product, ((f"{LAST}st.global", "st.global"),), "deadlock"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_order_is_reported(fault: str) -> None:
+    from nautilus.memory.interp import InterpError, run_module
+
+    program, changes, kind = FAULTS[fault]
+    m = program()
+    plan = schedule(m, stages=2, persistent="static")
+    steps = (PipelineProducts(plan), SpecialiseWarps(plan), PersistentGrid(plan, 1), OrderProducts(plan))
+    for step in steps:
+        m = step.apply(m)
+    text = "\n".join(line.strip() for line in ma_format(placed(m)).splitlines())
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    m = parse(text)
+    rng = np.random.default_rng(1)
+    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.space is Space.INPUT}
+    with pytest.raises(InterpError) as info:
+        for seed in range(8):
+            run_module(m, data, seed=seed)
+    assert info.value.kind == kind

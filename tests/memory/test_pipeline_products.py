@@ -7,16 +7,24 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from nautilus.core.schedule import MemoryPlan
+from nautilus.memory.interp import run_module
+from nautilus.memory.lower import lower_raw
 from nautilus.memory.ops import MemModule
+from nautilus.memory.passes.defer_reductions import DeferReductions
 from nautilus.memory.passes.hold_operands import HoldOperands
 from nautilus.memory.passes.order_products import OrderProducts
 from nautilus.memory.passes.pipeline_products import PipelineProducts
+from nautilus.memory.passes.specialise_warps import SpecialiseWarps
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify
-from tests.memory.product_programs import chained
+from nautilus.tile.text import parse as tile_parse
+from tests.memory.lowering import plan as tile_plan
+from tests.memory.product_programs import backward, chained
 from tests.memory.role_programs import product
-from tests.memory.roles import schedule
+from tests.memory.roles import placed, schedule
+from tests.memory.tile_programs import attention
 
 #: ranges that cover tiles 0 .. 3 of four, the first of which certainly runs
 CHAINS = [
@@ -128,8 +136,6 @@ def test_a_loop_that_loses_its_only_iteration_goes() -> None:
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize(("ranges", "grid"), CHAINS)
 def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, hold: bool, rescale: str) -> None:
-    from nautilus.memory.interp import run_module
-
     m = chained(*ranges, grid=grid, masked=True)
     rng = np.random.default_rng(grid)
     data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.name != "O"}
@@ -138,6 +144,54 @@ def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, hold: b
     want = run_module(m, data)["O"]
     np.testing.assert_array_equal(run_module(low, data)["O"], want)
     np.testing.assert_array_equal(run_module(OrderProducts().apply(low), data)["O"], want)
+
+
+def test_every_product_but_the_first_level_is_one_stage(filecheck: Callable[[str, str], None]) -> None:
+    filecheck(
+        ma_format(ahead(backward())),
+        """
+        // CHECK: for t in 1..4
+        // CHECK: %s = mma wgmma.f16 smem sq[0]
+        // CHECK: %g = mma wgmma.f16 smem sg[0]
+        // CHECK: %dn = mma wgmma.f16 %yp_before
+        // CHECK: %u = mma wgmma.f16 %xp_before
+        // CHECK: %rn = mma wgmma.f16 %vp
+        // CHECK-NEXT: %x = tanh %s
+        // CHECK: yield %dn, %rn, %yp, %xp
+        // CHECK: %df = mma
+        // CHECK: %rf = mma
+        """,
+    )
+
+
+@pytest.mark.parametrize("rescale", ["early", "late"])
+@pytest.mark.parametrize(("rows", "keys"), [(256, 256), (130, 258)])
+def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: str) -> None:
+    """Two units, masked tiles first: against the VR-tile interpreter."""
+    from nautilus.tile import interp as vr_interp
+
+    tiles = tile_parse(mixed_first(attention(rows, keys, 64, 128, 64, 2)))
+    plan = tile_plan(tiles, MemoryPlan(engine="warpgroup", rescale=rescale, hold=rescale == "late"))
+    low = lower_raw(tiles, plan, "sm_90a")
+    steps = (DeferReductions(), HoldOperands(plan), PipelineProducts(plan), SpecialiseWarps(plan), OrderProducts(plan))
+    for step in steps:
+        low = step.apply(low)
+    low = placed(low)
+    assert ma_format(low).count("wg.wait 1") == 2
+    rng = np.random.default_rng(rows)
+    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in tiles.buffers if b.name != "O"}
+    want = vr_interp.run_module(tiles, data, mode="typed")["O"]
+    np.testing.assert_allclose(run_module(low, data)["O"].astype(float), want.astype(float), rtol=2e-3, atol=2e-3)
+
+
+def mixed_first(text: str) -> str:
+    """``attention`` with the loop of masked tiles in front, as a walk that starts where it certainly runs."""
+    first, second, end = (text.index(x) for x in ("    %ma, %lb, %oc = for", "    %mf, %lf, %of = for", "    %r = div"))
+    names = (("%ma, %lb, %oc =", "%mf, %lf, %of ="), ("= %m0,", "= %ma,"), ("= %l0,", "= %lb,"), ("= %o0)", "= %oc)"))
+    plain, masked = text[first:second], text[second:end]
+    for a, b in names:
+        plain, masked = plain.replace(a, b), masked.replace(b, a)
+    return text[:first] + masked + plain + text[end:]
 
 
 # -- what stays as it is ------------------------------------------------------------------------
