@@ -9,8 +9,8 @@ Switch: ``MemoryPlan.epilogue`` ``bulk`` or ``bulk-reuse``.  A store of an accum
 
 The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
 in pieces of 64 columns (or as many as divide the tile) through two stages a unit in turn: a slice of the
-fragment each, and ``bulk.wait 1 read`` leaves the piece before in flight.  Several stores of one shape in a row
-(``chunk-epilogue`` makes them) take turns at two stages with one barrier each (``store_turns``).  At the end of
+fragment each, with one barrier each.  Several stores of one shape in a row (``chunk-epilogue`` makes them) take
+turns at two stages likewise (``store_turns``).  At the end of
 the kernel the last store is waited for until it has read the stage; its bytes are written when it has ended.
 
 ``bulk-reuse``: the stage is that of a loaded left operand of the same shape and type, if each unit has its own
@@ -117,6 +117,7 @@ class _Stores:
         self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
         self.ranges = known_ranges(kernel)
         self.new: list[Smem] = []
+        self.uses: dict[str, str] = {}  # of a new buffer: whole tiles, pieces of one store, or stores in turn
         self.layouts: dict[str, FragLayout] = {}
         self.used = False
         self.turns = store_turns(kernel.body, self._shape) if plan.epilogue == "bulk" else {}
@@ -130,23 +131,20 @@ class _Stores:
         self.used = True
         dtype = self.buffers[op.buffer].dtype
         if self.plan.epilogue == "bulk-reuse":
-            return self._piece(op, op.value, self._dead(op, dtype, axes), found, 0)
+            return self._whole(op, self._dead(op, dtype, axes), found)
         if id(op) in self.turns and self._fits_twice(dtype, axes):
-            return self._in_turn(op, axes, found, self.turns[id(op)])
+            return self._in_turn(op, op.value, self._buffer(op, dtype, axes, "turns"), found, self.turns[id(op)])
         if self._fits(dtype, axes):
-            return self._piece(
-                op, op.value, Slot(self._buffer(op, dtype, axes, 1), Var(UNIT), _swizzle(axes[1])), found, 0
-            )
+            stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(UNIT), _swizzle(axes[1]))
+            return self._whole(op, stage, found)
         return self._pieces(op, axes, found)
 
-    def _piece(
-        self, op: GlobalStore, value: Frag, stage: Slot, index: tuple[Expr, ...], pending: int
-    ) -> tuple[MemOp, ...]:
-        """Store ``value`` through ``stage``, with ``pending`` stores before still in flight."""
-        cast, value = self._cast(op, value)
+    def _whole(self, op: GlobalStore, stage: Slot, index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
+        """Store through one stage."""
+        cast, value = self._cast(op, op.value)
         meet, span = unit_barrier(), op.span
         return (
-            *cast, BulkWait(pending, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
+            *cast, BulkWait(0, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
             BulkStore(stage, op.buffer, index, span), BulkCommit(span),
         )  # fmt: skip
 
@@ -165,20 +163,18 @@ class _Stores:
 
     def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
         """Whether two stages a unit go beside the rings and the buffers that there are already."""
-        stages = 2 * self.units
-        if any((s.dtype, s.axes, s.stages) == (dtype, axes, stages) for s in self.new):
+        if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "turns") for s in self.new):
             return True
         left = self.room - sum(s.bytes for s in self.new)
-        return stages * axes[0].size * axes[1].size * dtype.bytes <= left
+        return 2 * self.units * axes[0].size * axes[1].size * dtype.bytes <= left
 
     def _in_turn(
-        self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...], turn: Turn
+        self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], turn: Turn
     ) -> tuple[MemOp, ...]:
-        """One of a row of stores through two stages (``store_turns``)."""
-        name = self._buffer(op, self.buffers[op.buffer].dtype, axes, 2)
+        """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
         number = simplify(_op("add", _op("mul", Var(UNIT), _number(2)), _number(turn.number % 2)))
-        stage = Slot(name, number, _swizzle(axes[1]))
-        cast, value = self._cast(op, op.value)
+        stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
+        cast, value = self._cast(op, part)
         meet, wait, span = unit_barrier(), BulkWait(0, True, op.span), op.span
         return (
             *((wait, meet) if turn.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
@@ -186,22 +182,20 @@ class _Stores:
         )  # fmt: skip
 
     def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
-        """Store in pieces, two of which may be on their way."""
+        """Store in pieces, a row of its own."""
         m, n = axes
         width = piece_width(n)
-        count, part = n.size // width, TileAxis(n.name, width)
-        name = self._buffer(op, self.buffers[op.buffer].dtype, (m, part), 2)
+        part = TileAxis(n.name, width)
+        buffer = self._buffer(op, self.buffers[op.buffer].dtype, (m, part), "pieces")
         layout = self._layout(wg_acc_layout(m.name, n.name, m.size, width), n.name)
         kind = TileType(op.value.type.dtype, tuple(part if a.name == n.name else a for a in op.value.type.axes))
         out: list[MemOp] = []
-        for p in range(count):
+        for p in range(n.size // width):
             value = Frag(self._fresh(f"{op.value.name}_{p * width}"), kind, layout)
             out.append(SliceOp(value, op.value, n.name, p * width, op.span))
-            stage = _op("add", _op("mul", Var(UNIT), _number(2)), _number(p % 2))
             at = (*index[:-1], _shifted(index[-1], p * width))
-            # the stage was used two stores ago, but for the first piece behind an odd number of them
-            pending = 0 if p == 0 and count % 2 else 1
-            out += self._piece(op, value, Slot(name, stage, _swizzle(part)), at, pending)
+            # the first one waits: nobody knows from which stage the store before it left
+            out += self._in_turn(op, value, buffer, at, Turn(p, p == 0))
         return tuple(out)
 
     def _layout(self, layout: FragLayout, axis: str) -> str:
@@ -216,7 +210,10 @@ class _Stores:
     def _fits(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
         """Whether stages for whole tiles go beside the rings and the buffers that there are already."""
         m, n = axes
-        if any((s.dtype, s.axes) == (dtype, axes) for s in self.new) or piece_width(n) * 2 >= n.size:
+        if (
+            any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "whole") for s in self.new)
+            or piece_width(n) * 2 >= n.size
+        ):
             return True
         left = self.room - sum(s.bytes for s in self.new)
         return self.units * m.size * n.size * dtype.bytes <= left
@@ -239,14 +236,16 @@ class _Stores:
         self.names.add(name)
         return name
 
-    def _buffer(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], each: int) -> str:
-        """A buffer with ``each`` stages a unit; stores of one shape share it."""
+    def _buffer(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], use: str) -> str:
+        """A buffer with one stage a unit (``use`` whole) or two; stores of one shape and use share it."""
+        stages = self.units * (1 if use == "whole" else 2)
         for s in self.new:
-            if (s.dtype, s.axes, s.stages) == (dtype, axes, each * self.units):
+            if (s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, use):
                 return s.name
         taken = {s.name for s in (*self.kernel.smem, *self.new)}
         name = next(n for n in (f"out_{op.buffer}", *(f"out{i}_{op.buffer}" for i in range(99))) if n not in taken)
-        self.new.append(Smem(name, dtype, axes, each * self.units, _swizzle(axes[-1])))
+        self.uses[name] = use
+        self.new.append(Smem(name, dtype, axes, stages, _swizzle(axes[-1])))
         return name
 
     def _dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Slot:
