@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr import Const, Expr
-from nautilus.memory.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, walk_ops
+from nautilus.memory.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
 from nautilus.memory.passes.walk import defined, reads
 from nautilus.memory.text import format_op
 from nautilus.memory.warpgroup_ops import (
@@ -98,12 +98,14 @@ def _counted(op: MemOp) -> tuple[str, ...]:
 class _State:
     """``group``: of each result in flight; ``spent``: results that a later product of their chain took over.
 
-    ``committed``: groups so far; ``known``: whether anything can be told.
+    ``carried``: what loops bind, which may be in flight in some rounds only; ``committed``: groups so far;
+    ``known``: whether anything can be told.
     """
 
     group: dict[str, int] = field(default_factory=dict)
     spent: frozenset[str] = frozenset()
     dirty: frozenset[str] = frozenset()
+    carried: frozenset[str] = frozenset()
     fenced: bool = False
     committed: int = 0
     known: bool = True
@@ -139,7 +141,7 @@ def _other(op: MemOp, s: _State) -> None:
     for name in reads(op):
         _readable(op, name, s)
     new = {f.name for f in defined(op)}
-    if not (isinstance(op, MmaOp) and op.instr in WGMMA):
+    if not isinstance(op, UndefinedOp) and not (isinstance(op, MmaOp) and op.instr in WGMMA):
         s.dirty |= new
     s.spent -= new
 
@@ -175,6 +177,8 @@ def _wait(op: WgWait, s: _State) -> None:
         if not s.known:
             break
         if x.name not in s.group:
+            if x.name in s.carried:
+                continue
             _reject(op, "waits list results in flight", f"%{x.name} is not in flight")
         group = s.group[x.name]
         if group == 0:
@@ -219,4 +223,5 @@ def _rename(s: _State, old: list[str], new: list[str]) -> None:
         s.group.pop(o, None)
     s.group.update({n: g for n, g in zip(new, groups, strict=True) if g is not None})
     s.spent -= frozenset(new)
+    s.carried |= frozenset(new)
     s.dirty = (s.dirty - frozenset(new)) | dirty

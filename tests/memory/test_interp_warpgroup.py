@@ -8,6 +8,7 @@ import pytest
 from nautilus.memory.interp import run_block, run_module
 from nautilus.memory.interp_tiles import fixed, split
 from nautilus.memory.text import parse
+from nautilus.memory.verify import verify
 from tests.memory import programs as p
 from tests.memory import warpgroup_programs as w
 
@@ -55,6 +56,23 @@ def test_right_programs_give_right_numbers(name: str, seed: int) -> None:
     text, inputs, want = CASES[name]()
     (got,) = run_module(parse(text), inputs, seed=seed).values()
     assert np.allclose(got.astype(np.float64), want, rtol=3e-3, atol=3e-2)
+
+
+def test_a_carried_result_is_awaited_in_the_next_round() -> None:
+    """In the first round there is nothing to wait for, and that is no mistake."""
+    text, inputs, want = alone()
+    for old, new in (
+        ("barrier\n", "wg.wait 0 %acc\n barrier\n"),
+        ("%next = ", "wg.fence %next = "),
+        ("over k :", "over k pending :"),
+        ("yield", "wg.commit yield"),
+        ("st.global", "wg.wait 0 %c st.global"),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    verify(parse(text))
+    (got,) = run_module(parse(text), inputs).values()
+    assert np.allclose(got, want, atol=3e-2)
 
 
 def test_rows_outside_are_zeros_and_are_not_stored() -> None:
