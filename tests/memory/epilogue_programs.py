@@ -152,7 +152,7 @@ def through(m: MemModule, blocks: int = 132, **memory: Any) -> MemModule:
     plan = schedule(m, **{"stages": 2, "epilogue": "bulk", "store_columns": 64, **memory})
     for step in (ChunkEpilogue(plan), BulkStores(plan), PipelineProducts(plan), SpecialiseWarps(plan)):
         m = step.apply(m)
-    for step in (OrderProducts(plan), FreshAccumulators(), PersistentGrid(plan, blocks), PingPong(plan), CleanMemory()):
+    for step in (FreshAccumulators(), OrderProducts(plan), PersistentGrid(plan, blocks), PingPong(plan), CleanMemory()):
         m = step.apply(m)
     for step in (AllocateShared(), Synchronize(), AwaitCopies()):
         m = step.apply(m)
