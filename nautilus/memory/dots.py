@@ -20,7 +20,7 @@ from math import prod
 from nautilus.core.schedule import MemoryPlan
 from nautilus.core.types import DType
 from nautilus.memory.ops import MMA, MmaInstr
-from nautilus.memory.warpgroup_ops import WgInstr
+from nautilus.memory.warpgroup_ops import WGMMA, WgInstr
 from nautilus.tile.ops import (
     DotOp,
     ForOp,
@@ -75,7 +75,7 @@ def unwidened(v: Value, defs: Mapping[str, TileOp]) -> Value:
     return v
 
 
-_OPERANDS = frozenset[DType]().union(*(i.operands for i in MMA.values()))
+_OPERANDS = frozenset(t for table in (MMA, WGMMA) for i in table.values() for t in i.operands)
 _HALF = (DType.F16, DType.BF16)
 
 

@@ -22,29 +22,31 @@ from nautilus.scalar.ops import Buffer
 from nautilus.tile.ops import TileKernel, TileModule
 
 
-def lower_raw(module: TileModule, schedule: Schedule | None, target: str) -> MemModule:
+def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
     """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
     plans = {k.name: k.memory for k in schedule.kernels} if schedule is not None else {}
     buffers = {b.name: b for b in module.buffers}
-    kernels = tuple(lower_kernel(k, buffers, plans.get(k.name, MemoryPlan()), target) for k in module.kernels)
+    kernels = tuple(lower_kernel(k, buffers, plans.get(k.name, MemoryPlan()), target, strict) for k in module.kernels)
     return MemModule(module.name, target, module.buffers, module.params, kernels)
 
 
-def lower_module(module: TileModule, schedule: Schedule | None, target: str) -> MemModule:
+def lower_module(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
     """VR-tile to MA-tile, correct and synchronous. Raises ScheduleError when shared memory does not suffice."""
     from nautilus.memory.passes.allocate_shared import AllocateShared
     from nautilus.memory.passes.synchronize import Synchronize
 
-    return Synchronize().apply(AllocateShared().apply(lower_raw(module, schedule, target)))
+    return Synchronize().apply(AllocateShared().apply(lower_raw(module, schedule, target, strict)))
 
 
-def lower(module: TileModule, schedule: Schedule | None, arch: str) -> MemModule:
+def lower(module: TileModule, schedule: Schedule | None, arch: str, strict: bool = False) -> MemModule:
     """:func:`lower_module` under the names that the pass manager binds."""
-    return lower_module(module, schedule, arch)
+    return lower_module(module, schedule, arch, strict)
 
 
-def lower_kernel(kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str) -> MemKernel:
-    """One kernel by its engine."""
+def lower_kernel(
+    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+) -> MemKernel:
+    """One kernel by its engine. ``strict``: sums keep all bits of f32."""
     if memory.engine == "warpgroup":
-        return lower_warpgroup_kernel(kernel, buffers, memory, target)
+        return lower_warpgroup_kernel(kernel, buffers, memory, target, strict)
     return lower_warp_kernel(kernel, buffers, memory)

@@ -37,22 +37,27 @@ from nautilus.tile import ops as vr
 from nautilus.tile.ops import TileKernel, Value
 
 
-def warpgroup_fault(kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str) -> str | None:
+def warpgroup_fault(
+    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+) -> str | None:
     """Why the engine cannot do ``kernel`` under ``memory``, or None."""
     try:
-        lower_warpgroup_kernel(kernel, buffers, memory, target)
+        lower_warpgroup_kernel(kernel, buffers, memory, target, strict)
     except ScheduleError as error:
         return error.message
     return None
 
 
 def lower_warpgroup_kernel(
-    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str
+    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
 ) -> MemKernel:
-    """One kernel, synchronous. With ``own_tiles``: what one unit does, as a kernel of one unit."""
+    """One kernel, synchronous. With ``own_tiles``: what one unit does, as a kernel of one unit.
+
+    ``strict``: only instructions that keep all bits of their accumulators.
+    """
     if not limits(target).warpgroup:
         raise ScheduleError(f"the engine warpgroup is for targets with warpgroup products, not {target}", "engine")
-    plan = plan_warpgroup(kernel, memory)
+    plan = plan_warpgroup(kernel, memory, strict)
     own = kernel if plan.units == 1 else split_axis(kernel, plan.rows, plan.units)
     work = _WarpgroupLowering(own, buffers, memory, plan)
     work.block(own.body)

@@ -31,12 +31,15 @@ class GroupPlan:
     units: int
 
 
-def plan_warpgroup(kernel: TileKernel, memory: MemoryPlan) -> GroupPlan:
-    """The products of ``kernel``. Raises ScheduleError that names the one that cannot be, and why."""
+def plan_warpgroup(kernel: TileKernel, memory: MemoryPlan, strict: bool = False) -> GroupPlan:
+    """The products of ``kernel``. Raises ScheduleError that names the one that cannot be, and why.
+
+    ``strict``: not by instructions whose sums have fewer bits than their type.
+    """
     units = 1 if memory.own_tiles else memory.units
     ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
     drafts = draft_dots(kernel, WGMMA)
-    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], units) for op in ops}
+    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], units, strict) for op in ops}
     matrix = [(op, plans[op.result.name]) for op in ops if plans[op.result.name].instr != "map"]
     if not matrix:
         raise ScheduleError("no matrix product for the engine warpgroup", f"kernel {kernel.name}")
@@ -56,7 +59,7 @@ def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
     raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", f"kernel {kernel.name}")
 
 
-def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int) -> DotPlan:
+def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: bool) -> DotPlan:
     """``plan`` for the four warps of a unit."""
     sizes = {a.name: a.size for a in kernel.axes}
     if len(op.result.type.axes) < 2:
@@ -66,6 +69,8 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int) -> DotPla
     if plan.instr not in WGMMA:
         depth = sizes[plan.k]
         reject(kernel, op, f"of {op.a.type.dtype} and {op.b.type.dtype}, {depth} deep, has no warpgroup instruction")
+    if strict and WGMMA[plan.instr].short:
+        reject(kernel, op, f"by {plan.instr} has sums of fewer bits than {op.result.type.dtype}")
     if sizes[plan.m] not in tuple(units * r for r in UNIT_ROWS):
         reject(kernel, op, f"has {sizes[plan.m]} rows along {plan.m}: {units} units of 64 or 128 do not make that up")
     step = WGMMA[plan.instr].n_step

@@ -216,7 +216,8 @@ class WgWait:
 class WgInstr:
     """A warpgroup product m64nNk``k``; ``a``, ``b`` operand types, ``n_step``: N is a multiple of it, at most 256.
 
-    ``pack``: consecutive k elements in one register of A; ``both_majors``: B (and A) may be MN-major.
+    ``pack``: consecutive k elements in one register of A; ``both_majors``: B (and A) may be MN-major; ``short``:
+    sums keep about 14 bits of mantissa on their way through the matrix unit, less than f32 has.
     """
 
     k: int
@@ -225,6 +226,7 @@ class WgInstr:
     pack: int
     both_majors: bool
     n_step: int = 8
+    short: bool = False
     m: int = 64
 
 
@@ -233,8 +235,8 @@ WGMMA: Mapping[str, WgInstr] = {
     "wgmma.f16": WgInstr(16, frozenset({DType.F16}), DType.F32, 2, True),
     "wgmma.bf16": WgInstr(16, frozenset({DType.BF16}), DType.F32, 2, True),
     "wgmma.tf32": WgInstr(8, frozenset({DType.TF32}), DType.F32, 1, False),
-    "wgmma.e4m3": WgInstr(32, frozenset({DType.F8E4M3}), DType.F32, 4, False),
-    "wgmma.e5m2": WgInstr(32, frozenset({DType.F8E5M2}), DType.F32, 4, False),
+    "wgmma.e4m3": WgInstr(32, frozenset({DType.F8E4M3}), DType.F32, 4, False, short=True),
+    "wgmma.e5m2": WgInstr(32, frozenset({DType.F8E5M2}), DType.F32, 4, False, short=True),
     "wgmma.s8": WgInstr(32, frozenset({DType.I8}), DType.I32, 4, False, 16),
     "wgmma.u8": WgInstr(32, frozenset({DType.U8}), DType.I32, 4, False, 16),
 }

@@ -44,13 +44,19 @@ def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: b
     walks = [a.name for a in plan.axes if a.role == LOOP]
     if not dots or len(walks) != 1:
         return plan
-    if not all(_half_operands(d) for d in unified.defs if d.name in dots):
-        return _fewer_stages(plan, unified, limits, walks[0])
+    products = [d for d in unified.defs if d.name in dots]
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
+    place = None
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(walks) for d in dots.values()):
-        place = (rows.pop(), columns.pop(), walks[0], len(dots))
+        place = (next(iter(rows)), next(iter(columns)), walks[0], len(dots))
+    if not all(map(_half_operands, products)):
+        sizes = set(map(_loaded_bytes, products))
+        alike = place is not None and warpgroup and len(sizes) == 1 and sizes.isdisjoint({0})
+        wide = plan_warpgroup.product(plan, unified, limits, *place, *sizes) if place and alike else None
+        return wide or _fewer_stages(plan, unified, limits, walks[0])
+    if place is not None:
         wide = plan_warpgroup.product(plan, unified, limits, *place) if warpgroup else None
         return wide or _product(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
@@ -75,6 +81,20 @@ def _half_operands(d: Def) -> bool:
     while isinstance(value, Op) and value.op == "cast":
         value = value.args[0]
     return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
+
+
+def _loaded_bytes(d: Def) -> int:
+    """Bytes of an element of both factors, tensors of one type that other matrix instructions take; 0: they are not."""
+    value = d.value
+    types = set[DType]()
+    if isinstance(value, Op) and value.op == "mul":
+        for e in value.args:
+            e = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
+            types.add(e.dtype if isinstance(e, Load) else DType.F32)
+    return next(iter(types)).bytes if len(types) == 1 and types <= _OTHERS else 0
+
+
+_OTHERS = frozenset({DType.TF32, DType.I8, DType.U8, DType.F8E4M3, DType.F8E5M2})
 
 
 def _half(e: Expr) -> bool:

@@ -66,11 +66,14 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> K
 
 
 def product(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int, size: int = 2
 ) -> KernelPlan | None:
-    """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small."""
-    rows, columns = extent(unified, row), extent(unified, column)
-    if rows < 128 or columns < 64 or extent(unified, walk) < 2 * STEP:
+    """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small.
+
+    ``size``: bytes of an element of the operands (measured for 2); a stage always has rows of 128 bytes.
+    """
+    rows, columns, step = extent(unified, row), extent(unified, column), 2 * STEP // size
+    if rows < 128 or columns < 64 or extent(unified, walk) < 2 * step:
         return None
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
     best: tuple[float, Tile, int] | None = None
@@ -93,7 +96,7 @@ def product(
         engine="warpgroup", units=2, own_tiles=tile.own, stages=stages, epilogue="bulk", order="grouped",
         group=max(1, 1024 // tile.rows), registers=(40, 232), persistent="static", overlap=False,
     )  # fmt: skip
-    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: STEP}, memory)
+    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: step}, memory)
 
 
 def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:

@@ -24,7 +24,7 @@ from nautilus.tile.ops import TileModule
 from nautilus.tile.text import parse
 from nautilus.tile.verify import verify
 
-RNG = np.random.default_rng(7)
+SEED = 7
 
 
 def tile(text: str) -> TileModule:
@@ -53,7 +53,8 @@ def lowered(
 
 
 def inputs(module: TileModule, **given: np.ndarray) -> dict[str, np.ndarray]:
-    """Random inputs; floats are near 1 in size, integers small."""
+    """Random inputs, the same ones in every run; floats are near 1 in size, integers small."""
+    rng = np.random.default_rng(SEED)
     out: dict[str, np.ndarray] = {}
     for b in module.buffers:
         if b.space.value != "input":
@@ -62,9 +63,9 @@ def inputs(module: TileModule, **given: np.ndarray) -> dict[str, np.ndarray]:
         if b.name in given:
             out[b.name] = given[b.name]
         elif b.dtype.is_float:
-            out[b.name] = RNG.standard_normal(shape).astype(np.float16 if b.dtype.bytes <= 2 else np.float32)
+            out[b.name] = rng.standard_normal(shape).astype(np.float16 if b.dtype.bytes <= 2 else np.float32)
         else:
-            out[b.name] = RNG.integers(0, 5, shape)
+            out[b.name] = rng.integers(0, 5, shape)
     return out
 
 
@@ -76,9 +77,10 @@ def agree(module: TileModule, low: MemModule, **given: np.ndarray) -> None:
     want = vr_interp.run_module(module, data, mode="typed")
     got = ma_interp.run_module(low, data)
     for name, x in want.items():
-        np.testing.assert_allclose(
-            got[name].astype(np.float64), x.astype(np.float64), rtol=2e-3, atol=2e-3, err_msg=name
-        )
+        y = x.astype(np.float64)
+        # where large terms cancel, sums in another order differ by roundings of the terms
+        slack = 2e-3 + 1e-4 * np.max(np.abs(y), initial=0.0, where=np.isfinite(y))
+        np.testing.assert_allclose(got[name].astype(np.float64), y, rtol=2e-3, atol=slack, err_msg=name)
 
 
 def compiled(text: str, memory: MemoryPlan | None = None, carry: bool = True, **given: np.ndarray) -> MemModule:
