@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
+from nautilus.memory.text import parse
+from tests.cuda.warpgroup_kernels import KERNELS
 from tests.shipped import ROOT
 
 NVCC = shutil.which("nvcc")
@@ -30,12 +33,13 @@ int[j] = sum[i](double[i, j] * block[i])
 """
 
 
-def nvcc(text: str, folder: Path) -> None:
+def nvcc(text: str, folder: Path, arch: str = "sm_80") -> None:
     """Compile ``text`` to an object file; warnings are errors."""
     assert NVCC is not None
     source = folder / "kernel.cu"
     source.write_text(text)
-    command = [NVCC, "-arch=sm_80", "-std=c++17", "-Werror", "all-warnings", "-c", str(source), "-o", f"{source}.o"]
+    target = f"-gencode=arch={arch.replace('sm', 'compute')},code={arch}"
+    command = [NVCC, target, "-std=c++17", "-Werror", "all-warnings", "-c", str(source), "-o", f"{source}.o"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -55,3 +59,12 @@ def test_awkward_names(tmp_path: Path) -> None:
     text = compile_file(Request(spec, "sm_80")).cuda
     assert text.count("__global__") > 1
     nvcc(text, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
+@pytest.mark.parametrize("name", ["roles", "dynamic tiles", "chain", "float8"])
+def test_tensor_maps_are_encoded_by_the_host(name: str, tmp_path: Path) -> None:
+    text = emit_module(parse(KERNELS[name][0]))
+    assert "cudaGetDriverEntryPointByVersion" in text
+    nvcc(text, tmp_path, "sm_90a")
