@@ -182,29 +182,34 @@ def wgmma_name(instr: str, columns: int, registers: bool, trans_a: bool, trans_b
 
 
 def _wgmma(name: str) -> Helper:
-    """``d = a . b`` (+ d where ``add``): issued only. a: 4 registers, or a descriptor like b."""
-    _, shape, element, kind = name.split("_")
+    """``d = a . b`` (+ d where ``add``): issued only. a: 4 registers, or a descriptor like b.
+
+    The form ``zero`` reads no accumulators, so that they need not exist before.
+    """
+    _, shape, element, kind, *zero = name.split("_")
     columns = int(shape.removeprefix("m64n"))
     types, depth, c, reg = _WGMMA[f"wgmma.{element}"]
     count = columns // 2
-    outs = ", ".join(f'"+{reg}"(d[{i}])' for i in range(count))
+    mode, term = ("=", "") if zero else ("+", ", int add")
+    outs = ", ".join(f'"{mode}{reg}"(d[{i}])' for i in range(count))
     results = ", ".join(f"%{i}" for i in range(count))
     left = 4 if kind[0] == "r" else 1
     a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}" if left == 4 else f"%{count}"
     piece = "__float_as_uint(a[{i}])" if element == "tf32" else "a[{i}]"
     ins = ", ".join(f'"r"({piece.format(i=i)})' for i in range(4)) if left == 4 else '"l"(a)'
-    b, add = f"%{count + left}", f"%{count + left + 1}"
+    b, add = f"%{count + left}", "0" if zero else f"%{count + left + 1}"
     flags = "" if c == "int" else ", 1, 1"
     if element in ("f16", "bf16"):
         flags += (f", {int(kind[0] == 't')}" if left == 1 else "") + f", {int(kind[1] == 't')}"
+    last = "" if zero else ', "r"(add)'
     given = "u64 a" if left == 1 else "const float* a" if element == "tf32" else "const u32* a"
     return Helper(
-        f"__device__ __forceinline__ void {name}({c}* d, {given}, u64 b, int add) {{\n"
+        f"__device__ __forceinline__ void {name}({c}* d, {given}, u64 b{term}) {{\n"
         f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, {add}, 0;\\n"\n'
         f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
         f'                 "{{{results}}}, {a}, {b}, p{flags}; }}"\n'
         f"                 : {outs}\n"
-        f'                 : {ins}, "l"(b), "r"(add));\n}}'
+        f'                 : {ins}, "l"(b){last});\n}}'
     )
 
 
@@ -345,13 +350,6 @@ HELPERS: Mapping[str, Helper] = {
         '                 "@p bra done;\\n"\n'
         '                 "bra again;\\n"\n'
         '                 "done: }" :: "r"(bar), "r"(parity) : "memory");\n}'
-    ),
-    "next_tile": Helper(
-        "// The next of `count` tiles, of which every block took its own first; who asks last sets the counter back.\n"
-        "__device__ __forceinline__ int next_tile(u32* counter, u32 count) {\n"
-        "    const u32 n = atomicAdd(counter, 1u);\n"
-        "    if (n == count - 1) *counter = 0;\n"
-        "    return gridDim.x + n;\n}"
     ),
     "registers_less": Helper(
         "template <int COUNT> __device__ __forceinline__ void registers_less() "

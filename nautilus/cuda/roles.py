@@ -19,6 +19,7 @@ from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT, Mail
 
 #: the kernel parameter that counts tiles: 0 before a launch, and again behind it
 COUNTER = "tile_counter"
+_NEXT = "#next"  # what the leading role asked for last
 
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
@@ -97,7 +98,9 @@ def _fetch(w: Writer, box: Mailbox, var: str, seq: str, count: str) -> None:
     place = f"reinterpret_cast<volatile int*>(smem + {w.smem[box.smem].offset})[{w.env[cursor.stage]}]"
     if box.leads:
         w.line(f"{wait}({empty}, 1 - {phase});")
-        w.line(f"const int {var} = {seq} == 0 ? block : {w.speller.use('next_tile')}({COUNTER}, {count});")
+        w.line(f"const int {var} = {w.env[_NEXT]};")
+        # every block asks once for each tile it gets, so that one of them is the last to ask
+        w.line(f"if ({var} == gridDim.x + {count} - 1) *{COUNTER} = 0;")
         w.line(f"{place} = {var};")
         w.line(f"{arrive}({full});")
     else:
@@ -121,9 +124,14 @@ def print_tiles(w: Writer, op: ma.TilesOp, body: Body) -> None:
     w.ranges[op.var] = (0, (bounds[1] or 2**31) - 1)
     w.ranges[op.seq] = (0, (bounds[1] or 2**31) - 1)
     if op.mailbox is not None:
+        if op.mailbox.leads:
+            w.env[_NEXT] = w.unique("next")
+            w.line(f"int {w.env[_NEXT]} = block;  // asked for a tile ahead, so that the answer is there in time")
         with w.braces(f"for (int {seq} = 0;; ++{seq})"):
             _fetch(w, op.mailbox, var, seq, count)
             w.line(f"if ({var} >= {count}) break;")
+            if op.mailbox.leads:
+                w.line(f"{w.env[_NEXT]} = gridDim.x + atomicAdd({COUNTER}, 1u);")
             body(w, op.body)
         w.env, w.ranges = saved
         return

@@ -75,7 +75,7 @@ def _issue(w: Writer, op: ma.MmaOp) -> None:
         b = _descriptor(w, op.b, op.over, instr, "b")
         for block in range(blocks):
             for start, count in pieces(columns, b.width // b.size if b.trans else instr.n_step):
-                call = w.speller.use(wgmma_name(op.instr, count, a is None, a is not None and a.trans, b.trans))
+                call = wgmma_name(op.instr, count, a is None, a is not None and a.trans, b.trans)
                 target = f"&{acc}[{4 * (start // 8 + columns // 8 * block)}]"
                 for k in range(steps):
                     if a is None:
@@ -84,7 +84,10 @@ def _issue(w: Writer, op: ma.MmaOp) -> None:
                     else:
                         left = _plus(a.name, a.step(k, instr.k) + a.free(64 * block))
                     right = _plus(b.name, b.step(k, instr.k) + b.free(start))
-                    w.line(f"{call}({target}, {left}, {right}, {1 if k else first});")
+                    if k == 0 and first == "0":
+                        w.line(f"{w.speller.use(call + '_zero')}({target}, {left}, {right});")
+                    else:
+                        w.line(f"{w.speller.use(call)}({target}, {left}, {right}, {1 if k else first});")
 
 
 def _first_adds(w: Writer, op: ma.MmaOp) -> str:

@@ -18,7 +18,6 @@ from itertools import combinations
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.targets import limits
-from nautilus.scalar import plan_warpgroup
 from nautilus.scalar.axes import unify
 from nautilus.scalar.defs import Def, read_defs
 from nautilus.scalar.ops import Program, Space
@@ -67,7 +66,7 @@ def default_schedule(program: Program, arch: str = "sm_90a", plain: frozenset[st
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
 
     def sized(g: _Ops) -> KernelPlan:
-        wide = plan_warpgroup.READY and target.warpgroup and plans[g].name not in plain
+        wide = target.warpgroup and plans[g].name not in plain
         return size_kernel(plans[g], unified[g], target, wide)
 
     return Schedule(kernels=tuple(sized(g) for g in _ordered(defs, groups)))

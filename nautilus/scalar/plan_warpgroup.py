@@ -12,7 +12,6 @@ nobody measured, and it keeps the general plan.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -24,9 +23,9 @@ from nautilus.scalar.axes import Unified
 from nautilus.scalar.plan_kernel import Dot
 from nautilus.scalar.roles import GRID
 
-READY = bool(os.environ.get("NAUTILUS_WG"))
 STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
-ROWS = 64  # of one unit
+ROWS = 64  # of one unit's instruction
+UNITS = 2
 HELD_SHARE = 0.85  # of a thread's registers may be accumulators and operands
 L2_BYTES = 32 << 20  # of operands that blocks in flight may share
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
@@ -48,9 +47,11 @@ PRODUCTS = (
     Tile(128, 320, False, 825),
     Tile(128, 256, False, 802),
     Tile(128, 192, True, 798),
-    Tile(128, 160, True, 785),
     Tile(128, 128, True, 770),
+    Tile(128, 128, False, 720),
+    Tile(128, 64, False, 500),
 )
+CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a unit
 
 
 def extent(unified: Unified, axis: str) -> int:
@@ -78,13 +79,12 @@ def product(
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
     best: tuple[float, Tile, int] | None = None
     for tile in PRODUCTS:
-        if tile.own or tile.columns % (8 * dots):
-            continue
         n = tile.columns // dots
+        if n % CHUNK or n > -(-columns // CHUNK) * CHUNK:
+            continue
         stage = 2 * STEP * (tile.rows + tile.columns)
-        epilogue = 2 * tile.rows * n
-        stages = min(8, (limits.smem_block - _RESERVE - epilogue) // stage)
-        if stages < 3:
+        stages = min(8, (limits.smem_block - _RESERVE - UNITS * 2 * 2 * ROWS * CHUNK) // stage)
+        if stages < (4 if tile.own else 3):
             continue
         score = tile.merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
         if best is None or score > best[0]:
@@ -93,8 +93,9 @@ def product(
         return None
     _, tile, stages = best
     memory = MemoryPlan(
-        engine="warpgroup", units=2, own_tiles=tile.own, stages=stages, epilogue="bulk", order="grouped",
-        group=max(1, 1024 // tile.rows), registers=(40, 232), persistent="static", overlap=False,
+        engine="warpgroup", units=UNITS, own_tiles=tile.own, stages=stages, epilogue="bulk", store_columns=CHUNK,
+        order="grouped", group=(2048 if tile.columns > 256 else 1024) // tile.rows, registers=(24, 240),
+        persistent="static", overlap=False,
     )  # fmt: skip
     return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: step}, memory)
 
@@ -146,7 +147,9 @@ def chain(
     memory = MemoryPlan(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
         epilogue="bulk" if own <= free else "bulk-reuse",
-        registers=registers, persistent="dynamic" if uneven else "static", rescale="late", hold=hold,
+        registers=registers,
+        persistent="dynamic" if uneven else "static", rescale="late", hold=hold,
+        ping_pong=units == 3,
         held_stages=2 if not hold and own + held <= free else 1,
         sections=-(-walked_bytes(unified, walk) // L2_BYTES) if uneven else 0,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
+from nautilus.core.index import bounds as index_bounds
 from nautilus.core.index import simplify
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.schedule import Schedule
@@ -91,9 +92,17 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
     if reason is not None:
         raise ScheduleError(f"walk_order {order}: {reason}", f"loop {loop.var}")
     mixed = tuple(p.body == loop.body for p in pieces)
-    ends = [(divided(simplify(p.lo, ranges)), divided(simplify(p.hi, ranges))) for p in pieces]
-    certain = tuple(_never_positive((lo - hi).shift(1), ranges) for lo, hi in ends)
+    certain = tuple(_certain(p, ranges) for p in pieces)
     return ordered(pieces, mixed, certain)
+
+
+def _certain(piece: Loop, ranges: Ranges) -> bool:
+    """Whether ``piece`` has an iteration for every value of the variables around it."""
+    known = {name: (lo, hi) for name, (lo, hi) in ranges.items() if lo is not None and hi is not None}
+    trips = Op("sub", (simplify(piece.hi, known), simplify(piece.lo, known)), DType.I32)
+    if (least := index_bounds(trips, known)[0]) is not None and least > 0:
+        return True
+    return _never_positive((divided(piece.lo) - divided(piece.hi)).shift(1), ranges)
 
 
 def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, ...]:
