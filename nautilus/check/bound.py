@@ -14,13 +14,16 @@ unit roundoff of the compute type (2^-24 for f32):
   2^-10 (``tile.passes.hardware_math``), and ``sigmoid`` what ``exp2`` of an argument up to 16 adds;
 * a computed f32 factor that meets a 16-bit or 8-bit tensor inside a product-sum adds that type's
   unit roundoff (``--precision fast`` only), and so does every cast that the user wrote;
+* a sum of products of 8-bit floats adds n 2^-14, n at most 128 (``--precision fast`` only): warpgroup products
+  lose up to 2^-13 of the partial sum at each, which grows along a chain of n (``memory.warpgroup_ops``);
 * all of this but the error of ``tanh`` and ``erf`` is doubled, and the output adds its own unit roundoff once.
 
 The model takes inputs of ordinary size.  What *given* inputs do (large logits, cancellation) is
 measured, not modelled: :class:`Reference` adds to the stated bound four times the error of the
 spec evaluated as written, one rounding an operation; eight times the change of the result when the
-float inputs change by ``u``; and, per element, what flushing denormals to 0 may lose.  Zero and
-constant inputs are covered because these are absolute terms.  For the hardware's ``tanh`` and ``erf`` it
+float inputs change by ``u`` (2^17 times where products of 8-bit floats are added in few bits); and, per
+element, what flushing denormals to 0 may lose.  Zero and constant inputs are covered because these are
+absolute terms.  For the hardware's ``tanh`` and ``erf`` it
 takes three times the changes of the result when these change by their errors, all in one direction and
 each in its own, instead of the stated part: that one is for exponents of 16, and 1 + tanh(-3) cancels.
 """
@@ -35,7 +38,7 @@ import numpy as np
 
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import InputSet
-from nautilus.core.expr import COMPARISONS, Const, Expr, Load, Op, Reduce, children, rewrite
+from nautilus.core.expr import COMPARISONS, Const, Expr, Load, Op, Reduce, children, rewrite, walk
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
@@ -52,6 +55,7 @@ _HARDWARE: Mapping[str, float] = {"tanh": 2.0**-11, "erf": 2.0**-10}
 _FAST_ULPS: Mapping[str, float] = {**_ULPS, "sigmoid": 40}
 _EXACT = frozenset({"neg", "abs", "min", "max", "sign", "floor", "ceil", "round", "select", "cast", "narrow"})
 _LOGIT = 16.0  # the size of an exponent that the model assumes
+SHORT_DEPTH = 128  # ``memory.warpgroup_ops`` has the same number, for the same reason
 _RUNTIME = 65536  # terms of a sum over a size known only at launch
 
 
@@ -59,12 +63,14 @@ _RUNTIME = 65536  # terms of a sum over a size known only at launch
 class Bound:
     """``relative`` is 0 for an exact output; ``ties``: integers or bools that computed floats decide.
 
-    ``hardware`` is the part of ``relative`` that hardware approximations of ``tanh`` and ``erf`` have.
+    ``hardware`` is the part of ``relative`` that hardware approximations of ``tanh`` and ``erf`` have; ``short``:
+    warpgroup products of 8-bit floats are among what the output is computed from.
     """
 
     relative: float
     ties: bool = False
     hardware: float = 0.0
+    short: bool = False
 
     @property
     def text(self) -> str:
@@ -93,7 +99,8 @@ def stated(spec: Spec, precision: str = "fast") -> dict[str, Bound]:
         if dtype.is_float:
             rounding = unit(dtype) if dtype.mantissa < d.expr.dtype.mantissa else 0.0
             done[False][d.name] = done[True][d.name] = error + hardware + rounding
-            out[d.name] = Bound(2.0 * error + hardware + max(rounding, unit(dtype)), hardware=hardware)
+            short = precision == "fast" and any(_has_short_sum(x.expr) for x in spec.definitions)
+            out[d.name] = Bound(2.0 * error + hardware + max(rounding, unit(dtype)), False, hardware, short)
         else:
             out[d.name] = Bound(0.0, ties=error > 0.0)
     return {t.name: out[t.name] for t in spec.outputs}
@@ -173,7 +180,8 @@ class _Model:
         error = self.done[id(body)]
         match op:
             case "sum":
-                return error + 2.0 * sqrt(terms) * u + (self.narrowing(body) if self.fast else 0.0)
+                short = min(terms, SHORT_DEPTH) * 2.0**-14 if _is_short(body) else 0.0
+                return error + 2.0 * sqrt(terms) * u + (self.narrowing(body) + short if self.fast else 0.0)
             case "prod":
                 return terms * error + 2.0 * sqrt(terms) * u
             case _:
@@ -181,18 +189,33 @@ class _Model:
 
     def narrowing(self, body: Expr) -> float:
         """Unit roundoff of the narrow tensor that a computed factor of the product ``body`` meets."""
-        factors: list[Expr] = []
-        stack = [body]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, Op) and node.op in ("mul", "select", "neg"):
-                stack.extend(node.args)
-            elif not isinstance(node, Const):
-                factors.append(node)
+        factors = _factors(body)
         narrow = [t for t in map(_stored, factors) if t is not None and t.is_float and t.bits <= 16]
         computed = any(_stored(f) is None and f.dtype.is_float for f in factors)
         computed |= any(t is DType.F32 for t in map(_stored, factors))
         return max(map(unit, narrow)) if narrow and computed else 0.0
+
+
+def _factors(body: Expr) -> list[Expr]:
+    """What is multiplied in ``body``, constants left out."""
+    factors: list[Expr] = []
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Op) and node.op in ("mul", "select", "neg"):
+            stack.extend(node.args)
+        elif not isinstance(node, Const):
+            factors.append(node)
+    return factors
+
+
+def _is_short(body: Expr) -> bool:
+    """The sum of ``body`` may be made of warpgroup products of 8-bit floats."""
+    return sum(_stored(f) in (DType.F8E4M3, DType.F8E5M2) for f in _factors(body)) > 1
+
+
+def _has_short_sum(e: Expr) -> bool:
+    return any(isinstance(x, Reduce) and x.op == "sum" and _is_short(x.body) for x in walk(e))
 
 
 def _stored(e: Expr) -> DType | None:
@@ -254,7 +277,8 @@ def reference(spec: Spec, given: InputSet, bounds: Mapping[str, Bound], naive: N
         tiny = floor(t.dtype) * sqrt(max(1, want.size))
         faithful &= off <= 0.01 * norm(want) + tiny
         stated = bounds[t.name].relative - bounds[t.name].hardware
-        allowed[t.name] = stated * norm(want) + 4.0 * off + 8.0 * drift + tiny
+        shaking = 8.0 + 2.0**17 * bounds[t.name].short
+        allowed[t.name] = stated * norm(want) + 4.0 * off + shaking * drift + tiny
         with np.errstate(all="ignore"):
             allowed[t.name] += 3.0 * sum(norm(c[t.name] - values[t.name]) for c in coarse if bounds[t.name].hardware)
     return Reference(values, rounded, allowed, noise, in_range, in_range and faithful)

@@ -27,6 +27,7 @@ from nautilus.memory.layout import FragLayout, same_threads
 from nautilus.memory.layouts import Homes, accumulator, collect, make_homes
 from nautilus.memory.ops import Frag, Slot, Smem
 from nautilus.memory.staging import shared_vec
+from nautilus.memory.warpgroup_ops import WGMMA
 from nautilus.scalar.ops import Buffer
 from nautilus.tile import ops as vr
 from nautilus.tile.ops import TileAxis, TileKernel, TileType, Value
@@ -296,7 +297,12 @@ class Lowering(ABC):
         b = self.operand(columns, op, plan, "b")
         acc = None if op.acc is None else self.get(op.acc, layout)
         out = self.b.frag(op.result.name, op.result.type, layout)
-        self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
+        if acc is not None and plan.instr in WGMMA and WGMMA[plan.instr].short:  # a short sum stays a short one
+            part = self.b.frag(f"{op.result.name}_part", op.result.type, layout)
+            self.b.emit(ma.MmaOp(part, plan.instr, a, b, None, op.axes[0], span=op.span))
+            self.b.emit(ma.MapOp(out, "add", (acc, part), op.span))
+        else:
+            self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
         self._record(op.result, out)
 
     def _dot_layout(self, op: vr.DotOp, plan: DotPlan) -> FragLayout:

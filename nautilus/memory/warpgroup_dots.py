@@ -15,7 +15,7 @@ from typing import NoReturn
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import MemoryPlan
 from nautilus.memory.dots import DotPlan, draft_dots
-from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT, WGMMA
+from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, UNIT, WGMMA
 from nautilus.tile.ops import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
 
 UNIT_ROWS = (64, 128)  # rows of a product that a unit owns
@@ -71,6 +71,8 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: b
         reject(kernel, op, f"of {op.a.type.dtype} and {op.b.type.dtype}, {depth} deep, has no warpgroup instruction")
     if strict and WGMMA[plan.instr].short:
         reject(kernel, op, f"by {plan.instr} has sums of fewer bits than {op.result.type.dtype}")
+    if WGMMA[plan.instr].short and sizes[plan.k] > SHORT_DEPTH:
+        reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {SHORT_DEPTH}")
     if sizes[plan.m] not in tuple(units * r for r in UNIT_ROWS):
         reject(kernel, op, f"has {sizes[plan.m]} rows along {plan.m}: {units} units of 64 or 128 do not make that up")
     step = WGMMA[plan.instr].n_step

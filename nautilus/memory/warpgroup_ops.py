@@ -217,7 +217,8 @@ class WgInstr:
     """A warpgroup product m64nNk``k``; ``a``, ``b`` operand types, ``n_step``: N is a multiple of it, at most 256.
 
     ``pack``: consecutive k elements in one register of A; ``both_majors``: B (and A) may be MN-major; ``short``:
-    sums keep about 14 bits of mantissa on their way through the matrix unit, less than f32 has.
+    sums keep about 14 bits of mantissa on their way through the matrix unit, less than f32 has, so that one chain
+    of products is at most :data:`SHORT_DEPTH` deep and f32 additions join the chains.
     """
 
     k: int
@@ -229,6 +230,10 @@ class WgInstr:
     short: bool = False
     m: int = 64
 
+
+#: Elements that an instruction with short sums contracts into one result: each loses up to 2^-13 of the partial
+#: sum (measured by DeepSeek-AI, "DeepSeek-V3 Technical Report", section 3.5.2, which takes the same depth).
+SHORT_DEPTH = 128
 
 #: PTX ISA, "Asynchronous wgmma matrix shapes and types".
 WGMMA: Mapping[str, WgInstr] = {

@@ -52,9 +52,9 @@ def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: b
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(walks) for d in dots.values()):
         place = (next(iter(rows)), next(iter(columns)), walks[0], len(dots))
     if not all(map(_half_operands, products)):
-        sizes = set(map(_loaded_bytes, products))
-        alike = place is not None and warpgroup and len(sizes) == 1 and sizes.isdisjoint({0})
-        wide = plan_warpgroup.product(plan, unified, limits, *place, *sizes) if place and alike else None
+        types = {t for d in products for t in _loaded_types(d)}
+        alike = warpgroup and len(types) == 1 and types <= _OTHERS
+        wide = plan_warpgroup.product(plan, unified, limits, *place, *types) if place and alike else None
         return wide or _fewer_stages(plan, unified, limits, walks[0])
     if place is not None:
         wide = plan_warpgroup.product(plan, unified, limits, *place) if warpgroup else None
@@ -83,17 +83,16 @@ def _half_operands(d: Def) -> bool:
     return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
 
 
-def _loaded_bytes(d: Def) -> int:
-    """Bytes of an element of both factors, tensors of one type that other matrix instructions take; 0: they are not."""
+def _loaded_types(d: Def) -> set[DType]:
+    """Types of the tensors that the product multiplies; f32 for a factor that is none."""
     value = d.value
-    types = set[DType]()
-    if isinstance(value, Op) and value.op == "mul":
-        for e in value.args:
-            e = e.args[0] if isinstance(e, Op) and e.op == "cast" else e
-            types.add(e.dtype if isinstance(e, Load) else DType.F32)
-    return next(iter(types)).bytes if len(types) == 1 and types <= _OTHERS else 0
+    if not (isinstance(value, Op) and value.op == "mul"):
+        return {DType.F32}
+    bare = (e.args[0] if isinstance(e, Op) and e.op == "cast" else e for e in value.args)
+    return {e.dtype if isinstance(e, Load) else DType.F32 for e in bare}
 
 
+#: operands of matrix instructions beside the 16-bit floats
 _OTHERS = frozenset({DType.TF32, DType.I8, DType.U8, DType.F8E4M3, DType.F8E5M2})
 
 

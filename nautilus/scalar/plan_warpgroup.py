@@ -19,6 +19,7 @@ from nautilus.core.expr import free_vars
 from nautilus.core.index import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
 from nautilus.core.targets import Limits
+from nautilus.core.types import DType
 from nautilus.scalar.axes import Unified
 from nautilus.scalar.plan_kernel import Dot
 from nautilus.scalar.roles import GRID
@@ -51,6 +52,8 @@ PRODUCTS = (
     Tile(128, 128, False, 720),
     Tile(128, 64, False, 500),
 )
+SHORT = (DType.F8E4M3, DType.F8E5M2)  # their sums are short: each stage's is held beside the whole one
+HELD_TWICE = 192  # columns for which a unit can hold two accumulators
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a unit
 
 
@@ -67,13 +70,14 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> K
 
 
 def product(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int, size: int = 2
-) -> KernelPlan | None:
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int,
+    operand: DType = DType.F16,
+) -> KernelPlan | None:  # fmt: skip
     """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small.
 
-    ``size``: bytes of an element of the operands (measured for 2); a stage always has rows of 128 bytes.
+    ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.
     """
-    rows, columns, step = extent(unified, row), extent(unified, column), 2 * STEP // size
+    rows, columns, step = extent(unified, row), extent(unified, column), 2 * STEP // operand.bytes
     if rows < 128 or columns < 64 or extent(unified, walk) < 2 * step:
         return None
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
@@ -81,6 +85,8 @@ def product(
     for tile in PRODUCTS:
         n = tile.columns // dots
         if n % CHUNK or n > -(-columns // CHUNK) * CHUNK:
+            continue
+        if operand in SHORT and (tile.own or tile.rows * tile.columns > UNITS * ROWS * HELD_TWICE):
             continue
         stage = 2 * STEP * (tile.rows + tile.columns)
         stages = min(8, (limits.smem_block - _RESERVE - UNITS * 2 * 2 * ROWS * CHUNK) // stage)

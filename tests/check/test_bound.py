@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.bound import header, reference, stated
-from nautilus.check.inputs import InputSet
+from nautilus.check.bound import SHORT_DEPTH, header, reference, stated
+from nautilus.check.inputs import InputSet, generate
 from nautilus.frontend.check import load_spec
 from nautilus.frontend.interp import run_spec
+from nautilus.memory import warpgroup_ops
 
 HEAD = "dim M = 512, N = 512, K = 512\n"
 
@@ -102,3 +103,46 @@ def test_float32_evaluation_stays_within_the_bound() -> None:
     exact /= exact.sum(1, keepdims=True)
     error = np.linalg.norm(e / e.sum(1, keepdims=True) - exact) / np.linalg.norm(exact)
     assert error < bound(SOFTMAX.format(t="f32"))
+
+
+FLOAT8 = "input A: f8e4m3[M, K]\ninput B: f8e4m3[N, K]\noutput Y: f32[M, N]\nY[i, j] = sum[k](A[i, k] * B[j, k])\n"
+
+
+def test_short_sums_are_stated() -> None:
+    """Sums of products of 8-bit floats keep few bits, in chains of at most 128."""
+    assert bound(FLOAT8) == pytest.approx(2.0**-6, rel=0.01)
+    assert bound(FLOAT8.replace("[M, K]", "[M, 32]").replace("[N, K]", "[N, 32]")) < 2.0**-7
+    assert bound(FLOAT8, "strict") < 1e-4
+    assert bound(FLOAT8.replace("B: f8e4m3", "B: f16")) < 1e-4
+    assert SHORT_DEPTH == warpgroup_ops.SHORT_DEPTH
+
+
+def short_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A B^T as the matrix unit adds: everything cut off 13 bits below the largest of 32 products and the sum so far,
+    f32 additions each 128 products."""
+
+    def cut(x: np.ndarray, largest: np.ndarray) -> np.ndarray:
+        unit = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0))) - 13)
+        return np.trunc(x / unit) * unit
+
+    total = np.zeros((len(a), len(b)))
+    for first in range(0, a.shape[1], 128):
+        part = np.zeros_like(total)
+        for k in range(first, first + 128, 32):
+            p = a[:, None, k : k + 32] * b[None, :, k : k + 32]
+            largest = np.maximum(np.abs(p).max(-1), np.abs(part))
+            part = cut(p, largest[..., None]).sum(-1) + cut(part, largest)
+            part = cut(part, np.abs(part))
+        total += part
+    return total
+
+
+@pytest.mark.parametrize("kind", ["random", "equal", "large-logits", "ascending", "descending", "constant-columns"])
+@pytest.mark.parametrize("depth", [128, 1024])
+def test_the_matrix_unit_stays_within_what_is_stated(kind: str, depth: int) -> None:
+    spec = load_spec(f"dim M = 16, N = 16, K = {depth}\n" + FLOAT8)
+    given = generate(spec, kind)
+    want = reference(spec, given, stated(spec), lambda g: run_spec(spec, g.arrays, g.scalars, g.sizes))
+    a, b = given.arrays["A"], given.arrays["B"]
+    off = np.linalg.norm(short_sum(a, b) - want.values["Y"])
+    assert off < want.allowed["Y"] < 0.05 * np.linalg.norm(np.abs(a) @ np.abs(b).T)

@@ -13,7 +13,6 @@ from nautilus.memory.lower_warpgroup import warpgroup_fault
 from nautilus.memory.ops import MemModule
 from nautilus.memory.passes.allocate_shared import AllocateShared
 from nautilus.memory.text import format as ma_format
-from nautilus.scalar import plan_warpgroup
 from tests.memory.lowering import agree, in_order, lowered, plan, tile
 from tests.memory.tile_programs import matmul
 
@@ -53,6 +52,15 @@ def test_short_sums_are_refused_where_precision_is_strict(dtype: str, out: str, 
     """The matrix unit adds products of 8-bit floats with about 14 bits."""
     why = fault(matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="jk"), strict=True)
     assert (f"by wgmma.{instr} has sums of fewer bits than f32" in why) == (instr in ("e4m3", "e5m2"))
+
+
+def test_chains_of_short_sums_are_joined_in_f32() -> None:
+    text = matmul(128, 64, 256, 128, 64, 128, "f8e4m3", "f32", "f32", b="jk")
+    low = synchronous(text)
+    in_order(low, r"%cn_part = mma wgmma\.e4m3 .* over k :", r"%cn = add %ci, %cn_part")
+    agree(tile(text), low)
+    deep = matmul(128, 64, 256, 128, 64, 256, "f8e4m3", "f32", "f32", b="jk")
+    assert "would add 256 products in few bits, more than 128" in fault(deep)
 
 
 #: C = A . B' with f32 rounded to tf32 on the way
@@ -103,18 +111,14 @@ C[i, j] = sum[k](A[i, k] * B[j, k])
 
 
 @pytest.mark.parametrize(("dtype", "out", "acc", "instr"), [*TYPES, ("f8e4m3", "f8e4m3", "f32", "e4m3")])
-def test_from_a_spec_to_a_cubin(
-    dtype: str, out: str, acc: str, instr: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_warpgroup, "READY", True)
+def test_from_a_spec_to_a_cubin(dtype: str, out: str, acc: str, instr: str, tmp_path: Path) -> None:
     result, compiled = build_cubin(Request(tmp_path / "types.naut", text=SPEC.format(dtype, out)))
     assert f"mma wgmma.{instr} " in ma_format(result.modules["ma-tile"])
     assert f".{instr}.{instr} " in result.cuda
     assert all(r.spill_stores == 0 for r in compiled.resources)
 
 
-def test_what_the_engine_does_not_take_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_warpgroup, "READY", True)
+def test_what_the_engine_does_not_take_is_planned_again(tmp_path: Path) -> None:
     strict = Request(tmp_path / "types.naut", text=SPEC.format("f8e4m3", "f32"), precision="strict")
     text = SPEC.format("i8", "i32").replace("B: i8[N, K]", "B: i8[K, N]").replace("B[j, k]", "B[k, j]")
     turned = Request(tmp_path / "types.naut", text=text)
