@@ -52,8 +52,6 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
     """One ``__global__`` function."""
-    if kernel.cluster > 1:
-        raise UnsupportedError("clusters of blocks", f"{kernel.name} in CUDA C++", kernel.span)
     w = start(module, kernel, speller)
     decode: dict[str, str] = {}
     for var, e in kernel.decode:
@@ -76,7 +74,10 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
     w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
+    w.lines += rings.cluster_end(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
+    if kernel.cluster > 1:
+        bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
     counter = [f"u32* {roles.COUNTER}"] if roles.takes_counter(kernel) else []
     signature = ", ".join([*parameters(module), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'

@@ -143,6 +143,15 @@ def _bulk(rank: int) -> dict[str, Helper]:
             f'                 :: "r"(shared), "l"(map), "r"(bar), {values} : "memory");\n}}',
             ("tensor_map",),
         ),
+        f"bulk_load_{rank}d_multicast": Helper(
+            f"// To the same place in each block of the cluster whose bit is set in `blocks`, counting there.\n"
+            f"__device__ __forceinline__ void bulk_load_{rank}d_multicast("
+            f"u32 shared, const TensorMap* map, u32 bar, {params}, u16 blocks) {{\n"
+            f'    asm volatile("{tensor}.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "\n'
+            f'                 "[%0], [%1, {{{load}}}], [%2], %{rank + 3};"\n'
+            f'                 :: "r"(shared), "l"(map), "r"(bar), {values}, "h"(blocks) : "memory");\n}}',
+            ("tensor_map",),
+        ),
         f"bulk_store_{rank}d": Helper(
             f"__device__ __forceinline__ void bulk_store_{rank}d(const TensorMap* map, u32 shared, {params}) {{\n"
             f'    asm volatile("{tensor}.global.shared::cta.bulk_group [%0, {{{store}}}], [%1];"\n'
@@ -335,6 +344,16 @@ HELPERS: Mapping[str, Helper] = {
     ),
     "fence_mbarrier_init": _asm("fence_mbarrier_init", "", "fence.mbarrier_init.release.cluster;", ""),
     "mbarrier_arrive": _asm("mbarrier_arrive", "u32 bar", "mbarrier.arrive.shared::cta.b64 _, [%0];", '"r"(bar)'),
+    "mbarrier_arrive_at": Helper(
+        "// On the barrier at this place in block `rank` of the cluster.\n"
+        "__device__ __forceinline__ void mbarrier_arrive_at(u32 bar, u32 rank) {\n"
+        '    asm volatile("{ .reg .b32 there;\\n"\n'
+        '                 "mapa.shared::cluster.u32 there, %0, %1;\\n"\n'
+        '                 "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(bar), "r"(rank) : "memory");\n}'
+    ),
+    "cluster_barrier": _asm(
+        "cluster_barrier", "", "barrier.cluster.arrive;\\nbarrier.cluster.wait;", "", "All threads of the cluster."
+    ),
     "mbarrier_expect": _asm(
         "mbarrier_expect",
         "u32 bar, int bytes",

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nautilus.core.expr import Const, Expr
+from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.core.types import DType
 from nautilus.cuda.movement import slot_offset
-from nautilus.cuda.tensor_maps import copy_of
+from nautilus.cuda.tensor_maps import Copy, copy_of
 from nautilus.cuda.writer import Writer, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.warpgroup_ops import GROUP_THREADS
@@ -70,12 +71,26 @@ def print_wait(w: Writer, op: ma.MbarWait) -> None:
 def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
     """Each thread, or one lane of each warp behind the others."""
     call = f"{w.speller.use('mbarrier_arrive')}({barrier_address(w, op.mbar, op.stage)});"
-    if op.each == "warp" and not w.single:
+    if op.cluster:
+        _arrive_everywhere(w, op)
+    elif op.each == "warp" and not w.single:
         w.line("__syncwarp();")
         with w.braces("if (lane == 0)"):
             w.line(call)
     else:
         w.line(call)
+
+
+def _arrive_everywhere(w: Writer, op: ma.MbarArrive) -> None:
+    """On the barriers of all blocks of the cluster; of a warp, one lane for each block."""
+    call, address = w.speller.use("mbarrier_arrive_at"), barrier_address(w, op.mbar, op.stage)
+    if op.each == "warp" and not w.single:
+        w.line("__syncwarp();")
+        with w.braces(f"if (lane < {w.kernel.cluster})"):
+            w.line(f"{call}({address}, lane);")
+        return
+    for rank in range(w.kernel.cluster):
+        w.line(f"{call}({address}, {rank});")
 
 
 def print_expect(w: Writer, op: ma.MbarExpect) -> None:
@@ -87,6 +102,9 @@ def print_load(w: Writer, op: ma.BulkLoad) -> None:
     """One instruction a slab."""
     assert op.mbar is not None, "synchronous bulk loads are gone before CUDA C++"
     copy = copy_of(w.module, w.kernel, op)
+    if op.multicast > 1:
+        _print_multicast(w, op, copy, op.mbar)
+        return
     call = w.speller.use(f"bulk_load_{len(copy.origin)}d")
     with issuing(w):
         bar = barrier_address(w, *op.mbar)
@@ -94,6 +112,21 @@ def print_load(w: Writer, op: ma.BulkLoad) -> None:
             at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
             where = _coordinates(w, copy.origin, slab * copy.slab_columns)
             w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
+
+
+def _print_multicast(w: Writer, op: ma.BulkLoad, copy: Copy, mbar: tuple[str, Expr]) -> None:
+    """The part of this block, to all blocks of the cluster."""
+    call = w.speller.use(f"bulk_load_{len(copy.origin)}d_multicast")
+    mask = (1 << op.multicast) - 1
+    rank = Op("mod", (Var("block"), Const(op.multicast, DType.I32)), DType.I32)
+    with issuing(w):
+        bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
+        here = w.expr(rank)
+        for slab in range(copy.slabs):
+            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
+            columns, moves = slab * copy.slab_columns, copy.part_axis
+            where = _coordinates(w, copy.origin, columns, (moves, f"{here} * {copy.part_size}"))
+            w.line(f"{call}({at}, {name}, {bar}, {where}, {mask});")
 
 
 def print_store(w: Writer, op: ma.BulkStore) -> None:
@@ -107,10 +140,11 @@ def print_store(w: Writer, op: ma.BulkStore) -> None:
             w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
 
 
-def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int) -> str:
+def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int, part: tuple[int, str] | None = None) -> str:
     texts = [w.expr(e) for e in origin]
-    if columns:
-        texts[0] = str(columns) if texts[0] == "0" else f"{texts[0]} + {columns}"
+    for axis, more in ((0, str(columns) if columns else ""), part or (0, "")):
+        if more:
+            texts[axis] = more if texts[axis] == "0" else f"{texts[axis]} + {more}"
     return ", ".join(texts)
 
 
@@ -123,7 +157,15 @@ def barrier_setup(w: Writer) -> list[str]:
     for bar in w.kernel.mbars:
         places = (bar.offset + 8 * stage for stage in range(bar.stages))
         lines += [f"        {init}(shared + {at}, {bar.arrivals});" for at in places]
-    return [*lines, f"        {fence}();", "    }", "    __syncthreads();"]
+    meet = f"{w.speller.use('cluster_barrier')}();" if w.kernel.cluster > 1 else "__syncthreads();"
+    return [*lines, f"        {fence}();", "    }", f"    {meet}"]
+
+
+def cluster_end(w: Writer) -> list[str]:
+    """Lines that keep a block until no other of its cluster can arrive on its barriers any more."""
+    if w.kernel.cluster == 1 or not w.kernel.mbars:
+        return []
+    return [f"    {w.speller.use('cluster_barrier')}();"]
 
 
 def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:

@@ -135,9 +135,11 @@ def print_tiles(w: Writer, op: ma.TilesOp, body: Body) -> None:
             body(w, op.body)
         w.env, w.ranges = saved
         return
-    step = f"{var} += gridDim.x"
+    size = w.kernel.cluster
+    first, stride = ("block", "gridDim.x") if size == 1 else (f"block / {size}", f"(gridDim.x / {size})")
+    step = f"{var} += {stride}"
     if op.order == "snake":
-        step = f"{var} = {seq} * gridDim.x + ({seq} % 2 ? gridDim.x - 1 - block : block)"
-    with w.braces(f"for (int {seq} = 0, {var} = block; {var} < {count}; ++{seq}, {step})"):
+        step = f"{var} = {seq} * {stride} + ({seq} % 2 ? {stride} - 1 - {first} : {first})"
+    with w.braces(f"for (int {seq} = 0, {var} = {first}; {var} < {count}; ++{seq}, {step})"):
         body(w, op.body)
     w.env, w.ranges = saved

@@ -16,6 +16,8 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const, Expr, Op, Var, substitute, walk
 from nautilus.core.index import simplify
 from nautilus.core.types import DType
+from nautilus.memory.bulk import multicast_part
+from nautilus.memory.layout import tile_shape
 from nautilus.memory.ops import BulkLoad, BulkStore, MemKernel, MemModule, Smem, walk_ops
 from nautilus.scalar.ops import Buffer
 
@@ -41,7 +43,8 @@ class TensorMap:
 class Copy:
     """One bulk copy: its map, and the coordinates of the tile's origin, innermost first.
 
-    ``slabs`` instructions move ``slab_columns`` columns each, ``slab_bytes`` of shared memory apart.
+    ``slabs`` instructions move ``slab_columns`` columns each, ``slab_bytes`` of shared memory apart.  For a multicast,
+    those of one block; the part of the next block starts ``part_bytes`` further, and ``part_size`` along ``part_axis``.
     """
 
     map: TensorMap
@@ -49,6 +52,9 @@ class Copy:
     slabs: int
     slab_columns: int
     slab_bytes: int
+    part_axis: int = 0
+    part_size: int = 0
+    part_bytes: int = 0
 
 
 def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> Copy:
@@ -68,10 +74,25 @@ def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> C
         box.append(1 if axis is None else tile[axis])
         origin.append(_linear(op.index[first : last + 1], shape[first : last + 1], tile))
     box[0] = slab
+    slabs, slab_bytes, part = columns // slab, prod(box) * buffer.dtype.bytes, (0, 0, 0)
+    if isinstance(op, BulkLoad) and op.multicast > 1:
+        slabs, part = _part(op, smem, box, slab_bytes)
     _check(op, buffer, smem, sizes, strides, box, [g[2] for g in groups])
     label = _label(op, box, sizes if len(groups) < len(shape) else [])
     made = TensorMap(label, op.buffer, buffer.dtype, tuple(sizes), tuple(strides[1:]), tuple(box), op.slot.swizzle)
-    return Copy(made, tuple(origin), columns // slab, slab, prod(box) * buffer.dtype.bytes)
+    return Copy(made, tuple(origin), slabs, slab, slab_bytes, *part)
+
+
+def _part(op: BulkLoad, smem: Smem, box: list[int], slab_bytes: int) -> tuple[int, tuple[int, int, int]]:
+    """Instructions of one block of a multicast, and where the next one's part starts; ``box`` becomes a part's."""
+    found = multicast_part(smem, op.multicast)
+    assert found is not None, "the verifier admits equal parts only"
+    slabs, rows = found
+    if rows == tile_shape(smem.axes)[0]:
+        return slabs, (0, slabs * box[0], slabs * slab_bytes)
+    axis = max(n for n, size in enumerate(box) if size > 1)  # the outermost one with a tile axis
+    box[axis] //= op.multicast
+    return slabs, (axis, box[axis], slab_bytes // op.multicast)
 
 
 def kernel_maps(module: MemModule, kernel: MemKernel) -> tuple[TensorMap, ...]:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from nautilus.core.expr import Const, Expr, Load, Op, Ref, free_vars, walk
 from nautilus.core.index import TRUE, Ranges, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
+from nautilus.memory.layout import tile_shape
 from nautilus.memory.staging import ordered
+from nautilus.memory.values import Smem
 from nautilus.scalar.ops import Buffer
 from nautilus.tile.ops import LoadOp, TileAxis
 
@@ -86,3 +88,17 @@ def _inside(e: Expr, extent: int) -> tuple[Expr, Expr]:
         Op("ge", (e, Const(0, DType.I32)), DType.BOOL),
         Op("lt", (e, Const(extent, DType.I32)), DType.BOOL),
     )
+
+
+def multicast_part(stage: Smem, blocks: int) -> tuple[int, int] | None:
+    """(slabs, rows) of a stage that each of ``blocks`` blocks of a cluster loads for all; None: no equal parts.
+
+    Parts lie one behind the other in each slab: whole slabs in order where there are enough, else each block has
+    so many positions of the stage's outermost axis, in every slab and in whole groups of 8 rows.
+    """
+    rows, columns = tile_shape(stage.axes)
+    slabs = columns * stage.dtype.bytes // stage.swizzle if stage.swizzle else 1
+    if slabs % blocks == 0:
+        return slabs // blocks, rows
+    outer = next((a.size for a in stage.axes[:-1] if a.size > 1), 1)
+    return (slabs, rows // blocks) if outer % blocks == 0 and rows // blocks % 8 == 0 else None

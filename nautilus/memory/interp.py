@@ -23,6 +23,7 @@ misaligned, non-contiguous-vector, mask-not-uniform, copy-size     what an acces
 undefined-fragment, undefined-variable, undefined-buffer           a name without a value
 layout, holders-disagree                                           registers that do not fit
 barrier, over-arrival, phase, deadlock, not-uniform                synchronisation that cannot work
+multicast                                                          blocks that copy parts of different tiles
 unsupported                                                        what no instruction does
 ==================== ==================================================================
 

@@ -84,6 +84,7 @@ class BlockRun:
         self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, ranks * machine.components, ranks)
         self.scheduler = Scheduler(seed, self.mbarriers)
         self.meetings: dict[tuple[int, int, int], Meeting] = {}
+        self.parts: dict[tuple[int, int], list[Array]] = {}  # of a multicast and block: every tile that it took part in
 
     def run(self) -> None:
         """Run the block to its end. Raises InterpError."""

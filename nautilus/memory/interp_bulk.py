@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nautilus.core.expr import free_vars
+from nautilus.memory.bulk import multicast_part
 from nautilus.memory.interp_smem import Flight
 from nautilus.memory.interp_sync import Actor, Arrival, Program, Wait
 from nautilus.memory.interp_values import Array, Fault, Ints, Scope, decode, encode, uniform
@@ -88,16 +89,38 @@ def _slabs(run: BlockRun, op: BulkLoad, flight: Flight) -> list[Flight]:
     return [Flight(flight.address[:, p], flight.bits[:, p], flight.thread, flight.op, bulk=True) for p in parts]
 
 
+def _part(run: BlockRun, rank: int, op: BulkLoad, slabs: list[Flight]) -> list[Flight]:
+    """What block ``rank`` copies for the whole cluster. Raises Fault."""
+    cluster, found = run.machine.kernel.cluster, multicast_part(run.machine.smem(op.slot.buffer), op.multicast)
+    if op.multicast != cluster or found is None:
+        raise Fault("unsupported", f"{len(slabs)} slabs for {op.multicast} of {cluster} blocks")
+    count, rows = found
+    if count < len(slabs):
+        return slabs[rank * count :][:count]
+    here = slice(rank * rows, (rank + 1) * rows)
+    return [Flight(f.address[here], f.bits[here], f.thread, f.op, bulk=True) for f in slabs]
+
+
+def _same_tile(run: BlockRun, rank: int, op: BulkLoad, whole: Flight) -> None:
+    """The blocks of a cluster copy parts of one tile. Raises Fault."""
+    mine = run.parts.setdefault((id(op), rank), [])
+    for other in range(run.machine.kernel.cluster):
+        theirs = run.parts.get((id(op), other), [])
+        if other != rank and len(theirs) > len(mine) and not np.array_equal(theirs[len(mine)], whole.bits):
+            raise Fault("multicast", f"block {rank} copies its part of another tile than block {other}")
+    mine.append(whole.bits)
+
+
 def load(run: BlockRun, ctx: Context, op: BulkLoad) -> None:
     """The asynchronous form."""
     assert op.mbar is not None
     actor, stage = ctx.actor, run.integer(ctx, op.mbar[1], "a stage")
-    slabs = _slabs(run, op, _flight(run, ctx, op))
+    whole = _flight(run, ctx, op)
+    slabs = _slabs(run, op, whole)
+    if op.multicast > 1:
+        _same_tile(run, actor.rank, op, whole)
     ranks = range(run.machine.kernel.cluster) if op.multicast != 1 else (actor.rank,)
-    if op.multicast not in (1, run.machine.kernel.cluster) or len(slabs) % op.multicast:
-        raise Fault("unsupported", f"{len(slabs)} slabs for {op.multicast} of {run.machine.kernel.cluster} blocks")
-    mine = slabs if op.multicast == 1 else slabs[actor.rank * (n := len(slabs) // op.multicast) :][:n]
-    for slab in mine:
+    for slab in slabs if op.multicast == 1 else _part(run, actor.rank, op, slabs):
         for rank in ranks:
             moved = slab.address + (rank - actor.rank) * run.machine.span
             flight = Flight(moved, slab.bits, slab.thread, slab.op, bulk=True)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from nautilus.core.expr import Const, Expr
 from nautilus.core.types import DType
 from nautilus.memory.access import affine, varies
+from nautilus.memory.bulk import multicast_part
 from nautilus.memory.layout import FragLayout
-from nautilus.memory.ops import Frag, MmaOp, RolesOp, Slot, Smem, walk_ops
+from nautilus.memory.ops import Frag, MbarArrive, MmaOp, RolesOp, Slot, Smem, walk_ops
 from nautilus.memory.verify import KernelScope
 from nautilus.memory.verify_layout import same_map
 from nautilus.memory.verify_smem import element_count
@@ -144,8 +145,10 @@ def bulk_load(s: KernelScope, op: BulkLoad) -> None:
     if op.multicast != 1:
         ok = op.multicast == s.kernel.cluster
         s.need(ok, "a multicast copy goes to all blocks of the cluster", f"{op.multicast} of {s.kernel.cluster}")
-        slabs = stage.axes[-1].size * stage.dtype.bytes // stage.swizzle if stage.swizzle else 1
-        s.need(slabs % op.multicast == 0, "blocks of a cluster copy equal slabs", f"{slabs} for {op.multicast}")
+        ok = multicast_part(stage, op.multicast) is not None
+        s.need(ok, "blocks of a cluster copy equal parts", f"{stage.name} for {op.multicast}")
+        back = [x for x in walk_ops(s.kernel.body) if isinstance(x, MbarArrive) and x.cluster]
+        s.need(bool(back), "stages of multicast copies are given back to all blocks", stage.name)
 
 
 def bulk_store(s: KernelScope, op: BulkStore) -> None:
@@ -304,6 +307,8 @@ def tiles(s: KernelScope, op: TilesOp) -> None:
             same = (other.count, other.order, _ring(other.mailbox)) == (op.count, op.order, _ring(op.mailbox))
             s.need(same, "all roles take the same tiles", other.var)
     s.need((op.mailbox is not None) == (op.order == "dynamic"), "dynamic tiles come through a mailbox", op.order)
+    ok = op.mailbox is None or s.kernel.cluster == 1
+    s.need(ok, "blocks of a cluster take tiles in a fixed order", op.order)
     if op.mailbox is not None:
         _mailbox(s, op.mailbox)
 

@@ -30,7 +30,8 @@ Meaning.
   or thread 0 of the unit), completes at an unknown later time and counts its bytes on the barrier.
 * an mbarrier phase completes when its ``arrivals`` have come and all announced bytes have landed.
 * ``multicast`` c: the copy goes to the same place in all c blocks of the cluster, each block issues the part
-  of its rank (the slot's slabs are dealt out in order), and counts on the same barrier of every block.
+  of its rank (the slot's slabs are dealt out in order; too few of them: runs of its outermost axis), and counts
+  on the same barrier of every block.
 * ``mma`` with an instruction of :data:`WGMMA` is a warpgroup product: a unit of 4 warps owns 64 or 128 rows,
   operand ``a`` is a fragment in :func:`wg_a_layout` or a slot, ``b`` a slot (of 2-byte types in either major,
   of others with ``over`` last), each with swizzle 128, 64 or 32.  Not ``pending``: it waits for itself, as if

@@ -86,7 +86,7 @@ MA_TILE = Stage(
     passes=_passes(
         *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
         *("hold-operands", "chunk-epilogue", "bulk-stores", "pipeline-products", "specialise-warps"),
-        *("fresh-accumulators", "order-products", "persistent-grid", "ping-pong", "sink-indices"),
+        *("fresh-accumulators", "order-products", "cluster-loads", "persistent-grid", "ping-pong", "sink-indices"),
         *("clean-memory", "allocate-shared", "synchronize", "await-copies"),
     ),
     verify="nautilus.memory.verify:verify",

@@ -55,6 +55,7 @@ PASSES: Mapping[str, str] = {
     "chunk-epilogue": "nautilus.memory.passes.chunk_epilogue:ChunkEpilogue",
     "bulk-stores": "nautilus.memory.passes.bulk_stores:BulkStores",
     "fresh-accumulators": "nautilus.memory.passes.fresh_accumulators:FreshAccumulators",
+    "cluster-loads": "nautilus.memory.passes.cluster_loads:ClusterLoads",
     "persistent-grid": "nautilus.memory.passes.persistent_grid:PersistentGrid",
     "ping-pong": "nautilus.memory.passes.ping_pong:PingPong",
     "await-copies": "nautilus.memory.passes.await_copies:AwaitCopies",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from nautilus.core.errors import UnsupportedError
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.warpgroup import pieces
 from nautilus.memory.ops import MemModule
@@ -63,9 +62,3 @@ def test_compiles_without_a_spill(name: str) -> None:
 )
 def test_pieces(columns: int, step: int, expected: list[tuple[int, int]]) -> None:
     assert pieces(columns, step) == expected
-
-
-def test_clusters_are_refused() -> None:
-    text = KERNELS["roles"][0].replace("min_blocks 1 {", "min_blocks 1 cluster 2 {")
-    with pytest.raises(UnsupportedError, match="clusters of blocks"):
-        emit_module(parse(text))

@@ -7,6 +7,9 @@ bulk stores stays behind the last tile.  Tiles come in the order of the schedule
 
 ``dynamic``: the producer fetches the next tile and sends it to the consumers through a mailbox.
 
+The blocks of a cluster go together: a tile of the sequence stands for as many neighbouring tiles as the cluster has
+blocks, and the block's number modulo that says which is whose (static and snake only).
+
 ``own_tiles``: the consumer role, of one unit so far, gets ``MemoryPlan.units``; tile n of the block belongs to
 unit n % units, and the others move their cursors on by what the tile uses.  That number must follow from
 bounds and conditions alone: ScheduleError else.  The units take turns (``barriers``): all that a tile waits for
@@ -81,7 +84,9 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
     if not resident:
         raise ScheduleError("how many blocks run at once is not known for this target", where)
     if kernel.cluster > 1:
-        raise ScheduleError("a persistent grid of clusters is not supported", where)
+        if plan.persistent == "dynamic":
+            raise ScheduleError("blocks of a cluster cannot take dynamic tiles", where)
+        resident -= resident % kernel.cluster
     own = plan.own_tiles and plan.units > 1
     if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
         return kernel
@@ -100,6 +105,9 @@ class _Persistent:
         taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
         self.var, self.seq, self.box = (_free(n, taken) for n in ("tile", "turn", "mail"))
         self.blocks = simplify(Op("min", (kernel.blocks, Const(resident, DType.I32)), DType.I32))
+        self.count = kernel.blocks
+        if kernel.cluster > 1:
+            self.count = simplify(Op("floordiv", (kernel.blocks, Const(kernel.cluster, DType.I32)), DType.I32))
         self.own = plan.own_tiles and plan.units > 1
 
     def build(self, roles: RolesOp) -> MemKernel:
@@ -124,18 +132,26 @@ class _Persistent:
             body, last = body[:-1], (body[-1], *last)
         if self.own and not role.single:
             role, body = self._shared(role, body)
-        env = {"block": Var(self.var)}
-        lets = tuple(LetOp(name, substitute(e, env), self.kernel.span) for name, e in self.kernel.decode)
+        lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)
         mailbox = None
         if self.plan.persistent == "dynamic":
             full, empty = f"full_{self.box}", f"empty_{self.box}"
             mailbox = Mailbox(self.box, full, empty, self.box, role.single)
         tiles = TilesOp(
-            self.var, self.seq, self.kernel.blocks, self.plan.persistent,
+            self.var, self.seq, self.count, self.plan.persistent,
             used_lets((*lets, *body)), mailbox, self.kernel.span,
         )  # fmt: skip
         first = (first_turn(self.plan.units),) if self.own and not role.single else ()
         return replace(role, body=(*first, tiles, *last))
+
+    def _at_tile(self, e: Expr) -> Expr:
+        """``e`` of the block that would have had this tile; a cluster takes as many tiles as it has blocks."""
+        size = Const(self.kernel.cluster, DType.I32)
+        if size == _ONE:
+            return substitute(e, {"block": Var(self.var)})
+        number = _op("add", _op("mul", Var(self.var), size), _op("mod", Var("block"), size))
+        ranges = known_ranges(self.kernel)
+        return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
         """The consumer role with all its units, each of which runs ``body`` for every so-manieth tile."""

@@ -1,0 +1,170 @@
+"""Clusters of two blocks that load once what both of them need (PTX ISA, ``cp.async.bulk.tensor``, multicast).
+
+Switch: ``MemoryPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
+blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
+is found by working out the grid variables of every block, becomes ``multicast``: each block issues its part of
+the tile (``bulk.multicast_part``) to the same place in both.  Hence, for the ring of such a load:
+
+* full barriers expect what they did: the whole tile's bytes arrive, from either block;
+* a part may only be overwritten when the consumers of *both* blocks are done with it, and what overwrites it
+  comes from both producers: consumers arrive on the empty barriers of both blocks, which count twice as many;
+* both blocks must come to the ring's instances equally often, in the same order: a condition or bound around
+  them that differs between the blocks of a cluster is refused.
+
+Other rings stay as they are.  No deadlock: of the instances that some producer has not issued yet, take the first in
+program order.  Its stage is given back by consumers that wait for earlier instances only, all of which are issued.
+
+A kernel without roles stays as it is.  ScheduleError where the grid is no whole number of clusters, where
+no load is the same in both blocks, and for tiles that are handed out while the kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Const, Expr, Op, Var, free_vars
+from nautilus.core.numerics import eval_op
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.memory.bulk import multicast_part
+from nautilus.memory.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
+from nautilus.memory.passes.rings import Block
+from nautilus.memory.passes.walk import expressions, plan_of, rebuild
+from nautilus.memory.text import format_op
+from nautilus.memory.warpgroup_ops import AdvanceOp, BulkLoad, LetOp, MbarExpect, TilesOp
+
+_BLOCK = "block"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLoads:
+    """``cluster`` overrides the schedule's number of blocks."""
+
+    schedule: Schedule | None = None
+    cluster: int | None = None
+    name: str = "cluster-loads"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            plan = plan_of(self.schedule, k)
+            return share(k, plan if self.cluster is None else replace(plan, cluster=self.cluster))
+
+        kernels = tuple(one(k) for k in module.kernels)
+        return module if kernels == module.kernels else replace(module, kernels=kernels)
+
+
+def share(kernel: MemKernel, plan: MemoryPlan) -> MemKernel:
+    """``kernel`` in clusters that share loads. Raises ScheduleError where they cannot."""
+    ops = list(walk_ops(kernel.body))
+    roles = any(isinstance(op, RolesOp) for op in ops) and not any(isinstance(op, TilesOp) for op in ops)
+    if plan.cluster == 1 or kernel.cluster > 1 or not roles:
+        return kernel
+    where, size = f"kernel {kernel.name}", plan.cluster
+    if plan.persistent == "dynamic":
+        raise ScheduleError(f"clusters of {size} blocks take tiles in a fixed order, not dynamic", where)
+    apart = _apart(kernel, size)
+    stages = {s.name: s for s in kernel.smem}
+    same = [op for op in ops if isinstance(op, BulkLoad) and op.mbar is not None and not _mentions(op.index, apart)]
+    shared = [op for op in same if multicast_part(stages[op.slot.buffer], size) is not None]
+    if not shared:
+        why = "the tiles that both load cannot be cut in equal parts" if same else _differing(kernel, apart)
+        raise ScheduleError(f"blocks of a cluster of {size} have no load to share: {why}", where)
+    rings = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
+    check_control(kernel, rings, apart)
+    return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in rings))
+
+
+def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: frozenset[str]) -> MemKernel:
+    def rule(op: MemOp) -> tuple[MemOp, ...]:
+        match op:
+            case BulkLoad() if id(op) in shared:
+                return (replace(op, multicast=size),)
+            case MbarArrive(mbar=name) if name in empty:
+                return (replace(op, cluster=True),)
+        return (op,)
+
+    mbars = tuple(replace(m, arrivals=size * m.arrivals) if m.name in empty else m for m in kernel.mbars)
+    return replace(kernel, cluster=size, mbars=mbars, body=rebuild(kernel.body, rule))
+
+
+# -- what differs between the blocks of a cluster -------------------------------------------------
+
+
+def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
+    """Variables whose value is not the same in all blocks of each cluster. Raises ScheduleError for a ragged grid."""
+    where = f"kernel {kernel.name}"
+    if not isinstance(kernel.blocks, Const):
+        raise ScheduleError("clusters need a grid whose size is known", where)
+    count = int(kernel.blocks.value)
+    if count % size:
+        raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", where)
+    values: dict[str, NDArray[np.int64]] = {_BLOCK: np.arange(count, dtype=np.int64)}
+    out = {_BLOCK}
+    for name, e in kernel.decode:
+        values[name] = np.broadcast_to(_value(e, values), count)
+        of = values[name].reshape(-1, size)
+        if (of != of[:, :1]).any():
+            out.add(name)
+    for op in walk_ops(kernel.body):
+        if isinstance(op, LetOp) and _mentions((op.expr,), frozenset(out)):
+            out.add(op.var)
+    return frozenset(out)
+
+
+def _value(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """An integer expression for all blocks at once."""
+    match e:
+        case Const(value=value):
+            return np.asarray(value)
+        case Var(name=name):
+            return values[name]
+        case Op(op=op, args=args, dtype=dtype):
+            return eval_op(op, [_value(a, values) for a in args], dtype, "typed")
+    raise AssertionError("grid variables are worked out from the block's number")
+
+
+def _mentions(es: tuple[Expr, ...], names: frozenset[str]) -> bool:
+    return any(not names.isdisjoint(free_vars(e)) for e in es)
+
+
+def _differing(kernel: MemKernel, apart: frozenset[str]) -> str:
+    names = ", ".join(name for name, _ in kernel.decode if name in apart)
+    return f"blocks next to each other differ in {names}, on which all loads depend"
+
+
+# -- how often ------------------------------------------------------------------------------------
+
+
+def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str]) -> None:
+    """Both blocks come to the instances of ``rings`` under the same conditions, or ScheduleError."""
+    for op in _bodies(kernel.body):
+        found = sorted(rings & {r for x in walk_ops(op.body) for r in _ring(x)})
+        names = sorted(apart & {v for e in expressions(op) for v in free_vars(e)})
+        if found and names:
+            head = format_op(op).splitlines()[0].removesuffix("{").strip()
+            detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
+            raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", f"kernel {kernel.name}")
+    for move in walk_ops(kernel.body):
+        if isinstance(move, AdvanceOp) and move.cursor in rings and _mentions(expressions(move), apart):
+            detail = f"how many stages of {move.cursor} are used differs between the blocks of a cluster"
+            raise ScheduleError(detail, f"kernel {kernel.name}")
+
+
+def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
+    for op in walk_ops(body):
+        if isinstance(op, IfOp | ForOp):
+            yield op
+
+
+def _ring(op: MemOp) -> tuple[str, ...]:
+    """The ring that ``op`` moves on, fills, or gives back."""
+    match op:
+        case AdvanceOp(cursor=name):
+            return (name,)
+        case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name) | BulkLoad(mbar=(name, _)):
+            return (name.removeprefix("full_").removeprefix("empty_"),)
+    return ()
