@@ -247,14 +247,21 @@ class Writer:
 
     @contextmanager
     def positions(self, layout_name: str, exprs: list[Expr], r: str) -> Iterator[None]:
-        """Declare ``at_AXIS`` for every tile axis that ``exprs`` mention, and bind the axes to them."""
+        """Declare ``at_AXIS`` for every tile axis that ``exprs`` mention, and bind the axes to them.
+
+        Those that the text then does not use, because it was spelled by thread and register parts, go again.
+        """
         wanted = [a for a in self.tile_axes if any(mentions(e, a) for e in exprs)]
-        saved = {a: self.env.get(a) for a in wanted}
+        saved, first = {a: self.env.get(a) for a in wanted}, len(self.lines)
         for axis in wanted:
             text = f"at_{sanitize(axis)}"
             self.line(f"const int {text} = {self.position(layout_name, axis, r)};")
             self.env[axis] = text
         yield
+        body = "\n".join(self.lines[first + len(wanted) :])
+        unread = [n for n, a in enumerate(wanted) if not re.search(rf"\bat_{sanitize(a)}\b", body)]
+        for n in reversed(unread):
+            del self.lines[first + n]
         for axis, old in saved.items():
             if old is None:
                 del self.env[axis]

@@ -179,8 +179,8 @@ CHECK: CU_TENSOR_MAP_SWIZZLE_NONE
 """
 
 SNAKE_CHECKS = """
-CHECK: for (int q = 0, v = block; v < 20; ++q, v = q * gridDim.x + (q % 2 ? gridDim.x - 1 - block : block)) {
-CHECK: for (int q_2 = 0, v_2 = block; v_2 < 20; ++q_2, v_2 = q_2 * gridDim.x + (q_2 % 2 ? {{.*}} : block)) {
+CHECK: for (int q = 0, v = block; v < 20; ++q, v = q * {{.*}} + (q % 2 ? gridDim.x - 1 - block : block)) {
+CHECK: for (int q_2 = 0, v_2 = block; v_2 < 20; ++q_2, v_2 = q_2 * {{.*}} + (q_2 % 2 ? {{.*}} : block)) {
 """
 
 DYNAMIC = copies(
