@@ -46,9 +46,10 @@ def nvcc(text: str, folder: Path, arch: str = "sm_80") -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CHOSEN)
-def test_shipped(name: str, tmp_path: Path) -> None:
-    nvcc(compile_file(Request(ROOT / "specs" / f"{name}.naut", "sm_80")).cuda, tmp_path)
+def test_shipped(name: str, arch: str, tmp_path: Path) -> None:
+    nvcc(compile_file(Request(ROOT / "specs" / f"{name}.naut", arch)).cuda, tmp_path, arch)
 
 
 @pytest.mark.slow
