@@ -26,9 +26,9 @@ def output(tmp_path: Path, spec: Path | str, replay: Path | None = None) -> str:
     return path.read_text()
 
 
-def schedule(spec: Path, tmp_path: Path) -> dict[str, Any]:
+def schedule(spec: Path, tmp_path: Path, arch: str = "sm_90a") -> dict[str, Any]:
     path = tmp_path / "s.json"
-    assert main([str(spec), "-o", str(path)]) == 0
+    assert main([str(spec), "--arch", arch, "-o", str(path)]) == 0
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -115,11 +115,12 @@ def test_edited_schedules(
     path: str, value: object, code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = SPECS / "matmul/f16.naut"
-    raw = schedule(spec, tmp_path)
+    raw = schedule(spec, tmp_path, "sm_80")
     edit(path, value)(raw)
     edited = tmp_path / "e.json"
     edited.write_text(json.dumps(raw))
-    assert main([str(spec), "--schedule", str(edited), "-o", str(tmp_path / "k.cu")]) == code
+    command = [str(spec), "--arch", "sm_80", "--schedule", str(edited), "-o", str(tmp_path / "k.cu")]
+    assert main(command) == code
     said = capsys.readouterr().err
     assert message in said and "internal" not in said
     assert (tmp_path / "k.cu").exists() == (code == 0)

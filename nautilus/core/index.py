@@ -169,7 +169,7 @@ class _Simplifier:
         return lo, hi
 
     def _plain(self, x: Linear) -> Interval:
-        x, low, high = _paired_quotients(x)
+        x, low, high = lin.paired_quotients(x)
         lo: int | None = x.const + low
         hi: int | None = x.const + high
         for atom, c in x.terms.items():
@@ -474,28 +474,6 @@ def _absolute(x: Interval) -> Interval:
     if lo is None or hi is None:
         return 0, None
     return (0 if lo <= 0 <= hi else min(abs(lo), abs(hi))), max(abs(lo), abs(hi))
-
-
-def _paired_quotients(x: Linear) -> tuple[Linear, int, int]:
-    """``x`` less its differences of neighbouring quotients, and least and greatest value of those.
-
-    ``(a + d) // n - a // n`` lies between ``d // n`` rounded down and up, whatever ``a`` is.
-    """
-    low = high = 0
-    quotients = [a for a in x.terms if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const)]
-    for i, p in enumerate(quotients):
-        for q in quotients[i + 1 :]:
-            c, k = x.terms.get(p, 0), x.terms.get(q, 0)
-            if p.args[1] != q.args[1] or c * k >= 0:
-                continue
-            distance, n = linear(p.args[0]) - linear(q.args[0]), linear(p.args[1]).const
-            if distance.terms or n <= 0:
-                continue
-            times = min(abs(c), abs(k)) * (1 if c > 0 else -1)
-            ends = (times * (distance.const // n), times * -(-distance.const // n))
-            low, high = low + min(ends), high + max(ends)
-            x = x - Linear({p: times}) + Linear({q: times})
-    return x, low, high
 
 
 def _extreme(op: str, x: Interval, y: Interval) -> Interval:

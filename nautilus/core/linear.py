@@ -278,3 +278,25 @@ def recombine(x: Linear, dtype: DType) -> Linear:
         if whole.terms and all(x.terms.get(a) == -k * t for a, t in whole.terms.items()):
             return recombine(combine(combine(rest, whole, k), Linear({remainder: 1}), -k), dtype)
     return x
+
+
+def paired_quotients(x: Linear) -> tuple[Linear, int, int]:
+    """``x`` less its differences of neighbouring quotients, and least and greatest value of those.
+
+    ``(a + d) // n - a // n`` lies between ``d // n`` rounded down and up, whatever ``a`` is.
+    """
+    low = high = 0
+    quotients = [a for a in x.terms if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const)]
+    for i, p in enumerate(quotients):
+        for q in quotients[i + 1 :]:
+            c, k = x.terms.get(p, 0), x.terms.get(q, 0)
+            if p.args[1] != q.args[1] or c * k >= 0:
+                continue
+            distance, n = linear(p.args[0]) - linear(q.args[0]), linear(p.args[1]).const
+            if distance.terms or n <= 0:
+                continue
+            times = min(abs(c), abs(k)) * (1 if c > 0 else -1)
+            ends = (times * (distance.const // n), times * -(-distance.const // n))
+            low, high = low + min(ends), high + max(ends)
+            x = x - Linear({p: times}) + Linear({q: times})
+    return x, low, high

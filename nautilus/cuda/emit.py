@@ -197,52 +197,41 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             movement.print_slice(w, op)
         case ma.UndefinedOp(result=result):
             w.declare(result)
-        case ma.MmaOp(instr=instr) if instr in WGMMA:
-            warpgroup.print_product(w, op)
-        case ma.MmaOp():
+        case ma.MmaOp(instr=instr) if instr not in WGMMA:
             matrix.print_mma(w, op)
-        case ma.WgFence():
-            warpgroup.print_fence(w)
-        case ma.WgCommit():
-            w.line(f"{w.speller.use('wgmma_commit')}();")
-        case ma.WgWait():
-            warpgroup.print_wait(w, op)
-        case ma.MatrixStore():
-            warpgroup.print_matrix_store(w, op)
         case ma.RolesOp():
             roles.print_roles(w, op, print_body)
         case ma.TilesOp():
             roles.print_tiles(w, op, print_body)
-        case ma.LetOp():
-            roles.print_let(w, op)
-        case ma.AdvanceOp() | ma.BulkLoad() | ma.BulkStore() | ma.MbarExpect() | ma.MbarArrive() | ma.MbarWait():
-            _RINGS[type(op)](w, op)
-        case ma.BulkCommit():
-            with rings.issuing(w):
-                w.line(f"{w.speller.use('bulk_commit')}();")
-        case ma.BulkWait(pending=pending, read=read):
-            with rings.issuing(w):
-                w.line(f"{w.speller.use('bulk_wait_read' if read else 'bulk_wait')}<{pending}>();")
-        case ma.ProxyFence():
-            w.line(f"{w.speller.use('fence_proxy')}();")
-        case ma.NamedArrive(number=number, threads=threads):
-            w.line(f"{w.speller.use('named_arrive')}({w.expr(number)}, {threads});")
         case ma.IfOp(cond=cond, body=body):
             with w.braces(f"if ({w.expr(cond)})"):
                 print_body(w, body)
         case ma.ForOp():
             print_for(w, op)
+        case _ if type(op) in _WARPGROUP:
+            _WARPGROUP[type(op)](w, op)
         case _:
             raise UnsupportedError(f"{type(op).__name__} for {w.module.target}")
 
 
-_RINGS: Mapping[type, Callable[[Writer, Any], None]] = {
+#: ops of the sm_90a class
+_WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
     ma.AdvanceOp: rings.print_advance,
+    ma.BulkCommit: rings.print_commit,
     ma.BulkLoad: rings.print_load,
     ma.BulkStore: rings.print_store,
-    ma.MbarExpect: rings.print_expect,
+    ma.BulkWait: rings.print_bulk_wait,
+    ma.LetOp: roles.print_let,
+    ma.MatrixStore: warpgroup.print_matrix_store,
     ma.MbarArrive: rings.print_arrive,
+    ma.MbarExpect: rings.print_expect,
     ma.MbarWait: rings.print_wait,
+    ma.MmaOp: warpgroup.print_product,
+    ma.NamedArrive: rings.print_named_arrive,
+    ma.ProxyFence: lambda w, _: w.line(f"{w.speller.use('fence_proxy')}();"),
+    ma.WgCommit: lambda w, _: w.line(f"{w.speller.use('wgmma_commit')}();"),
+    ma.WgFence: lambda w, _: warpgroup.print_fence(w),
+    ma.WgWait: warpgroup.print_wait,
 }
 
 

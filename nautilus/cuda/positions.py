@@ -3,8 +3,9 @@
 A position is ``base + offset(r)``: the base is one value a thread, the offset a constant once the register
 loop is unrolled.  A comparison of positions then compares one value of the thread with a constant, and the
 conversion of a position to f32 is one conversion and an addition of a constant, instead of one of each kind
-for every register.  Both give the same results as the plain text; where that is not certain, or an axis
-stands inside something that is not linear, the plain text is printed.
+for every register; worth it where a thread has many registers (kernels for warpgroups).  Both give the same
+results as the plain text; where that is not certain, or an axis stands inside something that is not linear,
+the plain text is printed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,12 @@ def _cut(w: Writer, form: Linear, layout: str, r: str, limit: int) -> tuple[str,
     """(thread part, register part) of ``form``, both smaller than ``limit``."""
     slopes = {a: form.slope(a) for a in w.tile_axes if form.slope(a)}
     others = [t for t in form.terms if not (isinstance(t, Var) and t.name in slopes)]
-    if r == "0" or not slopes or any(isinstance(x, Var) and x.name in w.tile_axes for t in others for x in walk(t)):
+    if (
+        not w.rolled
+        or r == "0"
+        or not slopes
+        or any(isinstance(x, Var) and x.name in w.tile_axes for t in others for x in walk(t))
+    ):
         return None
     whole = build(form, DType.I32)
     low, high = index.bounds(whole, w.ranges)

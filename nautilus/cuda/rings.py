@@ -140,6 +140,23 @@ def print_store(w: Writer, op: ma.BulkStore) -> None:
             w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
 
 
+def print_commit(w: Writer, op: ma.BulkCommit) -> None:
+    """Close the group of stores that the issuing thread opened."""
+    with issuing(w):
+        w.line(f"{w.speller.use('bulk_commit')}();")
+
+
+def print_bulk_wait(w: Writer, op: ma.BulkWait) -> None:
+    """Wait for stores, in the thread that issued them."""
+    with issuing(w):
+        w.line(f"{w.speller.use('bulk_wait_read' if op.read else 'bulk_wait')}<{op.pending}>();")
+
+
+def print_named_arrive(w: Writer, op: ma.NamedArrive) -> None:
+    """Count at a named barrier, do not wait."""
+    w.line(f"{w.speller.use('named_arrive')}({w.expr(op.number)}, {op.threads});")
+
+
 def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int, part: tuple[int, str] | None = None) -> str:
     texts = [w.expr(e) for e in origin]
     for axis, more in ((0, str(columns) if columns else ""), part or (0, "")):

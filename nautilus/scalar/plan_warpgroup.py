@@ -28,6 +28,8 @@ STEP = 64  # elements of the contraction in one stage of a product: 128-byte row
 ROWS = 64  # of one unit's instruction
 UNITS = 2
 HELD_SHARE = 0.85  # of a thread's registers may be accumulators and operands
+MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
+WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
 L2_BYTES = 32 << 20  # of operands that blocks in flight may share
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
@@ -125,6 +127,14 @@ def walked_bytes(unified: Unified, walk: str) -> int:
     return sum(found.values())
 
 
+def _sections(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int, limits: Limits) -> int:
+    """Runs of the outer axes whose operands fit in the L2 cache together, each of several waves of tiles."""
+    outer = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name != row)
+    tiles = outer * -(-extent(unified, row) // rows)
+    fit = -(-walked_bytes(unified, walk) // L2_BYTES)
+    return max(1, min(fit, tiles // (WAVES * max(1, limits.multiprocessors))))
+
+
 def chain(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
 ) -> KernelPlan | None:
@@ -137,27 +147,24 @@ def chain(
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
     if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, walk) < 128:
         return None
-    units = 3 if width <= 64 else 2
+    uneven = plan.memory.order == "longest-first"
+    units = 3 if width <= 64 and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
     step = 128 if width <= 128 else 80
     rows, stages = ROWS * units, 2
     held, walked = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
     free = limits.smem_block - _RESERVE - held - stages * walked
-    uneven = plan.memory.order == "longest-first"
-    registers = (
-        (32, 160) if units == 3 else (40, 232) if uneven else (24, 240)
-    )  # a producer that fetches tiles needs more
+    # a producer that fetches tiles needs more registers
+    registers = (32, 160) if units == 3 else (40, 232) if uneven else (24, 240)
     # accumulators of both products, the operand between them, and the held one
     live = width // 2 + step // 2 + step // 4 + deep // 4
-    hold = live <= HELD_SHARE * registers[1]
     memory = MemoryPlan(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
-        epilogue="bulk" if own <= free else "bulk-reuse",
-        registers=registers,
-        persistent="dynamic" if uneven else "static", rescale="late", hold=hold,
-        ping_pong=units == 3,
-        held_stages=2 if not hold and own + held <= free else 1,
-        sections=-(-walked_bytes(unified, walk) // L2_BYTES) if uneven else 0,
+        epilogue="bulk" if own <= free else "bulk-reuse", registers=registers,
+        persistent="dynamic" if uneven else "static", rescale="late",
+        hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
+        held_stages=2 if own + held <= free else 1,
+        sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
     )  # fmt: skip
     sized = with_tiles(plan, {row: rows, walk: step}, memory)
     return replace(sized, walk_order="mixed-first", repair="auto")

@@ -25,7 +25,7 @@ from .test_fusion import stages
 
 
 def final(program: Program, schedule: Schedule | None = None) -> str:
-    return format_program(stages(program, schedule or tiled(default_schedule(program)))[-1])
+    return format_program(stages(program, schedule or tiled(default_schedule(program, "sm_80")))[-1])
 
 
 def tiled(schedule: Schedule, rows: int = 128, step: int = 64) -> Schedule:
@@ -117,7 +117,7 @@ def test_a_mask_from_data_keeps_every_block() -> None:
 
 def test_partition_can_be_switched_off() -> None:
     program = prefill(causal())
-    s = tiled(default_schedule(program))
+    s = tiled(default_schedule(program, "sm_80"))
     off = replace(s, kernels=tuple(replace(k, partition=False) for k in s.kernels))
     assert walks(final(program, off)) == ["j0 in 0..8"]
 

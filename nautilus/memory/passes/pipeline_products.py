@@ -33,6 +33,7 @@ from itertools import pairwise
 
 from nautilus.core.expr import Const, Expr, Op, Var
 from nautilus.core.index import FALSE, TRUE, Ranges, bounds, simplify
+from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
@@ -51,7 +52,7 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.product_stages import Stages, chains, split
-from nautilus.memory.passes.renaming import Names, Renaming, certainly_less, each_block, uniform_ranges
+from nautilus.memory.passes.renaming import Names, Renaming, each_block, uniform_ranges
 from nautilus.memory.passes.walk import defined, each_kernel, plan_of, reads
 
 

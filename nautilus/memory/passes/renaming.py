@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, rewrite
-from nautilus.core.index import TRUE, Ranges, bounds, simplify
+from nautilus.core.index import Ranges, bounds, simplify
 from nautilus.core.source import Span
-from nautilus.core.types import DType
 from nautilus.memory.ops import ForOp, Frag, IfOp, LetOp, MemKernel, MemOp, RolesOp, Slot, TilesOp, walk_ops
 from nautilus.memory.passes.walk import bound
 from nautilus.tile.ops import TileType
@@ -114,15 +113,6 @@ def each_block(body: tuple[MemOp, ...], f: Callable[[tuple[MemOp, ...]], tuple[M
             case _:
                 out.append(op)
     return f(tuple(out))
-
-
-def certainly_less(a: Expr, b: Expr, ranges: Ranges) -> bool:
-    """Whether ``a < b`` for every value of the uniform variables (``a`` may be a ``max``, ``b`` a ``min``)."""
-    if isinstance(a, Op) and a.op == "max":
-        return all(certainly_less(x, b, ranges) for x in a.args)
-    if isinstance(b, Op) and b.op == "min":
-        return all(certainly_less(a, x, ranges) for x in b.args)
-    return simplify(Op("lt", (a, b), DType.BOOL), ranges) == TRUE
 
 
 def uniform_ranges(kernel: MemKernel) -> Ranges:

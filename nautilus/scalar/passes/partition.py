@@ -21,9 +21,8 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
-from nautilus.core.index import bounds as index_bounds
-from nautilus.core.index import simplify
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
+from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.guards import FALSE, conjunction, parts
@@ -99,10 +98,7 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
 def _certain(piece: Loop, ranges: Ranges) -> bool:
     """Whether ``piece`` has an iteration for every value of the variables around it."""
     known = {name: (lo, hi) for name, (lo, hi) in ranges.items() if lo is not None and hi is not None}
-    trips = Op("sub", (simplify(piece.hi, known), simplify(piece.lo, known)), DType.I32)
-    if (least := index_bounds(trips, known)[0]) is not None and least > 0:
-        return True
-    return _never_positive((divided(piece.lo) - divided(piece.hi)).shift(1), ranges)
+    return certainly_less(piece.lo, piece.hi, known)
 
 
 def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, ...]:
