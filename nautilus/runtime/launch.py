@@ -61,7 +61,7 @@ class Launch:
     smem: int
     args: tuple[str, ...]
     maps: tuple[MapArgument, ...] = ()
-    cluster: int = 1
+    cluster: int = 1  # an attribute of the kernel itself; the grid is a multiple of it
     counter: bool = False  # the last argument counts tiles: 0 before every launch, and left so
 
 

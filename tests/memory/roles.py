@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.driver import Request, compile_file
 from nautilus.memory.ops import MemModule, RolesOp
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import format_ops, parse
 from nautilus.memory.verify import verify
+from tests.shipped import ROOT
 
 
 def schedule(module: MemModule, **memory: Any) -> Schedule:
@@ -45,3 +48,12 @@ def placed(module: MemModule) -> MemModule:
     out = AllocateShared().apply(module)
     verify(out)
     return out
+
+
+def scheduled(path: str, dims: dict[str, int], **memory: Any) -> Request:
+    """A spec for sm_90a under its default schedule with other choices for memory."""
+    request = Request(ROOT / "specs" / path, "sm_90a", dims=dims)
+    base = compile_file(replace(request, until="scalar")).context.schedule
+    assert base is not None
+    kernels = tuple(replace(k, memory=replace(k.memory, **memory)) for k in base.kernels)
+    return replace(request, schedule=replace(base, kernels=kernels))

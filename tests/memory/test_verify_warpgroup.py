@@ -85,6 +85,16 @@ CASES = [
     ("cluster", "cluster 2 {", "cluster 3 {", "clusters have 2, 4 or 8 blocks", "kernel"),
     ("cluster", "grid 2", "grid 3", "clusters are full", "kernel"),
     ("cluster", "multicast 2", "multicast 4", "a multicast copy goes to all blocks of the cluster", "bulk.load"),
+    ("cluster", "sb : f16[n: 64, k: 128]", "sb : f16[n: 8, k: 64]", "blocks of a cluster copy equal", "bulk.load"),
+    ("cluster", " each warp cluster", " each warp", "stages of multicast copies are given back to all", "bulk.load"),
+    (
+        "cluster", "advance r\n          yield %next", "mbar.arrive empty[r_stage] each warp advance r yield %next",
+        "all arrivals on a barrier come from the cluster", "mbar.arrive",
+    ),
+    (
+        "dynamic", "grid 3 warps 8 min_blocks 1 {", "grid 4 warps 8 min_blocks 1 cluster 2 {",
+        "blocks of a cluster take tiles in a fixed order", "tiles",
+    ),
     ("named", "named.arrive 1, 256", "named.arrive 1, 128", "somebody waits at a barrier", "named.arrive"),
     ("named", "named.arrive 1, 256", "named.arrive 0, 256", "barrier 0 is the block's", "named.arrive"),
     ("named", "units 2 {", "units 3 {", "units are equal parts of whole warps", "kernel named"),

@@ -1,0 +1,105 @@
+"""The printed CUDA of clusters: who loads what, where barriers are, and that whole kernels compile without a spill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nautilus.core.errors import ScheduleError
+from nautilus.cuda.emit import emit_module
+from nautilus.cuda.tensor_maps import copy_of
+from nautilus.driver import compile_file
+from nautilus.memory.ops import BulkLoad, walk_ops
+from nautilus.memory.text import parse
+from nautilus.memory.verify import verify
+from nautilus.runtime.nvrtc import compile_cuda
+from tests.memory.roles import scheduled
+from tests.memory.warpgroup_programs import cluster
+
+#: two blocks with 64 rows each share B, whose stage has two slabs
+CHECKS = """
+CHECK: void bulk_load_2d_multicast(u32 shared, const TensorMap* map, u32 bar, int c0, int c1, u16 blocks) {
+CHECK-NEXT: cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+CHECK-NEXT: "[%0], [%1, {%3, %4}], [%2], %5;"
+CHECK: void mbarrier_arrive_at(u32 bar, u32 rank) {
+CHECK: "mapa.shared::cluster.u32 there, %0, %1;\\n"
+CHECK-NEXT: "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+CHECK: barrier.cluster.arrive;\\nbarrier.cluster.wait;
+CHECK: void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1)
+CHECK: mbarrier_init(shared + 32776, 8);
+CHECK-NEXT: fence_mbarrier_init();
+CHECK-NEXT: }
+CHECK-NEXT: cluster_barrier();
+CHECK: // producer
+CHECK: mbarrier_expect(shared + 32768 + (0) * 8, 32768);
+CHECK-NEXT: bulk_load_2d(shared + 0 + (0) * 16384 + 0, &map_A_64_64, shared + 32768 + (0) * 8, 0, block * 64);
+CHECK-NEXT: bulk_load_2d(shared + 0 + (0) * 16384 + 8192, &map_A_64_64, shared + 32768 + (0) * 8, 64, block * 64);
+CHECK-NEXT: bulk_load_2d_multicast(shared + 16384 + (0) * 16384 + 0 + block % 2 * 8192, {{.*}}, block % 2 * 64, 0, 3);
+CHECK-NOT: bulk_load
+CHECK: // consumer
+CHECK: __syncwarp();
+CHECK-NEXT: if (lane < 2) {
+CHECK-NEXT: mbarrier_arrive_at(shared + 32776 + (0) * 8, lane);
+CHECK: cluster_barrier();
+CHECK-NEXT: }
+"""
+
+
+def test_text(filecheck: Callable[..., None]) -> None:
+    m = parse(cluster())
+    verify(m)
+    text = emit_module(m)
+    filecheck(text, CHECKS)
+    # the forms with .release.cluster and .acquire.cluster spelled out cost a fence of the whole device each
+    assert not re.search(r"mbarrier\.(arrive|try_wait)\S*\.(release|acquire)", text)
+    assert "<<<2, 256, " in text  # the cluster's size is an attribute of the kernel
+    compile_cuda(text, "sm_90a")
+
+
+def rows(text: str) -> str:
+    """B with one slab a stage, which is cut by rows."""
+    for old, new in (("n: 64, k: 128] stages", "n: 64, k: 64] stages"), ("for t in 0..2", "for t in 0..1")):
+        assert old in text, old
+        text = text.replace(old, new)
+    return text.replace("B: f16[64, 128]", "B: f16[64, 64]")
+
+
+def test_a_single_slab_is_cut_by_rows() -> None:
+    m = parse(rows(cluster()))
+    (load,) = [op for op in walk_ops(m.kernels[0].body) if isinstance(op, BulkLoad) and op.multicast > 1]
+    copy = copy_of(m, m.kernels[0], load)
+    assert (copy.map.box, copy.slabs, copy.part_axis, copy.part_size, copy.part_bytes) == ((64, 32), 1, 1, 32, 4096)
+    alone = copy_of(m, m.kernels[0], replace(load, multicast=1))
+    assert (alone.map.box, alone.part_bytes) == ((64, 64), 0) and alone.map.name != copy.map.name
+    text = emit_module(m)
+    assert "+ 0 + block % 2 * 4096, &map_B_32_64, shared + 32768 + (0) * 8, 0, block % 2 * 32, 3);" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "dims", "shared"),
+    [
+        ("attention/global_prefill.naut", {"B": 4, "H": 16, "M": 4096, "N": 4096}, {"K", "V"}),
+        ("attention/global_prefill_d64.naut", {"B": 1, "H": 16, "M": 3072, "N": 4096}, {"K", "V"}),
+        ("attention/global_prefill_d256.naut", {"B": 1, "H": 16, "M": 4096, "N": 4096}, {"K", "V"}),
+        ("matmul/f16.naut", {"M": 4096, "N": 4096, "K": 4096}, {"B"}),
+    ],
+)
+def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) -> None:
+    done = compile_file(scheduled(path, dims, cluster=2, registers=(32, 160) if "d64" in path else (40, 232)))
+    (kernel,) = done.modules["ma-tile"].kernels
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, BulkLoad)]
+    assert kernel.cluster == 2 and kernel.blocks.value == 132
+    assert {op.buffer for op in loads if op.multicast == 2} == shared
+    assert {op.buffer for op in loads if op.multicast == 1}.isdisjoint(shared)
+    built = compile_cuda(done.cuda, "sm_90a")
+    assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources), built.log
+
+
+def test_a_causal_walk_is_refused() -> None:
+    plan = {"cluster": 2, "persistent": "static", "order": "natural"}
+    request = scheduled("attention/causal_prefill.naut", {}, **plan)
+    with pytest.raises(ScheduleError, match=r"how often s_\w+ is loaded differs .* depends on i0"):
+        compile_file(request)
