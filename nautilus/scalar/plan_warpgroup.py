@@ -56,6 +56,8 @@ PRODUCTS = (
 )
 SHORT = (DType.F8E4M3, DType.F8E5M2)  # their sums are short: each stage's is held beside the whole one
 HELD_TWICE = 192  # columns for which a unit can hold two accumulators
+NARROW = 32  # columns of the narrowest slabs of an operand
+NARROW_MERIT = 0.97  # of a tile that needs them
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a unit
 
 
@@ -86,7 +88,7 @@ def product(
     best: tuple[float, Tile, int] | None = None
     for tile in PRODUCTS:
         n = tile.columns // dots
-        if n % CHUNK or n > -(-columns // CHUNK) * CHUNK:
+        if n % NARROW or n > -(-columns // CHUNK) * CHUNK:
             continue
         if operand in SHORT and (tile.own or tile.rows * tile.columns > UNITS * ROWS * HELD_TWICE):
             continue
@@ -94,14 +96,16 @@ def product(
         stages = min(8, (limits.smem_block - _RESERVE - UNITS * 2 * 2 * ROWS * CHUNK) // stage)
         if stages < (4 if tile.own else 3):
             continue
-        score = tile.merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
+        merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
+        score = merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
         if best is None or score > best[0]:
             best = (score, tile, stages)
     if best is None:
         return None
     _, tile, stages = best
+    chunk = CHUNK if tile.columns // dots % CHUNK == 0 else NARROW
     memory = MemoryPlan(
-        engine="warpgroup", units=UNITS, own_tiles=tile.own, stages=stages, epilogue="bulk", store_columns=CHUNK,
+        engine="warpgroup", units=UNITS, own_tiles=tile.own, stages=stages, epilogue="bulk", store_columns=chunk,
         order="grouped", group=(2048 if tile.columns > 256 else 1024) // tile.rows, registers=(24, 240),
         persistent="static", overlap=False,
     )  # fmt: skip
@@ -162,7 +166,7 @@ def chain(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
         epilogue="bulk" if own <= free else "bulk-reuse", registers=registers,
         persistent="dynamic" if uneven else "static", rescale="late",
-        hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
+        store_columns=CHUNK if own <= free else 0, hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
         held_stages=2 if own + held <= free else 1,
         sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
     )  # fmt: skip
