@@ -30,7 +30,7 @@ from nautilus.tile.build import Builder
 from nautilus.tile.contract import Contraction, addends, contraction, stripped
 from nautilus.tile.knowledge import conjunction
 from nautilus.tile.ops import ForOp, GridAxis, StoreOp, TileKernel, TileModule, TileType, Value
-from nautilus.tile.regions import Node, Point, Region, chained, exposed, locals_of, prepare, unread, written
+from nautilus.tile.regions import Node, Point, Region, chained, exposed, flat, locals_of, prepare, unread, written
 
 
 def lower(p: Program, vector_dots: bool = False) -> TileModule:
@@ -336,6 +336,6 @@ def _unwrapped(op: str, e: Expr) -> tuple[Expr, list[Expr]]:
     """``select(c, x, identity)`` under a reduction is ``x`` guarded by ``c``."""
     more: list[Expr] = []
     while isinstance(e, Op) and e.op == "select" and e.args[2] == identity(op, e.dtype):
-        more += conjuncts(e.args[0])
+        more += conjuncts(flat(e.args[0]))
         e = e.args[1]
     return e, more

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, substitute, walk
-from nautilus.core.index import TRUE, conjuncts
+from nautilus.core.index import FALSE, TRUE, conjuncts
 from nautilus.scalar.ops import Kind, Loop, Stmt, Store, Update
 from nautilus.tile.ops import TileAxis
 
@@ -68,7 +68,7 @@ def _nodes(
                 bare = replace(s, lo=substitute(s.lo, env), hi=substitute(s.hi, env), body=())
                 yield Region(bare, tuple(_nodes(s.body, env, frozenset(), axes, False)))
             case _:
-                yield Point(_substituted(s, env), reduced)
+                yield Point(_unnested(_substituted(s, env)), reduced)
 
 
 def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -> tuple[dict[str, Expr], str | None]:
@@ -95,6 +95,25 @@ def _substituted(s: Store | Update, env: Mapping[str, Expr]) -> Store | Update:
     guard = None if s.guard is None else substitute(s.guard, env)
     index = tuple(substitute(e, env) for e in s.index)
     return replace(s, index=index, value=substitute(s.value, env), guard=guard)
+
+
+def _unnested(s: Store | Update) -> Store | Update:
+    """``s`` with ``bound and inner`` for ``select(bound, inner, false)`` in its guard.
+
+    Such a select keeps ``inner`` from reading outside a buffer; here every load checks its own bounds, and each
+    conjunct can go where its axes are.
+    """
+    return s if s.guard is None else replace(s, guard=flat(s.guard))
+
+
+def flat(guard: Expr) -> Expr:
+    """``guard`` with conjunctions for nested selects."""
+    match guard:
+        case Op(op="select", args=(bound, inner, last)) if last == FALSE:
+            return Op("and", (flat(bound), flat(inner)), guard.dtype)
+        case Op(op="and", args=(a, b)):
+            return Op("and", (flat(a), flat(b)), guard.dtype)
+    return guard
 
 
 def points(nodes: Sequence[Node]) -> Iterator[Point]:

@@ -6,7 +6,7 @@ import pytest
 from nautilus.core.errors import UnsupportedError
 from nautilus.tile import text
 from nautilus.tile.interp import run_module
-from nautilus.tile.ops import DotOp, ForOp, LoadOp, StoreOp, walk_ops
+from nautilus.tile.ops import DotOp, ForOp, LoadOp, StoreOp, results, walk_ops
 
 from . import programs
 from .support import check_lowering, lowered, ops
@@ -298,3 +298,18 @@ def test_refusals():
     body = "tile i in 0..4 { s[i] = X[i] }\ntile i in 0..4 { O[i] = s[3 - i] }"
     with pytest.raises(UnsupportedError, match="a local that is not a tile"):
         lowered(program("input X: f32[4]\noutput O: f32[4]", body, "local s: f32[4]"))
+
+
+def test_a_guard_that_reads_memory_is_split():
+    """Each bound goes to the operand that has its axes, and the sum of products stays one ``dot``."""
+    guard = "select(j0 * 4 + j < 10, select(e < 6, W[i, j0 * 4 + j], false), false)"
+    body = f"""
+  tile i in 0..4, e in 0..8 {{ acc[i, e] = 0.0 }}
+  seq j0 in 0..3 {{ tile i in 0..4, e in 0..8 {{ tile.red j in 0..4 {{
+    acc[i, e] sum= cast<f32>(narrow<f16>(S[i, j0 * 4 + j] * 2.0)) * cast<f32>(V[j0 * 4 + j, e]) where {guard}
+  }} }} }}
+  tile i in 0..4, e in 0..8 {{ O[i, e] = acc[i, e] where e < 6 }}"""
+    buffers = "input S: f32[4, 10]\ninput V: f16[10, 6]\ninput W: bool[4, 10]\noutput O: f32[4, 6]"
+    m = check_lowering(program(buffers, body, "local acc: f32[4, 8]"))
+    assert [op.a.type.names for op in find(m, DotOp)] == [("i", "j")]
+    assert not any({"i", "e", "j"} <= set(r.type.names) for op in walk_ops(m.kernels[0].body) for r in results(op))
