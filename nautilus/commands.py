@@ -58,13 +58,8 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         click.echo(json.dumps(summary), err=output == "-")
 
 
-def walk(request: Request, options: dict[str, Any]) -> Result:
-    """Compile under the instruments that the options ask for, and show warnings."""
-    return walk_and_build(request, options, build=False)[0]
-
-
 def walk_and_build(request: Request, options: dict[str, Any], build: bool) -> tuple[Result, Compiled | None]:
-    """:func:`walk`, and the cubin if ``build``."""
+    """Compile under the instruments that the options ask for, up to the cubin if ``build``, and show warnings."""
     instruments: list[Instrument] = []
     if options["dump_ir"]:
         for part in options["dump_ir"].split(","):
@@ -270,9 +265,9 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     benching.require_gpu()
     reports = []
     for spec in specs:
-        result = walk(make_request(spec, options, "cuda"), options)
+        result, cubin = walk_and_build(make_request(spec, options, "cuda"), options, build=True)
         given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
-        report = benching.bench(result, settings, given, scalars)
+        report = benching.bench(result, settings, given, scalars, cubin)
         reports.append(report)
         if options["verbose"]:
             phases = ", ".join(f"{name} {s:.1f} s" for name, s in report.about["seconds"].items())

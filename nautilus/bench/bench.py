@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
 from nautilus.bench.count import flops, shape_of, total_bytes
@@ -24,6 +24,9 @@ from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.numerics import Array, storage_array
 from nautilus.driver import Result
 from nautilus.frontend.spec import Spec
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
 
 PEERS = ("cudnn", "fa2", "flex", "cublas", "torch", "compile")
 Scalars = Mapping[str, float | int | bool]
@@ -54,13 +57,15 @@ def require_gpu() -> None:
         raise ToolchainError("bench", f"needs an NVIDIA GPU to time on: {error}") from error
 
 
-def bench(result: Result, settings: Settings, given: Mapping[str, Array], scalars: Scalars) -> Report:
-    """Time the kernel of ``result``. ``given``: raw storage of inputs that are not to be random."""
+def bench(
+    result: Result, settings: Settings, given: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None = None
+) -> Report:
+    """Time ``result`` (``cubin`` None: compile now). ``given``: raw storage of inputs that are not to be random."""
     spec = result.modules.get("spec")
     if spec is None:
         raise InputError("bench needs a spec (.naut): peers and the reference come from its mathematics")
     raw = random_inputs(spec, settings.seed, {}) | dict(given)
-    with _opened(result, raw, scalars) as (session, built), warnings.catch_warnings():
+    with _opened(result, raw, scalars, cubin) as (session, built), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a backend that refuses a call says so at length
         return _on_gpu(result, spec, session, built, settings, raw, scalars)
 
@@ -84,14 +89,16 @@ def arguments(
 
 
 @contextmanager
-def _opened(result: Result, raw: Mapping[str, Array], scalars: Scalars) -> Iterator[tuple[Any, Any]]:
+def _opened(
+    result: Result, raw: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None
+) -> Iterator[tuple[Any, Any]]:
     """The loaded kernel with its inputs in place, and what the compiler said about it."""
     from nautilus.execute import plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import compile_cuda
 
     plan = plan_of(result.modules["ma-tile"])
-    built = compile_cuda(result.cuda, result.context.arch)
+    built = cubin or compile_cuda(result.cuda, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)
         yield session, built

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +29,11 @@ from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError
 from nautilus.core.expr import Op, walk
 from nautilus.core.numerics import Array, Mode
-from nautilus.driver import Request, Result, compile_file, stage_of
+from nautilus.driver import Request, Result, build_cubin, compile_file, stage_of
 from nautilus.frontend.spec import Spec
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
 
 #: Kinds on which outputs that computed floats decide (an argmax of sums) are compared: no exact ties.
 _NO_TIES = frozenset({"random", "large-logits"})
@@ -94,6 +97,7 @@ class _Check:
     trace: Trace = field(default_factory=Trace)
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     slow: bool = False
+    cubin: Compiled | None = None  # where a GPU is there to run it
 
     def add(self, check: str, subject: str, status: Any, message: str = "", **more: Any) -> None:
         sizes = self.variant.text if self.variant is not None else ""
@@ -115,9 +119,15 @@ class _Check:
 
     # -- compiling -----------------------------------------------------------------------------
     def compile(self) -> Result | None:
-        """Compile under a trace; an error is an outcome that names the step, and what came before stays."""
+        """Compile under a trace; an error is an outcome that names the step, and what came before stays.
+
+        With a GPU to run on, up to the cubin: what ptxas cannot make fast is planned again.
+        """
         try:
-            return compile_file(self.request, [self.trace])
+            if self.device == "cpu" or self.variant is None or device.gpu_missing(self.request.arch):
+                return compile_file(self.request, [self.trace])
+            result, self.cubin = build_cubin(self.request, [self.trace])
+            return result
         except UnsupportedError as error:
             self.add("compile", _step_of(error), "skip", _first(error))
         except ScheduleError as error:
@@ -366,7 +376,7 @@ class _Check:
             self.add("gpu", "kernel", "fail" if self.device == "cuda" else "skip", why)
             return
         try:
-            with device.opened(result) as runner:
+            with device.opened(result, self.cubin) as runner:
                 for given, ref in sets:
                     if ref is None:
                         continue

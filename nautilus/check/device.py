@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from nautilus.check.inputs import InputSet
 from nautilus.core.errors import ToolchainError
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.driver import Result
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
 
 
 def gpu_missing(arch: str) -> str:
@@ -51,13 +54,13 @@ def _bits(x: Array) -> Array:
 
 
 @contextmanager
-def opened(result: Result) -> Iterator[Runner]:
-    """The kernel of ``result`` compiled by NVRTC and loaded. Raises ToolchainError."""
+def opened(result: Result, cubin: Compiled | None = None) -> Iterator[Runner]:
+    """The kernel of ``result``, loaded: ``cubin``, or what NVRTC makes of it now. Raises ToolchainError."""
     from nautilus.execute import plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import compile_cuda
 
     plan = plan_of(result.modules["ma-tile"])
-    cubin = compile_cuda(result.cuda, result.context.arch).data
-    with Session(cubin, plan, result.context.arch) as session:
+    built = cubin or compile_cuda(result.cuda, result.context.arch)
+    with Session(built.data, plan, result.context.arch) as session:
         yield Runner(session, plan)
