@@ -122,7 +122,9 @@ def test_the_command_from_end_to_end(
     wrong: bool, as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @contextmanager
-    def opened(result: object, raw: dict[str, Array], scalars: object, cubin: object) -> Iterator[tuple[object, object]]:
+    def opened(
+        result: object, raw: dict[str, Array], scalars: object, cubin: object
+    ) -> Iterator[tuple[object, object]]:
         yield FakeSession(raw, wrong), SimpleNamespace(resources=())
 
     monkeypatch.setattr(bench, "_opened", opened)
