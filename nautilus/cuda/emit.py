@@ -148,7 +148,7 @@ def parameters(module: ma.MemModule) -> tuple[str, ...]:
 
 def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
     """Print ops in order, elementwise ones in runs."""
-    n = 0
+    n, w.passed = 0, ""
     while n < len(body):
         op = body[n]
         if isinstance(op, ma.MapOp) and elementwise.is_skippable(op):
@@ -164,6 +164,7 @@ def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
         w.owned = frozenset(f.name for x in body[:n] for f in bound(x)) | w.loop_args
         print_op(w, op)
         n += 1
+    w.passed = ""
 
 
 def print_op(w: Writer, op: ma.MemOp) -> None:

@@ -34,6 +34,8 @@ def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
     """Move a cursor on; the phase flips where the ring starts again."""
     c = next(c for c in w.kernel.cursors if c.name == op.cursor)
     stage, phase = w.env[c.stage], w.env[c.phase]
+    if stage in w.passed or phase in w.passed:
+        w.passed = ""
     if c.stages == 1:
         w.line(f"{phase} ^= {'1' if op.by is None else f'({w.expr(op.by)}) & 1'};")
     elif op.by is not None:
@@ -65,7 +67,10 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
-    w.line(f"{w.speller.use('mbarrier_wait')}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});")
+    """Wait for a phase; the text is kept for waits that are pinned behind it."""
+    call = w.speller.use("mbarrier_wait")
+    w.passed = f"{call}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});"
+    w.line(w.passed)
 
 
 def print_arrive(w: Writer, op: ma.MbarArrive) -> None:

@@ -140,7 +140,13 @@ def print_fence(w: Writer) -> None:
 
 
 def print_wait(w: Writer, op: ma.WgWait) -> None:
-    """Wait; the compiler may not read the results earlier."""
+    """Wait; the compiler may not read the results earlier.
+
+    A pinned wait stands behind a second wait for an mbarrier that was passed already: the assembler does
+    not move waits for products over the edge of a basic block.
+    """
+    if op.pinned and w.passed:
+        w.line(w.passed)
     w.line(f"{w.speller.use('wgmma_wait')}<{op.pending}>();")
     for frag in op.ready:
         kind = "settle_int" if frag.type.dtype is DType.I32 else "settle"

@@ -136,6 +136,7 @@ class Writer:
     loop_args: frozenset[str] = frozenset()
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
+    passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
 

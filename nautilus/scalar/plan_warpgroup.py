@@ -30,7 +30,8 @@ UNITS = 2
 HELD_SHARE = 0.85  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
 WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
-L2_BYTES = 32 << 20  # of operands that blocks in flight may share
+OUTER = 16  # or so many outer points
+L2_BYTES = 16 << 20  # of operands that blocks in flight may share
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -57,7 +58,7 @@ PRODUCTS = (
 SHORT = (DType.F8E4M3, DType.F8E5M2)  # their sums are short: each stage's is held beside the whole one
 HELD_TWICE = 192  # columns for which a unit can hold two accumulators
 NARROW = 32  # columns of the narrowest slabs of an operand
-NARROW_MERIT = 0.97  # of a tile that needs them
+NARROW_MERIT = 0.95  # of a tile that needs them
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a unit
 
 
@@ -132,11 +133,15 @@ def walked_bytes(unified: Unified, walk: str) -> int:
 
 
 def _sections(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int, limits: Limits) -> int:
-    """Runs of the outer axes whose operands fit in the L2 cache together, each of several waves of tiles."""
+    """Runs of the outer axes, of which one fits in the L2 cache and still has several waves of tiles.
+
+    A divisor of the number of outer points: then all runs are alike and the bounds of walks stay known.
+    """
     outer = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name != row)
     tiles = outer * -(-extent(unified, row) // rows)
     fit = -(-walked_bytes(unified, walk) // L2_BYTES)
-    return max(1, min(fit, tiles // (WAVES * max(1, limits.multiprocessors))))
+    most = min(fit, max(tiles // (WAVES * max(1, limits.multiprocessors)), outer // OUTER), outer)
+    return next(n for n in range(max(1, most), 0, -1) if outer % n == 0)
 
 
 def chain(
@@ -158,14 +163,15 @@ def chain(
     held, walked = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
     free = limits.smem_block - _RESERVE - held - stages * walked
-    # a producer that fetches tiles needs more registers
-    registers = (32, 160) if units == 3 else (40, 232) if uneven else (24, 240)
+    # a producer that fetches tiles or loads for two blocks needs more registers
+    pairs = not uneven and width > 64 and -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
+    registers = (32, 160) if units == 3 else (40, 232) if uneven or pairs else (24, 240)
     # accumulators of both products, the operand between them, and the held one
     live = width // 2 + step // 2 + step // 4 + deep // 4
     memory = MemoryPlan(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
         epilogue="bulk" if own <= free else "bulk-reuse", registers=registers,
-        persistent="dynamic" if uneven else "static", rescale="late",
+        persistent="dynamic" if uneven else "static", rescale="late", cluster=2 if pairs else 1,
         store_columns=CHUNK if own <= free else 0, hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
         held_stages=2 if own + held <= free else 1,
         sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
