@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from nautilus.frontend.alpha import tidy
 from nautilus.frontend.bounds import check_reads
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
 from nautilus.frontend.expand import Expander, expand_definition
+from nautilus.frontend.family import family
 from nautilus.frontend.frames import Bound, Frame, Use
 from nautilus.frontend.load import Program, prelude, read_path, read_text
 from nautilus.frontend.order import broken_functions, dependence_order
@@ -74,7 +76,9 @@ def _checked(program: Program, dims: Mapping[str, int]) -> Spec:
         if len(everything) > MAX_ERRORS:
             everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
         raise DiagnosticError(everything)
-    return _assemble(program.name, sym, found, tuple(everything))
+    return replace(
+        _assemble(program.name, sym, found, tuple(everything)), family=family(program.statements, sym.functions)
+    )
 
 
 def _drop_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:

@@ -95,7 +95,10 @@ class Definition:
 
 @dataclass(frozen=True)
 class Spec:
-    """A checked specification; ``warnings`` are the diagnostics that did not stop it."""
+    """A checked specification; ``warnings`` are the diagnostics that did not stop it.
+
+    ``family``: a hash of what it says whatever its sizes (:mod:`nautilus.frontend.family`); empty without a text.
+    """
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -104,6 +107,7 @@ class Spec:
     dims: tuple[Dim, ...]
     definitions: tuple[Definition, ...]
     warnings: tuple[Diagnostic, ...] = field(default=(), compare=False, repr=False)
+    family: str = field(default="", compare=False, repr=False)
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
