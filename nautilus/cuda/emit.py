@@ -28,7 +28,7 @@ from nautilus.cuda.writer import Writer, axis_ranges, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import same_threads
 from nautilus.memory.passes.walk import bound
-from nautilus.memory.warpgroup_ops import WGMMA
+from nautilus.memory.warpgroup_ops import UNIT, WGMMA
 from nautilus.scalar.ops import Space
 
 
@@ -66,6 +66,8 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
             roles.start_unit(w, 0, kernel.units)
             rings.declare_cursors(w, kernel.body)
     else:
+        w.env.setdefault(UNIT, "0")  # the only one
+        w.ranges.setdefault(UNIT, (0, 0))
         rings.declare_cursors(w, kernel.body)
     print_body(w, kernel.body)
     bases = [
