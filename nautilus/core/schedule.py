@@ -28,7 +28,7 @@ from nautilus.core.errors import ScheduleError
 _T = TypeVar("_T")
 
 ROLES = ("grid", "loop", "tile")
-EPILOGUES = ("shared", "direct", "bulk", "bulk-reuse")
+EPILOGUES = ("shared", "direct", "bulk", "bulk-reuse", "bulk-ring")
 ORDERS = ("natural", "longest-first", "grouped")
 ENGINES = ("warp", "warpgroup")
 PERSISTENCE = ("none", "static", "snake", "dynamic")
@@ -57,7 +57,8 @@ class MemoryPlan:
     min_blocks: int = 1  # blocks per multiprocessor asked of the register allocator, 1 to 32
     vector_bytes: int = 16  # widest global access: 1, 2, 4, 8 or 16
     # shared: through shared memory, 16-byte stores; direct: from fragments; bulk: by the TMA unit from a buffer
-    # of its own; bulk-reuse: from the buffer of an operand that is dead by then
+    # of its own; bulk-reuse: from the buffer of an operand that is dead by then; bulk-ring: in chunks from a stage of
+    # a walked operand's ring
     epilogue: str = "shared"
     order: str = "natural"  # natural | longest-first | grouped (rows of tiles that share operands)
     group: int = 8  # tiles of the slow axis walked together when order is grouped

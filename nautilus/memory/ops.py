@@ -11,7 +11,8 @@ The whole grammar::
                '{' decode* layout* smem* mbar* cursor* op* '}'
     decode  := 'let' VAR '=' expr                  -- a grid variable from `block`, the linear block number
     layout  := 'layout' '#'NAME '=' fraglayout     -- memory.layout
-    smem    := 'smem' NAME ':' dtype '[' AXIS ':' size, ... ']' 'stages' NUMBER 'swizzle' NUMBER 'pad' NUMBER '@' OFFSET
+    smem    := 'smem' NAME ':' dtype '[' AXIS ':' size, ... ']' 'stages' NUMBER 'swizzle' NUMBER 'pad' NUMBER
+               ['over' NAME] '@' OFFSET
     mbar    := 'mbar' NAME 'stages' NUMBER 'arrivals' NUMBER '@' OFFSET
     cursor  := 'cursor' NAME 'stages' NUMBER                 -- variables NAME_stage and NAME_phase, both from 0
     frag    := '%'NAME ;  ftype := dtype '[' AXIS ':' size, ... ']' '#'NAME
@@ -79,8 +80,9 @@ The physical interpreter (``memory.interp``) makes every legal freedom adversari
 (``memory.verify``) rejects by default: one definition per fragment, layouts that cover their tiles,
 projections where operands broadcast, slots inside their rings where the expression is constant,
 access swizzles equal to the buffer's, offsets aligned (16 bytes; 1024 for swizzle 128) and not
-overlapping unless their live ranges are disjoint, vectors that divide the contiguous run, shared
-memory within the target's limit, fragments of matrix instructions in the instruction's own layout.
+overlapping unless their live ranges are disjoint or one lies ``over`` the other, vectors that divide the
+contiguous run, shared memory within the target's limit, fragments of matrix instructions in the
+instruction's own layout.
 """
 
 from __future__ import annotations

@@ -171,7 +171,8 @@ class Parser:
         ts.expect(":")
         dtype, axes = ts.dtype(), self.axes()
         stages, swizzle, pad = self.field("stages"), self.field("swizzle"), self.field("pad")
-        return Smem(name, dtype, axes, stages, swizzle, pad, self.field("@"))
+        over = ts.name() if ts.accept("over") else None
+        return Smem(name, dtype, axes, stages, swizzle, pad, self.field("@"), over)
 
     def mbar(self) -> Mbar:
         self.ts.expect("mbar")

@@ -80,7 +80,7 @@ def _kernel(k: MemKernel) -> list[str]:
     inner += [f"layout #{name} = {layout}" for name, layout in k.layouts.items()]
     inner += [
         f"smem {s.name} : {format_type(s.dtype, s.axes, brackets=True)} stages {s.stages} "
-        f"swizzle {s.swizzle} pad {s.pad} @ {s.offset}"
+        f"swizzle {s.swizzle} pad {s.pad} {'' if s.over is None else f'over {s.over} '}@ {s.offset}"
         for s in k.smem
     ]
     inner += [f"mbar {b.name} stages {b.stages} arrivals {b.arrivals} @ {b.offset}" for b in k.mbars]

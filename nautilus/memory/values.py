@@ -21,7 +21,11 @@ class Frag:
 
 @dataclass(frozen=True, slots=True)
 class Smem:
-    """A shared buffer of ``stages`` equal stages; ``axes`` last contiguous; ``offset`` in bytes."""
+    """A shared buffer of ``stages`` equal stages; ``axes`` last contiguous; ``offset`` in bytes.
+
+    ``over``: the buffer that it shares bytes with on purpose, from the same offset on; whoever uses both sees to it
+    that a stage of one is not in use while the bytes belong to the other.
+    """
 
     name: str
     dtype: DType
@@ -30,6 +34,7 @@ class Smem:
     swizzle: int = 0
     pad: int = 0
     offset: int = 0
+    over: str | None = None
 
     def layout(self, swizzle: int | None = None) -> SmemLayout:
         """Placement inside one stage, as an access with ``swizzle`` (None: the buffer's own) sees it."""

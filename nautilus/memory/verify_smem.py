@@ -41,6 +41,10 @@ def check_smem(k: MemKernel, target: Limits) -> None:
         need(s.pad >= 0 and s.pad % s.dtype.bytes == 0, "padding keeps elements aligned", s.name, str(s.pad))
         align = 1024 if s.swizzle == 128 else 16
         need(s.offset >= 0 and s.offset % align == 0, "offsets are aligned", s.name, f"{s.offset} % {align}")
+        if s.over is not None:
+            base = next((x for x in k.smem if x.name == s.over and x.over is None), None)
+            inside = base is not None and base.offset == s.offset and s.bytes <= base.bytes
+            need(inside, "a buffer over another lies inside it", s.name, f"over {s.over}")
     for b in k.mbars:
         need(b.stages >= 1 and b.arrivals >= 1, "mbarriers expect arrivals", b.name, f"{b.arrivals}")
         need(b.offset >= 0 and b.offset % 8 == 0, "offsets are aligned", b.name, f"{b.offset} % 8")
@@ -54,10 +58,11 @@ def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None
     parts = [(s.name, s.offset, s.offset + s.bytes) for s in k.smem]
     bars = [(b.name, b.offset, b.offset + 8 * b.stages) for b in k.mbars]
     always = {b.name for b in k.mbars}
+    meant = {(s.name, s.over) for s in k.smem}
     both = parts + bars
     for n, (a, a0, a1) in enumerate(both):
         for b, b0, b1 in both[:n]:
-            if a0 < b1 and b0 < a1:
+            if a0 < b1 and b0 < a1 and (a, b) not in meant and (b, a) not in meant:
                 apart = a not in always and b not in always and frozenset({a, b}) not in together
                 need(apart, "buffers that share bytes are not live together", f"{b}, {a}", f"at {max(a0, b0)}")
 

@@ -6,7 +6,8 @@ that measurements on an H200 left open to size and structure; what a kernel of a
 nobody measured, and it keeps the general plan.
 
 * a chain: two units of 64 rows, three where the accumulators are narrow; the walk in steps of 128,
-  less where shared memory or registers end; rings of two stages.
+  64 where shared memory or registers end (two of them are the rows of a tile, so that none is wasted at a
+  diagonal); rings of two stages, one of which lends room to the results where there is none else.
 * a product: the tile with the best merit x useful area per wave of blocks.
 """
 
@@ -21,6 +22,7 @@ from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
 from nautilus.core.targets import Limits
 from nautilus.core.types import DType
 from nautilus.scalar.axes import Unified
+from nautilus.scalar.defs import Def
 from nautilus.scalar.plan_kernel import Dot
 from nautilus.scalar.roles import GRID
 
@@ -144,25 +146,33 @@ def _sections(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int
     return next(n for n in range(max(1, most), 0, -1) if outer % n == 0)
 
 
+def _lends(unified: Unified, sums: list[Def], walk: str, step: int, width: int, units: int) -> bool:
+    """Whether a stage of the operand that the accumulators read along the walk takes chunks of all units' results."""
+    names = {d.name for d in unified.defs}
+    found = (ld for d in sums for ld in d.reads() if ld.buffer not in names)
+    loads = [ld for ld in found if any(walk in free_vars(e) for e in ld.index)]
+    piece = ROWS * CHUNK * DType.F16.bytes
+    stage = step * width * (loads[0].dtype.bytes if len(loads) == len(sums) == 1 else 0)
+    return stage % piece == 0 and stage >= 2 * units * piece
+
+
 def chain(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
 ) -> KernelPlan | None:
     """Tiles of products that feed each other along a walk; None: too few rows or too wide."""
-    width = sum(
-        prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk))
-        for d in unified.defs
-        if d.name in dots and all(a.name != walk for a in d.par)
-    )
+    sums = [d for d in unified.defs if d.name in dots and all(a.name != walk for a in d.par)]
+    width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
     if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, walk) < 128:
         return None
     uneven = plan.memory.order == "longest-first"
     units = 3 if width <= 64 and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
-    step = 128 if width <= 128 else 80
+    step = 128 if width <= 128 else 64
     rows, stages = ROWS * units, 2
     held, walked = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
     free = limits.smem_block - _RESERVE - held - stages * walked
+    lent = own > free and _lends(unified, sums, walk, step, width, units)
     # a producer that fetches tiles or loads for two blocks needs more registers
     pairs = not uneven and width > 64 and -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
     registers = (32, 160) if units == 3 else (40, 232) if uneven or pairs else (24, 240)
@@ -170,9 +180,9 @@ def chain(
     live = width // 2 + step // 2 + step // 4 + deep // 4
     memory = MemoryPlan(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
-        epilogue="bulk" if own <= free else "bulk-reuse", registers=registers,
+        epilogue="bulk" if own <= free else "bulk-ring" if lent else "bulk-reuse", registers=registers,
         persistent="dynamic" if uneven else "static", rescale="late", cluster=2 if pairs else 1,
-        store_columns=CHUNK if own <= free else 0, hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
+        store_columns=CHUNK if own <= free or lent else 0, hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
         held_stages=2 if own + held <= free else 1,
         sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
     )  # fmt: skip

@@ -37,24 +37,27 @@ module product target sm_90a {{
 """)
 
 
-def chained(s: int = 192, units: int = 2, ahead: bool = False, rows: int = 256, triangle: bool = False) -> MemModule:
-    """O = (Q . K') . V over blocks of 64 rows of K and V.
+def chained(
+    s: int = 192, units: int = 2, ahead: bool = False, rows: int = 256, triangle: bool = False, step: int = 64,
+    wide: int = 64,
+) -> MemModule:  # fmt: skip
+    """O = (Q . K') . V over blocks of ``step`` rows of K and V, which has ``wide`` columns.
 
     ``ahead``: the first product runs an iteration ahead; ``triangle``: the loop is as long as the tile's number.
     """
     tile = 64 * units
     stage, row = ("unit", f"i0 * {tile} + unit * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
-    steps = "i0 + 1" if triangle else str(s // 64)
+    steps = "i0 + 1" if triangle else str(s // step)
 
     def first(name: str, at: str) -> str:
-        return f"""bulk.load k[0] swizzle 128, K[{at} * 64 + j, d]
-      %{name} = mma wgmma.f16 smem q[{stage}] swizzle 128, smem k[0] swizzle 128 over d : f32[i: 64, j: 64] #s"""
+        return f"""bulk.load k[0] swizzle 128, K[{at} * {step} + j, d]
+      %{name} = mma wgmma.f16 smem q[{stage}] swizzle 128, smem k[0] swizzle 128 over d : f32[i: 64, j: {step}] #s"""
 
     def second(scores: str, out: str, acc: str, at: str) -> str:
-        return f"""%{scores}h = cast %{scores} : f16[i: 64, j: 64] #s
-      %{scores}a = convert %{scores}h : f16[i: 64, j: 64] #p
-      bulk.load v[0] swizzle 128, V[{at} * 64 + j, e]
-      %{out} = mma wgmma.f16 %{scores}a, smem v[0] swizzle 128 + %{acc} over j : f32[i: 64, e: 64] #o"""
+        return f"""%{scores}h = cast %{scores} : f16[i: 64, j: {step}] #s
+      %{scores}a = convert %{scores}h : f16[i: 64, j: {step}] #p
+      bulk.load v[0] swizzle 128, V[{at} * {step} + j, e]
+      %{out} = mma wgmma.f16 %{scores}a, smem v[0] swizzle 128 + %{acc} over j : f32[i: 64, e: {wide}] #o"""
 
     plain = f"""%o = for t in 0..{steps} carry(%acc = %zero) {{
       {first("s", "t")}
@@ -72,17 +75,17 @@ def chained(s: int = 192, units: int = 2, ahead: bool = False, rows: int = 256, 
 module chained target sm_90a {{
   input Q: f16[{rows}, 64]
   input K: f16[{s}, 64]
-  input V: f16[{s}, 64]
-  output O: f16[{rows}, 64]
+  input V: f16[{s}, {wide}]
+  output O: f16[{rows}, {wide}]
   kernel chained grid {rows // tile} warps {4 * units} min_blocks 1 units {units} {{
     let i0 = block
-    layout #s = {wg_acc_layout("i", "j", 64, 64)}
-    layout #o = {wg_acc_layout("i", "e", 64, 64)}
-    layout #p = {wg_a_layout("wgmma.f16", "i", "j", 64, 64)}
+    layout #s = {wg_acc_layout("i", "j", 64, step)}
+    layout #o = {wg_acc_layout("i", "e", 64, wide)}
+    layout #p = {wg_a_layout("wgmma.f16", "i", "j", 64, step)}
     smem q : f16[i: 64, d: 64] stages {units} swizzle 128 pad 0 @ 0
-    smem k : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ {8192 * units}
-    smem v : f16[j: 64, e: 64] stages 1 swizzle 128 pad 0 @ {8192 * units + 8192}
-    %zero = const 0.0 : f32[i: 64, e: 64] #o
+    smem k : f16[j: {step}, d: 64] stages 1 swizzle 128 pad 0 @ {8192 * units}
+    smem v : f16[j: {step}, e: {wide}] stages 1 swizzle 128 pad 0 @ {8192 * units + 128 * step}
+    %zero = const 0.0 : f32[i: 64, e: {wide}] #o
     bulk.load q[{stage}] swizzle 128, Q[{row}, d]
     {early if ahead else plain}
     st.global O[{row}, e], %o vec 2

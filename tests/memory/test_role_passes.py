@@ -31,6 +31,18 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "chained": (chained(rows=128), {}, 1),
     "ahead": (chained(rows=128, ahead=True), {"ping_pong": True}, 1),
     "reuse": (chained(), {"epilogue": "bulk-reuse", "persistent": "static"}, 1),
+    "ring": (chained(rows=384, s=384, step=128, wide=128), {"epilogue": "bulk-ring", "persistent": "static"}, 1),
+    "ring-dynamic": (
+        chained(rows=512, s=512, step=128, wide=128, triangle=True),
+        {"epilogue": "bulk-ring", "persistent": "dynamic", "stages": 3},
+        2,
+    ),
+    "ring-one": (
+        chained(s=256, step=128, wide=128, ahead=True),
+        {"epilogue": "bulk-ring", "persistent": "snake", "stages": 1, "ping_pong": True},
+        1,
+    ),
+    "ring-alone": (chained(rows=128, s=256, step=128, wide=128), {"epilogue": "bulk-ring"}, 1),
     "direct": (chained(rows=128), {"epilogue": "direct", "held_stages": 2}, 1),
     "static": (product(m=384, n=128), {"persistent": "static", "ping_pong": True}, 4),
     "snake": (chained(rows=512, s=256, triangle=True), {"persistent": "snake", "held_stages": 2}, 2),
@@ -49,6 +61,7 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     ),
     "own-reuse": (chained(units=1), {"persistent": "static", "own_tiles": True, "epilogue": "bulk-reuse"}, 1),
     "awaited": (product(m=200), {"specialise": False}, 1),
+    "awaited-ring": (chained(rows=128, wide=128), {"specialise": False, "epilogue": "bulk-ring"}, 1),
     "awaited-chain": (chained(rows=128, ahead=True), {"specialise": False, "epilogue": "bulk-reuse"}, 1),
 }
 

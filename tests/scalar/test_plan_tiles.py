@@ -68,3 +68,12 @@ def test_short_and_few_rows_keep_the_general_plan() -> None:
     k = planned("attention/causal_decode", "sm_90")
     assert tiles(k)["i"] == 16
     assert tiles(planned("matmul/f16", "sm_90", K=64))["k"] <= 64
+
+
+@pytest.mark.parametrize("spec", ["attention/causal_prefill_d256", "attention/global_prefill_d256"])
+def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
+    k = planned(spec, "sm_90a")
+    assert (tiles(k)["i"], tiles(k)["j"], k.memory.stages) == (128, 64, 2)
+    assert (k.memory.epilogue, k.memory.store_columns) == ("bulk-ring", 64)
+    narrow = planned("attention/causal_prefill", "sm_90a")
+    assert (tiles(narrow)["j"], narrow.memory.epilogue) == (128, "bulk")

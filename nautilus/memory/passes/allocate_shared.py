@@ -5,7 +5,7 @@ the whole loop, unless all its uses are in that loop and each iteration writes i
 Rings, and buffers first written under a condition, count from the start of the kernel: no one write
 of theirs ends what the bytes held before (the rule of ``verify_smem``).
 Buffers that bulk copies fill or read, which goes on behind the op, share with nobody, nor do those of
-concurrent roles.
+concurrent roles.  A buffer that lies ``over`` another goes where that one goes.
 Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
 What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
 
@@ -50,7 +50,7 @@ def allocate(kernel: MemKernel) -> MemKernel:
     ranges = live_ranges(kernel)
     scratch = _small_scratch(kernel)
     placed: dict[str, Smem] = {}
-    for s in sorted((s for s in kernel.smem if s.name in ranges), key=lambda s: -s.bytes):
+    for s in sorted((s for s in kernel.smem if s.name in ranges and s.over is None), key=lambda s: -s.bytes):
         taken = sorted(
             (p.offset, p.offset + p.bytes)
             for p in placed.values()
@@ -62,6 +62,9 @@ def allocate(kernel: MemKernel) -> MemKernel:
                 break
             offset = max(offset, -(-end // step) * step)
         placed[s.name] = replace(s, offset=offset)
+    for s in kernel.smem:
+        if s.name in ranges and s.over is not None:
+            placed[s.name] = replace(s, offset=placed[s.over].offset)
     return place_mbars(replace(kernel, smem=tuple(placed[s.name] for s in kernel.smem if s.name in placed)))
 
 

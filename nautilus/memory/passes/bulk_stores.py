@@ -1,6 +1,6 @@
 """Accumulators leave by the TMA unit: through a swizzled buffer of each unit's own, as one box.
 
-Switch: ``MemoryPlan.epilogue`` ``bulk`` or ``bulk-reuse``.  A store of an accumulator fragment becomes
+Switch: ``MemoryPlan.epilogue`` ``bulk``, ``bulk-reuse`` or ``bulk-ring``.  A store of an accumulator fragment becomes
 
 * a cast to the buffer's type, if it has another;
 * ``bulk.wait 0 read`` and a barrier of the unit: the store before no longer reads the stage;
@@ -17,6 +17,9 @@ the kernel the last store is waited for until it has read the stage; its bytes a
 and nothing reads it between the store and the next load; its release then comes behind the wait
 (``specialise_warps``).  Where its columns are another axis, the stored tile's take its name (``rename_axis``).
 ScheduleError where there is none.
+
+``bulk-ring``: always in pieces or in turn.  The buffer has no room of its own: ``specialise_warps`` puts it into a
+stage of a ring (``lent_stages``).
 
 A store stays as it is where the TMA unit cannot do it: elements of other than 16 bits, a layout that is no
 accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index
@@ -89,7 +92,7 @@ class BulkStores:
 def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> MemKernel:
     """``kernel`` with its accumulators stored by the TMA unit where that can be."""
     ops = list(walk_ops(kernel.body))
-    if plan.epilogue not in ("bulk", "bulk-reuse") or any(isinstance(op, RolesOp) for op in ops):
+    if plan.epilogue not in ("bulk", "bulk-reuse", "bulk-ring") or any(isinstance(op, RolesOp) for op in ops):
         return kernel
     if plan.epilogue == "bulk-reuse":
         kernel = _matched(kernel, module, plan, limit)
@@ -120,7 +123,7 @@ class _Stores:
         self.uses: dict[str, str] = {}  # of a new buffer: whole tiles, pieces of one store, or stores in turn
         self.layouts: dict[str, FragLayout] = {}
         self.used = False
-        self.turns = store_turns(kernel.body, self._shape) if plan.epilogue == "bulk" else {}
+        self.turns = store_turns(kernel.body, self._shape) if plan.epilogue != "bulk-reuse" else {}
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
         """What becomes of ``op``."""
@@ -134,7 +137,7 @@ class _Stores:
             return self._whole(op, self._dead(op, dtype, axes), found)
         if id(op) in self.turns and self._fits_twice(dtype, axes):
             return self._in_turn(op, op.value, self._buffer(op, dtype, axes, "turns"), found, self.turns[id(op)])
-        if self._fits(dtype, axes):
+        if self.plan.epilogue == "bulk" and self._fits(dtype, axes):
             stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(UNIT), _swizzle(axes[1]))
             return self._whole(op, stage, found)
         return self._pieces(op, axes, found)
@@ -162,7 +165,9 @@ class _Stores:
         return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
 
     def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
-        """Whether two stages a unit go beside the rings and the buffers that there are already."""
+        """Whether two stages a unit go beside the rings and the buffers that there are already, or into a ring."""
+        if self.plan.epilogue == "bulk-ring":
+            return True
         if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "turns") for s in self.new):
             return True
         left = self.room - sum(s.bytes for s in self.new)

@@ -3,7 +3,8 @@
 Switch: ``MemoryPlan.persistent`` (static, snake, dynamic).  For kernels with roles: the body of each role goes
 into ``tiles``, the kernel's decoding of ``block`` becomes ``let`` over the tile's number, and cursors run on
 from tile to tile, so that the producer loads the next tile while the last one is finished.  A final wait for
-bulk stores stays behind the last tile.  Tiles come in the order of the schedule (``memory.grid``).
+bulk stores stays behind the last tile, and a stage that results left through is given back in the next one
+(``lent_stages``).  Tiles come in the order of the schedule (``memory.grid``).
 
 ``dynamic``: the producer fetches the next tile and sends it to the consumers through a mailbox.
 
@@ -34,6 +35,7 @@ from nautilus.memory.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, Mem
 from nautilus.memory.passes.allocate_shared import reallocate
 from nautilus.memory.passes.barriers import first_turn, turn
 from nautilus.memory.passes.bulk_stores import known_ranges
+from nautilus.memory.passes.lent_stages import late_release
 from nautilus.memory.passes.rings import Block
 from nautilus.memory.passes.specialise_warps import used_lets
 from nautilus.memory.passes.walk import expressions, plan_of
@@ -130,6 +132,8 @@ class _Persistent:
         body, last = role.body, tuple[MemOp, ...]()
         while body and isinstance(body[-1], BulkWait):
             body, last = body[:-1], (body[-1], *last)
+        if not role.single:
+            body, last = late_release(body, last, self.kernel, self.seq)
         if self.own and not role.single:
             role, body = self._shared(role, body)
         lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)

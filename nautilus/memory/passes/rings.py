@@ -116,16 +116,13 @@ def find_rings(kernel: MemKernel, plan: MemoryPlan) -> tuple[Ring, ...]:
 def _ring(
     kernel: MemKernel, plan: MemoryPlan, smem: dict[str, Smem], buffers: tuple[str, ...], apart: frozenset[str]
 ) -> Ring:
-    looped = any(
-        is_load(x, frozenset(buffers)) for op in walk_ops(kernel.body) if isinstance(op, ForOp) for x in op.body
-    )
-    looped = looped or _inside_loop(kernel.body, frozenset(buffers))
-    depth = max(1, plan.stages if looped else plan.held_stages)
+    depth = max(1, plan.stages if is_walked(kernel.body, frozenset(buffers)) else plan.held_stages)
     size = sum(smem[b].stage_bytes * (kernel.units if b in apart else 1) for b in buffers)
     return Ring("_".join(buffers), buffers, apart, depth, kernel.units, size)
 
 
-def _inside_loop(body: Block, buffers: frozenset[str]) -> bool:
+def is_walked(body: Block, buffers: frozenset[str]) -> bool:
+    """Whether a loop fills one of ``buffers``."""
     return any(isinstance(op, ForOp) and any(has_load(x, buffers) for x in op.body) for op in walk_ops(body))
 
 

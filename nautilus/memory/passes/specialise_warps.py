@@ -10,6 +10,8 @@ run the same body; behind it the body is one ``roles`` op:
   bytes, behind the last one the release of its stage (one arrival a warp) and the cursor's advance; where
   readers stand in a nested op that loads nothing of the ring, both stand around that op.
 
+Results may leave through a stage of a ring (``lent_stages``).
+
 Depth of a ring: ``stages`` where it is filled in a loop, else ``held_stages``.  Whatever comes later in
 program order never has to be loaded for a stage to be released, so a producer that follows program order
 cannot deadlock; a pass that moves a release down must keep it before the site ``depth`` instances on.
@@ -52,6 +54,7 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.allocate_shared import reallocate
+from nautilus.memory.passes.lent_stages import find_loan
 from nautilus.memory.passes.rings import (
     Block,
     Ring,
@@ -113,12 +116,14 @@ def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         raise ScheduleError(f"the name {clash} is taken", where)
     units, (low, high) = kernel.units, plan.registers
     check_registers(kernel, plan.units if plan.own_tiles else units, plan.registers, target)
-    producer = used_lets(_slice(kernel.body, rings))
+    loan = find_loan(kernel, rings, plan.own_tiles) if plan.epilogue == "bulk-ring" else None
+    producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
     if any(UNIT in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
         raise ScheduleError("when the producer loads depends on the unit", where)
     body = kernel.body
     for ring in rings:
         body = _Placer(kernel.name, ring).block(body)
+    body = body if loan is None else loan.placed(body)
     roles = RolesOp(
         (
             Role("producer", 0, GROUP_WARPS, low, producer, single=True),
@@ -127,11 +132,12 @@ def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         kernel.span,
     )
     depth = {b: r.stages_of(b) for r in rings for b in r.buffers}
+    smem = kernel.smem if loan is None else tuple(map(loan.smem, kernel.smem))
     out = replace(
         kernel,
         warps=(1 + units) * GROUP_WARPS,
         units=1,
-        smem=tuple(replace(s, stages=depth.get(s.name, s.stages)) for s in kernel.smem),
+        smem=tuple(replace(s, stages=depth.get(s.name, s.stages)) for s in smem),
         mbars=(*kernel.mbars, *(m for r in rings for m in r.mbars(units * GROUP_WARPS))),
         cursors=(*kernel.cursors, *(r.cursor for r in rings)),
         body=(roles,),
