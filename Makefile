@@ -5,7 +5,7 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 OUT     ?= out
 SPEC    ?= specs/attention/causal_prefill.naut
-ARCH    ?= sm_90
+ARCH    ?= sm_90a
 SMALL   ?= B=1,H=2,M=77,N=130,D=64
 WORKERS ?= auto
 PYTEST_ARGS ?=
