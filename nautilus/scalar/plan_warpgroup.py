@@ -174,14 +174,16 @@ def chain(
     free = limits.smem_block - _RESERVE - held - stages * walked
     lent = own > free and _lends(unified, sums, walk, step, width, units)
     # a producer that fetches tiles or loads for two blocks needs more registers
-    pairs = not uneven and width > 64 and -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
-    registers = (32, 160) if units == 3 else (40, 232) if uneven or pairs else (24, 240)
+    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
+    pairs = not uneven and 64 < width <= 128 and even
+    fetched = uneven or width > 128
+    registers = (32, 160) if units == 3 else (40, 232) if fetched or pairs else (24, 240)
     # accumulators of both products, the operand between them, and the held one
     live = width // 2 + step // 2 + step // 4 + deep // 4
     memory = MemoryPlan(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
         epilogue="bulk" if own <= free else "bulk-ring" if lent else "bulk-reuse", registers=registers,
-        persistent="dynamic" if uneven else "static", rescale="late", cluster=2 if pairs else 1,
+        persistent="dynamic" if fetched else "static", rescale="late", cluster=2 if pairs else 1,
         store_columns=CHUNK if own <= free or lent else 0, hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
         held_stages=2 if own + held <= free else 1,
         sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
