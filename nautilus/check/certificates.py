@@ -85,7 +85,7 @@ def _at(e: Expr, prefix: str) -> Expr:
 def _rolling_update(c: Certificate) -> str:
     parts = dict(c.bindings)
     if not {"f", "t"} <= parts.keys():
-        return "a rolling update needs bindings f and t"
+        return "an update needs bindings f and t"
     f, t = parts["f"], parts["t"]
     if c.before != _at(f, "new") or c.after != _put(t, {"a": _at(f, "old")}):
         return "the two sides are not f(x, new) and t(f(x, old), old, new)"
@@ -193,6 +193,7 @@ def _no_extra(_: Certificate) -> str:
 
 _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "rolling-update": _rolling_update,
+    "split-k-update": _rolling_update,
     "distribute": _distribute,
     "narrow": _narrow,
     "inline": _inline,

@@ -35,6 +35,7 @@ PERSISTENCE = ("none", "static", "snake", "dynamic")
 RESCALES = ("early", "late")
 WALK_ORDERS = ("ascending", "mixed-first")
 REPAIRS = ("always", "skip", "lazy", "auto")
+MAX_SPLITS = 1024  # chunks of a reduction
 _MAX_TILE = 1 << 20  # elements: far beyond what any memory holds
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -108,11 +109,34 @@ class KernelPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """Reduction ``op`` in ``splits`` independent chunks of ``axis`` (its own name), whole tiles of ``tile`` elements.
+
+    Reductions cut alike share their chunks; where the axis ends early, chunks are empty.
+    """
+
+    op: str
+    axis: str
+    splits: int
+    tile: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """Axis ``axis`` of definition ``op``, and what is walked with it, as groups of ``size``: two axes."""
+
+    op: str
+    axis: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """All choices for one spec.
 
-    ``inline`` names the definitions substituted into their readers, in that order; None leaves the choice
-    to the default rule.  No ``kernels``: the default plan of what inlining left.
+    ``inline`` names the definitions substituted into their readers, in that order; ``packs`` and then
+    ``splits`` say which axes are cut in two before definitions become kernels.  None leaves a choice to the
+    default rule (where ``kernels`` are given: none).  No ``kernels``: the default plan of what that left.
     """
 
     inline: tuple[str, ...] | None = None
@@ -120,6 +144,9 @@ class Schedule:
     factor: bool = True
     narrow: bool = True
     version: int = 1
+    packs: tuple[PackPlan, ...] | None = None
+    splits: tuple[SplitPlan, ...] | None = None
+    batch_invariant: bool = False  # default chunks depend on the axis they cut alone: same bits for every batch
 
     def to_json(self) -> str:
         """Readable JSON, stable under repetition."""
@@ -143,6 +170,11 @@ def check_schedule(schedule: Schedule) -> None:
     Whether the rest fits the program at hand, the passes say.
     """
     _unique(schedule.inline or (), "inline")
+    _unique(tuple(c.op for c in schedule.splits or ()), "splits")
+    for c in schedule.splits or ():
+        _check_bounds((("splits", c.splits, 2, MAX_SPLITS), ("tile", c.tile, 1, _MAX_TILE)), f"splits of {c.op}")
+    for p in schedule.packs or ():
+        _check_bounds((("size", p.size, 2, _MAX_TILE),), f"packs of {p.op}")
     _unique(tuple(k.name for k in schedule.kernels), "the schedule's kernels")
     for k in schedule.kernels:
         _unique(tuple(a.name for a in k.axes), f"kernel {k.name}: axes")
@@ -249,6 +281,10 @@ def _many(item: Callable[[object, str], Any], count: int | None = None) -> Calla
     return read
 
 
+def _optional(read: Callable[[object, str], Any]) -> Callable[[object, str], Any]:
+    return lambda raw, where: None if raw is None else read(raw, where)
+
+
 def _nested(cls: type[Any]) -> Callable[[object, str], Any]:
     return lambda raw, where: _record(cls, _object(raw, where), where + ".")
 
@@ -267,9 +303,11 @@ _READ: dict[str, Callable[[object, str], Any]] = {
     "bool": _BOOL,
     "tuple[int, int]": _many(_INT, 2),
     "tuple[str, ...]": _NAMES,
-    "tuple[str, ...] | None": lambda raw, where: None if raw is None else _NAMES(raw, where),
+    "tuple[str, ...] | None": _optional(_NAMES),
     "tuple[tuple[str, ...], ...]": _many(_NAMES),
     "tuple[AxisPlan, ...]": _many(_nested(AxisPlan)),
     "tuple[KernelPlan, ...]": _many(_nested(KernelPlan)),
+    "tuple[PackPlan, ...] | None": _optional(_many(_nested(PackPlan))),
+    "tuple[SplitPlan, ...] | None": _optional(_many(_nested(SplitPlan))),
     "MemoryPlan": _nested(MemoryPlan),
 }

@@ -59,7 +59,7 @@ SCALAR = Stage(
     ".scalar",
     lower="nautilus.scalar.lower:lower",
     passes=_passes(
-        *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead"),
+        *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead", "split-k-update"),
         *("fuse", "split", "reorder", "rolling-update", "partition"),
     ),
     verify="nautilus.scalar.verify:verify",

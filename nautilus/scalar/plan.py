@@ -19,6 +19,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.targets import limits
 from nautilus.scalar.axes import unify
+from nautilus.scalar.chunks import chunks_of
 from nautilus.scalar.defs import Def, read_defs
 from nautilus.scalar.ops import Program, Space
 from nautilus.scalar.passes.fuse import fuse_kernel
@@ -54,11 +55,12 @@ def default_schedule(program: Program, arch: str = "sm_90a", plain: frozenset[st
         alone = (name,)
         plans[alone] = _single(program, defs, name)
         groups[name] = alone
-        merged = _union(defs, (alone, *(groups[r] for r in readers[name])))
-        if len(merged) == 1 or _cyclic(defs, groups, merged):
+        near = [r for r in readers[name] if not _apart(defs[name], defs[r])]
+        merged = _union(defs, (alone, *(groups[r] for r in near)))
+        if len(merged) == 1 or _cyclic(defs, groups, merged) or _mixes(defs, merged):
             continue
         plan = _try(program, defs, merged)
-        if plan is not None and not _starves(plan, defs, [plans[alone], *(plans[groups[r]] for r in readers[name])]):
+        if plan is not None and not _starves(plan, defs, [plans[alone], *(plans[groups[r]] for r in near)]):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
     _join_siblings(program, defs, groups, plans)
@@ -84,7 +86,7 @@ def _join_siblings(
         if first == second or not _large_inputs(defs, first) & _large_inputs(defs, second):
             continue
         merged = _union(defs, (first, second))
-        if any(dot_of(defs[o]) for o in merged) or _cyclic(defs, groups, merged):
+        if any(dot_of(defs[o]) for o in merged) or _cyclic(defs, groups, merged) or _mixes(defs, merged):
             continue
         plan = _try(program, defs, merged)
         sizes = [_grid_size(plans[g], defs) for g in (first, second)]
@@ -92,6 +94,17 @@ def _join_siblings(
         if plan is not None and len(plan.phases) <= apart and _grid_size(plan, defs) * 4 >= min(sizes):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
+
+
+def _apart(operand: Def, reader: Def) -> bool:
+    """Whether ``reader`` needs all the chunks of ``operand``, which different blocks compute."""
+    return chunks_of(operand) is not None and chunks_of(reader) is None
+
+
+def _mixes(defs: dict[str, Def], ops: _Ops) -> bool:
+    """Whether one of ``ops`` needs all the chunks of another."""
+    pairs = ((ld.buffer, o) for o in ops for ld in defs[o].reads() if ld.buffer in ops)
+    return any(_apart(defs[p], defs[o]) for p, o in pairs)
 
 
 def _large_inputs(defs: dict[str, Def], ops: _Ops) -> frozenset[str]:

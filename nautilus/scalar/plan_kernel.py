@@ -3,7 +3,8 @@
 Rules, in order:
 
 * an axis that is parallel in every definition is a ``grid`` axis; so is one that a few cheap
-  definitions lack, if nobody else reads them: every block computes these again;
+  definitions lack, if nobody else reads them: every block computes these again; so is one that cuts the
+  walk into chunks, if the definitions that lack it lie along the walk: every block needs its chunk only;
 * of the other axes one may be *walked* by all (``loop``): a reduction axis too long for a tile, the
   one that most reductions share; further long ones only where a single definition reduces over them
   (a private loop inside the walk); everything else must fit in a tile;
@@ -25,6 +26,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
 from nautilus.scalar.axes import Unified
+from nautilus.scalar.chunks import Chunks, chunks_of
 from nautilus.scalar.defs import Def, size
 from nautilus.scalar.guards import parts
 from nautilus.scalar.repair import Refusal, Running, derive
@@ -98,6 +100,11 @@ class _Group:
     def holders(self, axis: str) -> tuple[Def, ...]:
         return tuple(d for d in self.defs if d.axis(axis) is not None)
 
+    def cut_by(self, axis: str) -> Chunks | None:
+        """What ``axis`` cuts into chunks, and how."""
+        found = [c for d in self.defs if (c := chunks_of(d)) is not None and c.by == axis]
+        return found[0] if found else None
+
     def work(self, d: Def) -> int:
         """Points of the index space of ``d``."""
         return prod(self.extent(a.name) for a in d.axes)
@@ -145,6 +152,9 @@ def _grid_axes(g: _Group, kept: frozenset[str]) -> list[str]:
     times = {d.name: 1 for d in g.defs}  # how often a definition is computed
     for x in g.unified.extents:
         without = [d for d in g.defs if d.axis(x) is None]
+        cut = g.cut_by(x) if x not in grid else None
+        if cut is not None and all(d.name not in kept and cut.axis in {a.name for a in d.par} for d in without):
+            grid.append(x)
         if x in grid or g.reducers(x) or any(d.name in kept or d.name in g.dots for d in without):
             continue
         again = sum(g.work(d) * times[d.name] * g.extent(x) for d in without)
@@ -165,13 +175,14 @@ def _loop_order(g: _Group, grid: list[str], rest: list[str]) -> list[str]:
 def _inner_roles(g: _Group, rest: list[str]) -> None:
     """Roles of the axes that are not parallel everywhere; chooses the walk."""
     reduced = [x for x in rest if g.reducers(x)]
-    if not g.dots and _row_fits(g, rest):
+    chunked = [c.axis for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis in reduced]
+    if not g.dots and not chunked and _row_fits(g, rest):
         for x in rest:
             g.roles[x] = AxisPlan(x, TILE, ceil_pow2(g.extent(x)))
         return
     if reduced:
         long = [x for x in reduced if g.extent(x) > MAX_TILE] or reduced
-        g.walk = max(long, key=lambda x: (len(g.reducers(x)), g.extent(x)))
+        g.walk = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
         g.roles[g.walk] = AxisPlan(g.walk, LOOP, 1)
     for x in rest:
         if x != g.walk:
@@ -232,7 +243,8 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
         return
     fast = _vector_axis(g)
     last = [a.name for a in g.defs[-1].par]
-    order = sorted(grid, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
+    whole = [x for x in grid if g.cut_by(x) is None]  # a block has one chunk
+    order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
     budget = BLOCK if g.walk is None else BLOCK // 64 if fast in grid else 1
     if not any(d.is_reduction for d in g.defs):
         budget = 1024
@@ -246,7 +258,7 @@ def _dot_tiles(g: _Group, grid: list[str]) -> None:
     """128-row tiles where there are rows, smaller where there are few or accumulators are wide."""
     for dot in g.dots.values():
         for side in (dot.rows, dot.columns):
-            mine = [x for x in side if x in grid]
+            mine = [x for x in side if x in grid and g.cut_by(x) is None]
             if mine and all(g.tile(x) == 1 for x in mine):
                 best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
                 g.roles[best] = AxisPlan(best, GRID, max(16, min(128, ceil_pow2(g.extent(best)))))
@@ -275,6 +287,17 @@ def _accumulators(g: _Group) -> int:
 
 
 def _walk_tile(g: _Group) -> None:
+    """The step of the walk; chunks of it are whole steps."""
+    _free_walk_tile(g)
+    assert g.walk is not None
+    for c in (c for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis == g.walk and c.size):
+        tile = g.tile(g.walk)
+        while c.size % tile:
+            tile //= 2
+        g.roles[g.walk] = AxisPlan(g.walk, LOOP, tile)
+
+
+def _free_walk_tile(g: _Group) -> None:
     assert g.walk is not None
     extent = ceil_pow2(g.extent(g.walk))
     if g.dots:

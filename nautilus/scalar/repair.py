@@ -31,14 +31,18 @@ in for it: ``select(r == identity, c, r)``.
   own identity (an empty domain next to ``r = 0`` must not become 0 * inf).
 * ``r`` a maximum as a plain term under max or min (``x - r``): ``c = 0`` on both sides; the accumulator's
   domain lies within that of ``r``, so it is empty where ``r`` is an identity of an empty domain.
+
+A value may itself read ``select(r == identity, c, r)`` instead of ``r`` (``split_k_update`` writes that): the
+reference is what it asks for, so nothing is settled after the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nautilus.core.expr import Const, Expr, Load, Op, Var, children, free_vars, rewrite, walk, with_children
+from nautilus.core.expr import Const, Expr, Load, Op, Var, children, free_vars, identity, rewrite, walk, with_children
+from nautilus.core.types import DType
 from nautilus.scalar.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
 
 
@@ -66,7 +70,8 @@ class Repair:
     ``mode`` is scale, shift or none.  ``f`` is over variables ``x0..``, ``c0..`` (invariant) and
     ``r0..``; ``factor`` over ``c``, ``old0..`` and ``new0..``; ``t`` over those and ``a``.  ``symbols`` gives
     what ``x`` and ``c`` stand for.  ``references[k]`` is the value that stands in for the identity of
-    ``r_k`` (None: not needed); ``raw_old[k]``: repaired from the running value itself.
+    ``r_k`` (None: not needed); ``raw_old[k]``: repaired from the running value itself; ``finite[k]``: ``f`` asks
+    for the reference of ``r_k``, not for ``r_k`` itself.
     """
 
     mode: str
@@ -77,6 +82,7 @@ class Repair:
     symbols: tuple[tuple[str, Expr], ...]
     references: tuple[float | None, ...]
     raw_old: tuple[bool, ...]
+    finite: tuple[bool, ...]
     settle: bool
     conditions: tuple[str, ...]
 
@@ -105,17 +111,34 @@ def _invariant(e: Expr) -> bool:
     return not _is_running(e) and not _is_element(e)
 
 
+def stand_in(r: Expr, combiner: str, value: float) -> Op:
+    """``select(r == identity, value, r)``: a reference of ``r`` that is never its identity."""
+    return Op("select", (Op("eq", (r, identity(combiner, r.dtype)), DType.BOOL), Const(value, r.dtype), r), r.dtype)
+
+
 class Abstraction:
-    """Replaces maximal r-free sub-expressions by ``x`` (walked) or ``c`` (invariant) symbols."""
+    """Replaces maximal r-free sub-expressions by ``x`` (walked) or ``c`` (invariant) symbols.
+
+    ``read`` collects, for each running value, which references stand in for it (None: it is read itself).
+    """
 
     def __init__(self, running: Sequence[Running], walked: frozenset[str]) -> None:
         self._running = {r.load: k for k, r in enumerate(running)}
+        self._ops = [r.op for r in running]
         self._walked = walked
         self.symbols: dict[Expr, Var] = {}
+        self.read: list[set[float | None]] = [set() for _ in running]
 
     def __call__(self, e: Expr) -> Expr:
-        if isinstance(e, Load) and e in self._running:
-            return Var(f"r{self._running[e]}", e.dtype)
+        match e:
+            case Load() if e in self._running:
+                self.read[self._running[e]].add(None)
+                return Var(f"r{self._running[e]}", e.dtype)
+            case Op(op="select", args=(_, Const(value=value), Load() as r)) if r in self._running:
+                k = self._running[r]
+                if e == stand_in(r, self._ops[k], float(value)):
+                    self.read[k].add(float(value))
+                    return Var(f"r{k}", r.dtype)
         if isinstance(e, Const):
             return e
         if not any(isinstance(n, Load) and n in self._running for n in walk(e)):
@@ -141,12 +164,13 @@ def derive(
     """The repair of an accumulator with element ``value`` where ``guard`` over axes ``walked``."""
     abstract = Abstraction(running, walked)
     f = abstract(value)
+    asked = [set(a) for a in abstract.read]
     bad = next((r for r in running if not r.load.dtype.is_float or r.op not in ("sum", "max", "min")), None)
     if bad is not None:
         return Refusal(f"{bad.load.buffer} is a {bad.op} of {bad.load.dtype}")
     try:
         mode, parts = _separate(f, combiner)
-        shape = _references(parts, [abstract(r.value) for r in running], guard, running)
+        shape = _asked(_references(parts, [abstract(r.value) for r in running], guard, running), asked, running)
         if combiner != "sum" and mode == "scale" and 0.0 in shape.references:
             raise _NoSplit(f"a factor of 0 does not keep the identity of {combiner}")
     except _NoSplit as e:
@@ -165,6 +189,7 @@ def derive(
         symbols=symbols,
         references=shape.references,
         raw_old=shape.raw,
+        finite=shape.finite,
         settle=shape.settle,
         conditions=conditions,
     )
@@ -307,7 +332,19 @@ def _lin(p: _Parts) -> Lin:
 class _Shape:
     references: tuple[float | None, ...]
     raw: tuple[bool, ...]
+    finite: tuple[bool, ...]
     settle: bool
+
+
+def _asked(shape: _Shape, asked: list[set[float | None]], running: Sequence[Running]) -> _Shape:
+    """``shape`` for a value that asks for references itself; they must be those that the repair needs."""
+    finite: list[bool] = []
+    for r, reference, found in zip(running, shape.references, asked, strict=True):
+        if found - {None} and found != {reference}:
+            raise _NoSplit(f"{r.load.buffer} is read under another reference than its repair needs")
+        finite.append(bool(found - {None}))
+    late = [ref == 1.0 and not f for ref, f in zip(shape.references, finite, strict=True)]
+    return replace(shape, finite=tuple(finite), settle=any(late))
 
 
 def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], running: Sequence[Running]) -> _Shape:
@@ -336,7 +373,7 @@ def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], ru
             else:
                 raise _NoSplit(f"{r.load.buffer} does not provably bound the exponent that subtracts it")
             refs.append(0.0)
-    return _Shape(tuple(refs), tuple(raw), settle)
+    return _Shape(tuple(refs), tuple(raw), (False,) * len(refs), settle)
 
 
 def _uses(g: Prod | Lin, symbol: Var) -> set[str]:

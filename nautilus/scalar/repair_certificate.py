@@ -1,6 +1,6 @@
 """Certificates of repairs: the two equations that make a repair legal, as data.
 
-* rule ``rolling-update``: ``f(x, new) = t(f(x, old), old, new)``;
+* rule ``rolling-update`` (``split-k-update`` between chunks): ``f(x, new) = t(f(x, old), old, new)``;
 * rule ``distribute``: ``t(a (+) b) = t(a) (+) t(b)`` for the accumulator's combiner.
 
 Both sides are over variables: ``x0..`` and ``c0..`` stand for what the bindings say, ``old0..`` and
@@ -24,7 +24,7 @@ def _put(e: Expr, env: Mapping[str, Expr]) -> Expr:
     return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
 
 
-def certify(subject: str, repair: Repair) -> tuple[Certificate, Certificate]:
+def certify(subject: str, repair: Repair, rule: str = "rolling-update") -> tuple[Certificate, Certificate]:
     """The certificates of ``repair`` for accumulator ``subject``."""
     dtype = repair.f.dtype
     count = len(repair.references)
@@ -38,7 +38,7 @@ def certify(subject: str, repair: Repair) -> tuple[Certificate, Certificate]:
             conditions += [Op("ne", (v[f"r{k}"], zero), DType.BOOL) for v in (old, new)]
     both = Op(COMBINERS[repair.combiner].binary, (a, b), dtype)
     shared = Certificate(
-        rule="rolling-update",
+        rule=rule,
         subject=subject,
         before=_put(repair.f, new),
         after=_put(repair.t, {"a": _put(repair.f, old)}),

@@ -30,7 +30,7 @@ from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.guards import parts
 from nautilus.scalar.linear import integer
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
-from nautilus.scalar.repair import Refusal, Repair, Running, derive
+from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
 from nautilus.scalar.repair_certificate import certify
 from nautilus.scalar.roles import LOOP, block_var, grid_chain, has_tile, is_tiled, nest, phase_of, plan_of
 
@@ -255,7 +255,7 @@ def _emit(body: list[Stmt], walk: _Walk) -> tuple[Stmt, ...]:
             ref, value = refs[target]
             u = walk.carried[target]
             now = Load(new[target], u.index, walk.locals[target].dtype)
-            out.append(walk.store(ref, _dims(u), _finite(now, u.op, value)))
+            out.append(walk.store(ref, _dims(u), stand_in(now, u.op, value)))
     for r in renewed:
         u = walk.carried[r]
         out.append(walk.store(r, _dims(u), Load(new[r], u.index, walk.locals[r].dtype)))
@@ -272,19 +272,18 @@ def _written(s: Stmt, walk: _Walk) -> str:
     return next((t for t in targets if t in walk.carried), targets[0])
 
 
-def _finite(r: Expr, op: str, value: float) -> Expr:
-    """``select(r == identity, value, r)``."""
-    return Op("select", (Op("eq", (r, identity(op, r.dtype)), DType.BOOL), Const(value, r.dtype), r), r.dtype)
-
-
 def _retarget(s: Stmt, walk: _Walk, new: dict[str, str], refs: dict[str, tuple[str, float]]) -> Stmt:
     if isinstance(s, Loop):
         return replace(s, body=tuple(_retarget(b, walk, new, refs) for b in s.body))
     reads = _reading(walk, s.buffer)
+    finite = {name for name, _ in refs.values()}
 
     def rule(n: Expr) -> Expr | None:
-        if isinstance(n, Load) and n.buffer in reads:
-            return replace(n, buffer=refs[n.buffer][0] if reads[n.buffer] else new[n.buffer])
+        match n:
+            case Load(buffer=name) if name in reads:
+                return replace(n, buffer=refs[name][0] if reads[name] else new[name])
+            case Op(op="select", args=(Op(op="eq", args=(Load() as a, Const())), Const(), b)) if a == b:
+                return b if a.buffer in finite else None  # a reference never is the identity
         return None
 
     return replace(s, buffer=new.get(s.buffer, s.buffer), value=rewrite(s.value, rule))
@@ -300,7 +299,7 @@ def _fix(name: str, into: str, walk: _Walk, new: dict[str, str], refs: dict[str,
         value = repair.references[k]
         env[f"new{k}"] = replace(ld, buffer=new[n] if value is None else refs[n][0])
         raw = repair.raw_old[k] or value is None
-        env[f"old{k}"] = ld if raw or value is None else _finite(ld, walk.carried[n].op, value)
+        env[f"old{k}"] = ld if raw or value is None else stand_in(ld, walk.carried[n].op, value)
     factor = rewrite(repair.factor, lambda e: env.get(e.name) if isinstance(e, Var) else None)
     if factor not in walk.fixes:
         axes = walk.tiles(factor)
@@ -330,9 +329,9 @@ def _settle(walk: _Walk) -> Iterator[Stmt]:
         env: dict[str, Expr] = dict(repair.symbols)
         for k, (n, ld) in enumerate(zip(names, reads, strict=True)):
             value = repair.references[k]
-            ref = ld if value is None else _finite(ld, walk.carried[n].op, value)
+            ref = ld if value is None else stand_in(ld, walk.carried[n].op, value)
             env[f"old{k}"] = ref
-            env[f"new{k}"] = ref if repair.raw_old[k] else ld
+            env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
         factor = rewrite(repair.factor, lambda e, env=env: env.get(e.name) if isinstance(e, Var) else None)  # type: ignore[misc]
         u, here = walk.carried[name], _here(name, name, walk)
         untouched = Op("eq", (here, identity(u.op, here.dtype)), DType.BOOL)

@@ -1,0 +1,238 @@
+"""``split_k_update``: long reductions in independent chunks, combined afterwards (Neptune, algorithm 2).
+
+A reduction ``R = op_j f(x_j)`` that the schedule cuts becomes two definitions, a partial result for each
+chunk ``s`` of the axis and their combination::
+
+    R_part[s] = op_{j in chunk s} f(x_j)
+    R         = op_s R_part[s]
+
+Where ``f`` needs ``r``, a reduction cut in the same way, the chunk has its own, ``r_part[s]``, so that all
+chunks are independent, and the combination repairs every partial result from its reference to the common
+one, by the very ``t`` that ``rolling_update`` applies within a chunk (``repair``)::
+
+    A_part[s] = op_{j in chunk s} f(x_j, ref(r_part[s]))
+    A         = op_s t(A_part[s], r_part[s], ref(r))
+
+``ref`` is the finite stand-in of ``repair``.  An empty chunk leaves identities, ``r_part = -inf`` and
+``A_part = 0``; its factor is ``exp(-inf - ref(r)) = 0`` and not a NaN.  Where no repair is proved, ``f`` keeps
+reading the common ``r``: its chunks then wait for all those of ``r`` to be combined.
+
+*Privatisation* of a reduction over an axis that many blocks share is the case without ``r``: every block
+accumulates into a partial result of its own, ``t`` is the identity, and the second definition combines.
+
+These are plain definitions, cut before ``fuse``: which of them share a kernel is the planner's choice, as
+for any other.  Chunks are whole tiles of the walk (``chunks``); partial results have the type that the
+reduction accumulates in.  Block-wise elementwise definitions that contain ``r`` are copied into ``f``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Axis, Expr, Load, Op, Var, identity, loads, rewrite
+from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.types import DType
+from nautilus.scalar.axes import Unified, unify
+from nautilus.scalar.certificate import Certificate
+from nautilus.scalar.chunks import chunk_guard
+from nautilus.scalar.defs import Def, read_defs
+from nautilus.scalar.guards import conjunction, parts
+from nautilus.scalar.ops import Buffer, Kernel, Program, Space, statements
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.repair_certificate import certify
+from nautilus.scalar.rewriting import fresh_name, kernel_of
+
+
+@dataclass(frozen=True, slots=True)
+class SplitKUpdate:
+    """Cut the reductions that ``schedule.splits`` names; no schedule, or none named: nothing happens."""
+
+    schedule: Schedule | None = None
+
+    name = "split-k-update"
+
+    def apply(self, program: Program) -> Program:
+        """The program with partial results. Raises ScheduleError for a cut that does not fit it."""
+        return self.derive(program)[0]
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program, and two certificates for each repair that a combination uses."""
+        plans = (self.schedule.splits if self.schedule is not None else None) or ()
+        if not plans:
+            return program, ()
+        defs = read_defs(program)
+        unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
+        state = _State(program, unified, {p.op: _check(p, defs) for p in plans})
+        for d in unified.defs:
+            if d.name in state.plans:
+                _cut(d, defs[d.name], state)
+        return state.program(), tuple(state.certificates)
+
+
+def _check(plan: SplitPlan, defs: dict[str, Def]) -> SplitPlan:
+    d = defs.get(plan.op)
+    if d is None or not d.is_reduction:
+        raise ScheduleError(f"splits: no reduction is called {plan.op!r}")
+    if all(a.name != plan.axis for a in d.red):
+        raise ScheduleError(f"splits: {plan.op} does not reduce over {plan.axis!r}")
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A reduction that is cut: ``axis`` by its unified name."""
+
+    whole: Def
+    part: Def
+    axis: str
+    plan: SplitPlan
+
+    def alike(self, axis: str, plan: SplitPlan) -> bool:
+        """Whether it has the same chunks as a cut of ``axis`` by ``plan``."""
+        return self.axis == axis and (self.plan.splits, self.plan.tile) == (plan.splits, plan.tile)
+
+
+@dataclass(slots=True)
+class _State:
+    source: Program
+    unified: Unified
+    plans: dict[str, SplitPlan]
+    cuts: dict[str, _Cut] = field(default_factory=dict)
+    kernels: dict[str, tuple[Kernel, ...]] = field(default_factory=dict)
+    made: list[Buffer] = field(default_factory=list)
+    certificates: list[Certificate] = field(default_factory=list)
+
+    def fresh(self, name: str) -> str:
+        """``name``, or with a number, so that no buffer, parameter or axis has it."""
+        taken = {b.name for b in self.made} | set(self.unified.extents)
+        new, k = fresh_name(self.source, name), 2
+        while new in taken:
+            new, k = fresh_name(self.source, f"{name}_{k}"), k + 1
+        return new
+
+    def temp(self, name: str, dtype: DType, axes: tuple[Axis, ...]) -> Buffer:
+        """A new temp over ``axes``."""
+        made = Buffer(self.fresh(name), dtype, tuple(a.extent for a in axes), Space.TEMP)
+        self.made.append(made)
+        return made
+
+    def program(self) -> Program:
+        """The source with the definitions that took the place of cut ones; what nobody reads is gone."""
+        kernels = tuple(new for k in self.source.kernels for new in self.kernels.get(k.name, (k,)))
+        whole = replace(self.source, buffers=(*self.source.buffers, *self.made), kernels=kernels)
+        return Dead().apply(whole)
+
+
+def _cut(d: Def, original: Def, state: _State) -> None:
+    plan = state.plans[d.name]
+    axis = d.red[[a.name for a in original.red].index(plan.axis)]
+    value, needs, repair = _local(d, axis.name, plan, state)
+    by = Axis(state.fresh(f"{axis.name}_chunk"), plan.splits)
+    part = _part(d, value, needs, repair, by, axis, state)
+    state.cuts[d.name] = _Cut(d, part, axis.name, plan)
+    whole = _whole(d, part, needs, repair, by, state)
+    name = next(k.name for k in state.source.kernels if next(statements(k.body))[1].buffer == d.name)
+    state.kernels[name] = tuple(kernel_of(x) for x in (part, *whole))
+    if repair is not None:
+        state.certificates.extend(certify(d.name, repair, "split-k-update"))
+
+
+def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tuple[Load, ...], Repair | None]:
+    """The element of ``d``, the references in it that chunks have for themselves, and the repair between these."""
+    mine = {name: c for name, c in state.cuts.items() if c.alike(axis, plan)}
+    value = _expanded(d.value, axis, mine, state.unified)
+    needs = tuple(ld for ld in loads(value) if ld.buffer in mine and _aligned(ld, mine[ld.buffer].whole))
+    asked = () if d.guard is None else loads(_expanded(d.guard, axis, mine, state.unified))
+    if not needs or any(ld.buffer in mine for ld in asked):
+        return d.value, (), None
+    running = []
+    for ld in needs:
+        r = mine[ld.buffer].whole
+        assert r.op is not None
+        running.append(Running(ld, r.op, _expanded(r.value, axis, mine, state.unified), parts(r.guard)))
+    assert d.op is not None
+    found = derive(value, parts(d.guard), d.op, running, frozenset({axis}))
+    if isinstance(found, Refusal):
+        return d.value, (), None
+    return value, needs, found
+
+
+def _aligned(ld: Load, d: Def) -> bool:
+    return ld.index == tuple(Var(a.name) for a in d.par)
+
+
+def _expanded(e: Expr, axis: str, mine: dict[str, _Cut], unified: Unified) -> Expr:
+    """``e`` with the definitions of elementwise values along ``axis`` that contain a reference of a chunk."""
+
+    def rule(n: Expr) -> Expr | None:
+        d = next((x for x in unified.defs if x.name == n.buffer), None) if isinstance(n, Load) else None
+        if d is None or d.is_reduction or d.guard is not None or d.axis(axis) is None or not _aligned(n, d):  # type: ignore[arg-type]
+            return None
+        value = _expanded(d.value, axis, mine, unified)
+        # One of a storage type rounds, which no repair is proved for.
+        return value if value.dtype is n.dtype and any(ld.buffer in mine for ld in loads(value)) else None
+
+    return rewrite(e, rule)
+
+
+def _part(
+    d: Def, value: Expr, needs: tuple[Load, ...], repair: Repair | None, by: Axis, axis: Axis, state: _State
+) -> Def:
+    """The partial results of ``d``: one more axis, its own references, the condition of its chunk."""
+    plan = state.plans[d.name]
+
+    def own(n: Expr) -> Expr | None:
+        if repair is None or not isinstance(n, Load) or n not in needs:
+            return None
+        k = needs.index(n)
+        return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
+
+    guard = conjunction((*parts(chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits)), *parts(d.guard)))
+    buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
+    return replace(d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard)
+
+
+def _of_chunk(ld: Load, by: Axis, state: _State) -> Load:
+    """What chunk ``by`` has of the whole result ``ld``."""
+    return Load(state.cuts[ld.buffer].part.name, (Var(by.name), *ld.index), ld.dtype)
+
+
+def _reference(r: Expr, cut: _Cut, value: float | None) -> Expr:
+    assert cut.whole.op is not None
+    return r if value is None else stand_in(r, cut.whole.op, value)
+
+
+def _whole(
+    d: Def, part: Def, needs: tuple[Load, ...], repair: Repair | None, by: Axis, state: _State
+) -> tuple[Def, ...]:
+    """The combination of the partial results; two definitions where it must be settled."""
+    here = Load(part.name, tuple(Var(a.name) for a in part.par), part.buffer.dtype)
+    if repair is None:
+        return (replace(d, red=(by,), value=here, guard=None),)
+    env: dict[str, Expr] = {**dict(repair.symbols), "a": here}
+    for k, ld in enumerate(needs):
+        cut, value = state.cuts[ld.buffer], repair.references[k]
+        old = _of_chunk(ld, by, state)
+        env[f"old{k}"] = old if repair.raw_old[k] else _reference(old, cut, value)
+        env[f"new{k}"] = _reference(ld, cut, value)
+    combined = replace(d, red=(by,), value=_put(repair.t, env), guard=None)
+    if not repair.settle or repair.factor is None:
+        return (combined,)
+    buffer = state.temp(f"{d.name}_whole", d.buffer.dtype, d.par)
+    at = Load(buffer.name, tuple(Var(a.name) for a in d.par), buffer.dtype)
+    env["a"] = at
+    for k, ld in enumerate(needs):
+        ref = _reference(ld, state.cuts[ld.buffer], repair.references[k])
+        env[f"old{k}"] = ref
+        env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
+    assert d.op is not None
+    untouched = Op("eq", (at, identity(d.op, at.dtype)), DType.BOOL)
+    settled = Op("select", (untouched, at, _put(repair.t, env)), at.dtype)
+    last = replace(d, red=(), op=None, value=settled, guard=None)
+    return (replace(combined, name=buffer.name, buffer=buffer), last)
+
+
+def _put(e: Expr, env: dict[str, Expr]) -> Expr:
+    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
