@@ -59,8 +59,8 @@ SCALAR = Stage(
     ".scalar",
     lower="nautilus.scalar.lower:lower",
     passes=_passes(
-        *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead", "split-k-update"),
-        *("fuse", "split", "reorder", "rolling-update", "partition"),
+        *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead"),
+        *("pack", "split-k-update", "fuse", "split", "reorder", "rolling-update", "partition"),
     ),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",

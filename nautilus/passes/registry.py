@@ -23,6 +23,7 @@ PASSES: Mapping[str, str] = {
     "factor": "nautilus.scalar.passes.factor:Factor",
     "narrow": "nautilus.scalar.passes.narrow:Narrow",
     "dead": "nautilus.scalar.passes.dead:Dead",
+    "pack": "nautilus.scalar.passes.pack:Pack",
     "split-k-update": "nautilus.scalar.passes.split_k_update:SplitKUpdate",
     "fuse": "nautilus.scalar.passes.fuse:Fuse",
     "split": "nautilus.scalar.passes.split:Split",

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nautilus.core.expr import Load, Param, Var
+from nautilus.core.expr import Expr, Load, Op, Param, Var
 from nautilus.scalar.defs import Def, rename_axes
 
 Key = tuple[str, str]  # definition, axis
@@ -92,9 +92,21 @@ def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
 
 def _align(classes: _Classes, reader: Def, temp: Def, ld: Load) -> None:
     axes = {a.name for a in reader.axes}
-    for position, axis in zip(ld.index, temp.par, strict=True):
-        if isinstance(position, Var) and position.name in axes:
-            classes.union((reader.name, position.name), (temp.name, axis.name))
+    for read, stored in zip(ld.index, temp.index, strict=True):
+        for mine, theirs in _variables(read, stored):
+            if mine in axes:
+                classes.union((reader.name, mine), (temp.name, theirs))
+
+
+def _variables(a: Expr, b: Expr) -> tuple[tuple[str, str], ...]:
+    """Variables of ``a`` and ``b`` at the same places of expressions of one form; none where they differ."""
+    if isinstance(a, Var) and isinstance(b, Var):
+        return ((a.name, b.name),)
+    if isinstance(a, Op) and isinstance(b, Op) and a.op == b.op and len(a.args) == len(b.args):
+        inner = [_variables(x, y) for x, y in zip(a.args, b.args, strict=True)]
+        alike = all(found or x == y for found, x, y in zip(inner, a.args, b.args, strict=True))
+        return tuple(pair for found in inner for pair in found) if alike else ()
+    return ()
 
 
 def _misaligned(defs: Sequence[Def]) -> tuple[tuple[str, str], ...]:
@@ -103,7 +115,7 @@ def _misaligned(defs: Sequence[Def]) -> tuple[tuple[str, str], ...]:
     for d in defs:
         for ld in d.reads():
             t = by_name.get(ld.buffer)
-            if t is not None and ld.index != tuple(Var(a.name) for a in t.par):
+            if t is not None and ld.index != t.index:
                 bad[d.name, ld.buffer] = None
     return tuple(bad)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import COMBINERS, Axis, Const, Expr, Load, Param, Var, identity, loads, substitute
+from nautilus.core.expr import COMBINERS, Axis, Const, Expr, Load, Param, Var, free_vars, identity, loads, substitute
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update
@@ -23,7 +23,11 @@ from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store
 
 @dataclass(frozen=True, slots=True)
 class Def:
-    """One definition. ``op`` is None for an elementwise one; ``index`` is ``par`` in buffer order."""
+    """One definition. ``op`` is None for an elementwise one.
+
+    ``par`` is in buffer order, one axis a dimension, unless ``at`` says where an element is stored: at
+    positions that tell every axis (``h_group * 8 + h_member``).
+    """
 
     name: str
     buffer: Buffer
@@ -33,6 +37,12 @@ class Def:
     value: Expr
     guard: Expr | None
     span: Span = NO_SPAN
+    at: tuple[Expr, ...] | None = None
+
+    @property
+    def index(self) -> tuple[Expr, ...]:
+        """The position that an element is stored at, and read at."""
+        return tuple(Var(a.name) for a in self.par) if self.at is None else self.at
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -81,13 +91,10 @@ def read_def(program: Program, kernel: Kernel) -> Def:
     if kernel.locals or not body or not isinstance(body[0], Store):
         raise ScheduleError(f"kernel {kernel.name} is not an unfused definition")
     first = body[0]
-    names = tuple(v.name for v in first.index if isinstance(v, Var))
-    if len(names) != len(first.index) or set(names) != {a.name for a in par}:
-        raise ScheduleError(f"kernel {kernel.name} does not store at its plain axes")
-    ordered = tuple(next(a for a in par if a.name == n) for n in names)
+    ordered, at = _stored_at(first, par, kernel)
     buffer = program.buffer(first.buffer)
     if len(body) == 1:
-        return Def(buffer.name, buffer, ordered, (), None, first.value, first.guard, first.span)
+        return Def(buffer.name, buffer, ordered, (), None, first.value, first.guard, first.span, at)
     red, inner = _descend(body[1:], (Kind.RED,))
     if len(body) != 2 or len(inner) != 1 or not isinstance(inner[0], Update):
         raise ScheduleError(f"kernel {kernel.name} is not an unfused reduction")
@@ -96,7 +103,18 @@ def read_def(program: Program, kernel: Kernel) -> Def:
         raise ScheduleError(f"kernel {kernel.name} updates another element than it initialises")
     if first.value != identity(update.op, buffer.dtype):
         raise ScheduleError(f"kernel {kernel.name} does not start from the identity of {update.op}")
-    return Def(buffer.name, buffer, ordered, tuple(red), update.op, update.value, update.guard, update.span)
+    return Def(buffer.name, buffer, ordered, tuple(red), update.op, update.value, update.guard, update.span, at)
+
+
+def _stored_at(s: Store, par: list[Axis], kernel: Kernel) -> tuple[tuple[Axis, ...], tuple[Expr, ...] | None]:
+    """The axes in the order in which the index has them, and the index itself where it is not these axes."""
+    names = tuple(v.name for v in s.index if isinstance(v, Var))
+    if len(names) == len(s.index) and sorted(names) == sorted(a.name for a in par):
+        return tuple(next(a for a in par if a.name == n) for n in names), None
+    used = frozenset[str]().union(*(free_vars(e) for e in s.index))
+    if used != {a.name for a in par} or any(loads(e) for e in s.index):
+        raise ScheduleError(f"kernel {kernel.name} does not store at its own axes")
+    return tuple(par), s.index
 
 
 def read_defs(program: Program) -> dict[str, Def]:
@@ -118,6 +136,7 @@ def rename_axes(d: Def, names: Mapping[str, str]) -> Def:
         red=tuple(axis(a) for a in d.red),
         value=substitute(d.value, env),
         guard=None if d.guard is None else substitute(d.guard, env),
+        at=None if d.at is None else tuple(substitute(e, env) for e in d.at),
     )
 
 

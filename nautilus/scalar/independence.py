@@ -3,7 +3,8 @@
 A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index tells the value of every
 parallel variable.  Accepted: positions are affine, and can be ordered so that each one, read as a
 number in mixed radix, gives new variables: ``i``, ``i + k`` with ``k`` known already, ``i0 * T + i``
-with ``i`` below ``T``.  A pair ``e // n``, ``e % n`` counts as ``e``.
+with ``i`` below ``T``.  A pair ``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard keeps
+below a number (``i0 * T + i < n``) is one digit, which tells what the sum alone tells.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nautilus.core.expr import Const, Expr, Op, Var, free_vars
 from nautilus.core.index import affine, bounds
-from nautilus.core.linear import Linear
+from nautilus.core.linear import Linear, atom
+from nautilus.core.text import format_expr
+from nautilus.scalar.guards import parts
 from nautilus.scalar.ops import Kind, Loop
 
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
@@ -29,7 +32,7 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[str, tuple[int, int]]:
     return ranges
 
 
-def undetermined(index: Sequence[Expr], loops: Sequence[Loop]) -> tuple[str, ...]:
+def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | None = None) -> tuple[str, ...]:
     """The parallel variables of ``loops`` that ``index`` does not tell (empty: the write is injective).
 
     ``loops`` are those around the write, outer first.  Loops that are not parallel and stand outside
@@ -41,18 +44,51 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop]) -> tuple[str, ...
     first = next(k for k, loop in enumerate(loops) if loop.kind in PARALLEL)
     varying = {loop.var for loop in loops[first:]}
     ranges = loop_ranges(loops)
-    todo = [form for form in (affine(e) for e in _paired(index)) if form is not None]
-    known: set[str] = set()
+    todo: list[tuple[str, Linear]] = []  # a form that is known once the digit of that name ("": from the start) is
+    for form in (affine(e) for e in _paired(index)):
+        if form is not None:
+            todo += _digit_sums(form, guard, ranges)
+    varying |= {digit for digit, _ in todo}
+    known = {"", *(name for name, (lo, hi) in ranges.items() if lo == hi)}  # of one value: nothing to tell
     progress = True
     while progress:
         progress = False
-        for form in list(todo):
-            found = _digits(form, varying - known, ranges)
+        for digit, form in list(todo):
+            found = _digits(form, varying - known, ranges) if digit in known else None
             if found is not None:
-                todo.remove(form)
+                todo.remove((digit, form))
                 known |= found
                 progress = True
     return tuple(v for v in wanted if v not in known)
+
+
+def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, int]]) -> list[tuple[str, Linear]]:
+    """``form`` with a digit for every sum in it that ``guard`` bounds, and these sums, known once their digits are.
+
+    The digits get ranges of their own in ``ranges``.
+    """
+    out: list[tuple[str, Linear]] = []
+    for condition in parts(guard):
+        match condition:
+            case Op(op="lt", args=(small, Const(value=n))):
+                bounded = affine(small)
+            case _:
+                continue
+        if bounded is None or bounded.const or not bounded.terms or not _within(bounded, form, ranges):
+            continue
+        digit = f"{format_expr(small)} < {n}"
+        ranges[digit] = (0, max(0, int(n) - 1))
+        out.append((digit, bounded))
+        form = form - bounded + atom(Var(digit))
+    return [*out, ("", form)]
+
+
+def _within(part: Linear, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether ``part`` is a sum of terms of ``form`` that are never negative."""
+    for a, c in part.terms.items():
+        if not isinstance(a, Var) or c < 0 or ranges.get(a.name, (-1, 0))[0] < 0 or form.terms.get(a) != c:
+            return False
+    return True
 
 
 def _paired(index: Sequence[Expr]) -> list[Expr]:

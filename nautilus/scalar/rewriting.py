@@ -92,7 +92,7 @@ def find_defs(program: Program) -> dict[str, Def]:
 
 def kernel_of(d: Def) -> Kernel:
     """The unfused kernel that computes ``d``."""
-    index = tuple(Var(a.name) for a in d.par)
+    index = d.index
     if d.op is None:
         body: tuple[Stmt, ...] = (Store(d.name, index, d.value, d.guard, d.span),)
     else:

@@ -299,7 +299,7 @@ def _independent(p: Program) -> Iterator[Offence]:
         for loops, s in statements(k.body):
             written.setdefault(s.buffer, []).append((loops, s))
             shared = _shared(loops, s.buffer, local)
-            unknown = undetermined(s.index, shared)
+            unknown = undetermined(s.index, shared, s.guard)
             if unknown:
                 yield _offence(s, f"iterations of {', '.join(unknown)} may write the same element")
         for loops, s in statements(k.body):

@@ -175,7 +175,7 @@ def _redirect(unified: Unified, latest: dict[str, str], em: _Emitter) -> _Rule:
 
 def _nest(em: _Emitter, d: Def, local: str | None, rule: _Rule) -> tuple[Stmt, ...]:
     target = d.name if local is None else local
-    index = tuple(Var(a.name) for a in (d.par if local is None else em.inner(d.par)))
+    index = d.index if local is None else tuple(Var(a.name) for a in em.inner(d.par))
     value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
     if not d.is_reduction:
         return em.loops(d.par, Kind.PAR, (Store(target, index, value, guard, d.span),))
@@ -189,4 +189,4 @@ def _copy_out(em: _Emitter, d: Def, local: str) -> tuple[Stmt, ...]:
     here = Load(local, tuple(Var(a.name) for a in em.inner(d.par)), d.buffer.dtype, d.span)
     compute = d.buffer.dtype.compute
     value = here if compute is d.buffer.dtype else Op("cast", (here,), compute, d.span)
-    return em.loops(d.par, Kind.PAR, (Store(d.name, tuple(Var(a.name) for a in d.par), value, None, d.span),))
+    return em.loops(d.par, Kind.PAR, (Store(d.name, d.index, value, None, d.span),))

@@ -160,7 +160,7 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
 
 
 def _aligned(ld: Load, d: Def) -> bool:
-    return ld.index == tuple(Var(a.name) for a in d.par)
+    return ld.index == d.index
 
 
 def _expanded(e: Expr, axis: str, mine: dict[str, _Cut], unified: Unified) -> Expr:
@@ -191,12 +191,15 @@ def _part(
 
     guard = conjunction((*parts(chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits)), *parts(d.guard)))
     buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
-    return replace(d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard)
+    return replace(
+        d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None
+    )
 
 
 def _of_chunk(ld: Load, by: Axis, state: _State) -> Load:
     """What chunk ``by`` has of the whole result ``ld``."""
-    return Load(state.cuts[ld.buffer].part.name, (Var(by.name), *ld.index), ld.dtype)
+    own = state.cuts[ld.buffer].whole.par
+    return Load(state.cuts[ld.buffer].part.name, (Var(by.name), *(Var(a.name) for a in own)), ld.dtype)
 
 
 def _reference(r: Expr, cut: _Cut, value: float | None) -> Expr:
@@ -231,7 +234,7 @@ def _whole(
     untouched = Op("eq", (at, identity(d.op, at.dtype)), DType.BOOL)
     settled = Op("select", (untouched, at, _put(repair.t, env)), at.dtype)
     last = replace(d, red=(), op=None, value=settled, guard=None)
-    return (replace(combined, name=buffer.name, buffer=buffer), last)
+    return (replace(combined, name=buffer.name, buffer=buffer, at=None), last)
 
 
 def _put(e: Expr, env: dict[str, Expr]) -> Expr:

@@ -1,0 +1,134 @@
+"""``pack``: an axis becomes groups of a fixed size, two axes, so that a group can be the rows of a tile.
+
+Several rows of a grid that read the same walked operand belong into one tile: where ``h`` is read only as
+``h // 8`` (eight query heads that share a key head), ``h = 8 * h_group + h_member`` turns that operand's index
+into ``h_group``, and ``h_member`` is an axis that it does not depend on: rows of the product.  ``pack`` only
+rewrites definitions; which axes become tiles the planner finds from the operands, as ever.
+
+The axis is cut in every definition that is walked with it (``axes``).  A temp's dimension becomes two, and
+whoever reads it at position ``e`` reads at ``e // 8, e % 8``; an output keeps its shape and is stored at
+``8 * h_group + h_member``.  Always legal where the size divides the extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr import Axis, Const, Expr, Load, Op, Var, rewrite, substitute
+from nautilus.core.index import simplify
+from nautilus.core.schedule import PackPlan, Schedule
+from nautilus.core.types import DType
+from nautilus.scalar.axes import Unified, unify
+from nautilus.scalar.defs import Def, read_defs
+from nautilus.scalar.linear import integer
+from nautilus.scalar.ops import Buffer, Program, Space
+from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.rewriting import axis_facts, fresh_name, kernel_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Cut the axes that ``schedule.packs`` names; no schedule, or none named: nothing happens."""
+
+    schedule: Schedule | None = None
+
+    name = "pack"
+
+    def apply(self, program: Program) -> Program:
+        """The program with groups. Raises ScheduleError for an axis or a size that does not fit it."""
+        for plan in (self.schedule.packs if self.schedule is not None else None) or ():
+            program = pack(program, plan)
+        return program
+
+
+def pack(program: Program, plan: PackPlan) -> Program:
+    """``program`` with one axis in groups."""
+    original = read_defs(program)
+    d = original.get(plan.op)
+    names = [] if d is None else [a.name for a in d.axes]
+    if plan.axis not in names:
+        raise ScheduleError(f"packs: {plan.op!r} has no axis {plan.axis!r}")
+    unified = unify(tuple(original.values()), tuple(p.name for p in program.params))
+    axis = unified.get(plan.op).axes[names.index(plan.axis)]
+    if not isinstance(axis.extent, int) or axis.extent % plan.size:
+        raise ScheduleError(f"packs: groups of {plan.size} do not divide axis {plan.axis!r} of {plan.op}")
+    cut = _Cut(
+        axis, plan.size, _fresh(program, unified, f"{axis.name}_group"), _fresh(program, unified, f"{axis.name}_member")
+    )
+    dims = _dimensions(unified, axis.name)
+    kernels = tuple(kernel_of(_packed(d, cut, dims)) for d in unified.defs)
+    buffers = tuple(_reshaped(b, plan.size, dims) for b in program.buffers)
+    return Simplify().apply(replace(program, buffers=buffers, kernels=kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """``axis`` as ``group * size + member``."""
+
+    axis: Axis
+    size: int
+    group: str
+    member: str
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        assert isinstance(self.axis.extent, int)
+        return Axis(self.group, self.axis.extent // self.size), Axis(self.member, self.size)
+
+    @property
+    def position(self) -> Expr:
+        """The old index."""
+        return Op("add", (Op("mul", (Var(self.group), integer(self.size)), DType.I32), Var(self.member)), DType.I32)
+
+
+def _fresh(program: Program, unified: Unified, name: str) -> str:
+    new, k = fresh_name(program, name), 2
+    while new in unified.extents:
+        new, k = fresh_name(program, f"{name}_{k}"), k + 1
+    return new
+
+
+def _dimensions(unified: Unified, axis: str) -> Mapping[str, int]:
+    """Temp -> its dimension that becomes two."""
+    found = {}
+    for d in unified.defs:
+        names = [a.name for a in d.par]
+        if d.buffer.space is Space.TEMP and axis in names:
+            found[d.name] = names.index(axis)
+    return found
+
+
+def _reshaped(b: Buffer, size: int, dims: Mapping[str, int]) -> Buffer:
+    if b.name not in dims:
+        return b
+    k = dims[b.name]
+    extent = b.shape[k]
+    assert isinstance(extent, int)
+    return replace(b, shape=(*b.shape[:k], extent // size, size, *b.shape[k + 1 :]))
+
+
+def _packed(d: Def, cut: _Cut, dims: Mapping[str, int]) -> Def:
+    """``d`` over the two axes, reading reshaped temps at two positions."""
+    env = {cut.axis.name: cut.position} if d.axis(cut.axis.name) is not None else {}
+    par = tuple(x for a in d.par for x in (cut.axes if a.name == cut.axis.name else (a,)))
+    red = tuple(x for a in d.red for x in (cut.axes if a.name == cut.axis.name else (a,)))
+    ranges, facts = axis_facts((*par, *red))
+
+    def rule(n: Expr) -> Expr | None:
+        if not isinstance(n, Load) or n.buffer not in dims:
+            return None
+        k, size = dims[n.buffer], Const(cut.size, DType.I32)
+        both = (Op(o, (n.index[k], size), DType.I32) for o in ("floordiv", "mod"))
+        wide = {v: (lo, max(hi, lo + 1)) for v, (lo, hi) in ranges.items()}  # an axis of one stays a variable
+        return replace(n, index=(*n.index[:k], *(simplify(e, wide, facts) for e in both), *n.index[k + 1 :]))
+
+    def put(e: Expr) -> Expr:
+        return rewrite(substitute(e, env), rule)
+
+    moved = d.name not in dims and env and any(a.name == cut.axis.name for a in d.par)
+    at = tuple(substitute(e, env) for e in d.index) if moved else d.at
+    guard = None if d.guard is None else put(d.guard)
+    buffer = _reshaped(d.buffer, cut.size, dims)
+    return replace(d, buffer=buffer, par=par, red=red, value=put(d.value), guard=guard, at=at)
