@@ -1,0 +1,175 @@
+"""Words for a schedule: what each kernel is, where its numbers come from, and how far it is from the machine's limits.
+
+Everything is read off the schedule, the MA-tile module and the estimate; nothing knows what the spec computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nautilus.core.expr import Param
+from nautilus.core.schedule import KernelPlan
+from nautilus.core.targets import limits
+from nautilus.memory import ops as ma
+from nautilus.memory.ops import MemKernel, MemModule
+from nautilus.scalar.ops import Program, Space
+from nautilus.tune import walks
+from nautilus.tune.fusion import unified_of
+from nautilus.tune.machine import machine
+from nautilus.tune.model import Estimate, KernelEstimate
+from nautilus.tune.registers import bodies, peak
+from nautilus.tune.shape import CHAIN, PRODUCT, shape_of
+
+#: (structure, engine) -> where its default numbers come from
+SOURCES: Mapping[tuple[str, str], str] = {
+    (PRODUCT, "warpgroup"): "tile with the best measured rate times useful area of whole waves (H200, 25 tiles, 5 "
+    "shapes); ring as deep as shared memory allows; tiles walked in groups that share operands in L2",
+    (CHAIN, "warpgroup"): "two units of 64 rows, three where accumulators are narrow; steps of 128, 64 where they are "
+    "wide; rings of two stages; even work static, uneven work fetched longest first (H200, about 380 variants)",
+    (PRODUCT, "warp"): "blocks of 64 x 64 warp tiles, as deep a ring as fits (H200, mma.sync kernels)",
+    (CHAIN, "warp"): "32 rows a warp where accumulators fit in registers, else 16 (H200, mma.sync kernels)",
+    ("rows", "warp"): "16 to 32 elements a thread, 4096 a block, 16-byte accesses, no persistence (H200, row-wise "
+    "kernels at 95 to 99% of copy)",
+}
+_WALK = {
+    walks.ROW: "the reduced axis lies in one tile: nothing is walked, nothing repaired",
+    walks.ROLLING: "one walk: running results are repaired as they change (rolling update)",
+    walks.PASSES: "one walk for each dependent reduction: operands are computed again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Seconds that no schedule can beat, by resource, and the predicted time's share of the highest."""
+
+    floors: Mapping[str, float]
+    share: float
+
+    @property
+    def bound(self) -> str:
+        """The resource with the highest floor."""
+        return max(self.floors, key=lambda f: self.floors[f])
+
+
+def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
+    """Floors of products and special functions at the nominal clock, and of inputs and outputs moved once."""
+    m = machine(arch)
+    read, written = (
+        sum(
+            b.dtype.bytes * prod(1024 if isinstance(n, Param) else n for n in b.shape)
+            for b in program.buffers
+            if b.space is s
+        )
+        for s in (Space.INPUT, Space.OUTPUT)
+    )
+    rate = m.dram_read if written < 0.1 * (read + written) else m.dram
+    floors = {
+        "products": sum(k.parts["products"] * k.clock for k in found.kernels) / m.clock,
+        "special functions": sum(k.parts["special"] * k.clock for k in found.kernels) / m.clock,
+        "memory": (read + written) / rate,
+    }
+    return Roofline(floors, max(floors.values()) / found.seconds if found.seconds > 0 else 0.0)
+
+
+def describe_kernel(
+    program: Program, plan: KernelPlan, kernel: MemKernel, found: KernelEstimate, arch: str
+) -> dict[str, Any]:
+    """One kernel in plain data."""
+    unified = unified_of(program, plan.ops) if set(plan.ops) <= _defined(program) else None
+    shape = shape_of(plan, unified, limits(arch)) if unified is not None else None
+    mode = walks.mode_of(plan, unified) if unified is not None and len(plan.ops) > 1 else None
+    live = [peak(kernel, body) for _, body, _ in bodies(kernel, limits(arch))]
+    return {
+        "name": plan.name,
+        "computes": list(plan.ops),
+        "structure": shape.kind if shape is not None else "other",
+        "reductions": _WALK.get(mode or "", ""),
+        "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],
+        "engine": plan.memory.engine,
+        "roles": roles(kernel),
+        "order": order(plan, kernel),
+        "rings": [
+            {"buffer": s.name, "stages": s.stages, "stage_bytes": s.stage_bytes, "bytes": s.bytes} for s in kernel.smem
+        ],
+        "threads": 32 * kernel.warps,
+        "blocks": found.blocks,
+        "tiles": found.tiles,
+        "waves": round(found.waves, 2),
+        "blocks_per_multiprocessor": found.resident,
+        "registers": found.registers,
+        "live_registers": max(live, default=0),
+        "shared_bytes": kernel.smem_bytes,
+        "source": SOURCES.get((shape.kind if shape is not None else "", plan.memory.engine), "general rules"),
+    }
+
+
+def _defined(program: Program) -> set[str]:
+    return {k.name for k in program.kernels} | {b.name for b in program.buffers}
+
+
+def roles(kernel: MemKernel) -> str:
+    """Who does what."""
+    found = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
+    if not found:
+        return f"{kernel.warps} warps that all do the same"
+    texts = []
+    for r in found:
+        what = "one thread that copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"
+        texts.append(f"{r.name}: {what}, {r.registers or '?'} registers a thread")
+    return "; ".join(texts)
+
+
+def order(plan: KernelPlan, kernel: MemKernel) -> str:
+    """How tiles reach blocks."""
+    m = plan.memory
+    tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.TilesOp)), None)
+    text = m.order if m.order != "grouped" else f"in groups of {m.group} tiles"
+    if m.sections > 1:
+        text += f" in {m.sections} sections"
+    if kernel.cluster > 1:
+        text += f", clusters of {kernel.cluster} share loads"
+    return f"{text}, " + (f"persistent blocks, {tiles.order} tiles" if tiles is not None else "one block a tile")
+
+
+def kernel_lines(k: Mapping[str, Any]) -> list[str]:
+    """The words for :func:`describe_kernel`."""
+    axes = ", ".join(f"{a['name']} {a['role']}" + (f" {a['tile']}" if a["tile"] > 1 else "") for a in k["axes"])
+    rings = ", ".join(f"{r['buffer']} {r['stages']} x {r['stage_bytes'] / 1024:.4g} KB" for r in k["rings"])
+    lines = [
+        f"kernel {k['name']}: computes {' '.join(k['computes'])}",
+        f"  axes       {axes}",
+        f"  engine     {k['engine']} ({k['structure']}); {k['roles']}",
+        f"  order      {k['order']}: {k['tiles']} tiles on {k['blocks']} blocks, {k['waves']} waves",
+        f"  resources  {k['threads']} threads, about {k['live_registers']} live registers a thread, "
+        f"{k['shared_bytes']} bytes of shared memory, {k['blocks_per_multiprocessor']} blocks a multiprocessor",
+    ]
+    if rings:
+        lines.append(f"  shared     {rings}")
+    if k["reductions"]:
+        lines.append(f"  reductions {k['reductions']}")
+    return [*lines, f"  rule       {k['source']}"]
+
+
+def estimate_data(found: Estimate, module: MemModule) -> dict[str, Any]:
+    """The prediction in plain data."""
+    return {
+        "microseconds": round(found.seconds * 1e6, 3),
+        "tflops": round(found.flops / found.seconds / 1e12, 2) if found.seconds else 0.0,
+        "bytes": found.bytes,
+        "kernels": [
+            {
+                "name": k.name,
+                "microseconds": round(k.seconds * 1e6, 3),
+                "bound": k.bound,
+                "clock_ghz": round(k.clock / 1e9, 3),
+                "l2_bytes": k.l2_bytes,
+                "dram_bytes": k.dram_bytes,
+                "parts_microseconds": {n: round(s * 1e6, 3) for n, s in k.parts.items()},
+            }
+            for k in found.kernels
+        ],
+        "target": module.target,
+    }

@@ -1,0 +1,168 @@
+"""Will a thread's registers do?  An estimate from the liveness of fragments, made before any compiler runs.
+
+The peak of live fragment registers plus what addresses, counters and temporaries take must stay below the cap of
+the role.  Calibrated on an H200: under a cap of 240 registers bodies whose tiles (scores, probabilities, sums, held
+operand) come to 204 kept their products in flight and those of 232 did not; under 160, 128 passed and 136 did not;
+row statistics add about 13 to what is counted here.  The compiler's own report decides in the end
+(``runtime.nvrtc``); this rule spares it the hopeless ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+
+from nautilus.core.targets import Limits
+from nautilus.memory import ops as ma
+from nautilus.memory.ops import Frag, MemKernel, MemModule, MemOp, RolesOp
+from nautilus.memory.warpgroup_ops import GROUP_THREADS
+
+OVERHEAD = 16  # registers of a thread beside its fragments
+PLAIN_OVERHEAD = 24  # of one that computes no products in flight
+
+
+def register_fault(module: MemModule, target: Limits) -> str | None:
+    """Which kernel certainly needs more registers than a thread has, or None."""
+    for k in module.kernels:
+        for name, body, cap in bodies(k, target):
+            live = peak(k, body)
+            extra = OVERHEAD if name else 0  # elsewhere a few spills cost little, and the compiler reports them
+            if live + extra > cap:
+                who = f"kernel {k.name}" + (f", role {name}" if name else "")
+                return f"{who}: {live} registers of a thread hold fragments; {cap} less {extra} for the rest are there"
+    return None
+
+
+def bodies(kernel: MemKernel, target: Limits) -> Iterator[tuple[str, tuple[MemOp, ...], int]]:
+    """Every role (name, body, registers of a thread); a kernel without roles is one without a name."""
+    roles = [op for op in kernel.body if isinstance(op, RolesOp)]
+    if not roles:
+        yield "", kernel.body, launch_cap(kernel, target)
+    for op in roles:
+        for r in op.roles:
+            if not r.single:
+                yield r.name, r.body, r.registers or launch_cap(kernel, target)
+
+
+def launch_cap(kernel: MemKernel, target: Limits) -> int:
+    """Registers a thread that the launch can allocate."""
+    threads = 32 * kernel.warps
+    return min(target.registers_thread, target.registers_sm // (kernel.min_blocks * max(threads, 1)) // 8 * 8)
+
+
+def estimate_registers(kernel: MemKernel, target: Limits) -> int:
+    """Registers of a thread that the launch will allocate, as far as liveness tells."""
+    if any(isinstance(op, RolesOp) for op in kernel.body):
+        return launch_cap(kernel, target) if kernel.min_blocks > 1 else 65536 // (32 * kernel.warps) // 8 * 8
+    return min(launch_cap(kernel, target), -(-(peak(kernel, kernel.body) + PLAIN_OVERHEAD) // 8) * 8)
+
+
+def width(kernel: MemKernel, f: Frag) -> int:
+    """32-bit registers of a thread that ``f`` takes; predicates pack 32 to one."""
+    count = kernel.layouts[f.layout].registers if f.layout in kernel.layouts else 1
+    if f.type.dtype.value == "bool":
+        return -(-count // 32)
+    return -(-count * f.type.dtype.bytes // 4)
+
+
+def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
+    """The most registers that fragments of ``body`` hold at once."""
+    return _Liveness(kernel).block(body, frozenset())[1]
+
+
+class _Liveness:
+    """Backwards over structured ops; constants are immediates and take nothing."""
+
+    def __init__(self, kernel: MemKernel) -> None:
+        self.kernel = kernel
+        self.size: dict[str, int] = {}
+        self.source: dict[str, Frag] = {}  # a slice is registers of what it was cut from
+        for op in ma.walk_ops(kernel.body):
+            if isinstance(op, ma.SliceOp):
+                self.source[op.result.name] = self.source.get(op.arg.name, op.arg)
+            elif isinstance(op, ma.IndexOp) or (isinstance(op, ma.MapOp) and all(map(self._cheap, op.args))):
+                self._computed(op.result)
+
+    def _computed(self, f: Frag) -> None:
+        """Positions, and what follows from them and from rows, are computed where they are used."""
+        if len(f.type.axes) > 1:
+            self.size[f.name] = 0
+
+    def _cheap(self, f: Frag) -> bool:
+        return self.size.get(f.name) == 0 or len(f.type.axes) < 2
+
+    def note(self, frags: Iterable[Frag]) -> frozenset[str]:
+        names = []
+        for f in (self.source.get(f.name, f) for f in frags):
+            self.size.setdefault(f.name, width(self.kernel, f))
+            names.append(f.name)
+        return frozenset(names)
+
+    def cost(self, live: Iterable[str]) -> int:
+        return sum(self.size[n] for n in live)
+
+    def block(self, body: tuple[MemOp, ...], after: frozenset[str]) -> tuple[frozenset[str], int]:
+        """(live before, the most live at once)."""
+        live, most = after, self.cost(after)
+        for op in reversed(body):
+            live, here = self.op(op, live)
+            most = max(most, here)
+        return live, most
+
+    def op(self, op: MemOp, after: frozenset[str]) -> tuple[frozenset[str], int]:
+        match op:
+            case ma.ConstOp(result=r):
+                self.size[r.name] = 0
+                return after - {r.name}, self.cost(after - {r.name})
+            case ma.ForOp():
+                return self.loop(op, after)
+            case ma.IfOp(body=body) | ma.TilesOp(body=body):
+                before, most = self.block(body, after)
+                return before | after, max(most, self.cost(before | after))
+            case ma.RolesOp(roles=roles):
+                return after, max((self.block(r.body, frozenset())[1] for r in roles), default=0)
+            case ma.SliceOp(arg=a):
+                live = after | self.note([a])
+                return live, self.cost(live)
+        results, args = results_of(op), self.note(args_of(op))
+        out = self.note(results)
+        before = (after - out) | args
+        return before, max(self.cost(before), self.cost(after | out))
+
+    def loop(self, op: ma.ForOp, after: frozenset[str]) -> tuple[frozenset[str], int]:
+        outer = after - self.note(op.results)
+        yields, carried = self.note(op.yields), self.note(f for f, _ in op.carried)
+        inside: frozenset[str] = frozenset()
+        most = 0
+        for _ in range(2):  # what the body reads from outside lives through every iteration
+            before, most = self.block(op.body, outer | yields | inside)
+            inside = (before - carried) | inside
+        before = outer | inside | self.note(init for _, init in op.carried)
+        return before, max(most, self.cost(before))
+
+
+def results_of(op: MemOp) -> tuple[Frag, ...]:
+    """Fragments that ``op`` defines (not those inside of it)."""
+    if isinstance(op, ma.ForOp):
+        return op.results
+    found = getattr(op, "result", None)
+    return (found,) if isinstance(found, Frag) else ()
+
+
+def args_of(op: MemOp) -> tuple[Frag, ...]:
+    """Fragments that ``op`` reads (not those read inside of it)."""
+    if isinstance(op, ma.WgWait):
+        return ()
+    out: list[Frag] = []
+    for f in fields(op):
+        if f.name in ("result", "results", "body", "roles", "carried", "yields"):
+            continue
+        value = getattr(op, f.name)
+        out += [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, Frag)]
+    return tuple(out)
+
+
+def consumer_threads(kernel: MemKernel) -> int:
+    """Threads of one unit of the role that computes."""
+    roles = [r for op in kernel.body if isinstance(op, RolesOp) for r in op.roles if not r.single]
+    return GROUP_THREADS if roles else 32 * kernel.warps

@@ -1,0 +1,325 @@
+"""The space of schedules of a program: named choices of a few values each, made from its Scalar IR by rules.
+
+Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.splits``).  *Packs*:
+whether points that share operands share row tiles.  *Kernels*: which definitions become one kernel
+(``tune.fusion``).  *Engine*: products by warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order,
+epilogue, repairs, for each kernel and engine (``tune.knobs``).  A choice is called ``KERNEL.ENGINE.KNOB``
+(``split.`` before it for kernels of cut walks); one that belongs to a kernel or an engine that another choice rules
+out has no effect.  No operator is known by name: everything follows from the structure.
+
+``candidate`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
+(``tune.road``), and what they refuse (shared memory, registers of roles, divisibility, a repair without a proof, a
+product that the engine has not) is refused with their words.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.targets import limits
+from nautilus.scalar.ops import Program
+from nautilus.tune import fusion, splits
+from nautilus.tune.knobs import Knob, apply, knobs
+from nautilus.tune.road import Lowered, base_schedule, cut_program, lower_program
+from nautilus.tune.shape import KernelShape, shape_of
+
+KERNELS, SPLITS, PACKS = "kernels", "splits", "packs"
+RULE, NONE = "rule", "none"
+_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision: ``values`` in a fixed order, numbers rising."""
+
+    name: str
+    values: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A point that is no schedule, and why not."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class KernelSpace:
+    """One kernel: the rule-made plan by each engine, the one that the rules take first, and the knobs of each."""
+
+    name: str
+    plans: Mapping[str, KernelPlan]
+    shapes: Mapping[str, KernelShape]
+    knobs: Mapping[str, tuple[Knob, ...]]
+    prefix: str = ""  # of the names of choices: kernels of cut walks are others than those of whole ones
+
+    def label(self, engine: str, knob: str) -> str:
+        """The name of a choice."""
+        return (
+            f"{self.prefix}{self.name}.{engine}.{knob}" if len(self.plans) > 1 else f"{self.prefix}{self.name}.{knob}"
+        )
+
+    @property
+    def engine(self) -> str:
+        """The name of the choice of the engine."""
+        return f"{self.prefix}{self.name}.engine"
+
+    def choices(self) -> Iterator[tuple[str, tuple[object, ...], object]]:
+        """(name, values, default) of everything there is to choose."""
+        if len(self.plans) > 1:
+            yield self.engine, tuple(self.plans), next(iter(self.plans))
+        for e in self.plans:
+            for k in self.knobs[e]:
+                yield self.label(e, k.name), k.values, k.default
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A number of chunks: the rules' schedule for it, and its kernels."""
+
+    base: Schedule
+    program: Program  # with axes cut as ``base`` says
+    ways: tuple[str, ...]
+    kernels: tuple[KernelSpace, ...]
+
+    @property
+    def plain(self) -> frozenset[str]:
+        """Kernels whose products are by single warps."""
+        return frozenset(k.name for k in self.base.kernels if k.memory.engine == "warp")
+
+
+_Key = tuple[str, int]  # packs, splits
+
+
+@dataclass
+class Space:
+    """Everything about one program and architecture, made once."""
+
+    program: Program
+    arch: str
+    splits: tuple[int, ...]
+    packs: tuple[str, ...]
+    standard: int  # of ``splits``: what the rules take
+    uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
+    variants: dict[_Key, Variant | Refused]
+    regrouped: dict[tuple[_Key, str], Schedule | Refused] = field(default_factory=dict)
+
+    @property
+    def base(self) -> Variant:
+        """The rules' own variant."""
+        found = self.variants[RULE, self.standard]
+        assert isinstance(found, Variant)
+        return found
+
+    @property
+    def listed(self) -> tuple[Variant, ...]:
+        """Variants whose kernels have choices of their own: the rules', and one for whole or for cut walks."""
+        other = next((n for n in self.splits if (n > 1) != (self.standard > 1)), self.standard)
+        found = [self.base, *([variant(self, RULE, other)] if other != self.standard else [])]
+        return tuple(v for v in found if isinstance(v, Variant))
+
+
+_spaces: OrderedDict[tuple[int, str], Space] = OrderedDict()
+
+
+def space_of(program: Program, arch: str) -> Space:
+    """The space of ``program``; remembers the last few."""
+    key = (id(program), arch)
+    found = _spaces.get(key)
+    if found is not None and found.program is program:
+        return found
+    base = base_schedule(program, arch)
+    standard = max((c.splits for c in base.splits or ()), default=1)
+    uncut = {RULE: base if standard == 1 else base_schedule(program, arch, schedule=_open(base.packs or (), ()))}
+    if base.packs:
+        uncut[NONE] = base_schedule(program, arch, schedule=_open((), ()))
+    counts = splits.counts(cut_program(program, uncut[RULE], arch), uncut[RULE], arch)
+    made = Space(
+        program, arch, tuple(sorted({*counts, standard})), tuple(uncut), standard, uncut,
+        {(RULE, standard): _variant(program, arch, base)},
+    )  # fmt: skip
+    _spaces[key] = made
+    while len(_spaces) > _KEPT:
+        _spaces.popitem(last=False)
+    return made
+
+
+def _open(packs: tuple[PackPlan, ...], cuts: tuple[SplitPlan, ...]) -> Schedule:
+    """A schedule that leaves kernels to the rules."""
+    return Schedule(packs=packs, splits=cuts)
+
+
+def variant(space: Space, packs: str, count: int) -> Variant | Refused:
+    """The variant of ``count`` chunks, with or without the rules' packs."""
+    if (packs, count) not in space.variants:
+        space.variants[packs, count] = _cut_variant(space, packs, count)
+    return space.variants[packs, count]
+
+
+def _cut_variant(space: Space, packs: str, count: int) -> Variant | Refused:
+    uncut = space.uncut[packs]
+    if count == 1:
+        return _variant(space.program, space.arch, uncut)
+    try:
+        cut = splits.cuts(cut_program(space.program, uncut, space.arch), uncut, count)
+        if not cut:
+            return Refused(f"{SPLITS}: no walk is long enough for {count} chunks")
+        base = base_schedule(space.program, space.arch, schedule=_open(uncut.packs or (), cut))
+        return _variant(space.program, space.arch, base)
+    except ScheduleError as error:
+        return Refused(f"in {count} chunks: {error}")
+
+
+def _variant(program: Program, arch: str, base: Schedule) -> Variant:
+    own = cut_program(program, base, arch)
+    prefix = "split." if base.splits else ""  # choices are listed for the rules' packs only
+    kernels = tuple(_kernel_space(own, arch, k, prefix) for k in base.kernels)
+    return Variant(base, own, fusion.ways(own, base), kernels)
+
+
+def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str) -> KernelSpace:
+    unified = fusion.unified_of(program, plan.ops)
+    plans = {plan.memory.engine: plan}
+    if plan.memory.engine == "warpgroup":
+        other = fusion.plan_group(program, plan.ops, arch, wide=False)
+        if other.memory.engine not in plans:
+            plans[other.memory.engine] = replace(other, name=plan.name)
+    shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
+    return KernelSpace(plan.name, plans, shapes, {e: knobs(p, shapes[e]) for e, p in plans.items()}, prefix)
+
+
+def choices(program: Program, arch: str) -> tuple[Choice, ...]:
+    """The choices of ``program`` (after the pass ``dead``) on ``arch``; what matters most first."""
+    space = space_of(program, arch)
+    found: dict[str, tuple[object, ...]] = {}
+    if len(space.splits) > 1:
+        found[SPLITS] = space.splits
+    if len(space.packs) > 1:
+        found[PACKS] = space.packs
+    if len(space.base.ways) > 1:
+        found[KERNELS] = space.base.ways
+    for name, values, _ in (c for v in space.listed for k in v.kernels for c in k.choices()):
+        found[name] = _merged(found.get(name, ()), values)
+    return tuple(Choice(n, v) for n, v in found.items())
+
+
+def _merged(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[object, ...]:
+    out = list(dict.fromkeys((*a, *b)))
+    numbers = [v for v in out if isinstance(v, int) and not isinstance(v, bool)]
+    return tuple(sorted(numbers)) if len(numbers) == len(out) else tuple(out)
+
+
+def defaults(program: Program, arch: str) -> dict[str, object]:
+    """The schedule that the rules make, as values of :func:`choices`."""
+    space = space_of(program, arch)
+    found: dict[str, object] = {}
+    if len(space.splits) > 1:
+        found[SPLITS] = space.standard
+    if len(space.packs) > 1:
+        found[PACKS] = RULE
+    if len(space.base.ways) > 1:
+        found[KERNELS] = space.base.ways[0]
+    for name, _, default in (c for v in space.listed for k in v.kernels for c in k.choices()):
+        found.setdefault(name, default)
+    return found
+
+
+def schedule_of(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+    """The schedule that ``values`` say, legal or not. A choice that is not given stands at its default."""
+    space = space_of(program, arch)
+    key = _structure(space, values)
+    if isinstance(key, Refused):
+        return key
+    own = variant(space, *key)
+    if isinstance(own, Refused):
+        return own
+    way = str(values.get(KERNELS, own.ways[0])) if key == (RULE, space.standard) else own.ways[0]
+    if way not in own.ways:
+        return Refused(f"{KERNELS} is {way!r}, not one of: {', '.join(own.ways)}")
+    base = _regroup(space, key, own, way)
+    if isinstance(base, Refused):
+        return base
+    turned = {}
+    for k in own.kernels:
+        try:
+            turned[k.name, next(iter(k.plans.values())).ops] = _turn(k, values)
+        except (ValueError, KeyError) as error:
+            return Refused(f"kernel {k.name}: {error}")
+    return replace(base, kernels=tuple(turned.get((k.name, k.ops), k) for k in base.kernels))
+
+
+def _structure(space: Space, values: Mapping[str, object]) -> _Key | Refused:
+    for name, known, standard in ((PACKS, space.packs, RULE), (SPLITS, space.splits, space.standard)):
+        value = values.get(name, standard)
+        if value not in known:
+            return Refused(f"{name} is {value!r}, not one of: {', '.join(map(str, known))}")
+    return str(values.get(PACKS, RULE)), int(str(values.get(SPLITS, space.standard)))
+
+
+def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refused:
+    """The rules' schedule for a grouping; kernels that a later level refuses are planned plainer."""
+    if way == own.ways[0]:
+        return own.base
+    if (key, way) not in space.regrouped:
+        space.regrouped[key, way] = _plan_way(space, own, way)
+    return space.regrouped[key, way]
+
+
+def _plan_way(space: Space, own: Variant, way: str) -> Schedule | Refused:
+    plain = own.plain
+    while True:
+        try:
+            found = fusion.regroup(own.program, own.base, fusion.parse(way), space.arch, plain)
+        except ScheduleError as error:
+            return Refused(f"as kernels {way}: {error}")
+        done = lower_program(space.program, found, space.arch)
+        if done.ok or not done.kernel or done.kernel in plain:
+            return found
+        plain |= {done.kernel}
+
+
+def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
+    engine = str(values.get(k.engine, next(iter(k.plans))))
+    if engine not in k.plans:
+        raise ValueError(f"no plan with the engine {engine}: its products or sizes do not suit it")
+    chosen: dict[str, Any] = {}
+    for knob in k.knobs[engine]:
+        name = k.label(engine, knob.name)
+        if name in values:
+            chosen[knob.name] = values[name]
+    return apply(k.plans[engine], k.shapes[engine], chosen)
+
+
+def examine(program: Program, arch: str, values: Mapping[str, object], precision: str = "fast") -> Lowered:
+    """What becomes of ``values``: the module, and the reason where it is refused."""
+    found = schedule_of(program, arch, values)
+    if isinstance(found, Refused):
+        return Lowered(None, found.reason)
+    return lower_program(program, found, arch, precision)
+
+
+def candidate(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+    """The schedule that ``values`` say, carried out on trial; or why it is none."""
+    found = schedule_of(program, arch, values)
+    if isinstance(found, Refused):
+        return found
+    done = lower_program(program, found, arch)
+    return found if done.ok else Refused(str(done.fault))
+
+
+def neighbours(program: Program, arch: str, values: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Every single change of ``values`` that has an effect."""
+    out = []
+    now = schedule_of(program, arch, values)
+    for c in choices(program, arch):
+        for value in c.values:
+            if value == values.get(c.name):
+                continue
+            if schedule_of(program, arch, {**values, c.name: value}) != now:
+                out.append((c.name, value))
+    return out

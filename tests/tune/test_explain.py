@@ -1,0 +1,88 @@
+"""``nautilusc explain``: what was chosen, what was refused, what is predicted, in words and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request
+from nautilus.tune.explain import explain, text
+from tests.tune.measured import SPECS
+
+
+def told(name: str, **options: Any) -> dict[str, Any]:
+    return explain(Request(SPECS / f"{name}.naut", **options))
+
+
+@pytest.fixture(autouse=True)
+def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.tune.explain.measured", lambda request: [])
+
+
+def test_a_chain_in_words() -> None:
+    found = told("attention/causal_prefill", dims={"M": 2048, "N": 2048})
+    words = text(found)
+    assert "kernel O: computes S_sum P_max P_sum O_acc O" in words
+    assert "i grid 128, j loop 128" in words
+    assert "producer: one thread that copies" in words and "consumers: 2 x 4 warps" in words
+    assert "one walk: running results are repaired as they change" in words
+    assert "persistent blocks, dynamic tiles" in words
+    assert "% of what products allows" in words
+    assert "clusters of 2 blocks take tiles in a fixed order, not dynamic" in words
+    (k,) = found["kernels"]
+    assert k["threads"] == 384 and 200_000 < k["shared_bytes"] <= 232448 and 150 < k["live_registers"] < 232
+    assert found["from"] == "the default rules" and found["inlined"] == ["S", "P"]
+
+
+def test_refused_points_say_what_they_would_have_been_worth() -> None:
+    found = told("matmul/f16")
+    refused = {(a["choice"], a["value"]): a for a in found["refused"]}
+    wide = refused["C.warpgroup.block", "192x320/3"]
+    assert "registers" in wide["reason"] and wide["time_ratio"] > 1.0
+    ratios = [a["time_ratio"] for a in found["alternatives"]]
+    assert ratios == sorted(ratios) and len(ratios) > 20
+    assert all("reason" not in a for a in found["alternatives"])
+    assert found["space"]["points"] > 1000
+
+
+def test_how_far_from_the_machine() -> None:
+    products, rows = told("matmul/f16"), told("rowwise/softmax")
+    assert products["roofline"]["bound"] == "products" and 0.5 < products["roofline"]["share"] < 1
+    assert rows["roofline"]["bound"] == "memory" and 0.6 < rows["roofline"]["share"] < 1
+    floor = rows["roofline"]["floors_microseconds"]["memory"]
+    assert floor == pytest.approx(2 * 2 * 16384 * 4096 / 4.25e12 * 1e6, rel=1e-3)
+
+
+def test_a_given_schedule_is_told_without_alternatives() -> None:
+    base = Schedule.from_json(_json("rowwise/softmax"))
+    found = told("rowwise/softmax", schedule=base)
+    assert found["from"] == "the schedule file" and found["space"] is None and not found["alternatives"]
+    assert "the space:" not in text(found)
+
+
+def test_a_schedule_that_cannot_be_is_an_error() -> None:
+    wrong = _json("rowwise/softmax").replace('"name": "j"', '"name": "k"')
+    with pytest.raises(ScheduleError, match="no axis 'k'"):
+        told("rowwise/softmax", schedule=Schedule.from_json(wrong))
+
+
+def test_what_was_measured_is_told_best_first() -> None:
+    found = told("rowwise/softmax")
+    assert found["measured"] == []
+    rows = [
+        {"schedule": "a", "microseconds": 50.0, "device": "GPU", "rules": False},
+        {"schedule": "b", "microseconds": 60.0, "device": "GPU", "rules": True},
+    ]
+    words = text({**found, "measured": rows})
+    assert "2 schedules, the best 50 us on GPU" in words
+    assert "the best beats it 1.200 times" in words and "beaten: b 60 us" in words
+
+
+def _json(name: str) -> str:
+    from nautilus.tune.road import base_schedule, program_of
+
+    program, _ = program_of(Request(SPECS / f"{name}.naut"))
+    return base_schedule(program, "sm_90a").to_json()

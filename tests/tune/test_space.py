@@ -1,0 +1,152 @@
+"""The space of schedules: what it holds, that its defaults are the rules, and that what is illegal is refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from nautilus.core.schedule import Schedule, check_schedule
+from nautilus.tune.road import base_schedule, lower_program
+from nautilus.tune.space import Refused, candidate, choices, defaults, neighbours, schedule_of
+from tests.tune.measured import product, program
+
+ARCH = "sm_90a"
+NAMES = [
+    "attention/causal_prefill", "attention/global_prefill_d64", "attention/gqa_decode", "matmul/f16", "matmul/swiglu",
+    "matmul/f32", "rowwise/softmax", "rowwise/layer_norm", "rowwise/argmax",
+]  # fmt: skip
+
+
+def values(name: str, choice: str) -> tuple[object, ...]:
+    return next(c.values for c in choices(program(name), ARCH) if c.name == choice)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_are_the_rules(name: str) -> None:
+    p = program(name)
+    found = candidate(p, ARCH, defaults(p, ARCH))
+    assert found == base_schedule(p, ARCH)
+    assert candidate(p, ARCH, {}) == found
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
+def test_defaults_are_the_rules_elsewhere(arch: str) -> None:
+    for name in ("attention/causal_prefill", "matmul/f16"):
+        p = program(name, arch=arch)
+        assert candidate(p, arch, defaults(p, arch)) == base_schedule(p, arch)
+        assert not any(c.name.endswith("engine") for c in choices(p, arch))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_default_is_among_its_values(name: str) -> None:
+    p = program(name)
+    given = defaults(p, ARCH)
+    for c in choices(p, ARCH):
+        assert given[c.name] in c.values
+        assert len(set(c.values)) == len(c.values) > 1
+    assert given.keys() == {c.name for c in choices(p, ARCH)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_points_are_schedules_or_say_why_not(name: str) -> None:
+    p, order = program(name), random.Random(7)
+    legal = 0
+    for _ in range(8):
+        found = candidate(p, ARCH, {c.name: order.choice(c.values) for c in choices(p, ARCH)})
+        if isinstance(found, Refused):
+            assert found.reason and "internal error" not in found.reason and "IR breaks" not in found.reason
+        else:
+            check_schedule(found)
+            assert Schedule.from_json(found.to_json()) == found
+            legal += 1
+    assert legal > 0
+
+
+def test_structure_makes_the_choices() -> None:
+    assert values("matmul/f16", "C.warpgroup.block")[:2] == ("128x64/2", "128x96/2")
+    assert "128x192*2" in values("matmul/f16", "C.warpgroup.block")
+    assert values("attention/causal_prefill", "O.warpgroup.rows") == (64, 128, 192)
+    assert values("attention/causal_prefill", "O.warpgroup.persistent") == ("none", "static", "snake", "dynamic")
+    assert values("attention/global_prefill", "O.warpgroup.persistent") == ("none", "static", "dynamic")
+    assert values("rowwise/softmax", "Y.walk") == ("row", "rolling", "passes")
+    assert values("attention/causal_decode", "splits")[:3] == (1, 2, 3)
+    names = {c.name for c in choices(program("attention/global_prefill"), ARCH)}
+    assert not any(n.endswith((".sections", ".order", ".walk_order")) for n in names)  # all tiles are alike
+
+
+def test_one_choice_reaches_its_field() -> None:
+    p = program("attention/causal_prefill")
+    found = candidate(p, ARCH, {"O.warpgroup.ping_pong": True, "O.warpgroup.step": 96, "O.warpgroup.repair": "skip"})
+    assert isinstance(found, Schedule)
+    (k,) = found.kernels
+    assert k.memory.ping_pong and k.axis("j").tile == 96 and k.repair == "skip"
+    assert k.memory.units == 2 and k.memory.persistent == "dynamic"
+
+
+def test_a_tile_takes_what_depends_on_it_along() -> None:
+    p = product(4096, 4096, 4096)
+    found = candidate(p, ARCH, {"C.warpgroup.block": "128x192*2"})
+    assert isinstance(found, Schedule)
+    m = found.kernels[0].memory
+    assert (m.own_tiles, m.units, m.persistent, m.group) == (True, 2, "static", 8)
+    assert m.stages == 4 and m.store_columns == 64
+    wide = candidate(product(8192, 8192, 8192), ARCH, {})
+    again = candidate(product(8192, 8192, 8192), ARCH, {"C.warpgroup.block": "128x320/2"})
+    assert wide == again  # the rules' own tile by another way
+
+
+def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
+    p = program("attention/causal_decode")
+    way = "S_sum P_max P_sum | O_acc O"
+    cut = candidate(p, ARCH, {"kernels": way})
+    assert isinstance(cut, Schedule) and [k.ops for k in cut.kernels] == [("S_sum", "P_max", "P_sum"), ("O_acc", "O")]
+    found = candidate(p, ARCH, {"splits": 4})
+    assert isinstance(found, Schedule) and found.splits is not None
+    assert {(c.op, c.splits) for c in found.splits} == {("P_max", 4), ("P_sum", 4), ("O_acc", 4)}
+    assert len(found.kernels) == 2 and lower_program(p, found, ARCH).ok
+    deep = candidate(p, ARCH, {"splits": 4, "split.O_acc_part.stages": 3})
+    assert isinstance(deep, Schedule) and deep.kernels[0].memory.stages == 3
+
+
+def test_choices_that_are_ruled_out_have_no_effect() -> None:
+    p = program("attention/causal_prefill")
+    base = schedule_of(p, ARCH, {})
+    assert schedule_of(p, ARCH, {"O.warp.stages": 4}) == base
+    assert schedule_of(p, ARCH, {"O.engine": "warp", "O.warpgroup.rows": 64}) == schedule_of(
+        p, ARCH, {"O.engine": "warp"}
+    )
+    assert all(not n.startswith("O.warp.") for n, _ in neighbours(p, ARCH, defaults(p, ARCH)))
+
+
+REFUSED = [
+    ("attention/causal_prefill", {"O.warpgroup.rows": 192}, "registers of a thread hold fragments"),
+    ("attention/causal_prefill", {"O.warpgroup.cluster": 2}, "fixed order, not dynamic"),
+    ("attention/causal_decode", {"O.step": 256}, "bytes of shared memory"),
+    ("attention/global_prefill_d64", {"O.warpgroup.store": "bulk-ring/64"}, "fit no stage of a walked operand"),
+    ("rowwise/layer_norm", {"Y.walk": "rolling"}, "no repair for Y_sum_2"),
+    ("rowwise/argmax", {"Y.walk": "rolling"}, "needs a running result"),
+    ("matmul/swiglu", {"kernels": "Gate Up | C"}, "does not fit in a tile"),
+    ("matmul/f16", {"C.warpgroup.block": "192x320/3"}, "registers"),
+    ("matmul/f16", {"C.warpgroup.block": "128x192*2", "C.warpgroup.persistent": "none"}, "need a persistent grid"),
+    ("matmul/f16", {"C.engine": "third"}, "no plan with the engine third"),
+    ("matmul/f16", {"C.warpgroup.stages": 7}, "stages is 7 here, not one of"),
+    ("matmul/f16", {"kernels": "C"}, "not one of"),
+    ("attention/causal_decode", {"splits": 5}, "splits is 5, not one of"),
+]
+
+
+@pytest.mark.parametrize(("name", "chosen", "reason"), REFUSED)
+def test_what_is_illegal_is_refused_with_the_reason(name: str, chosen: dict[str, object], reason: str) -> None:
+    found = candidate(program(name), ARCH, chosen)
+    assert isinstance(found, Refused)
+    assert reason in found.reason
+
+
+def test_a_row_walked_in_one_or_several_walks() -> None:
+    p = program("rowwise/softmax")
+    rolling, passes = (candidate(p, ARCH, {"Y.walk": w}) for w in ("rolling", "passes"))
+    assert isinstance(rolling, Schedule) and isinstance(passes, Schedule)
+    assert rolling.kernels[0].phases == (("Y_max", "Y_sum"), ("Y",))
+    assert passes.kernels[0].phases == (("Y_max",), ("Y_sum",), ("Y",))
+    assert {a.name: a.role for a in rolling.kernels[0].axes} == {"i": "grid", "j": "loop"}
