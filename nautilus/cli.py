@@ -27,7 +27,7 @@ from nautilus.passes.pipelines import STAGE_NAMES, STAGES
 if TYPE_CHECKING:
     from nautilus.driver import Request
 
-_COMMANDS = ("compile", "check", "run", "bench", "tune", "explain")
+_COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain")
 _EMIT = ("cu", "ptx", "cubin", "json", "scalar", "vr", "ma")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -134,6 +134,15 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."),
         click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
         click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
+        click.option(
+            "-O",
+            "level",
+            type=click.IntRange(0, 3),
+            default=2,
+            show_default=True,
+            metavar="0|1|2|3",
+            help="Schedule: 0 plain, 1 by rules, 2 from the tuning database if it knows one, 3 tune now.",
+        ),
         click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or the dump's]"),
         click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
         click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass."),
@@ -231,15 +240,124 @@ def bench_command(**options: Any) -> None:
     bench_specs(**options)
 
 
-def _later(name: str) -> None:
-    @cli.command(name, context_settings={"ignore_unknown_options": True}, help="(not supported yet)")
-    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-    def command(arguments: tuple[str, ...]) -> None:
-        raise click.UsageError(f"'nautilusc {name}' is not supported yet")
+def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
+        raise click.BadParameter(f"{value!r} is not a list of device numbers such as 0,1")
+    return tuple(map(int, parts))
 
 
-for _name in ("tune", "explain"):
-    _later(_name)
+@cli.command("tune")
+@click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
+@click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a.")
+@click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size.")
+@click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast]")
+@click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="Candidates to build.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.0), default=0.0, metavar="S", help="Seconds a spec; 0: no limit."
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=0), default=0, metavar="J", help="Compilers at once; 0: one a processor."
+)
+@click.option(
+    "--devices", callback=_ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on."
+)
+@click.option(
+    "--storage", default="", metavar="URL", help="Optuna's: sqlite:///F, journal:F, postgresql://..., memory."
+)
+@click.option("--study", default="", metavar="NAME", help="Work on this study, together with other processes.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples and inputs.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the last study of each spec; one that is done is not repeated."
+)
+@click.option("--measure", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
+@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a result on standard output.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def tune_command(**options: Any) -> None:
+    """Search the fastest schedule of each SPEC, by measuring, and remember it in the tuning database."""
+    from nautilus.commands import tune_specs
+
+    tune_specs(**options)
+
+
+@cli.group("db")
+def db_group() -> None:
+    """The tuning database: what was measured, and what -O2 compiles with."""
+
+
+_DB = click.option(
+    "--db", "path", type=click.Path(path_type=Path), help="This file. [default: yours and the shipped one]"
+)
+_WANTED = click.argument("wanted", default="", metavar="[SPEC|KEY]")
+
+
+@db_group.command("ls")
+@_WANTED
+@_DB
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a record.")
+def db_ls(**options: Any) -> None:
+    """List specs and sizes, with the best time and the number of rows."""
+    from nautilus.commands import list_database
+
+    list_database(**options)
+
+
+@db_group.command("show")
+@click.argument("wanted", metavar="SPEC|KEY")
+@_DB
+@click.option("--count", type=click.IntRange(min=1), default=5, show_default=True, help="Rows of each key.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a row.")
+def db_show(**options: Any) -> None:
+    """Show the best rows of a spec: times, machine, schedule."""
+    from nautilus.commands import show_database
+
+    show_database(**options)
+
+
+@db_group.command("export")
+@_WANTED
+@_DB
+@click.option("-o", "--output", default="-", metavar="FILE", help="- is standard output. [default: -]")
+@click.option("--all", "everything", is_flag=True, help="All rows, not the best of each key.")
+def db_export(**options: Any) -> None:
+    """Write rows as JSON lines, for another machine's merge."""
+    from nautilus.commands import export_database
+
+    export_database(**options)
+
+
+@db_group.command("merge")
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
+@_DB
+def db_merge(**options: Any) -> None:
+    """Add the rows of other databases that yours does not have."""
+    from nautilus.commands import merge_databases
+
+    merge_databases(**options)
+
+
+@db_group.command("gc")
+@_DB
+@click.option(
+    "--keep", type=click.IntRange(min=1), default=10, show_default=True, help="Best rows of each key to keep."
+)
+def db_gc(**options: Any) -> None:
+    """Drop rows that no compilation can use: failures, estimates, what is far from the best."""
+    from nautilus.commands import collect_database
+
+    collect_database(**options)
+
+
+@cli.command("explain")
+@common
+def explain_command(**options: Any) -> None:
+    """Say which schedule SPEC gets and why, what was refused, and what the cost model predicts."""
+    from nautilus.tune.explain import explain_spec
+
+    explain_spec(**options)
 
 
 def print_pipeline() -> str:
@@ -354,4 +472,20 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     if not known_arch(arch):
         raise click.UsageError(f"unknown architecture {arch!r}; known: {', '.join(KNOWN_ARCHS)}")
     precision = options["precision"] or "fast"
-    return Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit)
+    level = 1 if schedule is not None else options["level"]
+    made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, tuned=level >= 2)
+    return made if level in (1, 2) or spec.suffix != ".naut" else at_level(made, level, options)
+
+
+def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
+    """``request`` for ``-O0``, with its plain schedule, or for ``-O3``, after a search."""
+    from dataclasses import replace
+
+    from nautilus.tune.levels import plain_schedule
+
+    if level == 0:
+        return replace(request, schedule=plain_schedule(request))
+    from nautilus.commands import tune_now
+
+    tune_now(request, options)
+    return request

@@ -88,6 +88,12 @@ def walk_and_build(request: Request, options: dict[str, Any], build: bool) -> tu
         print_diagnostics(spec.warnings, options["diagnostics"])
     if options["verbose"]:
         click.echo(f"nautilusc: {request.path}: {request.until} for {result.context.arch}", err=True)
+        if result.refused:
+            click.echo(
+                f"nautilusc: {request.path}: by rules, for the database's schedule fails: {result.refused}", err=True
+            )
+        elif result.tuned:
+            click.echo(f"nautilusc: {request.path}: schedule from the tuning database", err=True)
     return result, cubin
 
 
@@ -278,3 +284,84 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
         click.echo(json.dumps([as_dict(r) for r in reports]))
     if not all(r.ok for r in reports):
         raise click.exceptions.Exit(1)
+
+
+def tune_specs(
+    specs: tuple[Path, ...], trials: int, timeout: float, measure: str, seed: int, **options: Any
+) -> None:  # fmt: skip
+    """``nautilusc tune``: a result for every spec; the exit code is the first failure's."""
+    from nautilus.tune.command import Options, report, tune_one
+    from nautilus.tune.search import Settings
+
+    settings = Settings(trials, timeout, seed, measure)
+    chosen = Options(
+        settings, options["jobs"], options["devices"], options["storage"], options["study"], options["resume"],
+        options["quiet"] or (options["as_json"] and not options["verbose"]),
+    )  # fmt: skip
+    code = 0
+    for spec in specs:
+        request = make_request(spec, options | {"schedule": None, "level": 1}, "cuda")
+        outcome = tune_one(request, options["scalars"], chosen)
+        report(outcome, options["as_json"], options["quiet"])
+        code = code or outcome.code
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def tune_now(request: Request, options: dict[str, Any]) -> None:
+    """``-O3``: search on the GPU that is here; the compilation then finds the result in the database."""
+    from nautilus.tune.command import Options, tune_one
+    from nautilus.tune.search import Settings
+
+    outcome = tune_one(request, options.get("scalars") or {}, Options(Settings(), quiet=options["quiet"]))
+    if outcome.code:
+        if outcome.code == ToolchainError.exit_code:
+            raise ToolchainError("-O3", f"{outcome.about['error']} (-O2 does without)")
+        raise click.exceptions.Exit(_failed(outcome.text, outcome.code))
+
+
+def _failed(text: str, code: int) -> int:
+    click.echo(f"nautilusc: error: {text}", err=True)
+    return code
+
+
+def list_database(wanted: str, path: Path | None, as_json: bool) -> None:
+    """``nautilusc db ls``."""
+    from nautilus.tune import dbtool
+
+    records = dbtool.listing(path, wanted)
+    for line in map(json.dumps, records) if as_json else dbtool.listing_text(records):
+        click.echo(line)
+
+
+def show_database(wanted: str, path: Path | None, count: int, as_json: bool) -> None:
+    """``nautilusc db show``."""
+    from nautilus.tune import dbtool
+
+    for row in dbtool.showing(path, wanted, count):
+        click.echo(row.line().rstrip() if as_json else dbtool.showing_text(row))
+
+
+def export_database(wanted: str, path: Path | None, output: str, everything: bool) -> None:
+    """``nautilusc db export``."""
+    from nautilus.tune import dbtool
+
+    write_output(output, dbtool.exported(path, wanted, everything).encode())
+
+
+def merge_databases(files: tuple[Path, ...], path: Path | None) -> None:
+    """``nautilusc db merge``."""
+    from nautilus.tune import database, dbtool
+
+    into = path or database.user_path()
+    added, bad = dbtool.merge(into, files)
+    click.echo(f"{into}: {added} rows added" + (f"; {bad} lines are no rows" if bad else ""))
+
+
+def collect_database(path: Path | None, keep: int) -> None:
+    """``nautilusc db gc``."""
+    from nautilus.tune import database, dbtool
+
+    file = path or database.user_path()
+    before, after = dbtool.collect(file, keep)
+    click.echo(f"{file}: {after} of {before} lines kept")

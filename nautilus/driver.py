@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, VerifyError
+from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, UnsupportedError, VerifyError
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
 from nautilus.core.targets import limits
@@ -34,7 +34,10 @@ _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep a
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile, and how. ``until`` names the last stage; ``schedule`` None: by rules."""
+    """What to compile, and how. ``until`` names the last stage.
+
+    ``schedule`` None: the one that the tuning database knows if ``tuned``, else by rules.
+    """
 
     path: Path
     arch: str = "sm_90a"
@@ -45,14 +48,20 @@ class Request:
     text: str | None = None  # instead of the file's
     plain: frozenset[str] = frozenset()  # kernels that the default rules plan without warpgroup products
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
+    tuned: bool = False
 
 
 @dataclass
 class Result:
-    """Modules by stage name (each after its last pass), and the context they were made in."""
+    """Modules by stage name (each after its last pass), and the context they were made in.
+
+    ``tuned``: the schedule is from the tuning database; ``refused``: why one from there did not serve.
+    """
 
     context: Context
     modules: dict[str, Any] = field(default_factory=dict)
+    tuned: bool = False
+    refused: str = ""
 
     @property
     def cuda(self) -> str:
@@ -75,12 +84,17 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     """:func:`compile_file`, then NVRTC; what ptxas cannot make fast is planned again like what a level refuses."""
     from nautilus.runtime.nvrtc import compile_cuda
 
+    refused = ""
     while True:
         result = compile_file(request, instruments)
+        result.refused = refused or result.refused
         try:
             return result, compile_cuda(result.cuda, result.context.arch)
         except ScheduleError as error:
-            request = plainer(replace(request, plain=request.plain | result.context.plain), error)
+            if result.tuned:
+                request, refused = replace(request, tuned=False), _first(error)
+            else:
+                request = plainer(replace(request, plain=request.plain | result.context.plain), error)
 
 
 def plainer(request: Request, error: ScheduleError) -> Request:
@@ -110,6 +124,26 @@ def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
         module, context, after = _read_dump(request, start, context)
         pipeline.show(Step(start, "parse", None, is_last=False), module, True, 0.0, context)
     result.modules[start.name] = module
+    found = None
+    if request.tuned and start is SPEC and request.schedule is None:
+        found = load("nautilus.tune.lookup:tuned_schedule")(module, context)
+    if found is not None:
+        try:
+            check_schedule(found)
+            result.tuned = True
+            return _walk(request, start, after, result, pipeline, replace(context, schedule=found))
+        except (ScheduleError, UnsupportedError, VerifyError) as error:
+            again = _compile(replace(request, tuned=False), instruments)  # from the start, for those who watch
+            again.refused = _first(error)
+            return again
+    return _walk(request, start, after, result, pipeline, context)
+
+
+def _walk(
+    request: Request, start: Stage, after: str | None, result: Result, pipeline: Pipeline, context: Context
+) -> Result:
+    """``result``, which holds the module of ``start``, with those of the stages up to ``until``."""
+    module = result.modules[start.name]
     for stage in STAGES[STAGES.index(start) : STAGE_NAMES.index(request.until) + 1]:
         if stage is not SPEC:
             try:
@@ -121,6 +155,10 @@ def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
         result.modules[stage.name] = module
     result.context = context
     return result
+
+
+def _first(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
 
 
 def _too_large(error: VerifyError) -> ScheduleError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import lru_cache
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+
+# what somebody tuned on this machine is no part of any test
+os.environ["NAUTILUS_DB"] = str(HERE / "no" / "database.jsonl")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

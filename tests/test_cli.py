@@ -82,8 +82,8 @@ def test_exit_codes(arguments: list[str], code: int, capsys: pytest.CaptureFixtu
 
 
 def test_later_commands_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", "a.naut"]) == 2
-    assert "'nautilusc tune' is not supported yet" in capsys.readouterr().err
+    assert main(["explain", "a.naut"]) == 2
+    assert "'nautilusc explain' is not supported yet" in capsys.readouterr().err
 
 
 def test_wrong_spec_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,10 +77,16 @@ class Plan:
 
 
 class Session:
-    """A loaded cubin with its buffers on the GPU; a context manager."""
+    """A loaded cubin with its buffers on the GPU; a context manager.
 
-    def __init__(self, cubin: bytes, plan: Plan, arch: str, ordinal: int = 0) -> None:
+    ``shared``: device memory of inputs that the caller has filled and keeps; :meth:`upload` leaves it alone.
+    """
+
+    def __init__(
+        self, cubin: bytes, plan: Plan, arch: str, ordinal: int = 0, shared: Mapping[str, Any] | None = None
+    ) -> None:
         self.plan = plan
+        self._shared = dict(shared or {})
         self.driver = bindings()
         self.device: Device = open_device(ordinal)
         if not runs_on(arch, self.device):
@@ -115,7 +121,10 @@ class Session:
                 key = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 check(d, d.cuFuncSetAttribute(function, key, launch.smem), f"preparing {name}")
             self._functions[name] = function
+        self._buffers.update({a.name: self._shared[a.name] for a in self.plan.arguments if a.name in self._shared})
         for a in self.plan.by_role("input", "output", "temp"):
+            if a.name in self._shared:
+                continue
             self._buffers[a.name] = check(d, d.cuMemAlloc(max(a.bytes, 16)), f"allocating {a.name} ({a.bytes} bytes)")
         for launch in self.plan.launches:
             if launch.counter:
@@ -136,6 +145,8 @@ class Session:
         """Set inputs (raw storage arrays) and scalars. Raises ToolchainError for a missing or wrong one."""
         d = self.driver
         for a in self.plan.by_role("input"):
+            if a.name in self._shared:
+                continue
             raw = np.ascontiguousarray(inputs[a.name], dtype=storage_numpy(a.dtype))
             if raw.shape != a.shape:
                 raise ToolchainError("launch", f"{a.name} has shape {raw.shape}, not {a.shape}")
@@ -212,8 +223,9 @@ class Session:
     def close(self) -> None:
         """Free everything; errors are ignored, for a kernel that faulted leaves nothing to free."""
         d = self.driver
-        for pointer in self._buffers.values():
-            d.cuMemFree(pointer)
+        for name, pointer in self._buffers.items():
+            if name not in self._shared:
+                d.cuMemFree(pointer)
         self._buffers.clear()
         if self._module is not None:
             d.cuModuleUnload(self._module)

@@ -1,0 +1,83 @@
+"""The compile side of a search: a schedule to a cubin with what the compiler said about it, in a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, Result, build_cubin, compile_file
+from nautilus.passes.registry import load
+from nautilus.runtime.launch import Plan
+from nautilus.tune.rows import schedule_hash
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """``schedule`` None: the one that rules make. Without ``cubin`` only as far as the cost model needs."""
+
+    schedule: Schedule | None
+    cubin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """``estimate``: the model's seconds. ``cubin`` empty: not asked for, or it must not be used (``trouble``)."""
+
+    schedule: Schedule
+    estimate: float | None
+    cubin: bytes = b""
+    plan: Plan | None = None
+    registers: tuple[int, ...] = ()
+    trouble: str = ""
+
+    @property
+    def hash(self) -> str:
+        return schedule_hash(self.schedule)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The service: compiles for one request. ``estimate`` names the model's function, empty for none."""
+
+    request: Request
+    estimate: str
+
+    def __call__(self, job: BuildJob) -> Built:
+        """Raises what the levels raise; spills and serialised products are ``trouble``."""
+        request = replace(self.request, schedule=job.schedule, tuned=False)
+        if job.schedule is None and job.cubin:
+            result, compiled = build_cubin(request)  # rules plan again what ptxas cannot make fast
+        else:
+            result = compile_file(request)
+            compiled = None
+        schedule = job.schedule or result.context.schedule
+        assert schedule is not None
+        built = Built(schedule, self._estimate(result))
+        return self._assembled(built, result, compiled) if job.cubin else built
+
+    def _estimate(self, result: Result) -> float | None:
+        if not self.estimate:
+            return None
+        found = load(self.estimate)(result.modules["ma-tile"], result.context.arch)
+        return float(found.seconds)
+
+    def _assembled(self, built: Built, result: Result, compiled: Any) -> Built:
+        from nautilus.execute import plan_of
+        from nautilus.runtime.nvrtc import compile_cuda
+
+        try:
+            compiled = compiled or compile_cuda(result.cuda, result.context.arch)
+        except ScheduleError as error:
+            return replace(built, trouble=f"ptxas: {error}")
+        except ToolchainError as error:
+            if not error.log:
+                raise  # NVRTC itself is missing
+            return replace(built, trouble=f"does not compile: {error.message}")
+        spilled = sum(r.spill_stores + r.spill_loads for r in compiled.resources)
+        registers = tuple(r.registers for r in compiled.resources)
+        if spilled:
+            return replace(built, registers=registers, trouble=f"spills {spilled} bytes of registers")
+        plan = plan_of(result.modules["ma-tile"])
+        return replace(built, cubin=compiled.data, plan=plan, registers=registers)

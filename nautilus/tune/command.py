@@ -1,0 +1,233 @@
+"""``nautilusc tune``: several specs one after the other, one result each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nautilus.bench.bench import Scalars
+from nautilus.core.errors import InputError, NautilusError, ToolchainError
+from nautilus.driver import Request, stage_of
+from nautilus.frontend.spec import Spec
+from nautilus.tune.database import SHIPPED, rows, select, user_path
+from nautilus.tune.early import best_in_top, rank_correlation
+from nautilus.tune.levels import Before, before_scheduling
+from nautilus.tune.lookup import neighbours, ranked
+from nautilus.tune.measure import Machine
+from nautilus.tune.progress import duration, watching
+from nautilus.tune.rows import COMPILER, Row, key_of
+from nautilus.tune.search import Candidate, Finished, Search, Settings, Subject
+from nautilus.tune.searchspace import SearchSpace
+from nautilus.tune.study import Study, open_storage, study_name
+from nautilus.tune.workers import DONE, Limit, Pool, Service, Worker
+
+#: the module with the space, the model's function, and the services that build and measure; tests have their own
+SPACE, MODEL = "nautilus.tune.space", "nautilus.tune.model:estimate"
+BUILDER, METER = "nautilus.tune.build:Builder", "nautilus.tune.measure:Meter"
+RESULT = "result"
+#: floor, ceiling and factor of the time limits (:class:`~nautilus.tune.workers.Limit`), in seconds
+BUILD_LIMIT, MEASURE_LIMIT = (15.0, 180.0, 5.0), (10.0, 120.0, 20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says besides the specs. ``jobs`` 0: as many as there are processors."""
+
+    settings: Settings
+    jobs: int = 0
+    devices: tuple[int, ...] = (0,)
+    storage: str = ""
+    study: str = ""
+    resume: bool = False
+    quiet: bool = False
+    space: str = SPACE
+    model: str = MODEL
+    builder: str = BUILDER
+    meter: str = METER
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result for one spec as data; ``code`` is the exit code that it calls for."""
+
+    about: Mapping[str, Any]
+    code: int
+
+    def line(self) -> str:
+        return json.dumps(self.about)
+
+    @property
+    def text(self) -> str:
+        """One line for a person."""
+        a = self.about
+        head = f"{a['spec']}" + (f" [{a['sizes_text']}]" if a.get("sizes_text") else "")
+        if a.get("error"):
+            error = str(a["error"])
+            return error if error.startswith(head) else f"{head}: {error}"
+        gain = f", {a['speedup']:.3f}x the rules'" if a.get("speedup") else ""
+        kind = "estimated " if a["measure"] == "model" else ""
+        return (
+            f"{head}: {kind}{duration(a['seconds'])}{gain}; {a['trials']} trials in {a['took']:.0f} s, {a['stopped']}"
+        )
+
+
+def tune_one(request: Request, given: Mapping[str, str], options: Options) -> Outcome:
+    """Tune the spec of ``request``; what goes wrong is in the outcome."""
+    label: dict[str, Any] = {"spec": str(request.path), "sizes_text": "", "arch": request.arch}
+    try:
+        if stage_of(request.path).name != "spec":
+            raise InputError(f"tune needs specs (.naut), not {request.path}")
+        before = before_scheduling(request)
+        label |= _label(before.spec, request)
+        with ExitStack() as stack:
+            return _tune(request, given, options, before, label, stack)
+    except NautilusError as error:
+        return Outcome(label | {"error": str(error).split("\n", 1)[0]}, error.exit_code)
+
+
+def _label(spec: Spec, request: Request) -> dict[str, Any]:
+    key = key_of(spec, request.arch, request.precision)
+    found = {"sizes": dict(key.sizes), "sizes_text": key.text, "arch": key.arch, "precision": key.precision}
+    return found | {"key": key.hash}
+
+
+def _tune(
+    request: Request, given: Mapping[str, str], options: Options, before: Before, label: dict[str, Any],
+    stack: ExitStack,
+) -> Outcome:  # fmt: skip
+    spec, settings = before.spec, options.settings
+    key = key_of(spec, request.arch, request.precision)
+    space = SearchSpace.of(options.space, before.program, request.arch, before.inline)
+    storage = open_storage(options.storage)
+    name = study_name(storage, options.study, study_label(spec, key.hash, space, settings.measure), options.resume)
+    study = Study(storage, name, space, settings.seed, startup=max(8, settings.trials // 5))
+    done = study.recall(RESULT)
+    if options.resume and isinstance(done, dict) and done.get("asked_for", 0) >= settings.trials:
+        return Outcome(done | {"spec": label["spec"], "resumed": True}, 0)
+    meters, machine = _meters(request, given, options, spec, stack)
+    builder = Service(options.builder, (request, options.model))
+    count = options.jobs or len(os.sched_getaffinity(0))
+    builders: Pool[Candidate] = Pool([builder] * count, Limit(*BUILD_LIMIT))
+    stack.callback(builders.close)
+    database = user_path()
+    known = ranked([*select(database, key.hash), *select(SHIPPED, key.hash)], lambda: machine.device)
+    near = neighbours([*rows(database), *rows(SHIPPED)], key)
+    subject = Subject(spec.name, key, database, machine, _nvrtc(), _readable(known)[:1], near)
+    shown = stack.enter_context(watching(f"{spec.name} [{key.text}]", options.quiet))
+    found = Search(subject, space, study, settings, builders, meters, shown).run()
+    return _outcome(found, label, settings, study, database)
+
+
+def _meters(
+    request: Request, given: Mapping[str, str], options: Options, spec: Spec, stack: ExitStack
+) -> tuple[Pool[Candidate] | None, Machine]:
+    """The workers that measure, one for each device (None: the model does), and the machine."""
+    if options.settings.measure != "gpu":
+        return None, Machine("", request.arch, "")
+    values = scalars(spec, given)
+    services = [Service(options.meter, (request, values, options.settings.seed, d)) for d in options.devices]
+    meters: Pool[Candidate] = Pool(services, Limit(*MEASURE_LIMIT))
+    stack.callback(meters.close)
+    return meters, _machine(meters.workers)
+
+
+def study_label(spec: Spec, key: str, space: SearchSpace, measure: str) -> str:
+    """What a study is called behind its user's name: equal only where trials compare."""
+    return f"{spec.name}-{key[:10]}-{space.hash}-{measure}"
+
+
+def scalars(spec: Spec, given: Mapping[str, str]) -> Scalars:
+    """Values of the scalars for measuring. Raises InputError for one that nobody gives."""
+    from nautilus.driver import Result
+    from nautilus.execute import interface, numbers
+    from nautilus.passes.manager import Context
+
+    if spec.runtime_dims:
+        raise InputError(f"{spec.runtime_dims[0].name} is known only at launch; --dim fixes it for tuning")
+    values = numbers(interface(Result(Context(), {"spec": spec}), "spec"), given)
+    for s in spec.scalars:
+        if s.name not in values:
+            raise InputError(f"{s.name!r} is not given and has no default (--set {s.name}=...)")
+    return values
+
+
+def _machine(meters: list[Worker]) -> Machine:
+    """Start the workers that measure, and ask what they have. Raises ToolchainError."""
+    for worker in meters:
+        worker.begin(None, 60.0)
+    answers = []
+    for worker in meters:
+        while (answer := worker.finish()) is None:
+            wait(worker.handles, 0.5)
+        answers.append(answer)
+    for answer in answers:
+        if answer.kind != DONE:
+            raise ToolchainError("tune", f"needs an NVIDIA GPU to measure on (or --measure model): {answer.reason}")
+    found: Machine = answers[0].value
+    return found
+
+
+def _nvrtc() -> str:
+    with suppress(NautilusError):
+        from nautilus.runtime.nvrtc import version
+
+        return ".".join(map(str, version()))
+    return ""
+
+
+def _readable(found: list[Row]) -> list[Row]:
+    out = []
+    for row in found:
+        with suppress(ValueError):
+            row.read_schedule()
+            out.append(row)
+    return out
+
+
+def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: Study, database: Path) -> Outcome:
+    p, pairs = found.progress, study.estimates()
+    about: dict[str, Any] = label | {
+        "measure": settings.measure,
+        "compiler": COMPILER,
+        "trials": study.spent,
+        "asked_for": settings.trials,
+        "refused": p.refused,
+        "known": p.duplicates,
+        "failed": dict(found.troubles),
+        "stopped": found.stopped,
+        "took": round(found.seconds, 2),
+        "study": study.name,
+        "database": str(database),
+    }
+    if found.best is None or found.best.seconds is None:
+        worst = ", ".join(f"{n} {s}" for s, n in found.troubles.most_common(3)) or "no candidate was legal"
+        return Outcome(about | {"error": f"nothing usable was found ({found.stopped}; {worst})"}, 5)
+    about["device"] = found.best.device
+    about |= {"seconds": found.best.seconds, "samples": list(found.best.samples)}
+    about |= {"schedule_hash": found.best.schedule_hash, "values": dict(found.best.values)}
+    if found.rules is not None and found.rules.seconds:
+        about |= {"rules_seconds": found.rules.seconds, "speedup": found.rules.seconds / found.best.seconds}
+    if settings.measure == "gpu":
+        about |= {"rank_correlation": rank_correlation(pairs), "best_in_model_top_10": best_in_top(pairs)}
+    if found.stopped != "time is up":
+        study.remember(RESULT, about)
+    return Outcome(about, 0)
+
+
+def report(outcome: Outcome, as_json: bool, quiet: bool) -> None:
+    """One result, as soon as it is there."""
+    failed = bool(outcome.about.get("error"))
+    if as_json:
+        click.echo(outcome.line())
+    if failed:
+        click.echo(f"nautilusc: error: {outcome.text}", err=True)
+    elif not as_json and not quiet:
+        click.echo(outcome.text)

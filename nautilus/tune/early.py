@@ -1,0 +1,62 @@
+"""When a search may end early, and how good the cost model was; arithmetic only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+GAIN = 0.005  # a best that is better by less than this is noise
+_OPTIMISM = 0.1  # the quantile of measured / estimated that an untried point is granted
+
+
+def nothing_left(history: Sequence[float], trials: int) -> bool:
+    """The last quarter of ``trials`` measured candidates, 12 at least, brought no gain."""
+    window = max(12, trials // 4)
+    if len(history) < max(16, trials // 4) + window:
+        return False
+    return min(history[-window:]) > (1.0 - GAIN) * min(history[:-window])
+
+
+def promising(untried: Mapping[str, float], pairs: Sequence[tuple[float, float]], best: float) -> list[str]:
+    """Names of untried points that may beat ``best`` seconds, the likeliest first.
+
+    ``untried``: the model's seconds; ``pairs``: the model's and the measured seconds of what was tried, whose low
+    quantile says how much faster than estimated a point can be.  No pairs: the model is not believed.
+    """
+    ratios = sorted(m / e for e, m in pairs if e > 0.0)
+    if not ratios:
+        return []
+    hope = ratios[int(_OPTIMISM * len(ratios))]
+    return sorted((n for n, e in untried.items() if e * hope < (1.0 - GAIN) * best), key=lambda n: (untried[n], n))
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation (ties share their mean rank); None below three pairs or without variation."""
+    if len(pairs) < 3:
+        return None
+    a, b = _ranks([x for x, _ in pairs]), _ranks([y for _, y in pairs])
+    mean = (len(pairs) - 1) / 2
+    top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
+    left, right = (sum((x - mean) ** 2 for x in r) for r in (a, b))
+    return float(top / (left * right) ** 0.5) if left * right > 0.0 else None
+
+
+def best_in_top(pairs: Sequence[tuple[float, float]], count: int = 10) -> bool | None:
+    """The best measured candidate is among the model's ``count`` best; None with no more than that."""
+    if len(pairs) <= count:
+        return None
+    best = min(range(len(pairs)), key=lambda i: pairs[i][1])
+    return sum(1 for e, _ in pairs if e < pairs[best][0]) < count
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    ranks = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for i in order[start : end + 1]:
+            ranks[i] = (start + end) / 2
+        start = end + 1
+    return ranks

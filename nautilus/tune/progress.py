@@ -1,0 +1,100 @@
+"""What a person sees of a search: a bar on a terminal, a line now and then elsewhere, nothing if quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, TextIO
+
+from nautilus.tune.search import Progress, Watcher
+
+_EVERY = 10.0  # seconds between plain lines without news
+
+
+class Lines:
+    """Plain lines: at every new best and phase, else every :data:`_EVERY` seconds."""
+
+    def __init__(self, label: str, stream: TextIO) -> None:
+        self.label, self.stream = label, stream
+        self.started = self.last = time.monotonic()
+        self.shown: tuple[float | None, str] | None = None
+
+    def update(self, p: Progress) -> None:
+        now, news = time.monotonic(), (p.best, p.phase)
+        if news == self.shown and now - self.last < _EVERY:
+            return
+        self.shown, self.last = news, now
+        print(f"{self.label}: {describe(p, now - self.started)}", file=self.stream, flush=True)
+
+
+class Bar:
+    """A progress bar (rich) with the best so far, trials a second and the time left."""
+
+    def __init__(self, label: str, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self.started = time.monotonic()
+        self.bar: Any = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[news]}"),
+            TimeElapsedColumn(),
+            console=Console(file=stream),
+            transient=True,
+        )
+        self.task = self.bar.add_task(label, total=None, news="")
+
+    def update(self, p: Progress) -> None:
+        news = describe(p, time.monotonic() - self.started, counts=False)
+        self.bar.update(self.task, total=p.trials, completed=min(p.done, p.trials), news=news)
+
+
+class Silent:
+    """Says nothing."""
+
+    def update(self, p: Progress) -> None:
+        del p
+
+
+@contextmanager
+def watching(label: str, quiet: bool) -> Iterator[Watcher]:
+    """What suits standard error."""
+    stream = sys.stderr
+    if quiet or stream is None:
+        yield Silent()
+    elif stream.isatty() and find_spec("rich") is not None:
+        made = Bar(label, stream)
+        with made.bar:
+            yield made
+    else:
+        yield Lines(label, stream)
+
+
+def describe(p: Progress, seconds: float, counts: bool = True) -> str:
+    """One line about ``p`` after ``seconds``."""
+    parts = [p.phase] if p.phase else []
+    if counts:
+        parts.append(f"{p.done}/{p.trials} trials")
+    if p.best is not None:
+        gain = f" ({p.rules / p.best:.2f}x the rules')" if p.rules else ""
+        parts.append(f"best {duration(p.best)}{gain}")
+    if p.done and seconds > 0.0 and p.phase == "search":
+        rate = p.done / seconds
+        parts.append(f"{rate:.2f} trials/s, {max(0, p.trials - p.done) / rate:.0f} s left")
+    if counts and (p.refused or p.duplicates or p.failed):
+        parts.append(f"{p.refused} refused, {p.duplicates} known, {p.failed} failed")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """``12.3 us``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds * 1e6:.4g} us"

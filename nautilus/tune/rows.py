@@ -1,0 +1,132 @@
+"""One row of the tuning database: one schedule of one spec at one size, and what became of it.
+
+A row is one line of JSON that starts with its *key*, a hash of what a compilation asks with: the spec's
+family (:mod:`nautilus.frontend.family`), its sizes, the architecture and the precision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any
+
+from nautilus import __version__
+from nautilus.core.schedule import Schedule
+from nautilus.frontend.spec import Spec
+
+COMPILER = f"nautilusc {__version__}"
+OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a schedule is looked up by. ``sizes`` holds None for a dim that is known only at launch."""
+
+    family: str
+    sizes: Mapping[str, int | None]
+    arch: str
+    precision: str
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits."""
+        parts = [self.family, sorted(self.sizes.items()), self.arch, self.precision]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        return ",".join(f"{n}={'?' if v is None else v}" for n, v in self.sizes.items())
+
+
+def key_of(spec: Spec, arch: str, precision: str) -> Key:
+    """The key of ``spec`` for a target."""
+    return Key(spec.family, {d.name: d.value for d in spec.dims}, arch, precision)
+
+
+def schedule_hash(schedule: Schedule) -> str:
+    """12 hexadecimal digits; equal schedules have equal ones."""
+    text = json.dumps(asdict(schedule), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``samples``: seconds of single runs. ``checked``: the result was compared with the reference and is right.
+
+    ``state``: ok, or what went wrong (``reason`` has the details).  ``final``: measured in one run with the
+    other finalists of a search, so their times compare.  ``rules``: the schedule is the one that rules make.
+    ``values``: the schedule in terms of the search space, where it came from there.
+    """
+
+    key: str
+    name: str
+    family: str
+    sizes: Mapping[str, int | None]
+    arch: str
+    precision: str
+    device: str
+    driver: str
+    compiler: str
+    nvrtc: str
+    measure: str  # gpu | model
+    state: str
+    checked: bool
+    schedule_hash: str
+    schedule: Mapping[str, Any] | None
+    samples: tuple[float, ...] = ()
+    final: bool = False
+    rules: bool = False
+    values: Mapping[str, Any] = field(default_factory=dict)
+    estimate: float | None = None
+    error: float | None = None
+    reason: str = ""
+    study: str = ""
+    time: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The median of the samples."""
+        ordered, n = sorted(self.samples), len(self.samples)
+        return 0.5 * (ordered[(n - 1) // 2] + ordered[n // 2]) if n else None
+
+    @property
+    def usable(self) -> bool:
+        """May be chosen: right, and measured on a GPU."""
+        good = self.state == OK and self.checked and self.measure == "gpu"
+        return good and bool(self.samples) and self.schedule is not None
+
+    def line(self) -> str:
+        """The row as one line, its key first; fields that say nothing are left out."""
+        raw = asdict(self)
+        shown = {n: v for n, v in raw.items() if n in _ALWAYS or v not in (None, "", False, (), {})}
+        return json.dumps(shown, separators=(",", ":")) + "\n"
+
+    def read_schedule(self) -> Schedule:
+        """The schedule. Raises ValueError where this compiler does not know such a one."""
+        return Schedule.from_json(json.dumps(self.schedule))
+
+
+_ALWAYS = frozenset(f.name for f in fields(Row) if f.default is MISSING and f.default_factory is MISSING)
+_KNOWN = frozenset(f.name for f in fields(Row))
+
+
+def parse(line: str | bytes) -> Row | None:
+    """The row of a line; None where it is torn or not a row. Fields that are not known are ignored."""
+    try:
+        raw = json.loads(line)
+        if not isinstance(raw, dict) or not raw.keys() >= _ALWAYS:
+            return None
+        known = {n: v for n, v in raw.items() if n in _KNOWN}
+        known["samples"] = tuple(float(s) for s in known.get("samples", ()))
+        row = Row(**known)
+    except (ValueError, TypeError):
+        return None
+    return row if _sound(row) else None
+
+
+def _sound(row: Row) -> bool:
+    maps = isinstance(row.sizes, dict) and isinstance(row.values, dict) and isinstance(row.schedule, (dict, type(None)))
+    texts = all(isinstance(x, str) for x in (row.key, row.name, row.family, row.arch, row.device, row.schedule_hash))
+    return maps and texts and isinstance(row.checked, bool) and all(s > 0.0 for s in row.samples)

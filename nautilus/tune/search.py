@@ -1,0 +1,446 @@
+"""The search for one spec at one set of sizes: ask, drop duplicates, build, check and time, tell.
+
+In order: what rules and the database know already; the points that the cost model likes best among a few
+hundred random ones; then Optuna's sampler, until the trials or the time are spent, the space has nothing new, or
+model and history agree that nothing better is left.  In the end the best few are timed again in one shuffled
+series, beside the schedule of the rules, and that decides.
+
+Everything that takes long is in workers (:mod:`nautilus.tune.workers`); every result is in the database
+before the next step, so a search that is killed loses the candidates in flight and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from nautilus.core.schedule import Schedule
+from nautilus.tune import workers
+from nautilus.tune.build import BuildJob, Built
+from nautilus.tune.database import append
+from nautilus.tune.early import nothing_left, promising
+from nautilus.tune.measure import FinalsJob, Machine, Measured, MeasureJob
+from nautilus.tune.rows import COMPILER, OK, Key, Row, schedule_hash
+from nautilus.tune.searchspace import SearchSpace
+from nautilus.tune.study import Asked, Study
+from nautilus.tune.workers import DONE, Outcome, Pool, pause
+
+RULES, DATABASE, SPACE = "rules", "database", "space"
+_USELESS = 300  # samples in a row that are refused or known, after which the space counts as exhausted
+_SMALL = 256  # points of a space that is gone through one by one when samples bring nothing new
+_DULL = 16  # useless samples in a row before that
+_AHEAD = 2  # built candidates that wait for each device
+_FINALISTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``trials``: candidates to build, of all processes of the study together; ``timeout`` in seconds, 0: none."""
+
+    trials: int = 64
+    timeout: float = 0.0
+    seed: int = 0
+    measure: str = "gpu"
+    repeats: int = 7
+    screened: int = 128  # random points that the model ranks first
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is tuned, and where its rows go. ``known``: schedules of the database, the best first."""
+
+    name: str
+    key: Key
+    database: Path
+    machine: Machine
+    nvrtc: str
+    known: Sequence[Row] = ()
+    neighbours: Sequence[Row] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule (None: what rules make) on its way. ``asked`` None: it is not Optuna's."""
+
+    origin: str
+    schedule: Schedule | None
+    hash: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    asked: Asked | None = None
+
+
+@dataclass
+class Progress:
+    """What a search tells of itself while it runs."""
+
+    trials: int
+    done: int = 0
+    best: float | None = None
+    rules: float | None = None
+    refused: int = 0
+    duplicates: int = 0
+    failed: int = 0
+    phase: str = ""
+
+
+class Watcher(Protocol):
+    def update(self, progress: Progress) -> None: ...
+
+
+@dataclass
+class Finished:
+    """What came out. ``best`` None: nothing that may be used was found."""
+
+    best: Row | None
+    rules: Row | None
+    stopped: str
+    progress: Progress
+    troubles: Counter[str]
+    seconds: float
+
+
+class Search:
+    """One search; ``builders`` and ``meters`` are pools that outlive it (no ``meters``: the model measures)."""
+
+    def __init__(
+        self, subject: Subject, space: SearchSpace, study: Study, settings: Settings,
+        builders: Pool[Candidate], meters: Pool[Candidate] | None, watcher: Watcher,
+    ) -> None:  # fmt: skip
+        self.subject, self.space, self.study, self.settings = subject, space, study, settings
+        self.builders, self.meters, self.watcher = builders, meters, watcher
+        self.progress = Progress(settings.trials)
+        self.order = random.Random(settings.seed)
+        self.ready: list[tuple[Candidate, Built]] = []
+        self.rows: dict[str, Row] = {}  # the latest of every schedule that was measured here
+        self.built: dict[str, Built] = {}  # those that may get into the finals
+        self.screened: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self.troubles: Counter[str] = Counter()
+        self.legal: dict[str, Mapping[str, Any]] | None = None  # all of a small space
+        self.useless = 0
+        self.rules_hash = ""
+        self.started = time.monotonic()
+
+    # -- the whole ------------------------------------------------------------------------------
+    def run(self) -> Finished:
+        """Search; the workers are idle afterwards."""
+        self._start()
+        if self.meters is not None:
+            self._screen()
+        stopped = self._loop()
+        best = self._final() if self.meters is not None else self._best_estimate()
+        rules = self.rows.get(self.rules_hash)
+        return Finished(best, rules, stopped, self.progress, self.troubles, time.monotonic() - self.started)
+
+    def _start(self) -> None:
+        """What is known before anything is sampled."""
+        self.study.enqueue(self.space.defaults)
+        for row in (*self.subject.known[:1], *self.subject.neighbours):
+            if row.values:
+                self.study.enqueue(row.values)
+        self.progress.best = min(self.study.history(), default=None)
+        self._phase("rules")
+        self._build(Candidate(RULES, None, ""))
+        for row in self.subject.known[:1]:
+            schedule = row.read_schedule()
+            self._drain(self.builders.free == 0)
+            self._build(Candidate(DATABASE, schedule, schedule_hash(schedule), row.values))
+        self._drain(True)
+
+    def _loop(self) -> str:
+        stopped = ""
+        self._phase("search")
+        while True:
+            stopped = stopped or self._reason()
+            while not stopped and self.builders.free and len(self.ready) < self._room:
+                candidate = self._next()
+                if candidate is not None:
+                    self._build(candidate)
+                stopped = self._reason()
+                if candidate is None:
+                    break
+            if stopped and not self.builders.busy and not self.ready and not self._measuring:
+                return stopped
+            self._advance()
+
+    @property
+    def _room(self) -> int:
+        return _AHEAD * len(self.meters.workers) if self.meters is not None else 1
+
+    @property
+    def _measuring(self) -> bool:
+        return self.meters is not None and bool(self.meters.busy)
+
+    def _reason(self) -> str:
+        """Why to stop; empty to go on."""
+        if self.settings.timeout and time.monotonic() - self.started > self.settings.timeout:
+            return "time is up"
+        if self.study.spent >= self.settings.trials:
+            return "all trials made"
+        if self.useless >= _USELESS or (self.useless >= _DULL and self._exhausted()):
+            return "the space has nothing new"
+        if self.meters is not None and nothing_left(self.study.history(), self.settings.trials):
+            left = self._promising()
+            if not left:
+                return "model and history agree that nothing better is left"
+            for values in left:
+                self.study.enqueue(values)
+        return ""
+
+    def _exhausted(self) -> bool:
+        """A small space has no legal point that was not tried; those that it has are sampled next."""
+        if self.space.size > _SMALL:
+            return False
+        if self.legal is None:
+            self.legal = {}
+            for point in self.space.points():
+                schedule, _ = self.space.schedule(point)
+                if schedule is not None:
+                    self.legal.setdefault(schedule_hash(schedule), point)
+        known = self.study.tried() | self.rows.keys()
+        left = [values for own, values in self.legal.items() if own not in known]
+        for values in left[: _AHEAD * max(1, len(self.builders.workers))]:
+            self.study.enqueue(values)
+        return not left
+
+    def _promising(self) -> list[Mapping[str, Any]]:
+        """Values of screened points that the model, at its most optimistic, puts before the best."""
+        tried = self.study.tried()
+        left = {h: e for h, (e, _) in self.screened.items() if h not in tried}
+        best = min(self.study.history(), default=0.0)
+        return [self.screened[h][1] for h in promising(left, self.study.estimates(), best)[:_AHEAD]]
+
+    def _phase(self, name: str) -> None:
+        self.progress.phase = name
+        self.watcher.update(self.progress)
+
+    # -- samples --------------------------------------------------------------------------------
+    def _next(self) -> Candidate | None:
+        """A sample that is legal and new; None where there was none for a while."""
+        until = time.monotonic() + 1.0
+        limit = self.useless + _DULL
+        while self.useless < limit and time.monotonic() < until:
+            asked = self.study.ask()
+            schedule, why = self.space.schedule(asked.values)
+            self.useless += 1
+            if schedule is None:
+                self.study.refuse(asked, why)
+                self.progress.refused += 1
+                continue
+            own = schedule_hash(schedule)
+            known = self.study.measured()
+            if own in self.rows:
+                known.setdefault(own, _value(self.rows[own]))
+            if known.get(own, 0.0) > 0.0:
+                self.study.tell(asked, known[own])
+                self.progress.duplicates += 1
+            elif own in self.study.tried() or own in self.rows:
+                self.study.refuse(asked, "known, or being built")
+                self.progress.duplicates += 1
+            else:
+                self.useless = 0
+                self.study.spend(asked, schedule, own)
+                return Candidate(SPACE, schedule, own, asked.values, asked)
+        return None
+
+    def _screen(self) -> None:
+        """Rank random points by the model, and have the best ones sampled first."""
+        self._phase("model")
+        seconds = min(30.0, self.settings.timeout / 5 or 30.0)
+        drawn = self._draw(time.monotonic() + seconds / 3)
+        waiting, end = list(drawn.values()), time.monotonic() + seconds
+        while (waiting and time.monotonic() < end) or self.builders.busy:
+            while waiting and self.builders.free and time.monotonic() < end:
+                candidate = waiting.pop()
+                self.builders.begin(candidate, BuildJob(candidate.schedule, False))
+            pause([self.builders], 0.5)
+            for candidate, outcome in self.builders.finished():
+                if outcome.kind == DONE and outcome.value.estimate is not None:
+                    self.screened[candidate.hash] = (outcome.value.estimate, candidate.values)
+        ranked = sorted(self.screened.items(), key=lambda x: (x[1][0], x[0]))
+        for _, (_, values) in ranked[: max(4, self.settings.trials // 4)]:
+            self.study.enqueue(values)
+
+    def _draw(self, end: float) -> dict[str, Candidate]:
+        """Random legal points by hash, as many as are to be screened; fewer where that takes too long."""
+        drawn: dict[str, Candidate] = {}
+        for _ in range(20 * self.settings.screened):
+            if len(drawn) >= self.settings.screened or time.monotonic() > end:
+                break
+            values = self.space.random(self.order)
+            schedule, _ = self.space.schedule(values)
+            if schedule is not None and (own := schedule_hash(schedule)) not in drawn:
+                drawn[own] = Candidate("model", schedule, own, values)
+        return drawn
+
+    # -- work -----------------------------------------------------------------------------------
+    def _build(self, candidate: Candidate) -> None:
+        self.builders.begin(candidate, BuildJob(candidate.schedule, self.meters is not None))
+
+    def _drain(self, wanted: bool) -> None:
+        """Finish everything that is under way, if ``wanted``."""
+        while wanted and (self.builders.busy or self.ready or self._measuring):
+            self._advance()
+
+    def _advance(self) -> None:
+        """Hand on what is built, wait a little, take in what is over."""
+        while self.meters is not None and self.ready and self.meters.free:
+            candidate, built = self.ready.pop(0)
+            best = self.progress.best or float("inf")
+            self.meters.begin(candidate, MeasureJob(built, self.settings.repeats, 1.1 * best))
+        pause([p for p in (self.builders, self.meters) if p is not None], 0.5)
+        for candidate, outcome in self.builders.finished():
+            self._built(candidate, outcome)
+        for candidate, outcome in self.meters.finished() if self.meters is not None else ():
+            self._measured(candidate, outcome)
+        self.progress.done = self.study.spent - len(self.builders.busy) - len(self.ready)
+        self.watcher.update(self.progress)
+
+    def _built(self, candidate: Candidate, outcome: Outcome) -> None:
+        if outcome.kind != DONE:
+            states = {workers.LATE: "compile-hang", workers.DIED: "compile-crash"}
+            self._failed(candidate, None, states.get(outcome.kind, "compile-error"), outcome.reason)
+            return
+        built: Built = outcome.value
+        if candidate.origin == RULES:
+            candidate = replace(candidate, schedule=built.schedule, hash=built.hash, values=dict(self.space.defaults))
+            self.rules_hash = built.hash
+        if built.trouble:
+            self._failed(candidate, built, "unfit", built.trouble)
+        elif self.meters is None and not built.estimate:
+            self._failed(candidate, built, "no-estimate", "the cost model has no figure for it")
+        elif self.meters is None:
+            self._record(candidate, built, Measured(False, 0.0, (built.estimate or 0.0,)), OK, "")
+        elif candidate.asked is None and candidate.hash in self.rows:  # the database's is the rules'
+            return
+        else:
+            self.built[candidate.hash] = built
+            self.ready.append((candidate, built))
+
+    def _measured(self, candidate: Candidate, outcome: Outcome) -> None:
+        built = self.built[candidate.hash]
+        if outcome.kind != DONE:
+            states = {workers.LATE: "hang", workers.DIED: "fault"}
+            self._failed(candidate, built, states.get(outcome.kind, "run-error"), outcome.reason)
+        elif not outcome.value.ok:
+            self._failed(candidate, built, "wrong", outcome.value.detail, outcome.value)
+        else:
+            self._record(candidate, built, outcome.value, OK, "")
+
+    def _failed(
+        self, candidate: Candidate, built: Built | None, state: str, reason: str, found: Measured | None = None
+    ) -> None:
+        self.built.pop(candidate.hash, None)
+        self.progress.failed += 1
+        self.troubles[state] += 1
+        self._record(candidate, built, found or Measured(False, 0.0), state, reason)
+
+    def _record(self, candidate: Candidate, built: Built | None, found: Measured, state: str, reason: str) -> None:
+        """Into the database first, then into the study."""
+        row = self._row(candidate, built, found, state, reason)
+        append(self.subject.database, [row])
+        self.rows[row.schedule_hash] = row
+        seconds = row.seconds if state == OK else None
+        if candidate.asked is not None:
+            if seconds is None:
+                self.study.refuse(candidate.asked, f"{state}: {reason}")
+            else:
+                self.study.tell(candidate.asked, seconds, row.estimate)
+        if seconds is not None:
+            self.progress.best = min(self.progress.best or seconds, seconds)
+            if candidate.origin == RULES:
+                self.progress.rules = seconds
+        self._trim()
+
+    def _trim(self) -> None:
+        """Keep cubins only of those that may get into the finals."""
+        flying = {c.hash for c, _ in self.ready}
+        flying |= {c.hash for c in self.meters.busy.values()} if self.meters is not None else set()
+        good = sorted((r for r in self.rows.values() if r.state == OK), key=_value)[: 2 * _FINALISTS]
+        wanted = flying | {r.schedule_hash for r in good} | {self.rules_hash}
+        self.built = {h: b for h, b in self.built.items() if h in wanted}
+
+    def _row(
+        self, candidate: Candidate, built: Built | None, found: Measured, state: str, reason: str, final: bool = False
+    ) -> Row:
+        s, key = self.subject, self.subject.key
+        schedule = candidate.schedule or (built.schedule if built is not None else None)
+        return Row(
+            key=key.hash, name=s.name, family=key.family, sizes=key.sizes, arch=key.arch, precision=key.precision,
+            device=s.machine.device, driver=s.machine.driver, compiler=COMPILER, nvrtc=s.nvrtc,
+            measure=self.settings.measure, state=state, checked=found.ok,
+            schedule_hash=schedule_hash(schedule) if schedule is not None else "",
+            schedule=asdict(schedule) if schedule is not None else None,
+            samples=found.samples, final=final, rules=candidate.origin == RULES,
+            values=json.loads(json.dumps(dict(candidate.values))),
+            estimate=built.estimate if built is not None else None, error=found.error or None, reason=reason[:500],
+            study=self.study.name, time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )  # fmt: skip
+
+    # -- the end --------------------------------------------------------------------------------
+    def _best_estimate(self) -> Row | None:
+        """The best of this process and, where that is better, of the study."""
+        good = [r for r in self.rows.values() if r.state == OK and r.samples]
+        for seconds, schedule, values in self.study.best(1):
+            candidate = Candidate(SPACE, schedule, schedule_hash(schedule), values)
+            good.append(self._row(candidate, None, Measured(False, 0.0, (seconds,)), OK, ""))
+        return min(good, key=lambda r: (_value(r), r.schedule_hash), default=None)
+
+    def _final(self) -> Row | None:
+        """Time the best few, by whatever process found them, again and together; the winner is a row of its own."""
+        assert self.meters is not None
+        self._phase("finals")
+        entrants = self._entrants()
+        while entrants:
+            self.meters.begin(entrants[0][0], FinalsJob(tuple(b for _, b in entrants), 2 * self.settings.repeats + 1))
+            while not (over := self.meters.finished()):
+                pause([self.meters], 0.5)
+            ((_, outcome),) = over
+            if outcome.kind == DONE:
+                return self._winner(entrants, outcome.value)
+            self.troubles["finals"] += 1
+            entrants = entrants[:-1] if len(entrants) > 1 else []
+        return None
+
+    def _entrants(self) -> list[tuple[Candidate, Built]]:
+        found: dict[str, Candidate] = {}
+        for _, schedule, values in self.study.best(_FINALISTS):
+            own = schedule_hash(schedule)
+            found[own] = Candidate(SPACE, schedule, own, values)
+        own_best = sorted((r for r in self.rows.values() if r.state == OK), key=_value)[:_FINALISTS]
+        for row in own_best:
+            origin = RULES if row.rules else SPACE
+            found[row.schedule_hash] = Candidate(origin, row.read_schedule(), row.schedule_hash, row.values)
+        if self.rules_hash in self.built:
+            row = self.rows[self.rules_hash]
+            found[self.rules_hash] = Candidate(RULES, row.read_schedule(), self.rules_hash, row.values)
+        for candidate in [c for h, c in found.items() if h not in self.built]:
+            self.builders.begin(candidate, BuildJob(candidate.schedule, True))
+            while not (over := self.builders.finished()):
+                pause([self.builders], 0.5)
+            for c, outcome in over:
+                if outcome.kind == DONE and not outcome.value.trouble:
+                    self.built[c.hash] = outcome.value
+        return [(c, self.built[h]) for h, c in found.items() if h in self.built]
+
+    def _winner(self, entrants: Sequence[tuple[Candidate, Built]], found: Mapping[str, Measured]) -> Row | None:
+        rows = []
+        for candidate, built in entrants:
+            m = found[built.hash]
+            row = self._row(candidate, built, m, OK if m.ok else "wrong", m.detail, final=True)
+            rows.append(row)
+            self.rows[row.schedule_hash] = row
+        append(self.subject.database, rows)
+        good = [r for r in rows if r.usable]
+        if good:
+            self.progress.best = min(_value(r) for r in good)
+        return min(good, key=lambda r: (_value(r), r.schedule_hash), default=None)
+
+
+def _value(row: Row) -> float:
+    return row.seconds if row.state == OK and row.seconds is not None else 0.0

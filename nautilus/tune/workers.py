@@ -1,0 +1,237 @@
+"""Processes that may hang or die: each does one job at a time, under a deadline, and is replaced when it fails.
+
+A worker is a spawned process (never a forked one: CUDA does not survive a fork) around a *service*, a callable
+that is made in it from a target ``"module:attribute"`` and arguments.  What a job gives, and what
+it raises, comes back as an :class:`Outcome`; so does a crash, and so does a job past its deadline, whose
+process is killed.  Workers ignore Ctrl-C, which is their parent's, and die with their parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+from nautilus.core.errors import NautilusError
+from nautilus.passes.registry import load
+
+T = TypeVar("T")
+
+DONE, ERROR, DIED, LATE = "done", "error", "died", "late"
+_READY = "ready"
+STARTUP = 300.0  # seconds in which a service must be made
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+class Poisoned(Exception):
+    """Raised by a service whose process must not be used again: a CUDA context behind a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job. ``kind``: done (``value``), error, died or late (``reason``)."""
+
+    kind: str
+    value: Any = None
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a worker runs: ``target`` is called with ``args`` once, what it gives is called with each job."""
+
+    target: str
+    args: tuple[Any, ...] = ()
+
+
+@dataclass
+class Limit:
+    """A time limit that follows what jobs took: ``factor`` times the slowest tenth, within bounds.
+
+    The first few jobs have ``ceiling``; a limit that is too short would lose good candidates.
+    """
+
+    floor: float
+    ceiling: float
+    factor: float = 4.0
+    taken: list[float] = field(default_factory=list)
+
+    def observe(self, seconds: float) -> None:
+        self.taken.append(seconds)
+
+    @property
+    def seconds(self) -> float:
+        if len(self.taken) < 3:
+            return self.ceiling
+        slow = sorted(self.taken)[int(0.9 * (len(self.taken) - 1))]
+        return min(self.ceiling, max(self.floor, self.factor * slow))
+
+
+class Worker:
+    """One process. Starts with the first job; started again after it failed."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._pipe: Connection[Any, Any] | None = None
+        self.started = 0.0
+        self.deadline = 0.0
+        self._limit = 0.0
+
+    def begin(self, job: Any, limit: float) -> None:
+        """Start ``job``, which may take ``limit`` seconds; in a new process from when its service is made."""
+        self._limit, self.started = limit, time.monotonic()
+        self.deadline = self.started + limit
+        if self._process is None:
+            self._spawn()
+            self.deadline = self.started + STARTUP
+        assert self._pipe is not None
+        with suppress(OSError):  # a process that just died is found by finish
+            self._pipe.send(job)
+
+    def _spawn(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, os.getpid(), self.service), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._pipe = ours
+
+    @property
+    def handles(self) -> list[Any]:
+        """What becomes ready when the job is over."""
+        assert self._pipe is not None and self._process is not None
+        return [self._pipe, self._process.sentinel]
+
+    def finish(self) -> Outcome | None:
+        """The outcome, if there is one by now."""
+        assert self._pipe is not None and self._process is not None
+        while self._pipe.poll():
+            try:
+                kind, value, reason = self._pipe.recv()
+            except (EOFError, OSError):
+                return self._died(time.monotonic() - self.started)
+            if kind == _READY:
+                self.started = time.monotonic()
+                self.deadline = self.started + self._limit
+                continue
+            took = time.monotonic() - self.started
+            if kind == DIED:
+                self.close()
+            return Outcome(kind, value, reason, took)
+        took = time.monotonic() - self.started
+        if not self._process.is_alive():
+            return self._died(took)
+        if time.monotonic() > self.deadline:
+            self.close()
+            return Outcome(LATE, None, f"took longer than {self.deadline - self.started:.0f} s", took)
+        return None
+
+    def _died(self, took: float) -> Outcome:
+        assert self._process is not None
+        self._process.join(5.0)
+        code = self._process.exitcode or 0
+        self.close()
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"exit code {code}"
+        return Outcome(DIED, None, f"its process died ({name})", took)
+
+    def close(self) -> None:
+        """Kill the process, if there is one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join(10.0)
+            self._process = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+
+class Pool(Generic[T]):
+    """Workers of one service each, and the jobs that they are at. ``T``: what a job is known by."""
+
+    def __init__(self, services: Sequence[Service], limit: Limit) -> None:
+        self.workers = [Worker(s) for s in services]
+        self.limit = limit
+        self.busy: dict[Worker, T] = {}
+
+    @property
+    def free(self) -> int:
+        return len(self.workers) - len(self.busy)
+
+    def begin(self, label: T, job: Any, limit: float | None = None) -> None:
+        """Give ``job`` to a free worker."""
+        worker = next(w for w in self.workers if w not in self.busy)
+        worker.begin(job, self.limit.seconds if limit is None else limit)
+        self.busy[worker] = label
+
+    def finished(self) -> list[tuple[T, Outcome]]:
+        """Jobs that are over by now."""
+        out = []
+        for worker, label in list(self.busy.items()):
+            outcome = worker.finish()
+            if outcome is not None:
+                del self.busy[worker]
+                out.append((label, outcome))
+                if outcome.kind == DONE:
+                    self.limit.observe(outcome.seconds)
+        return out
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.busy.clear()
+
+
+def pause(pools: Sequence[Pool[Any]], longest: float) -> None:
+    """Wait until a job of ``pools`` is over, a deadline has passed, or ``longest`` seconds."""
+    workers = [w for p in pools for w in p.busy]
+    if not workers:
+        return
+    nearest = min(w.deadline for w in workers) - time.monotonic()
+    wait([h for w in workers for h in w.handles], max(0.0, min(longest, nearest + 0.01)))
+
+
+def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_with(parent)
+    made: Any = None
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if made is None:
+                made = load(service.target)(*service.args)
+                pipe.send((_READY, None, ""))
+            answer = (DONE, made(job), "")
+        except Poisoned as error:
+            answer = (DIED, None, str(error))
+        except Exception as error:
+            answer = (ERROR, None, _said(error))
+        with suppress(OSError):
+            pipe.send(answer)
+
+
+def _die_with(parent: int) -> None:
+    """Get SIGKILL when the parent is gone, however it went (Linux)."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _said(error: Exception) -> str:
+    first = str(error).split("\n", 1)[0]
+    return first if isinstance(error, NautilusError) and first else f"{type(error).__name__}: {first}"

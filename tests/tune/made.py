@@ -1,0 +1,23 @@
+"""Rows for tests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from nautilus.core.schedule import Schedule
+from nautilus.tune.rows import COMPILER, Key, Row, schedule_hash
+
+KEY = Key("f" * 16, {"M": 8, "N": 16}, "sm_80", "fast")
+
+
+def row(key: Key = KEY, schedule: Schedule | None = None, **changes: Any) -> Row:
+    """A usable row."""
+    schedule = schedule or Schedule(inline=())
+    standard: dict[str, Any] = {
+        "key": key.hash, "name": "spec", "family": key.family, "sizes": dict(key.sizes), "arch": key.arch,
+        "precision": key.precision, "device": "GPU", "driver": "13.0", "compiler": COMPILER, "nvrtc": "13.0",
+        "measure": "gpu", "state": "ok", "checked": True, "schedule_hash": schedule_hash(schedule),
+        "schedule": asdict(schedule), "samples": (1e-3, 2e-3, 3e-3),
+    }  # fmt: skip
+    return Row(**{**standard, **changes})
