@@ -114,7 +114,7 @@ def roles(kernel: MemKernel) -> str:
     """Who does what."""
     found = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
     if not found:
-        return f"{kernel.warps} warps that all do the same"
+        return f"{kernel.warps} warps that all do the same" if kernel.warps > 1 else "1 warp"
     texts = []
     for r in found:
         what = "one thread that copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"

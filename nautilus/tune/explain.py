@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nautilus.core.errors import ScheduleError
-from nautilus.driver import Request, stage_of
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request
 from nautilus.passes.pipelines import SPEC
 from nautilus.scalar.ops import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
 from nautilus.tune.model import Estimate, estimate
 from nautilus.tune.road import base_schedule, cut_program, lower_program, program_of
-from nautilus.tune.space import defaults, examine, neighbours, space_of
+from nautilus.tune.space import defaults, examine, neighbours, schedule_of, space_of
 
 _SHOWN = 8  # alternatives of each kind in the text form
 _CLOSE = 0.002  # of the time: as good
@@ -42,10 +43,13 @@ class Alternative:
 def explain_spec(spec: Path, **options: Any) -> None:
     """The command."""
     from nautilus.cli import make_request
+    from nautilus.commands import walk_and_build
 
-    request = make_request(spec, options, "ma-tile")
-    if stage_of(request.path) is not SPEC:
+    if spec.suffix != SPEC.suffix:
         raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
+    request = make_request(spec, options, "ma-tile")
+    if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
+        walk_and_build(request, options, build=False)
     found = explain(request)
     if options["as_json"]:
         click.echo(json.dumps(found))
@@ -53,45 +57,71 @@ def explain_spec(spec: Path, **options: Any) -> None:
         click.echo(text(found), nl=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A program, its schedule, where that comes from, and (if known) the values of the space that give it."""
+
+    program: Program
+    schedule: Schedule
+    origin: str
+    values: Mapping[str, object] | None
+
+
+def chosen(request: Request, rows: Sequence[Any]) -> Chosen:
+    """The schedule that a compilation of ``request`` takes: the file's, the database's, or the rules'."""
+    program, given = program_of(request)
+    if given.kernels:
+        return Chosen(program, given, "the schedule file", None)
+    if request.tuned and rows:
+        tuned = rows[0].read_schedule()
+        own, full = program_of(replace(request, schedule=tuned))
+        values = dict(rows[0].values)
+        found = schedule_of(program, request.arch, values) if values else None
+        if isinstance(found, Schedule) and found.kernels == full.kernels and full.inline == given.inline:
+            return Chosen(program, full, "the tuning database", defaults(program, request.arch) | values)
+        return Chosen(own, full, "the tuning database", None)
+    schedule = base_schedule(program, request.arch, request.precision, given)
+    return Chosen(program, schedule, "the default rules", defaults(program, request.arch))
+
+
 def explain(request: Request) -> dict[str, Any]:
     """Everything that is known about the schedule of ``request``, as plain data."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
-    program, given = program_of(request)
-    is_given = bool(given.kernels)
-    schedule = given if is_given else base_schedule(program, request.arch, request.precision, given)
-    done = lower_program(program, schedule, request.arch, request.precision)
+    rows = measured(request)
+    c = chosen(request, rows)
+    done = lower_program(c.program, c.schedule, request.arch, request.precision)
     if done.module is None:
         raise ScheduleError(done.fault or "no legal schedule")
     predicted = estimate(done.module, request.arch)
-    roof = roofline(program, predicted, request.arch)
-    plans = {k.name: k for k in schedule.kernels}
-    own = cut_program(program, schedule, request.arch)
-    kernels = [
-        describe_kernel(own, plans[k.name], k, e, request.arch)
-        for k, e in zip(done.module.kernels, predicted.kernels, strict=True)
-        if k.name in plans
-    ]
-    values = None if is_given else defaults(program, request.arch)
-    others = [] if values is None else alternatives(program, request.arch, values, request.precision)
-    legal, refused = split(others, predicted)
+    roof = roofline(c.program, predicted, request.arch)
+    plans = {k.name: k for k in c.schedule.kernels}
+    own = cut_program(c.program, c.schedule, request.arch)
+    others = [] if c.values is None else alternatives(c.program, request.arch, c.values, request.precision)
+    legal, refused = split(others)
     return {
         "spec": str(request.path),
         "arch": request.arch,
         "precision": request.precision,
-        "from": "the schedule file" if is_given else "the default rules",
+        "from": c.origin,
         "fault": done.fault,
-        "inlined": list(schedule.inline or ()),
-        "kernels": kernels,
+        "inlined": list(c.schedule.inline or ()),
+        "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
+        "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in c.schedule.splits or ()],
+        "kernels": [
+            describe_kernel(own, plans[k.name], k, e, request.arch)
+            for k, e in zip(done.module.kernels, predicted.kernels, strict=True)
+            if k.name in plans
+        ],
         "predicted": estimate_data(predicted, done.module),
         "roofline": {
             "bound": roof.bound,
             "share": round(roof.share, 4),
             "floors_microseconds": {n: round(s * 1e6, 3) for n, s in roof.floors.items()},
         },
-        "space": _space_size(program, request.arch) if values is not None else None,
+        "space": _space_size(c.program, request.arch) if c.values is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal],
         "refused": [_plain(a, predicted) for a in refused],
-        "measured": measured(request),
+        "measured": [_row(r) for r in rows],
     }
 
 
@@ -122,9 +152,8 @@ def alternatives(program: Program, arch: str, values: Mapping[str, object], prec
     return out
 
 
-def split(found: list[Alternative], chosen: Estimate) -> tuple[list[Alternative], list[Alternative]]:
+def split(found: list[Alternative]) -> tuple[list[Alternative], list[Alternative]]:
     """(legal, refused), each the best first; refused ones that nothing is known of come last."""
-    del chosen
     order = sorted(found, key=lambda a: (a.seconds is None, a.seconds or 0.0))
     return [a for a in order if a.reason is None], [a for a in order if a.reason is not None]
 
@@ -135,25 +164,23 @@ def _plain(a: Alternative, chosen: Estimate) -> dict[str, Any]:
     return out if a.reason is None else out | {"reason": a.reason}
 
 
-def measured(request: Request) -> list[dict[str, Any]]:
-    """What the tuning databases know of this spec at these sizes, the fastest first."""
+def measured(request: Request) -> list[Any]:
+    """Rows of the tuning databases for this spec at these sizes, one a schedule, the one that is used first."""
     from nautilus.driver import compile_file
-    from nautilus.passes.manager import Context
 
     try:
         from nautilus.tune import database, lookup, rows
     except ImportError:
         return []
-    spec = compile_file(Request(request.path, request.arch, request.dims, until="spec")).modules["spec"]
-    if not getattr(spec, "family", ""):
+    spec = compile_file(replace(request, until="spec", schedule=None, tuned=False)).modules["spec"]
+    if not spec.family:
         return []
-    context = Context(request.arch, request.precision)
-    key = rows.key_of(spec, context.arch, context.precision).hash
-    found = lookup.ranked([*database.select(database.user_path(), key), *database.select(database.SHIPPED, key)], str)
+    key = rows.key_of(spec, request.arch, request.precision).hash
+    known = [*database.select(database.user_path(), key), *database.select(database.SHIPPED, key)]
     best: dict[str, Any] = {}
-    for r in found:
+    for r in lookup.ranked(known, lookup.device_here):
         best.setdefault(r.schedule_hash, r)
-    return [_row(r) for r in sorted(best.values(), key=lambda r: r.seconds)]
+    return list(best.values())
 
 
 def _row(r: Any) -> dict[str, Any]:
@@ -173,6 +200,7 @@ def text(e: Mapping[str, Any]) -> str:
     lines = [f"{e['spec']} for {e['arch']}, precision {e['precision']}: schedule from {e['from']}"]
     if e["inlined"]:
         lines.append(f"inlined into their readers: {', '.join(e['inlined'])}")
+    lines += [f"{word}: {'; '.join(e[word])}" for word in ("packed", "split") if e[word]]
     if e["fault"]:
         lines.append(f"this schedule will not do: {e['fault']}")
     for k in e["kernels"]:

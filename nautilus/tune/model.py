@@ -106,21 +106,28 @@ def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) ->
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
     slots = min(m.multiprocessors * resident, max(1, blocks))
     moved = traffic(module, work, slots, m)
-    cycles = _tile_cycles(work, m, resident, persistent)
-    span = _makespan(cycles, work, slots, resident)
+    beside = min(resident, -(-slots // m.multiprocessors))  # blocks that one multiprocessor really has
+    cycles = _tile_cycles(work, m, beside, persistent)
+    span = _makespan(cycles, work, slots, beside)
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.own else work.units)
     shared = work.cluster if np.any(work.consumer.chains) else 1  # else L2 merges what neighbours ask for anyway
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.start
-    memory = _memory_seconds(moved, work, slots, resident, m)
-    shorter, longer = sorted((on_chip, memory))
-    serial = 0.1 if work.specialised else 1.0 / max(1, resident)
-    total = max(longer + serial * shorter, start) + m.launch
+    memory = _memory_seconds(moved, work, slots, m)
+    total = max(_together(on_chip, memory, work, beside), start) + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
         work.tiles / max(1, slots), registers, kernel.smem_bytes, clock,
     )  # fmt: skip
+
+
+def _together(on_chip: float, memory: float, work: Work, beside: int) -> float:
+    """Seconds of a multiprocessor's work and of the traffic, where rings or other blocks let them overlap."""
+    ahead = bool(work.rings) and min(s for s, _ in work.rings.values()) > 1
+    serial = 0.1 if work.specialised else 1.0 / beside
+    shorter, longer = sorted((on_chip, memory))
+    return longer + (min(serial, 0.3) if ahead else serial) * shorter
 
 
 def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:
@@ -146,7 +153,7 @@ def _mixed(special: Any, issue: Any, m: Machine) -> Any:
     return np.maximum(a, b) + MIXED * np.minimum(a, b)
 
 
-def _tile_cycles(work: Work, m: Machine, resident: int, persistent: bool) -> Numbers:
+def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbers:
     """Cycles of a multiprocessor for each tile, as if the block were alone on it (the makespan shares it)."""
     c, units = work.consumer, (1 if work.own else work.units)
     products = units * (c.products * 4096.0 / m.tensor_half)
@@ -155,6 +162,8 @@ def _tile_cycles(work: Work, m: Machine, resident: int, persistent: bool) -> Num
     alone = units * (_mixed(c.special, c.issue, m) + c.stores * STORE)
     shared = units * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
+    idle = max(1.0, 4.0 / (work.warps * units * beside))  # a scheduler without a warp does nothing
+    slow, alone = slow * idle, alone * idle
     empties = (m.drain + 36.0) * np.asarray(c.empties)
     if work.own:
         return _own_cycles(products, under, alone, empties, work, m)
@@ -163,19 +172,19 @@ def _tile_cycles(work: Work, m: Machine, resident: int, persistent: bool) -> Num
     inside = np.maximum(products, under) + overlap * np.minimum(products, under)
     chains = m.chain * np.asarray(c.chains) + (m.barrier * np.asarray(c.empties) if work.turns else 0.0)
     # warps of blocks beside each other fill each other's gaps
-    others = _others(slow, factor * alone, work, resident)
+    others = _others(slow, factor * alone, work, beside)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
-    waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m, resident))
+    waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
     fixed = 200.0 if persistent else m.block
-    cycles = inside + others + (empties / units + chains + barriers + waits + fixed) / max(1, resident)
+    cycles = inside + others + (empties / units + chains + barriers + waits + fixed) / beside
     if work.cluster > 1 and not np.any(c.chains):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(np.maximum(cycles, _ring_cycles(work, cycles, m)), work)
 
 
-def _others(slow: Any, alone: Any, work: Work, resident: int) -> Any:
+def _others(slow: Any, alone: Any, work: Work, beside: int) -> Any:
     """Products of single warps beside elementwise work: more warps a scheduler, more overlap."""
-    streams = max(1.0, resident * work.warps * work.units / 4.0)
+    streams = max(1.0, beside * work.warps * work.units / 4.0)
     longer, shorter = np.maximum(slow, alone), np.minimum(slow, alone)
     return longer + shorter / min(4.0, streams)
 
@@ -188,7 +197,7 @@ def _own_cycles(products: Any, under: Any, alone: Any, empties: Any, work: Work,
     return _as_array(np.maximum(cycles, _ring_cycles(work, cycles, m)), work)
 
 
-def _fetch(work: Work, m: Machine, resident: int) -> float:
+def _fetch(work: Work, m: Machine) -> float:
     """Cycles that an iteration waits for copies that the block itself asked for: one stage hides nothing."""
     stages = min((s for s, _ in work.rings.values()), default=1)
     transfer = float(np.mean(work.consumer.read)) / max(1.0, float(np.mean(work.consumer.waits))) / m.l2
@@ -223,13 +232,13 @@ def _as_array(cycles: Any, work: Work) -> Numbers:
 # -- all tiles ---------------------------------------------------------------------------------------
 
 
-def _makespan(cycles: Numbers, work: Work, slots: int, resident: int) -> float:
+def _makespan(cycles: Numbers, work: Work, slots: int, beside: int) -> float:
     """Cycles until the last slot is done; blocks of one multiprocessor share its units."""
     scale = work.tiles / len(cycles)
-    share = min(resident, max(1, -(-slots // max(1, slots // resident)))) if slots >= resident else 1
+    share = beside
     if np.ptp(cycles) == 0:
         rounds = float(-(-work.tiles // slots))
-        if work.order == "none" and resident > 1:  # blocks end at different times: the last wave is not whole
+        if work.order == "none" and beside > 1:  # blocks end at different times: the last wave is not whole
             rounds = max(1.0, work.tiles / slots + 0.5 * (work.tiles % slots != 0))
         return float(cycles[0]) * rounds * share
     if work.order in ("static", "snake"):
@@ -260,13 +269,12 @@ def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[fl
     return clock, cycles / clock
 
 
-def _memory_seconds(moved: Traffic, work: Work, slots: int, resident: int, m: Machine) -> float:
+def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float:
     """Time of the traffic to memory at the rate that the loads in flight sustain."""
     in_flight = slots * max(work.ring_bytes, 1.0)
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     rate = full * (1.0 - float(np.exp(-in_flight / m.in_flight)))
-    busy = min(m.multiprocessors, -(-slots // resident) if slots >= m.multiprocessors else slots)
-    rate = min(rate, busy * m.reach)
+    rate = min(rate, min(m.multiprocessors, slots) * m.reach)
     return moved.dram / max(rate, 1.0)
 
 

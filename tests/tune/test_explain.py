@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from nautilus.cli import main
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.tune.explain import explain, text
+from nautilus.tune.road import base_schedule, program_of
+from nautilus.tune.space import candidate
 from tests.tune.measured import SPECS
 
 
@@ -81,8 +86,48 @@ def test_what_was_measured_is_told_best_first() -> None:
     assert "the best beats it 1.200 times" in words and "beaten: b 60 us" in words
 
 
-def _json(name: str) -> str:
-    from nautilus.tune.road import base_schedule, program_of
+@dataclass
+class Row:
+    """What a row of the database tells."""
 
+    schedule: Schedule
+    values: dict[str, object]
+    seconds: float = 5e-5
+    schedule_hash: str = "abc"
+    device: str = "GPU"
+    rules: bool = False
+    estimate: float | None = None
+
+    def read_schedule(self) -> Schedule:
+        return self.schedule
+
+
+def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request(SPECS / "rowwise/softmax.naut", tuned=True)
+    program, given = program_of(request)
+    values: dict[str, object] = {"Y.warps": 8}
+    schedule = candidate(program, "sm_90a", values)
+    assert isinstance(schedule, Schedule)
+    row = Row(replace(schedule, inline=given.inline), values)
+    monkeypatch.setattr("nautilus.tune.explain.measured", lambda request: [row])
+    found = explain(request)
+    assert found["from"] == "the tuning database" and found["kernels"][0]["threads"] == 256
+    assert {"choice": "Y.warps", "value": 4} in [{k: a[k] for k in ("choice", "value")} for a in found["alternatives"]]
+    assert explain(replace(request, tuned=False))["from"] == "the default rules"
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = str(SPECS / "rowwise/softmax.naut")
+    assert main(["explain", spec, "--arch", "sm_90a", "--dim", "M=1024"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{spec} for sm_90a") and "roofline:" in said.out and said.err == ""
+    assert main(["explain", spec, "--arch", "sm_80", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["arch"] == "sm_80" and found["predicted"]["microseconds"] > 0 and found["kernels"][0]["name"] == "Y"
+    assert main(["explain", "kernel.vr"]) == 2
+    assert "explain needs a spec" in capsys.readouterr().err
+
+
+def _json(name: str) -> str:
     program, _ = program_of(Request(SPECS / f"{name}.naut"))
     return base_schedule(program, "sm_90a").to_json()
