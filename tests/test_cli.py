@@ -81,11 +81,6 @@ def test_exit_codes(arguments: list[str], code: int, capsys: pytest.CaptureFixtu
     assert (code == 0) == (said.err == "")
 
 
-def test_later_commands_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "a.naut"]) == 2
-    assert "'nautilusc explain' is not supported yet" in capsys.readouterr().err
-
-
 def test_wrong_spec_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.naut"
     path.write_text("output Y: f32[3]\nY[i] = Z[i]\n")

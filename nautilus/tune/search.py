@@ -267,12 +267,15 @@ class Search:
             self.study.enqueue(values)
 
     def _draw(self, end: float) -> dict[str, Candidate]:
-        """Random legal points by hash, as many as are to be screened; fewer where that takes too long."""
+        """Random legal points by hash, half of them near the rules', as many as are to be screened.
+
+        Fewer where that takes too long.
+        """
         drawn: dict[str, Candidate] = {}
-        for _ in range(20 * self.settings.screened):
+        for n in range(20 * self.settings.screened):
             if len(drawn) >= self.settings.screened or time.monotonic() > end:
                 break
-            values = self.space.random(self.order)
+            values = self.space.random(self.order, self.space.defaults if n % 2 else None)
             schedule, _ = self.space.schedule(values)
             if schedule is not None and (own := schedule_hash(schedule)) not in drawn:
                 drawn[own] = Candidate("model", schedule, own, values)

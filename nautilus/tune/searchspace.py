@@ -113,9 +113,18 @@ class SearchSpace:
         for values in product(*(c.values for c in self.choices)):
             yield {c.name: v for c, v in zip(self.choices, values, strict=True)}
 
-    def random(self, order: random.Random) -> dict[str, Any]:
-        """Values drawn evenly."""
-        return {c.name: order.choice(c.values) for c in self.choices}
+    def random(
+        self, order: random.Random, near: Mapping[str, Any] | None = None, share: float = 0.25
+    ) -> dict[str, Any]:
+        """Values drawn evenly; with ``near``, a ``share`` of the choices only and the others as they are there.
+
+        Most of a space may be choices that others switch off, so even draws hardly vary what matters.
+        """
+        given = {} if near is None else near
+        return {
+            c.name: given[c.name] if c.name in given and order.random() >= share else order.choice(c.values)
+            for c in self.choices
+        }
 
 
 def _text(value: Any) -> str:

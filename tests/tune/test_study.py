@@ -26,6 +26,13 @@ def test_values_survive_the_sampler() -> None:
     assert SPACE.decode(SPACE.encode(drawn)) == drawn
 
 
+def test_points_near_others_share_most_values() -> None:
+    order = random.Random(1)
+    near = [SPACE.random(order, SPACE.defaults) for _ in range(200)]
+    changed = [sum(v[c.name] != SPACE.defaults[c.name] for c in CHOICES) for v in near]
+    assert 0.05 < sum(changed) / (3 * 200) < 0.25 and max(changed) >= 2
+
+
 def test_values_of_another_space_become_the_nearest_or_the_default() -> None:
     foreign = {"stages": 7, "warps": [2, 2], "colour": "red"}
     assert SPACE.decode(SPACE.encode(foreign)) == {"stages": 4, "warps": (2, 2), "overlap": True}
