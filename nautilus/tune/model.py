@@ -127,7 +127,7 @@ def _together(on_chip: float, memory: float, work: Work, beside: int) -> float:
     ahead = bool(work.rings) and min(s for s, _ in work.rings.values()) > 1
     serial = 0.1 if work.specialised else 1.0 / beside
     shorter, longer = sorted((on_chip, memory))
-    return longer + (min(serial, 0.3) if ahead else serial) * shorter
+    return longer + (min(serial, 0.12) if ahead else serial) * shorter
 
 
 def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:

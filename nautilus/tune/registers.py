@@ -70,6 +70,9 @@ def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
     return _Liveness(kernel).block(body, frozenset())[1]
 
 
+_STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.IndexOp, ma.ConstOp, ma.ParamOp)
+
+
 class _Liveness:
     """Backwards over structured ops; constants are immediates and take nothing."""
 
@@ -103,11 +106,16 @@ class _Liveness:
 
     def block(self, body: tuple[MemOp, ...], after: frozenset[str]) -> tuple[frozenset[str], int]:
         """(live before, the most live at once)."""
-        live, most = after, self.cost(after)
+        live, most, streaming = after, self.cost(after), False
         for op in reversed(body):
-            live, here = self.op(op, live)
-            most = max(most, here)
-        return live, most
+            before, here = self.op(op, live)
+            if isinstance(op, _STREAMED):  # element by element: only the ends of a run hold whole tiles
+                streaming = True
+            else:
+                most = max(most, here, self.cost(live) if streaming else 0)
+                streaming = False
+            live = before
+        return live, max(most, self.cost(live))
 
     def op(self, op: MemOp, after: frozenset[str]) -> tuple[frozenset[str], int]:
         match op:

@@ -19,7 +19,7 @@ from nautilus.tune.fusion import unified_of
 from nautilus.tune.walks import walk_of
 
 COUNTS = (2, 3, 4, 8, 16, 32, 64)
-FEW = 4  # blocks for each multiprocessor, from which on splitting is not worth a look
+FEW = 2  # blocks for each multiprocessor, from which on splitting is not worth a look
 TILES = 4  # of the walk in a chunk, at least
 
 
@@ -50,7 +50,7 @@ def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
             continue
         unified = unified_of(program, plan.ops)
         tiles = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID)
-        found = [n for n in COUNTS if tiles < few and n * tiles <= 2 * few and cuts(program, base, n)]
+        found = [n for n in COUNTS if tiles < few and n * tiles <= 8 * few and cuts(program, base, n)]
         if found:
             return (1, *found)
     return (1,)
