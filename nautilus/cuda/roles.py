@@ -105,7 +105,9 @@ def _fetch(w: Writer, box: Mailbox, var: str, seq: str, count: str) -> None:
         w.line(f"{arrive}({full});")
     else:
         w.line(f"{wait}({full}, {phase});")
-        w.line(f"const int {var} = {place if w.single else f'__shfl_sync(0xffffffffu, {place}, 0)'};")
+        # the lane that reads is the one that gives the place back
+        read = place if w.single else f"__shfl_sync(0xffffffffu, lane == 0 ? {place} : 0, 0)"
+        w.line(f"const int {var} = {read};")
         rings.print_arrive(w, ma.MbarArrive(box.empty, stage, "warp"))
     rings.print_advance(w, ma.AdvanceOp(box.cursor))
 
