@@ -202,7 +202,7 @@ CHECK: if (v >= 20) break;
 CHECK-NEXT: next = gridDim.x + atomicAdd(tile_counter, 1u);
 CHECK: for (int q_2 = 0;; ++q_2) {
 CHECK-NEXT: mbarrier_wait(shared + 8464 + (t_stage_2) * 8, t_phase_2);
-CHECK-NEXT: const int v_2 = __shfl_sync(0xffffffffu, lane == 0 ? reinterpret_cast<volatile int*>(smem + 8192)[t_stage_2] : 0, 0);
+CHECK-NEXT: const int v_2 = __shfl_sync(0xffffffffu, lane == 0 ? {{.*}}(smem + 8192)[t_stage_2] : 0, 0);
 CHECK-NEXT: __syncwarp();
 CHECK-NEXT: if (lane == 0) {
 CHECK-NEXT: mbarrier_arrive(shared + 8480 + (t_stage_2) * 8);
