@@ -299,8 +299,9 @@ class Search:
         pause([p for p in (self.builders, self.meters) if p is not None], 0.5)
         for candidate, outcome in self.builders.finished():
             self._built(candidate, outcome)
-        for candidate, outcome in self.meters.finished() if self.meters is not None else ():
-            self._measured(candidate, outcome)
+        over = self.meters.finished() if self.meters is not None else []
+        for candidate, built, outcome in [(c, self.built[c.hash], outcome) for c, outcome in over]:
+            self._measured(candidate, built, outcome)
         self.progress.done = self.study.spent - len(self.builders.busy) - len(self.ready)
         self.watcher.update(self.progress)
 
@@ -325,14 +326,14 @@ class Search:
             self.built[candidate.hash] = built
             self.ready.append((candidate, built))
 
-    def _measured(self, candidate: Candidate, outcome: Outcome) -> None:
-        built = self.built[candidate.hash]
+    def _measured(self, candidate: Candidate, built: Built, outcome: Outcome) -> None:
         if outcome.kind != DONE:
             states = {workers.LATE: "hang", workers.DIED: "fault"}
             self._failed(candidate, built, states.get(outcome.kind, "run-error"), outcome.reason)
         elif not outcome.value.ok:
             self._failed(candidate, built, "wrong", outcome.value.detail, outcome.value)
         else:
+            self.built[candidate.hash] = built
             self._record(candidate, built, outcome.value, OK, "")
 
     def _failed(

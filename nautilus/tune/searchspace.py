@@ -78,7 +78,10 @@ class SearchSpace:
 
     def schedule(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         """The schedule, or None and the reason. Equal choices make equal schedules, as the rules write them."""
-        found = self.candidate(values)
+        try:
+            found = self.candidate(values)
+        except Exception as error:  # one bad point must not end a search of hours; the study keeps the reason
+            return None, f"{type(error).__name__}: {error}"
         if not isinstance(found, Schedule):
             return None, str(found.reason)
         return (replace(found, inline=self.inline) if found.inline is None else found), ""

@@ -90,6 +90,13 @@ def test_a_fault_costs_its_candidate_only(
     assert {r.state for r in bad} == {state}
 
 
+def test_two_devices_share_the_work(matmul: Path, monkeypatch: pytest.MonkeyPatch, journal: Path) -> None:
+    monkeypatch.setenv("FAULTS", "die:4")
+    outcome = tune(matmul, devices=(0, 1), jobs=3)
+    assert outcome.code == 0 and outcome.about["values"]["stages"] == 1
+    assert {line.split()[2] for line in journal.read_text().splitlines() if line.startswith("measure")} == {"0", "1"}
+
+
 def test_where_nothing_works_the_budget_is_spent(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAULTS", "wrong:1 wrong:2 wrong:3 wrong:4")
     outcome = tune(matmul)

@@ -42,6 +42,8 @@ def test_a_schedule_that_leaves_inlining_open_gets_the_rules() -> None:
     space = SearchSpace(CHOICES, {}, lambda v: Schedule(), ("P",))
     assert space.schedule({})[0] == Schedule(inline=("P",))
     assert SPACE.schedule({}) == (None, "never")
+    broken = SearchSpace(CHOICES, {}, lambda v: v["nothing"])
+    assert broken.schedule({}) == (None, "KeyError: 'nothing'")
 
 
 def test_the_hash_follows_the_choices() -> None:

@@ -111,7 +111,7 @@ class Meter:
             return Machine("toy", "sm_80", "1.0")
         if isinstance(job, FinalsJob):
             return {b.hash: Measured(True, 1e-4, (0.99 * cost(b.schedule),) * 3) for b in job.built}
-        log("measure", job)
+        log("measure", job, self.ordinal)
         stages = str(job.built.schedule.kernels[0].memory.stages)
         fault = dict(part.split(":")[::-1] for part in os.environ.get("FAULTS", "").split()).get(stages)
         if fault == "hang":
@@ -123,11 +123,11 @@ class Meter:
         return Measured(True, 1e-4, (cost(job.built.schedule),) * 3)
 
 
-def log(what: str, job: Any) -> None:
+def log(what: str, job: Any, where: int = 0) -> None:
     if os.environ.get("TOY_LOG"):
         from nautilus.tune.rows import schedule_hash
 
         schedule = job.schedule if isinstance(job, BuildJob) else job.built.schedule
         name = schedule_hash(schedule) if schedule is not None else "rules"
         with Path(os.environ["TOY_LOG"]).open("a") as file:
-            file.write(f"{what} {name}\n")
+            file.write(f"{what} {name} {where}\n")
