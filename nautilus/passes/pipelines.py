@@ -65,7 +65,12 @@ SCALAR = Stage(
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
-    plans=(("inline", "nautilus.scalar.passes.inline:plan_inline"), ("fuse", "nautilus.scalar.plan:plan_kernels")),
+    plans=(
+        ("inline", "nautilus.scalar.passes.inline:plan_inline"),
+        ("pack", "nautilus.scalar.plan_cuts:plan_packs"),
+        ("split-k-update", "nautilus.scalar.plan_cuts:plan_splits"),
+        ("fuse", "nautilus.scalar.plan:plan_kernels"),
+    ),
 )
 VR_TILE = Stage(
     "vr-tile",

@@ -146,7 +146,7 @@ def _try(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> Kernel
         unified = unify([defs[o] for o in ops], _reserved(program))
         if unified.misaligned:
             return None
-        kept = _stored(program, defs, ops)
+        kept = stored(program, defs, ops)
         plan = plan_kernel(unified, ops[-1], kept)
         kernel = fuse_kernel(program, plan, defs, kept)
         roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
@@ -155,7 +155,8 @@ def _try(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> Kernel
     return plan
 
 
-def _stored(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> frozenset[str]:
+def stored(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> frozenset[str]:
+    """The definitions of ``ops`` that stay in memory: outputs, and what others read."""
     outputs = {b.name for b in program.buffers if b.space is Space.OUTPUT}
     read = {ld.buffer for d in defs.values() if d.name not in ops for ld in d.reads()}
     return frozenset(outputs | (read & set(ops)))

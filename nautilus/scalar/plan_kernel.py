@@ -59,7 +59,7 @@ def floor_pow2(n: int) -> int:
 
 def dot_of(d: Def) -> Dot | None:
     """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
-    match d.op, _bare(d.value):
+    match d.op, bare(d.value):
         case "sum", Op(op="mul", args=(a, b)):
             left, right = free_vars(a), free_vars(b)
         case _:
@@ -72,7 +72,8 @@ def dot_of(d: Def) -> Dot | None:
     return Dot(rows, columns, inner)
 
 
-def _bare(e: Expr) -> Expr:
+def bare(e: Expr) -> Expr:
+    """``e`` without the conversions around it."""
     while isinstance(e, Op) and e.op in ("cast", "narrow"):
         e = e.args[0]
     return e
