@@ -26,7 +26,8 @@ SIZES = {"a": 2, "b": 5, "c": 7, "d": 3, "e": 18}
 class _Random:
     """A random program: a chain of definitions, each reading inputs and earlier ones."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sizes: dict[str, int] | None = None) -> None:
+        self.sizes = sizes or SIZES
         self.r = random.Random(seed)
         self.b = Builder(f"fuzz{seed}")
         self.defs: dict[str, tuple[str, ...]] = {}
@@ -34,8 +35,8 @@ class _Random:
 
     def case(self) -> Case:
         for k in range(self.r.randint(2, 4)):
-            axes = tuple(self.r.sample(sorted(SIZES), self.r.randint(1, 3)))
-            shape = tuple(SIZES[a] for a in axes)
+            axes = tuple(self.r.sample(sorted(self.sizes), self.r.randint(1, 3)))
+            shape = tuple(self.sizes[a] for a in axes)
             self.b.input(f"X{k}", *shape, dtype=self.r.choice((F16, F32)))
             self.defs[f"X{k}"] = axes
             self.inputs[f"X{k}"] = np.random.default_rng(k).normal(size=shape) * self.r.choice((1, 4))
@@ -45,7 +46,7 @@ class _Random:
         return self.b.program(), self.inputs
 
     def _define(self, name: str, *, last: bool) -> None:
-        axes = self.r.sample(sorted(SIZES), self.r.randint(1, 3))
+        axes = self.r.sample(sorted(self.sizes), self.r.randint(1, 3))
         if self.r.random() < 0.7:
             red = tuple(axes[: self.r.randint(1, len(axes))])
             par = tuple(a for a in axes if a not in red)
@@ -54,14 +55,14 @@ class _Random:
             par = tuple(axes)
             value = self._value(par, 2)
             kind = self.r.choice((F16, F32)) if last or self.r.random() < 0.2 else None
-            self.b.define(name, {a: SIZES[a] for a in par}, value, out=kind)
+            self.b.define(name, {a: self.sizes[a] for a in par}, value, out=kind)
         self.defs[name] = par
 
     def _reduce(self, name: str, par: tuple[str, ...], red: tuple[str, ...], *, out: bool) -> None:
         combiner = self.r.choice(("sum", "sum", "max", "min"))
         guard = self._guard((*par, *red)) if self.r.random() < 0.4 else None
         value = self._value((*par, *red), 2)
-        extents = {a: SIZES[a] for a in par}, {a: SIZES[a] for a in red}
+        extents = {a: self.sizes[a] for a in par}, {a: self.sizes[a] for a in red}
         if combiner == "max" and self.r.random() < 0.7 and not out:
             # The shape that online reductions come from: a maximum, then sums of exp(x - max).
             self.b.reduce(f"{name}m", *extents, "max", value, guard)
@@ -113,7 +114,7 @@ class _Random:
         if self.r.random() < 0.1:
             k = self.r.randrange(len(index)) if index else 0
             if index:
-                at = op("sub", i(SIZES[self.defs[name][k]] - 1), v(self.defs[name][k]))
+                at = op("sub", i(self.sizes[self.defs[name][k]] - 1), v(self.defs[name][k]))
                 index[k] = at
         return self.b.at(name, *index)
 

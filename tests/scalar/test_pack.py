@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.scalar.defs import read_defs
-from nautilus.scalar.ops import Program
+from nautilus.scalar.independence import undetermined
+from nautilus.scalar.ops import Kind, Loop, Program
 from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.text import format_program, parse_program
@@ -21,6 +24,7 @@ from .build import F16, F32, Builder, attention, causal, f, i, op, v
 from .cuts import cut
 from .programs import Case, column_sums, softmax, transpose
 from .test_fusion import agree, stages
+from .test_fusion_fuzz import _Random
 
 
 def packed(program: Program, name: str, axis: str, size: int) -> Program:
@@ -61,6 +65,27 @@ def test_query_heads_in_groups_agree(m: int, heads: int, groups: int, splits: in
 def test_any_size_that_divides_will_do(size: int) -> None:
     """Also one that has nothing to do with how operands are shared."""
     holds(grouped(1, 20, 8, 4), "S_sum", "h", size)
+
+
+SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "16")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_programs_survive_packs_and_cuts(seed: int) -> None:
+    """Any axis of any definition, then every reduction in chunks."""
+    program, inputs = _Random(seed, {"a": 2, "b": 6, "c": 7, "d": 4, "e": 18}).case()
+    r = random.Random(seed)
+    axes = [
+        (d.name, a.name, n) for d in read_defs(program).values() for a in d.axes for n in (2, 3) if a.extent % n == 0
+    ]  # type: ignore[operator]
+    if not axes:
+        pytest.skip("no axis divides")
+    name, axis, n = r.choice(axes)
+    new = packed(program, name, axis, n)
+    want, got = naive.run(program, inputs, {}), naive.run(new, inputs, {})
+    for output, array in want.items():
+        np.testing.assert_allclose(got[output], array, rtol=1e-9, atol=1e-12, err_msg=output)
+    agree((cut(new, 2, 2) if seed % 2 else new, inputs))
 
 
 def test_members_of_a_group_are_rows_of_one_tile() -> None:
@@ -130,3 +155,20 @@ def test_packs_that_do_not_fit_are_refused() -> None:
 def test_without_packs_nothing_changes() -> None:
     program, _ = grouped(1, 20, 8, 4)
     assert Pack().apply(program) is program
+
+
+def grid(name: str, hi: int) -> Loop:
+    return Loop(name, i(0), i(hi), Kind.GRID, ())
+
+
+def test_a_store_at_two_axes_is_injective_only_inside_its_guard() -> None:
+    loops = (grid("g", 4), grid("m0", 2), grid("m", 16))
+    inside = op("add", op("mul", v("m0"), i(16)), v("m"))
+    at = op("add", op("mul", v("g"), i(24)), inside)
+    assert undetermined((at,), loops) == ("g", "m0", "m")  # members 24 to 31 are the next group's
+    assert undetermined((at,), loops, op("lt", inside, i(24))) == ()
+    assert undetermined((at,), loops, op("lt", inside, i(25))) == ("g", "m0", "m")
+    twice = op("add", op("mul", v("m0"), i(8)), v("m"))  # tells neither m0 nor m, however small it is
+    assert undetermined((op("add", op("mul", v("g"), i(24)), twice),), loops, op("lt", twice, i(24))) == ("m0", "m")
+    other = op("lt", op("sub", v("m"), v("m0")), i(1))  # not a sum of what the index holds
+    assert undetermined((at,), loops, other) == ("g", "m0", "m")

@@ -10,7 +10,7 @@ from nautilus.check.certificates import check
 from nautilus.core.expr import Expr, Load, Op, Var
 from nautilus.core.text import format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.repair import Refusal, Repair, Running, derive
+from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
 from nautilus.scalar.repair_certificate import certify
 
 from .build import F32, f, op, v
@@ -122,3 +122,23 @@ def test_a_repair_that_looks_at_the_element_is_caught() -> None:
 
 def v32(name: str) -> Expr:
     return Var(name, F32)
+
+
+def test_a_value_may_ask_for_the_reference_itself() -> None:
+    """What ``split_k_update`` writes: nothing to settle, the same repair."""
+    finite = exp(x(), stand_in(r(), "max", 0.0))
+    got = derive(finite, (), "sum", (run(),), WALKED)
+    plain = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+    assert isinstance(got, Repair) and isinstance(plain, Repair)
+    assert got.t == plain.t and got.references == (0.0,) and got.finite == (True,) and plain.finite == (False,)
+    weighted = op("div", x(), stand_in(r("L"), "sum", 1.0))
+    late = derive(op("div", x(), r("L")), (), "sum", (run("L", "sum"),), WALKED)
+    now = derive(weighted, (), "sum", (run("L", "sum"),), WALKED)
+    assert isinstance(late, Repair) and late.settle
+    assert isinstance(now, Repair) and not now.settle
+
+
+def test_another_reference_than_the_repair_needs_is_refused() -> None:
+    for value in (exp(x(), stand_in(r(), "max", 7.0)), op("add", exp(x(), r()), exp(x(), stand_in(r(), "max", 0.0)))):
+        got = derive(value, (), "sum", (run(),), WALKED)
+        assert isinstance(got, Refusal) and "another reference" in got.reason

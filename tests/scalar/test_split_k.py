@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,15 @@ def test_every_repair_between_chunks_is_certified() -> None:
         ("P_sum", "split-k-update"), ("P_sum", "distribute"), ("O_acc", "split-k-update"), ("O_acc", "distribute"),
     ]  # fmt: skip
     assert all(check(c).how == "proved" for c in found)
+
+
+def test_a_wrong_repair_between_chunks_is_found() -> None:
+    program = attention(1, 256, 16, heads=2, guard=causal(255))
+    _, found = SplitKUpdate(cuts(program, 4, 64, ("P_max", "P_sum", "O_acc"))).derive(program)
+    good = found[0]
+    wrong = op("mul", v("a"), op("exp", op("sub", v("new0"), v("old0"))))
+    assert not check(replace(good, after=wrong)).ok
+    assert not check(replace(good, bindings=tuple((n, wrong if n == "t" else e) for n, e in good.bindings))).ok
 
 
 def test_a_reference_that_is_itself_repaired() -> None:
