@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
 from nautilus.check import compare, device
@@ -47,8 +48,8 @@ def expected(text: str, kind: str) -> tuple[InputSet, Reference]:
 def wrong(runner: device.Runner, result: Result, text: str, kind: str) -> list[str]:
     """What is not as it should be on inputs of ``kind``."""
     given, want = expected(text, kind)
-    if not want.in_range:
-        return []  # the spec as written overflows
+    if not want.in_range or any(not np.isfinite(x).all() for x in want.rounded.values() if x.dtype.kind == "f"):
+        return []  # near overflow, rounding alone decides what is infinite
     got, same = runner.run(given)
     out = [] if same else [f"{kind}: two launches gave different bits"]
     for name, bound in stated(result.modules["spec"]).items():
