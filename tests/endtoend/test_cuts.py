@@ -11,7 +11,7 @@ import pytest
 
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.levels import Trace, run
-from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.schedule import PackPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.check import load_spec
 from nautilus.scalar import plan_cuts
@@ -120,3 +120,15 @@ def test_equal_bits_for_every_batch_size(path: Path) -> None:
     assert np.abs(want).max() > 0
     for batch in (2, 3, 5):
         np.testing.assert_array_equal(first_sequence(path, "sm_90a", given, batch), want)
+
+
+@pytest.mark.parametrize("kind", ["random", "large-logits", "one-hot"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_chunks_that_hold_nothing(arch: str, kind: str) -> None:
+    """Four tiles of keys in seven chunks: the last three blocks of a head leave identities."""
+    path = next(p for p in DECODE if p.stem == "gqa_decode")
+    names = (("P_max", "j"), ("P_sum", "j"), ("O_acc", "j"))
+    schedule = Schedule(packs=(PackPlan("S_sum", "h", 4),), splits=tuple(SplitPlan(*n, 7, 64) for n in names))
+    road = compiled(Request(path, arch, sizes(path, 1, 200), schedule))
+    wrong = complaints(road, kind=kind)
+    assert not wrong, "\n".join(wrong)
