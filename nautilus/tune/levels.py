@@ -16,6 +16,7 @@ from nautilus.core.targets import limits
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.spec import Spec
 from nautilus.passes.manager import Record
+from nautilus.passes.pipelines import SCALAR
 from nautilus.scalar.axes import unify
 from nautilus.scalar.defs import read_defs
 from nautilus.scalar.ops import Program
@@ -25,7 +26,9 @@ from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.scalar.plan_kernel import one_by_one, plan_kernel
 from nautilus.scalar.plan_tiles import size_kernel
+from nautilus.tune.inlining import remember
 
+_BEFORE_INLINE = SCALAR.step_names[SCALAR.step_names.index("inline") - 1]
 UNFUSED = Schedule(inline=(), factor=False, narrow=False)
 
 
@@ -41,12 +44,17 @@ class _Stop:
         self.spec: Any = None
         self.module: Any = None
         self.schedule: Schedule | None = None
+        self.inlined_from: Any = None  # the module before the pass ``inline``
+        self.context: Any = None
 
     def after(self, record: Record) -> None:
         if record.stage.name == "spec":
             self.spec = record.module
+        if (record.stage.name, record.name) == ("scalar", _BEFORE_INLINE):
+            self.inlined_from = record.module
         if (record.stage.name, record.name) == ("scalar", self.name):
             self.module, self.schedule = record.module, record.context.schedule
+            self.context = record.context
             raise _Reached
 
 
@@ -65,7 +73,9 @@ def before_scheduling(request: Request) -> Before:
     try:
         compile_file(replace(request, tuned=False, until="scalar"), [stop])
     except _Reached:
-        return Before(stop.spec, stop.module, stop.schedule.inline if stop.schedule is not None else None)
+        inline = stop.schedule.inline if stop.schedule is not None else None
+        remember(stop.module, stop.inlined_from, inline or (), stop.context)
+        return Before(stop.spec, stop.module, inline)
     raise AssertionError("the pipeline has no pass 'dead'")
 
 

@@ -22,6 +22,7 @@ from nautilus.passes.manager import Context, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
 from nautilus.passes.registry import bind, load
 from nautilus.scalar.ops import Program
+from nautilus.tune.inlining import remember
 from nautilus.tune.registers import register_fault
 
 _KEPT = 64  # modules remembered
@@ -166,7 +167,7 @@ def program_of(request: Any, inline: Sequence[str] | None = None) -> tuple[Progr
     from nautilus.driver import compile_file
     from nautilus.scalar.passes.inline import plan_inline
 
-    raw: Any = compile_file(replace(request, until="spec", schedule=None)).modules["spec"]
+    raw: Any = compile_file(replace(request, until="spec", schedule=None, tuned=False)).modules["spec"]
     context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
     pipeline = Pipeline([Verify()])
     todo = steps(SCALAR)
@@ -179,4 +180,5 @@ def program_of(request: Any, inline: Sequence[str] | None = None) -> tuple[Progr
     context = replace(context, schedule=plan_inline(module, wanted))
     program: Program = pipeline.run(todo[cut:end], module, context)
     assert context.schedule is not None
+    remember(program, module, context.schedule.inline or (), context)
     return program, context.schedule

@@ -1,11 +1,12 @@
 """The space of schedules of a program: named choices of a few values each, made from its Scalar IR by rules.
 
-Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.splits``).  *Packs*:
-whether points that share operands share row tiles.  *Kernels*: which definitions become one kernel
-(``tune.fusion``).  *Engine*: products by warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order,
-epilogue, repairs, for each kernel and engine (``tune.knobs``).  A choice is called ``KERNEL.ENGINE.KNOB``
-(``split.`` before it for kernels of cut walks); one that belongs to a kernel or an engine that another choice rules
-out has no effect.  No operator is known by name: everything follows from the structure.
+Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.splits``).  *Packs*: whether points
+that share operands share row tiles.  *Inline*: whether an elementwise definition is kept in memory
+(``tune.inlining``).  *Kernels*: which definitions become one kernel (``tune.fusion``).  *Engine*: products by
+warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order, epilogue, repairs, for each kernel and engine
+(``tune.knobs``).  A choice is called ``KERNEL.ENGINE.KNOB`` (``split.`` before it for kernels of cut walks); one that
+belongs to a kernel or an engine that another choice rules out has no effect.  No operator is known by name:
+everything follows from the structure.
 
 ``candidate`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
 (``tune.road``), and what they refuse (shared memory, registers of roles, divisibility, a repair without a proof, a
@@ -23,12 +24,12 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.targets import limits
 from nautilus.scalar.ops import Program
-from nautilus.tune import fusion, splits
+from nautilus.tune import fusion, inlining, splits
 from nautilus.tune.knobs import Knob, apply, knobs
 from nautilus.tune.road import Lowered, base_schedule, cut_program, lower_program
 from nautilus.tune.shape import KernelShape, shape_of
 
-KERNELS, SPLITS, PACKS = "kernels", "splits", "packs"
+KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
 RULE, NONE = "rule", "none"
 _KEPT = 16
 
@@ -94,6 +95,7 @@ class Variant:
 
 
 _Key = tuple[str, int]  # packs, splits
+Point = tuple[Program, Schedule]  # a schedule and the program (after ``dead``) that it belongs to
 
 
 @dataclass
@@ -107,7 +109,14 @@ class Space:
     standard: int  # of ``splits``: what the rules take
     uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
     variants: dict[_Key, Variant | Refused]
+    origin: inlining.Origin | None
+    kept: dict[str, Point | Refused] = field(default_factory=dict)  # by value of ``inline``
     regrouped: dict[tuple[_Key, str], Schedule | Refused] = field(default_factory=dict)
+
+    @property
+    def inline(self) -> tuple[str, ...]:
+        """What may be done about inlining."""
+        return inlining.ways(self.origin)
 
     @property
     def base(self) -> Variant:
@@ -141,7 +150,7 @@ def space_of(program: Program, arch: str) -> Space:
     counts = splits.counts(cut_program(program, uncut[RULE], arch), uncut[RULE], arch)
     made = Space(
         program, arch, tuple(sorted({*counts, standard})), tuple(uncut), standard, uncut,
-        {(RULE, standard): _variant(program, arch, base)},
+        {(RULE, standard): _variant(program, arch, base)}, inlining.origin_of(program),
     )  # fmt: skip
     _spaces[key] = made
     while len(_spaces) > _KEPT:
@@ -201,6 +210,8 @@ def choices(program: Program, arch: str) -> tuple[Choice, ...]:
         found[SPLITS] = space.splits
     if len(space.packs) > 1:
         found[PACKS] = space.packs
+    if len(space.inline) > 1:
+        found[INLINE] = space.inline
     if len(space.base.ways) > 1:
         found[KERNELS] = space.base.ways
     for name, values, _ in (c for v in space.listed for k in v.kernels for c in k.choices()):
@@ -222,6 +233,8 @@ def defaults(program: Program, arch: str) -> dict[str, object]:
         found[SPLITS] = space.standard
     if len(space.packs) > 1:
         found[PACKS] = RULE
+    if len(space.inline) > 1:
+        found[INLINE] = RULE
     if len(space.base.ways) > 1:
         found[KERNELS] = space.base.ways[0]
     for name, _, default in (c for v in space.listed for k in v.kernels for c in k.choices()):
@@ -231,7 +244,39 @@ def defaults(program: Program, arch: str) -> dict[str, object]:
 
 def schedule_of(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
     """The schedule that ``values`` say, legal or not. A choice that is not given stands at its default."""
+    found = point(program, arch, values)
+    return found if isinstance(found, Refused) else found[1]
+
+
+def point(program: Program, arch: str, values: Mapping[str, object]) -> Point | Refused:
+    """The schedule that ``values`` say, and the program that it is for."""
     space = space_of(program, arch)
+    way = str(values.get(INLINE, RULE))
+    if way not in space.inline:
+        return Refused(f"{INLINE} is {way!r}, not one of: {', '.join(space.inline)}")
+    if way != RULE:
+        if way not in space.kept:
+            space.kept[way] = _kept(space, inlining.name_of(way))
+        return space.kept[way]
+    found = _turned(space, values)
+    return found if isinstance(found, Refused) else (program, found)
+
+
+def _kept(space: Space, name: str) -> Point | Refused:
+    """``name`` in memory, as a kernel of its own; the rest by the rules, walks whole."""
+    assert space.origin is not None
+    try:
+        program, inline = inlining.program_with(space.origin, name)
+        base = base_schedule(program, space.arch, schedule=_open((), ()))
+        own = _variant(program, space.arch, base)
+        groups = inlining.groups_with(own.program, fusion.groups_of(base), name)
+        found = _plan_way(program, space.arch, own, fusion.text(groups))
+    except ScheduleError as error:
+        return Refused(f"with {name} in memory: {error}")
+    return found if isinstance(found, Refused) else (program, replace(found, inline=inline))
+
+
+def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
     key = _structure(space, values)
     if isinstance(key, Refused):
         return key
@@ -266,18 +311,18 @@ def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refu
     if way == own.ways[0]:
         return own.base
     if (key, way) not in space.regrouped:
-        space.regrouped[key, way] = _plan_way(space, own, way)
+        space.regrouped[key, way] = _plan_way(space.program, space.arch, own, way)
     return space.regrouped[key, way]
 
 
-def _plan_way(space: Space, own: Variant, way: str) -> Schedule | Refused:
+def _plan_way(program: Program, arch: str, own: Variant, way: str) -> Schedule | Refused:
     plain = own.plain
     while True:
         try:
-            found = fusion.regroup(own.program, own.base, fusion.parse(way), space.arch, plain)
+            found = fusion.regroup(own.program, own.base, fusion.parse(way), arch, plain)
         except ScheduleError as error:
             return Refused(f"as kernels {way}: {error}")
-        done = lower_program(space.program, found, space.arch)
+        done = lower_program(program, found, arch)
         if done.ok or not done.kernel or done.kernel in plain:
             return found
         plain |= {done.kernel}
@@ -297,19 +342,17 @@ def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
 
 def examine(program: Program, arch: str, values: Mapping[str, object], precision: str = "fast") -> Lowered:
     """What becomes of ``values``: the module, and the reason where it is refused."""
-    found = schedule_of(program, arch, values)
-    if isinstance(found, Refused):
-        return Lowered(None, found.reason)
-    return lower_program(program, found, arch, precision)
+    found = point(program, arch, values)
+    return Lowered(None, found.reason) if isinstance(found, Refused) else lower_program(*found, arch, precision)
 
 
 def candidate(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
     """The schedule that ``values`` say, carried out on trial; or why it is none."""
-    found = schedule_of(program, arch, values)
+    found = point(program, arch, values)
     if isinstance(found, Refused):
         return found
-    done = lower_program(program, found, arch)
-    return found if done.ok else Refused(str(done.fault))
+    done = lower_program(*found, arch)
+    return found[1] if done.ok else Refused(str(done.fault))
 
 
 def neighbours(program: Program, arch: str, values: Mapping[str, object]) -> list[tuple[str, object]]:

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from nautilus.core.schedule import Schedule, check_schedule
+from nautilus.driver import Request, compile_file
 from nautilus.tune.road import base_schedule, lower_program
-from nautilus.tune.space import Refused, candidate, choices, defaults, neighbours, schedule_of
-from tests.tune.measured import product, program
+from nautilus.tune.space import Refused, candidate, choices, defaults, neighbours, point, schedule_of
+from tests.tune.measured import SPECS, product, program
 
 ARCH = "sm_90a"
 NAMES = [
@@ -52,7 +53,7 @@ def test_every_default_is_among_its_values(name: str) -> None:
 def test_random_points_are_schedules_or_say_why_not(name: str) -> None:
     p, order = program(name), random.Random(7)
     legal = 0
-    for _ in range(8):
+    for _ in range(5):
         found = candidate(p, ARCH, {c.name: order.choice(c.values) for c in choices(p, ARCH)})
         if isinstance(found, Refused):
             assert found.reason and "internal error" not in found.reason and "IR breaks" not in found.reason
@@ -107,6 +108,20 @@ def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
     assert len(found.kernels) == 2 and lower_program(p, found, ARCH).ok
     deep = candidate(p, ARCH, {"splits": 4, "split.O_acc_part.stages": 3})
     assert isinstance(deep, Schedule) and deep.kernels[0].memory.stages == 3
+
+
+def test_an_elementwise_definition_can_be_kept_in_memory() -> None:
+    """The function between two products, computed once and not in every block of the second."""
+    p = program("matmul/bias_gelu")
+    assert values("matmul/bias_gelu", "inline") == ("rule", "materialise H")
+    found = candidate(p, ARCH, {"inline": "materialise H"})
+    assert isinstance(found, Schedule) and found.inline == ()
+    assert [k.ops for k in found.kernels] == [("H_sum",), ("H",), ("C",)]
+    assert point(p, ARCH, {})[0] is p  # type: ignore[index]
+    other = point(p, ARCH, {"inline": "materialise H"})
+    assert not isinstance(other, Refused) and lower_program(*other, ARCH).ok and other[0] is not p
+    request = Request(SPECS / "matmul/bias_gelu.naut", schedule=found, until="ma-tile")
+    assert len(compile_file(request).modules["ma-tile"].kernels) == 3  # the schedule alone says it all
 
 
 def test_choices_that_are_ruled_out_have_no_effect() -> None:
