@@ -46,7 +46,7 @@ class Request:
     precision: str = "fast"
     until: str = "cuda"
     text: str | None = None  # instead of the file's
-    plain: frozenset[str] = frozenset()  # kernels that the default rules plan without warpgroup products
+    plain: tuple[str, ...] = ()  # kernels whose default warpgroup products failed, as often as they did
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
     tuned: bool = False
 
@@ -94,11 +94,12 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
             if result.tuned:
                 request, refused = replace(request, tuned=False), _first(error)
             else:
-                request = plainer(replace(request, plain=request.plain | result.context.plain), error)
+                request = plainer(replace(request, plain=result.context.plain), error)
 
 
 def plainer(request: Request, error: ScheduleError) -> Request:
-    """``request`` without warpgroup products in the kernel that ``error`` names, if the default rules chose them.
+    """``request`` with lighter warpgroup products in the kernel that ``error`` names, if the default rules chose
+    them; without any where these failed too.
 
     Raises ``error`` otherwise.
     """
@@ -106,9 +107,9 @@ def plainer(request: Request, error: ScheduleError) -> Request:
     given = request.schedule is not None and request.schedule.kernels
     if given or stage_of(request.path) is not SPEC or not limits(request.arch).warpgroup:
         raise error
-    if kernel == error.where or kernel in request.plain:
+    if kernel == error.where or request.plain.count(kernel) >= 2:
         raise error
-    return replace(request, plain=request.plain | {kernel})
+    return replace(request, plain=(*request.plain, kernel))
 
 
 def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:

@@ -40,7 +40,7 @@ class Context:
     dims: dict[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None
     header: tuple[str, ...] = ()
-    plain: frozenset[str] = frozenset()  # kernels that the default rules plan without warpgroup products
+    plain: tuple[str, ...] = ()  # kernels whose default warpgroup products failed, as often as they did
 
     @property
     def fast(self) -> bool:

@@ -167,7 +167,7 @@ def _candidates() -> Iterator[Path]:
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
-_SERIALISED = re.compile(r"\((C75\d\d|C76\d\d)\)")
+_SERIALISED = re.compile(r"\((C751[0-6]|C76\d\d)\)")  # C7517 to C7519: a fence was added, nothing waits
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 

@@ -34,18 +34,19 @@ _Ops = tuple[str, ...]
 
 
 def plan_kernels(
-    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: frozenset[str] = frozenset()
+    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: tuple[str, ...] = ()
 ) -> Schedule:
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
-    The kernels in ``plain`` get no warpgroup products: a later level found that they cannot have any.
+    A kernel in ``plain`` failed at a later level with the warpgroup products that it was given: once, then it
+    gets lighter ones; twice, then none.
     """
     if schedule is not None and schedule.kernels:
         return schedule
     return replace(schedule or Schedule(), kernels=default_schedule(program, arch, plain).kernels)
 
 
-def default_schedule(program: Program, arch: str = "sm_90a", plain: frozenset[str] = frozenset()) -> Schedule:
+def default_schedule(program: Program, arch: str = "sm_90a", plain: tuple[str, ...] = ()) -> Schedule:
     """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
     defs = read_defs(program)
     readers = _readers(defs)
@@ -68,8 +69,8 @@ def default_schedule(program: Program, arch: str = "sm_90a", plain: frozenset[st
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
 
     def sized(g: _Ops) -> KernelPlan:
-        wide = target.warpgroup and plans[g].name not in plain
-        return size_kernel(plans[g], unified[g], target, wide)
+        failed = plain.count(plans[g].name)
+        return size_kernel(plans[g], unified[g], target, target.warpgroup and failed < 2, light=failed == 1)
 
     return Schedule(kernels=tuple(sized(g) for g in _ordered(defs, groups)))
 

@@ -51,7 +51,7 @@ def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
 
 
 def plan_splits(
-    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: frozenset[str] = frozenset()
+    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: tuple[str, ...] = ()
 ) -> Schedule:
     """``schedule`` with the splits of the default rule, if it leaves the choice and the rule finds any."""
     schedule = schedule or Schedule()
@@ -114,7 +114,7 @@ def _quotients(e: Expr, axis: str) -> set[int]:
 
 
 def default_splits(
-    program: Program, arch: str = "sm_90a", plain: frozenset[str] = frozenset(), invariant: bool = False
+    program: Program, arch: str = "sm_90a", plain: tuple[str, ...] = (), invariant: bool = False
 ) -> tuple[SplitPlan, ...]:
     """The cuts of every kernel that the default plan would leave short of bytes in flight."""
     defs = read_defs(program)

@@ -35,10 +35,12 @@ ACCUMULATORS = 160  # registers of accumulators a thread may hold in a chain; ab
 FULL = 100  # blocks from which on wide tiles are worth it: most multiprocessors have one
 
 
-def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False) -> KernelPlan:
+def size_kernel(
+    plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False, light: bool = False
+) -> KernelPlan:
     """``plan`` with the numbers of its products chosen for ``limits``; others unchanged.
 
-    ``warpgroup``: with warpgroup products where their rules apply.
+    ``warpgroup``: with warpgroup products where their rules apply; ``light``: with fewer registers a thread.
     """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     walks = [a.name for a in plan.axes if a.role == LOOP]
@@ -54,14 +56,18 @@ def size_kernel(plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: b
     if not all(map(_half_operands, products)):
         types = {t for d in products for t in _loaded_types(d)}
         alike = warpgroup and len(types) == 1 and types <= _OTHERS
-        wide = plan_warpgroup.product(plan, unified, limits, *place, *types) if place and alike else None
+        wide = (
+            plan_warpgroup.product(plan, unified, limits, *place, next(iter(types)), light=light)
+            if place and alike
+            else None
+        )
         return wide or _fewer_stages(plan, unified, limits, walks[0])
     if place is not None:
-        wide = plan_warpgroup.product(plan, unified, limits, *place) if warpgroup else None
+        wide = plan_warpgroup.product(plan, unified, limits, *place, light=light) if warpgroup else None
         return wide or _product(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         row = next(iter(spread))
-        wide = plan_warpgroup.chain(plan, unified, limits, row, walks[0], dots) if warpgroup else None
+        wide = plan_warpgroup.chain(plan, unified, limits, row, walks[0], dots, light) if warpgroup else None
         return wide or _chain(plan, unified, limits, row, walks[0], dots)
     return plan
 

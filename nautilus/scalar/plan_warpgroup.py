@@ -59,6 +59,7 @@ PRODUCTS = (
 )
 SHORT = (DType.F8E4M3, DType.F8E5M2)  # their sums are short: each stage's is held beside the whole one
 HELD_TWICE = 192  # columns for which a unit can hold two accumulators
+LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # of a tile that needs them
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a unit
@@ -78,11 +79,12 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> K
 
 def product(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int,
-    operand: DType = DType.F16,
+    operand: DType = DType.F16, light: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small.
 
-    ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.
+    ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.  ``light``: at
+    most 64 accumulators a thread.
     """
     rows, columns, step = extent(unified, row), extent(unified, column), 2 * STEP // operand.bytes
     if rows < 128 or columns < 64 or extent(unified, walk) < 2 * step:
@@ -91,7 +93,11 @@ def product(
     best: tuple[float, Tile, int] | None = None
     for tile in PRODUCTS:
         n = tile.columns // dots
-        if n % NARROW or n > -(-columns // CHUNK) * CHUNK:
+        if (
+            n % NARROW
+            or n > -(-columns // CHUNK) * CHUNK
+            or (light and (tile.own or tile.rows * tile.columns > 1 << 14))
+        ):
             continue
         if operand in SHORT and (tile.own or tile.rows * tile.columns > UNITS * ROWS * HELD_TWICE):
             continue
@@ -157,17 +163,20 @@ def _lends(unified: Unified, sums: list[Def], walk: str, step: int, width: int, 
 
 
 def chain(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot], light: bool = False
 ) -> KernelPlan | None:
-    """Tiles of products that feed each other along a walk; None: too few rows or too wide."""
+    """Tiles of products that feed each other along a walk; None: too few rows or too wide.
+
+    ``light``: two units, half the walk's step, nothing held: for work between the products that needs registers.
+    """
     sums = [d for d in unified.defs if d.name in dots and all(a.name != walk for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
     if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, walk) < 128:
         return None
     uneven = plan.memory.order == "longest-first"
-    units = 3 if width <= 64 and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
-    step = 128 if width <= 128 else 64
+    units = 3 if width <= 64 and not light and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
+    step = (128 if width <= 128 else 64) // (2 if light else 1)
     rows, stages = ROWS * units, 2
     held, walked = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
@@ -175,7 +184,7 @@ def chain(
     lent = own > free and _lends(unified, sums, walk, step, width, units)
     # a producer that fetches tiles or loads for two blocks needs more registers
     even = -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
-    pairs = not uneven and 64 < width <= 128 and even
+    pairs = not uneven and not light and 64 < width <= 128 and even
     fetched = uneven or width > 128
     registers = (32, 160) if units == 3 else (40, 232) if fetched or pairs else (24, 240)
     # accumulators of both products, the operand between them, and the held one
@@ -184,7 +193,8 @@ def chain(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
         epilogue="bulk" if own <= free else "bulk-ring" if lent else "bulk-reuse", registers=registers,
         persistent="dynamic" if fetched else "static", rescale="late", cluster=2 if pairs else 1,
-        store_columns=CHUNK if own <= free or lent else 0, hold=live <= HELD_SHARE * registers[1], ping_pong=units == 3,
+        store_columns=CHUNK if own <= free or lent else 0, ping_pong=units == 3,
+        hold=not light and live <= HELD_SHARE * registers[1],
         held_stages=2 if own + held <= free else 1,
         sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
     )  # fmt: skip

@@ -107,9 +107,7 @@ def _one_line(error: NautilusError) -> str:
     return str(error).partition("\n")[0]
 
 
-def plan(
-    program: Program, arch: str, schedule: Schedule | None = None, plain: frozenset[str] = frozenset()
-) -> Schedule:
+def plan(program: Program, arch: str, schedule: Schedule | None = None, plain: tuple[str, ...] = ()) -> Schedule:
     """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
     context = Context(arch, schedule=schedule, plain=plain)
     planners = dict(SCALAR.plans)
@@ -139,7 +137,7 @@ def cut_program(program: Program, schedule: Schedule, arch: str) -> Program:
 
 def base_schedule(
     program: Program, arch: str, precision: str = "fast", schedule: Schedule | None = None,
-    plain: frozenset[str] = frozenset(),
+    plain: tuple[str, ...] = (),
 ) -> Schedule:  # fmt: skip
     """What the default rules end at: kernels that a later level refuses are planned plainer, as the driver does.
 
@@ -150,9 +148,9 @@ def base_schedule(
         done = lower_program(program, found, arch, precision)
         if done.ok:
             return found
-        if not done.kernel or done.kernel in plain or not limits(arch).warpgroup:
+        if not done.kernel or plain.count(done.kernel) >= 2 or not limits(arch).warpgroup:
             break
-        plain |= {done.kernel}
+        plain = (*plain, done.kernel)
     if done.module is None:
         raise ScheduleError(done.fault or "no legal schedule")
     return found

@@ -88,7 +88,8 @@ def test_a_single_slab_is_cut_by_rows() -> None:
     ],
 )
 def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) -> None:
-    done = compile_file(scheduled(path, dims, cluster=2, registers=(32, 160) if "d64" in path else (40, 232)))
+    registers = (32, 160) if "d64" in path else (40, 232)
+    done = compile_file(scheduled(path, dims, cluster=2, persistent="static", registers=registers))
     (kernel,) = done.modules["ma-tile"].kernels
     loads = [op for op in walk_ops(kernel.body) if isinstance(op, BulkLoad)]
     assert kernel.cluster == 2 and kernel.blocks.value == 132
