@@ -82,7 +82,8 @@ def launcher(module: ma.MemModule) -> str:
     if any(kernel_maps(module, k) for k in module.kernels):
         lines[2:2] = _ENCODE.splitlines()
     for k in module.kernels:
-        lines += _launch(module, k, listed)
+        inner = _launch(module, k, listed)
+        lines += ["    {", *("    " + line for line in inner), "    }"] if kernel_maps(module, k) else inner
     lines += ["    return status;", "}", "#endif", ""]
     return "\n".join(lines)
 

@@ -69,3 +69,24 @@ def test_tensor_maps_are_encoded_by_the_host(name: str, tmp_path: Path) -> None:
     text = emit_module(parse(KERNELS[name][0]))
     assert "cudaGetDriverEntryPointByVersion" in text
     nvcc(text, tmp_path, "sm_90a")
+
+
+#: Two kernels that read one buffer in tiles of one shape.
+TWICE = """
+dim M = 256
+input A: f16[M, M]
+output Y: f16[M, M]
+output Z: f16[M, M]
+Y[i, j] = sum[k](A[i, k] * A[k, j])
+Z[i, j] = sum[k](A[i, k] * A[j, k])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
+def test_each_launch_has_maps_of_its_own(tmp_path: Path) -> None:
+    spec = tmp_path / "twice.naut"
+    spec.write_text(TWICE)
+    text = compile_file(Request(spec, "sm_90a")).cuda
+    assert text.count("TensorMap map_A") > len({line for line in text.splitlines() if "    TensorMap map_A" in line})
+    nvcc(text, tmp_path, "sm_90a")
