@@ -233,6 +233,7 @@ class Search:
                 self.progress.refused += 1
                 continue
             own = schedule_hash(schedule)
+            self.study.refresh()
             known = self.study.measured()
             if own in self.rows:
                 known.setdefault(own, _value(self.rows[own]))
@@ -242,10 +243,11 @@ class Search:
             elif own in self.study.tried() or own in self.rows:
                 self.study.refuse(asked, "known, or being built")
                 self.progress.duplicates += 1
-            else:
+            elif self.study.spend(asked, schedule, own):
                 self.useless = 0
-                self.study.spend(asked, schedule, own)
                 return Candidate(SPACE, schedule, own, asked.values, asked)
+            else:
+                self.progress.duplicates += 1
         return None
 
     def _screen(self) -> None:

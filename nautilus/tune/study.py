@@ -209,11 +209,20 @@ class Study:
         trial = _again(lambda: self._study.ask(self._distributions))
         return Asked(trial, self.space.decode(trial.params))
 
-    def spend(self, asked: Asked, schedule: Schedule, hash_: str) -> None:
-        """Say that the sample is being built."""
+    def spend(self, asked: Asked, schedule: Schedule, hash_: str) -> bool:
+        """Say that the sample is being built; False where another process said so of an earlier sample like it.
+
+        Each says it first and looks then, so that of two that drew the same one only the later gives way.
+        """
         about = {"hash": hash_, "schedule": asdict(schedule), "values": dict(asked.values), "owner": self._owner}
         _again(lambda: asked.trial.set_user_attr(CANDIDATE, about))
         self.refresh()
+        mine = asked.trial.number
+        if not any(t.number < mine and t.user_attrs[CANDIDATE]["hash"] == hash_ for t in self._spent()):
+            return True
+        _again(lambda: self._study.tell(mine, state=self._o.trial.TrialState.FAIL))
+        self.refresh()
+        return False
 
     def tell(self, asked: Asked, seconds: float, estimate: float | None = None) -> None:
         """The seconds that the sample took."""
