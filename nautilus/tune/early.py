@@ -31,8 +31,16 @@ def promising(untried: Mapping[str, float], pairs: Sequence[tuple[float, float]]
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's rank correlation (ties share their mean rank); None below three pairs or without variation."""
-    if len(pairs) < 3:
-        return None
+    return spearman(pairs) if len(pairs) >= 3 else None
+
+
+def best_in_top(pairs: Sequence[tuple[float, float]], count: int = 10) -> bool | None:
+    """The best measured candidate is among the model's ``count`` best; None with no more than that."""
+    return place_of_best(pairs) <= count if len(pairs) > count else None
+
+
+def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Spearman's rank correlation of any number of pairs; None without variation on either side."""
     a, b = _ranks([x for x, _ in pairs]), _ranks([y for _, y in pairs])
     mean = (len(pairs) - 1) / 2
     top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
@@ -40,12 +48,10 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(top / (left * right) ** 0.5) if left * right > 0.0 else None
 
 
-def best_in_top(pairs: Sequence[tuple[float, float]], count: int = 10) -> bool | None:
-    """The best measured candidate is among the model's ``count`` best; None with no more than that."""
-    if len(pairs) <= count:
-        return None
+def place_of_best(pairs: Sequence[tuple[float, float]]) -> int:
+    """The place (from 1) that the model gives the candidate that measured best; ``pairs`` is not empty."""
     best = min(range(len(pairs)), key=lambda i: pairs[i][1])
-    return sum(1 for e, _ in pairs if e < pairs[best][0]) < count
+    return 1 + sum(e < pairs[best][0] for e, _ in pairs)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from nautilus.core.schedule import Schedule
 from nautilus.core.targets import Limits, limits
 from nautilus.memory.ops import MemKernel, MemModule
+from nautilus.tune.early import place_of_best, spearman
 from nautilus.tune.machine import Machine, machine
 from nautilus.tune.registers import estimate_registers
 from nautilus.tune.traffic import Traffic, traffic
@@ -301,27 +302,14 @@ def rank_correlation(estimates: Sequence[float], measured: Sequence[float]) -> f
     """Spearman's rank correlation, ties at their mean rank; 0 for fewer than two points or no spread."""
     if len(estimates) != len(measured):
         raise ValueError(f"{len(estimates)} estimates for {len(measured)} measurements")
-    if len(estimates) < 2:
-        return 0.0
-    a, b = (_ranks(np.asarray(x, np.float64)) for x in (estimates, measured))
-    a, b = a - a.mean(), b - b.mean()
-    norm = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / norm if norm > 0 else 0.0
-
-
-def _ranks(values: Numbers) -> Numbers:
-    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    mean: Numbers = (ends - (counts - 1) / 2.0)[where]
-    return mean
+    return spearman(list(zip(estimates, measured, strict=True))) or 0.0
 
 
 def best_rank(estimates: Sequence[float], measured: Sequence[float]) -> int:
     """The place (from 1) that the model gives the candidate that measured best."""
     if not measured or len(estimates) != len(measured):
         raise ValueError(f"{len(estimates)} estimates for {len(measured)} measurements")
-    best = min(range(len(measured)), key=lambda i: measured[i])
-    return 1 + sum(e < estimates[best] for e in estimates)
+    return place_of_best(list(zip(estimates, measured, strict=True)))
 
 
 def in_top(estimates: Sequence[float], measured: Sequence[float], places: int = 10) -> bool:

@@ -16,7 +16,7 @@ from math import prod
 from nautilus.core.targets import Limits
 from nautilus.memory import ops as ma
 from nautilus.memory.ops import Frag, MemKernel, MemModule, MemOp, RolesOp
-from nautilus.memory.warpgroup_ops import GROUP_THREADS, WGMMA
+from nautilus.memory.warpgroup_ops import WGMMA
 
 OVERHEAD = 12  # registers of a thread beside its fragments, in a role with products
 PLAIN_OVERHEAD = 24  # of one that computes no products in flight
@@ -194,9 +194,3 @@ def args_of(op: MemOp) -> tuple[Frag, ...]:
         value = getattr(op, f.name)
         out += [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, Frag)]
     return tuple(out)
-
-
-def consumer_threads(kernel: MemKernel) -> int:
-    """Threads of one unit of the role that computes."""
-    roles = [r for op in kernel.body if isinstance(op, RolesOp) for r in op.roles if not r.single]
-    return GROUP_THREADS if roles else 32 * kernel.warps
