@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Const, Expr, Op, Param, Var
+from nautilus.core.expr import Axis, Const, Expr, Op, Param, Var, substitute
 from nautilus.core.index import Ranges, bounds
 from nautilus.core.types import DType
 from nautilus.scalar.defs import Def, extent_expr, read_def
@@ -27,6 +27,22 @@ def map_statements(body: tuple[Stmt, ...], rule: Rewriter, outer: tuple[Loop, ..
         else:
             out.append(rule(outer, s))
     return body if all(a is b for a, b in zip(out, body, strict=True)) else tuple(out)
+
+
+def substituted(body: tuple[Stmt, ...], env: Mapping[str, Expr]) -> tuple[Stmt, ...]:
+    """``body`` with variables replaced everywhere, bounds of loops included."""
+
+    def put(e: Expr) -> Expr:
+        return substitute(e, env)
+
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            out.append(replace(s, lo=put(s.lo), hi=put(s.hi), body=substituted(s.body, env)))
+            continue
+        guard = None if s.guard is None else put(s.guard)
+        out.append(replace(s, index=tuple(map(put, s.index)), value=put(s.value), guard=guard))
+    return tuple(out)
 
 
 def with_body(k: Kernel, body: tuple[Stmt, ...]) -> Kernel:

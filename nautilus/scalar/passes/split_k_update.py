@@ -60,8 +60,14 @@ class SplitKUpdate:
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program, and two certificates for each repair that a combination uses."""
         plans = (self.schedule.splits if self.schedule is not None else None) or ()
-        if not plans:
-            return program, ()
+        certificates: list[Certificate] = []
+        for together in _rounds(plans):
+            program, found = self._cut(program, together)
+            certificates += found
+        return program, tuple(certificates)
+
+    def _cut(self, program: Program, plans: tuple[SplitPlan, ...]) -> tuple[Program, tuple[Certificate, ...]]:
+        """One round of cuts, each of another reduction."""
         defs = read_defs(program)
         unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
         state = _State(program, unified, {p.op: _check(p, defs) for p in plans})
@@ -69,6 +75,16 @@ class SplitKUpdate:
             if d.name in state.plans:
                 _cut(d, defs[d.name], state)
         return state.program(), tuple(state.certificates)
+
+
+def _rounds(plans: tuple[SplitPlan, ...]) -> list[tuple[SplitPlan, ...]]:
+    """``plans`` in order, cut where a reduction is named again: then it is its combination that is cut."""
+    out: list[tuple[SplitPlan, ...]] = []
+    for p in plans:
+        if not out or any(q.op == p.op for q in out[-1]):
+            out.append(())
+        out[-1] = (*out[-1], p)
+    return out
 
 
 def _check(plan: SplitPlan, defs: dict[str, Def]) -> SplitPlan:
