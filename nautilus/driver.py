@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, UnsupportedError, VerifyError
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
 from nautilus.core.targets import limits
@@ -46,7 +47,7 @@ class Request:
     precision: str = "fast"
     until: str = "cuda"
     text: str | None = None  # instead of the file's
-    plain: tuple[str, ...] = ()  # kernels whose default warpgroup products failed, as often as they did
+    fallbacks: Fallbacks = NO_FALLBACKS
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
     tuned: bool = False
 
@@ -94,7 +95,7 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
             if result.tuned:
                 request, refused = replace(request, tuned=False), _first(error)
             else:
-                request = plainer(replace(request, plain=result.context.plain), error)
+                request = plainer(replace(request, fallbacks=result.context.fallbacks), error)
 
 
 def plainer(request: Request, error: ScheduleError) -> Request:
@@ -107,13 +108,15 @@ def plainer(request: Request, error: ScheduleError) -> Request:
     given = request.schedule is not None and request.schedule.kernels
     if given or stage_of(request.path) is not SPEC or not limits(request.arch).warpgroup:
         raise error
-    if kernel == error.where or request.plain.count(kernel) >= 2:
+    if kernel == error.where or request.fallbacks.exhausted(kernel):
         raise error
-    return replace(request, plain=(*request.plain, kernel))
+    return replace(request, fallbacks=request.fallbacks.after(kernel))
 
 
 def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
-    context = Context(request.arch, request.precision, dict(request.dims), request.schedule, plain=request.plain)
+    context = Context(
+        request.arch, request.precision, dict(request.dims), request.schedule, fallbacks=request.fallbacks
+    )
     pipeline = Pipeline([Verify(), *instruments])
     result = Result(context)
     start = stage_of(request.path)
