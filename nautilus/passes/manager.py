@@ -60,7 +60,7 @@ class Context:
 class Record:
     """One step that ran. ``changed``: the module differs from the one before (a lowering always)."""
 
-    number: int
+    number: int  # 0 begins a compilation, also one that is planned again: what was seen before it is void
     stage: Stage
     name: str  # of the step
     base: str  # of the pass, the same for all of its runs; "lower" or "check" for a lowering

@@ -49,7 +49,7 @@ def explain_spec(spec: Path, **options: Any) -> None:
         raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
     request = make_request(spec, options, "ma-tile")
     if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
-        walk_and_build(request, options, build=False)
+        walk_and_build(request, options, "checked")
     found = explain(request)
     if options["as_json"]:
         click.echo(json.dumps(found))
