@@ -21,10 +21,10 @@ from nautilus.core.errors import (
     UnsupportedError,
     VerifyError,
 )
-from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file
+from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file, stage_of
 from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
 from nautilus.passes.manager import Instrument, steps
-from nautilus.passes.pipelines import SPEC, STAGES
+from nautilus.passes.pipelines import SPEC, STAGE_NAMES, STAGES
 from nautilus.passes.registry import load
 from nautilus.report import print_diagnostics, print_remark
 
@@ -42,6 +42,9 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         raise click.UsageError(f"the output {output} is the input")
     until = "cuda" if resource_usage else _UNTIL.get(form, "cuda")
     request = make_request(spec, options, until)
+    start = stage_of(spec)
+    if until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
+        raise click.UsageError(f"{spec} is a dump of {start.name}, which is below {until}")
     result, cubin = walk_and_build(request, options, "cubin" if resource_usage or form == "cubin" else "checked")
     data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
     usage = _usage(result, cubin) if cubin is not None and resource_usage else None
