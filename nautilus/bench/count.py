@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.core.calc import calc
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute, walk
 from nautilus.core.numerics import eval_op
@@ -156,7 +157,7 @@ def _both(parts: Sequence[Expr]) -> Expr:
     out: Expr = _TRUE
     for p in dict.fromkeys(parts):
         if p != _TRUE:
-            out = p if out == _TRUE else Op("and", (out, p), DType.BOOL)
+            out = p if out == _TRUE else calc("and", out, p)
     return out
 
 
@@ -166,7 +167,7 @@ def _either(parts: Sequence[Expr]) -> Expr:
         return _TRUE
     out = distinct[0]
     for p in distinct[1:]:
-        out = Op("or", (out, p), DType.BOOL)
+        out = calc("or", out, p)
     return out
 
 

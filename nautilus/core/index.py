@@ -18,6 +18,7 @@ from math import gcd
 from typing import TypeAlias
 
 from nautilus.core import linear as lin
+from nautilus.core.calc import calc
 from nautilus.core.expr import COMPARISONS, Const, Expr, Op, Param, Reduce, Ref, Var, children, with_children
 from nautilus.core.linear import Interval, Linear, linear
 from nautilus.core.simplify_value import simplify_value
@@ -441,7 +442,7 @@ def _negate(e: Expr) -> Expr:
             return a
         case Op(op=op, args=(a, _)) if op in _NEGATED and a.dtype.is_int:
             return Op(_NEGATED[op], e.args, DType.BOOL)
-    return Op("not", (e,), DType.BOOL)
+    return calc("not", e)
 
 
 def _disjuncts(e: Expr) -> tuple[Expr, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nautilus.core.calc import calc
 from nautilus.core.expr import Const, Expr, Op
 from nautilus.core.types import DType
 
@@ -27,5 +28,5 @@ def conjunction(conjuncts: Iterable[Expr]) -> Expr | None:
     """The conjunction of ``conjuncts``; None for none."""
     out: Expr | None = None
     for c in dict.fromkeys(conjuncts):
-        out = c if out is None else Op("and", (out, c), DType.BOOL)
+        out = c if out is None else calc("and", out, c)
     return out

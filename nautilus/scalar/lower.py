@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nautilus.core.calc import integer
 from nautilus.core.expr import (
     Axis,
-    Const,
     Expr,
     Load,
     Op,
@@ -226,8 +226,8 @@ def _as_compute(e: Expr, storage: DType) -> Expr:
 
 def _nest(axes: tuple[Axis, ...], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     for a in reversed(axes):
-        hi = Const(a.extent, DType.I32) if isinstance(a.extent, int) else a.extent
-        body = (Loop(a.name, Const(0, DType.I32), hi, kind, body, _span(a, body)),)
+        hi = integer(a.extent) if isinstance(a.extent, int) else a.extent
+        body = (Loop(a.name, integer(0), hi, kind, body, _span(a, body)),)
     return body
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nautilus.core.calc import within
 from nautilus.core.errors import InternalError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Ref, Var, free_vars
 from nautilus.core.index import TRUE
@@ -134,10 +135,7 @@ class Builder(Emitter):
         """Conjuncts that keep ``index`` inside ``b``; what always holds is left out."""
         parts: list[Expr] = []
         for e, size in zip(index, b.shape, strict=True):
-            limit: Expr = Const(size, e.dtype) if isinstance(size, int) else size
-            low = Op("ge", (e, Const(0, e.dtype)), DType.BOOL)
-            high = Op("lt", (e, limit), DType.BOOL)
-            parts += [p for p in (self.known(low), self.known(high)) if p != TRUE]
+            parts += [p for p in map(self.known, within(e, size)) if p != TRUE]
         return parts
 
     def load(self, e: Load, extra: Sequence[Expr] = ()) -> Value:

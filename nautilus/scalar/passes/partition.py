@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import integer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
@@ -26,7 +27,7 @@ from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.guards import FALSE, conjunction, parts
-from nautilus.scalar.linear import Ranges, bounds, integer
+from nautilus.scalar.linear import Ranges, bounds
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.roles import plan_of
 from nautilus.scalar.symbolic import linear_form
