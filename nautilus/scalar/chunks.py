@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nautilus.core.calc import calc, integer
+from nautilus.core.conditions import conjuncts
 from nautilus.core.expr import Const, Expr, Op, Param, Var, free_vars
 from nautilus.core.linear import divided
 from nautilus.scalar.defs import Def
-from nautilus.scalar.guards import parts
 from nautilus.scalar.roles import blocks
 
 
@@ -50,7 +50,7 @@ def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int) 
 def chunks_of(d: Def) -> Chunks | None:
     """How a parallel axis of ``d`` cuts an axis that it reduces, if its guard says so."""
     spread, walked = {a.name for a in d.par}, {a.name for a in d.red}
-    conditions = parts(d.guard)
+    conditions = conjuncts(d.guard)
     for low in conditions:
         match low:
             case Op(op="le", args=(start, Var(name=axis))) if axis in walked:

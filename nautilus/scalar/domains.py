@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nautilus.core.calc import calc, integer
+from nautilus.core.conditions import conjunction
 from nautilus.core.expr import Axis, Expr, Op, free_vars
 from nautilus.core.index import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
 from nautilus.scalar.defs import Def, extent_expr
-from nautilus.scalar.masking import conjunction
 from nautilus.scalar.rewriting import axis_facts
 
 _I32 = DType.I32

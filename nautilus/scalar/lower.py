@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.calc import integer
+from nautilus.core.conditions import conjunction
 from nautilus.core.expr import (
     Axis,
     Expr,
@@ -39,7 +40,7 @@ from nautilus.core.index import conjuncts
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.masking import absorb_selects, certainly_in_range, conjunction, negation
+from nautilus.scalar.masking import absorb_selects, certainly_in_range, negation
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, ScalarParam, Space, Stmt, Store, Update
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first

@@ -11,17 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nautilus.core.calc import calc, within
+from nautilus.core.conditions import conjunction
 from nautilus.core.expr import Expr, Load, Op, Param, Reduce, Var, children, identity, with_children
-from nautilus.core.index import TRUE, Ranges, conjuncts, simplify
+from nautilus.core.index import TRUE, Ranges, simplify
 from nautilus.core.types import DType
-
-
-def conjunction(parts: Iterable[Expr]) -> Expr | None:
-    """All of ``parts`` (each once), or None where there are none."""
-    total: Expr | None = None
-    for part in dict.fromkeys(p for whole in parts for p in conjuncts(whole)):
-        total = part if total is None else calc("and", total, part)
-    return total
 
 
 def negation(e: Expr) -> Expr:

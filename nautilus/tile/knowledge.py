@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nautilus.core.calc import calc
+from nautilus.core.conditions import conjunction
 from nautilus.core.expr import Const, Expr, Var
 from nautilus.core.index import FALSE, TRUE, bounds, conjuncts, simplify
 from nautilus.core.types import DType
@@ -55,16 +56,10 @@ class Knowledge:
                 return FALSE
             if exact != TRUE:
                 parts.append(c)
-        return simplify(conjunction(parts), self.loose, self.facts)
+        return simplify(conjunction(parts) or TRUE, self.loose, self.facts)
 
     def implied(self, cond: Expr, by: Sequence[Expr]) -> bool:
         """``cond`` holds wherever every expression of ``by`` does."""
         return simplify(cond, self.ranges, [*self.facts, *by]) == TRUE
 
 
-def conjunction(parts: Sequence[Expr]) -> Expr:
-    """All of ``parts`` (TRUE if there are none)."""
-    total: Expr = TRUE
-    for p in parts:
-        total = p if total == TRUE else calc("and", total, p)
-    return total
