@@ -21,14 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import integer
+from nautilus.core.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.guards import FALSE, conjunction, parts
-from nautilus.scalar.linear import Ranges, bounds, integer
+from nautilus.scalar.linear import Ranges, bounds
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.rewriting import substituted
 from nautilus.scalar.roles import plan_of
@@ -179,7 +180,7 @@ def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:
 def _atoms(guard: Expr | None) -> tuple[Expr, ...]:
     """The conjuncts of a guard, looking inside ``select(bound, inner, false)``."""
     out: list[Expr] = []
-    for c in parts(guard):
+    for c in conjuncts(guard):
         match c:
             case Op(op="select", args=(bound, inner, last)) if last == FALSE:
                 out += [*_atoms(bound), *_atoms(inner)]
@@ -309,7 +310,7 @@ def _without(body: tuple[Stmt, ...], bare: set[Expr]) -> tuple[Stmt, ...]:
 
 def _drop(guard: Expr | None, bare: set[Expr]) -> Expr | None:
     kept: list[Expr] = []
-    for c in parts(guard):
+    for c in conjuncts(guard):
         match c:
             case Op(op="select", args=(bound, inner, last)) if last == FALSE:
                 b, i = _drop(bound, bare), _drop(inner, bare)

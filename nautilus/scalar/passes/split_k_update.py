@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from nautilus.core.conditions import conjunction, conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Axis, Expr, Load, Op, Var, identity, loads, rewrite
 from nautilus.core.schedule import Schedule, SplitPlan
@@ -37,7 +38,6 @@ from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.chunks import chunk_guard
 from nautilus.scalar.defs import Def, read_defs
-from nautilus.scalar.guards import conjunction, parts
 from nautilus.scalar.ops import Buffer, Kernel, Program, Space, statements
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
@@ -167,9 +167,9 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
     for ld in needs:
         r = mine[ld.buffer].whole
         assert r.op is not None
-        running.append(Running(ld, r.op, _expanded(r.value, axis, mine, state.unified), parts(r.guard)))
+        running.append(Running(ld, r.op, _expanded(r.value, axis, mine, state.unified), conjuncts(r.guard)))
     assert d.op is not None
-    found = derive(value, parts(d.guard), d.op, running, frozenset({axis}))
+    found = derive(value, conjuncts(d.guard), d.op, running, frozenset({axis}))
     if isinstance(found, Refusal):
         return d.value, (), None
     return value, needs, found
@@ -205,7 +205,7 @@ def _part(
         k = needs.index(n)
         return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
 
-    guard = conjunction((*parts(chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits)), *parts(d.guard)))
+    guard = conjunction((chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits), d.guard))
     buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
     return replace(
         d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None
