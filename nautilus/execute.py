@@ -241,7 +241,7 @@ def plan_of(module: Any) -> Plan:
             raise UnsupportedError("runtime dims", f"the grid of {k.name}")
         grid, block = (int(k.blocks.value), 1, 1), (32 * k.warps, 1, 1)
         maps = tuple(
-            MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle)
+            MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle, m.promotion)
             for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
         )
         launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k)))

@@ -98,7 +98,7 @@ typedef CUresult (*EncodeTiled)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, v
 
 static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank, const void* base,
                               const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
-                              CUtensorMapSwizzle swizzle) {
+                              CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
     static_assert(sizeof(TensorMap) == sizeof(CUtensorMap), "a tensor map has 128 bytes");
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
@@ -110,7 +110,7 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
     CUtensorMap made;
     const CUresult result = reinterpret_cast<EncodeTiled>(function)(
         &made, type, rank, const_cast<void*>(base), sizes, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
     memcpy(map, &made, sizeof made);
     return cudaSuccess;
@@ -143,7 +143,7 @@ def _encode(m: TensorMap, base: str) -> list[str]:
             )
         ),
         f"        status = encode_map(&{name}, CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[m.dtype]}, {len(m.sizes)}, {base},",
-        f"                            sizes, strides, box, {swizzle});",
+        f"                            sizes, strides, box, {swizzle}, CU_TENSOR_MAP_L2_PROMOTION_{m.promotion});",
         "    }",
         "    if (status != cudaSuccess) return status;",
     ]

@@ -35,7 +35,12 @@ def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
     for d in distances:
         with w.registers("r", count) as r:
             other = _shuffle(f"{name}[{r}]", d, dtype)
-            w.line(f"{name}[{r}] = {combine(w, op.combiner, f'{name}[{r}]', other, dtype)};")
+            if dtype is not DType.BOOL:
+                w.line(f"{name}[{r}] = {combine(w, op.combiner, f'{name}[{r}]', other, dtype)};")
+                continue
+            with w.braces(""):  # every lane shuffles, whether its own value decides already or not
+                w.line(f"const bool other = {other};")
+                w.line(f"{name}[{r}] = {combine(w, op.combiner, f'{name}[{r}]', 'other', dtype)};")
     digits = warp_digits(layout, op.axes)
     if digits:
         across_warps(w, op, name, count, digits)

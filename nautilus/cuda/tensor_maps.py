@@ -29,7 +29,7 @@ _SWIZZLE = 128  # the usual width, not worth saying
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """One map; axes innermost first. ``strides``: bytes, of all axes but the innermost."""
+    """One map; axes innermost first. ``strides``: bytes, of all axes but the innermost; ``stream``: read once."""
 
     name: str
     buffer: str
@@ -38,6 +38,12 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    stream: bool = False
+
+    @property
+    def promotion(self) -> str:
+        """How much the L2 cache fetches at a time (CUDA Driver API, CUtensorMapL2promotion)."""
+        return "L2_128B" if self.stream else "L2_256B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +85,10 @@ def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> C
     if isinstance(op, BulkLoad) and op.multicast > 1:
         slabs, part = _part(op, smem, box, slab_bytes)
     _check(op, buffer, smem, sizes, strides, box, [g[2] for g in groups])
-    label = _label(op, box, sizes if len(groups) < len(shape) else [])
-    made = TensorMap(label, op.buffer, buffer.dtype, tuple(sizes), tuple(strides[1:]), tuple(box), op.slot.swizzle)
+    stream = isinstance(op, BulkLoad) and op.stream
+    label = _label(op, box, sizes if len(groups) < len(shape) else [], stream)
+    pitches = tuple(strides[1:])
+    made = TensorMap(label, op.buffer, buffer.dtype, tuple(sizes), pitches, tuple(box), op.slot.swizzle, stream)
     return Copy(made, tuple(origin), slabs, slab, slab_bytes, *part)
 
 
@@ -114,13 +122,15 @@ def _shape(buffer: Buffer) -> tuple[int, ...]:
     return sizes
 
 
-def _label(op: BulkLoad | BulkStore, box: list[int], merged: list[int]) -> str:
+def _label(op: BulkLoad | BulkStore, box: list[int], merged: list[int], stream: bool) -> str:
     """A name that no other map of the kernel has; ``merged``: sizes, where they are not the buffer's own."""
     parts = ["map", op.buffer, *(str(b) for b in reversed(box))]
     if op.slot.swizzle != _SWIZZLE:
         parts += ["swizzle", str(op.slot.swizzle)]
     if merged:
         parts += ["of", *(str(n) for n in reversed(merged))]
+    if stream:
+        parts.append("stream")
     return "_".join(parts)
 
 

@@ -62,11 +62,11 @@ def _tile(p: Parser, word: str) -> tuple[Slot, str, tuple[Expr, ...]]:
 
 
 def bulk_load(p: Parser) -> BulkLoad:
-    """``bulk.load s[e], X[..] mbar b[e] multicast n``."""
+    """``bulk.load s[e], X[..] mbar b[e] multicast n stream``."""
     span = p.ts.span()
     parts = _tile(p, "bulk.load")
     mbar = p.ring() if p.ts.accept("mbar") else None
-    return BulkLoad(*parts, mbar, p.option("multicast"), span)
+    return BulkLoad(*parts, mbar, p.option("multicast"), p.ts.accept("stream"), span)
 
 
 def bulk_store(p: Parser) -> BulkStore:

@@ -96,4 +96,4 @@ def _bulk(op: BulkLoad | BulkStore) -> str:
         return f"bulk.store {what}"
     mbar = "" if op.mbar is None else f" mbar {format_ring(*op.mbar)}"
     multicast = "" if op.multicast == 1 else f" multicast {op.multicast}"
-    return f"bulk.load {what}{mbar}{multicast}"
+    return f"bulk.load {what}{mbar}{multicast}{' stream' if op.stream else ''}"

@@ -6,7 +6,7 @@ tensor maps", "mbarrier".  The grammar (continued from ``memory.ops``)::
     op      := 'let' VAR '=' expr                            -- one value a unit; visible to the ops after it
              | 'advance' CURSOR ['by' expr]                  -- stage and phase move on, 1 or ``by`` (>= 0) stages
              | 'tiles' VAR ',' SEQ 'in' expr 'static' | 'snake' | 'dynamic' CURSOR MBAR MBAR SMEM ['leads'] '{' op* '}'
-             | 'bulk.load' slot ',' NAME '[' expr, ... ']' ['mbar' NAME '[' expr ']'] ['multicast' NUMBER]
+             | 'bulk.load' slot ',' NAME '[' expr, ... ']' ['mbar' NAME '[' expr ']'] ['multicast' NUMBER] ['stream']
              | 'bulk.store' slot ',' NAME '[' expr, ... ']'
              | 'bulk.commit' | 'bulk.wait' NUMBER ['read']
              | 'mbar.expect' NAME '[' expr ']' BYTES         -- one arrival that also announces bytes to come
@@ -28,6 +28,7 @@ Meaning.
   tile is copied once, and everybody goes on when the bytes are there (also seen by products).  Passes replace
   it; the emitter takes the asynchronous form only.  With ``mbar``: issued by one thread (of a ``single`` role,
   or thread 0 of the unit), completes at an unknown later time and counts its bytes on the barrier.
+* ``stream``: nobody else reads these bytes soon, so the L2 cache fetches no more than what is asked for.
 * an mbarrier phase completes when its ``arrivals`` have come and all announced bytes have landed.
 * ``multicast`` c: the copy goes to the same place in all c blocks of the cluster, each block issues the part
   of its rank (the slot's slabs are dealt out in order; too few of them: runs of its outermost axis), and counts
@@ -126,13 +127,14 @@ class TilesOp:
 
 @dataclass(frozen=True, slots=True)
 class BulkLoad:
-    """A tile to shared memory; ``mbar`` None: synchronous."""
+    """A tile to shared memory; ``mbar`` None: synchronous; ``stream``: its bytes are read once."""
 
     slot: Slot
     buffer: str
     index: tuple[Expr, ...]
     mbar: tuple[str, Expr] | None = None
     multicast: int = 1
+    stream: bool = False
     span: Span = _SPAN
 
 

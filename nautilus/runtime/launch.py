@@ -49,6 +49,7 @@ class MapArgument:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+    promotion: str = "L2_256B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ def encode(driver: Any, m: MapArgument, base: int) -> Array:
             [d.cuuint32_t(1)] * rank,
             d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{f'{m.swizzle}B' if m.swizzle else 'NONE'}"),
-            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            getattr(d.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_{m.promotion}"),
             d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         ),
         f"encoding the tensor map {m.name}",

@@ -188,7 +188,7 @@ class _Bulk:
             return []
         stage, span = run[0].slot.stage, run[0].span
         total = sum(self.smem[c.slot.buffer].stage_bytes for c in run)
-        loads = [BulkLoad(c.slot, c.buffer, c.index, (self.name, stage), 1, c.span) for c in run]
+        loads = [BulkLoad(c.slot, c.buffer, c.index, (self.name, stage), 1, True, c.span) for c in run]
         return [MbarExpect(self.name, stage, total, span), *loads]
 
     def _wait(self, stage: Expr) -> MbarWait:

@@ -4,6 +4,11 @@ A warpgroup product takes its left operand from shared memory or from registers.
 outside of the loop is then read by the matrix unit in every iteration; held in fragments
 (``wg_a_layout``, by ldmatrix, 16-bit types) it is read once, and its stage is free from there on.  It
 costs rows x depth / 256 registers a thread.
+
+Not where the same loop goes on to compute a left operand of another product, in the same iteration: ptxas 13.0 then
+gives that operand the registers of the held one, which the next iteration still reads (found on an H200: wrong
+results, and nothing in its log).  An operand that is carried from the iteration before, as ``pipeline-products``
+makes it, lives beside the held one and keeps its registers.
 """
 
 from __future__ import annotations
@@ -15,9 +20,10 @@ from nautilus.core.expr import Ref, free_vars, walk
 from nautilus.core.schedule import Schedule
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
+from nautilus.memory.passes.pipeline_products import pipeline
 from nautilus.memory.passes.product_stages import chains, is_product
 from nautilus.memory.passes.renaming import Names, each_block
-from nautilus.memory.passes.walk import deep_touch, each_kernel, plan_of, rebuild
+from nautilus.memory.passes.walk import bound, deep_touch, each_kernel, plan_of, rebuild
 from nautilus.memory.warpgroup_ops import WGMMA, AdvanceOp, wg_a_layout
 from nautilus.tile.ops import TileType
 
@@ -32,10 +38,23 @@ class HoldOperands:
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            wanted = plan_of(self.schedule, k).hold if self.hold is None else self.hold
-            return hold(k) if wanted else k
+            plan = plan_of(self.schedule, k)
+            if not (plan.hold if self.hold is None else self.hold):
+                return k
+            held = hold(k)
+            ahead = pipeline(held, plan.rescale == "late") if plan.overlap else held
+            return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else held
 
         return each_kernel(module, one)
+
+
+def _in_turn(loop: ForOp) -> bool:
+    """Whether a product of a left operand from outside is followed by one of an operand made in the same iteration."""
+    made = {f.name for op in walk_ops(loop.body) for f in bound(op)}
+    inside = made | {arg.name for arg, _ in loop.carried}
+    products = (op for op in walk_ops(loop.body) if isinstance(op, MmaOp) and is_product(op))
+    left = [op.a.name for op in products if isinstance(op.a, Frag)]
+    return any(name not in inside for name in left) and any(name in made for name in left)
 
 
 def hold(kernel: MemKernel) -> MemKernel:
