@@ -212,6 +212,7 @@ def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: 
         "failed": dict(found.troubles),
         "stopped": found.stopped,
         "took": round(found.seconds, 2),
+        "startup": round(found.startup, 2),
         "study": study.name,
         "database": str(database),
     }

@@ -42,6 +42,7 @@ _DULL = 16  # useless samples in a row before that
 _AHEAD = 2  # built candidates that wait for each device
 _FINALISTS = 4
 _PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
+_BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
 _SAMPLED = 3  # every so many samples is the sampler's own
 
 
@@ -114,6 +115,7 @@ class Finished:
     progress: Progress
     troubles: Counter[str]
     seconds: float
+    startup: float = 0.0  # of them: until the first trial could begin
 
 
 class Search:
@@ -158,12 +160,14 @@ class Search:
     def run(self, subject: Subject) -> Finished:
         """Search; the workers are idle afterwards."""
         self.subject = subject
+        startup = time.monotonic() - self.started
         self._plan()
         self._start()
         stopped = self._loop()
         best = self._final() if self.meters is not None else self._best_estimate()
         rules = self.rows.get(self.rules_hash)
-        return Finished(best, rules, stopped, self.progress, self.troubles, time.monotonic() - self.started)
+        seconds = time.monotonic() - self.started
+        return Finished(best, rules, stopped, self.progress, self.troubles, seconds, startup)
 
     def _plan(self) -> None:
         """What is sampled first: what is known, single changes, and the model's favourites."""
@@ -296,10 +300,10 @@ class Search:
             self.study.enqueue(self.queue.popleft())
             return
         self.turn += 1
-        best = self.study.best(1)
+        best = self.study.best(_BASES)
         if not best or self.turn % _SAMPLED == 0:
             return
-        values = best[0][2]
+        values = best[self.turn // _SAMPLED % len(best)][2]
         known = effects(values, self.space.defaults, self._estimates(), self.study.points())
         tried = self.study.tried() | self.rows.keys() | self.proposed
         for near in proposals(values, known, _PROPOSED):
