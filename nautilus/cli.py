@@ -171,7 +171,12 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--emit", type=click.Choice(_EMIT), help="Form of the output, whatever its name.")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
 def compile_command(**options: Any) -> None:
-    """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR."""
+    """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR.
+
+    Warpgroup products (sm_90a) are shown to ptxas whatever the output: a kernel that it would serialise or spill is
+    planned again, and what is printed or dumped is the last plan. With --schedule or a dump it is a warning (an error
+    for a cubin). Without NVRTC a note says that nobody looked.
+    """
     from nautilus.commands import compile_spec
 
     compile_spec(**options)

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -21,12 +21,12 @@ from nautilus.core.errors import (
     UnsupportedError,
     VerifyError,
 )
-from nautilus.driver import Request, Result, build_cubin, compile_file
+from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file, stage_of
 from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
 from nautilus.passes.manager import Instrument, steps
-from nautilus.passes.pipelines import SPEC, STAGES
+from nautilus.passes.pipelines import SPEC, STAGE_NAMES, STAGES
 from nautilus.passes.registry import load
-from nautilus.report import print_diagnostics
+from nautilus.report import print_diagnostics, print_remark
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -42,7 +42,10 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         raise click.UsageError(f"the output {output} is the input")
     until = "cuda" if resource_usage else _UNTIL.get(form, "cuda")
     request = make_request(spec, options, until)
-    result, cubin = walk_and_build(request, options, build=resource_usage or form == "cubin")
+    start = stage_of(spec)
+    if until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
+        raise click.UsageError(f"{spec} is a dump of {start.name}, which is below {until}")
+    result, cubin = walk_and_build(request, options, "cubin" if resource_usage or form == "cubin" else "checked")
     data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
     usage = _usage(result, cubin) if cubin is not None and resource_usage else None
     if output is not None:
@@ -58,34 +61,44 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         click.echo(json.dumps(summary), err=output == "-")
 
 
-def walk_and_build(request: Request, options: dict[str, Any], build: bool) -> tuple[Result, Compiled | None]:
-    """Compile under the instruments that the options ask for, up to the cubin if ``build``, and show warnings."""
+def walk_and_build(
+    request: Request, options: dict[str, Any], how: Literal["text", "checked", "cubin"]
+) -> tuple[Result, Compiled | None]:
+    """Compile under the instruments that the options ask for, and show warnings.
+
+    ``how``: as far as the request says; the same, with a kernel that ptxas accepts; up to the cubin.
+    """
     instruments: list[Instrument] = []
+    shown = Print(frozenset((options["dump_ir"] or "").split(",")))
     if options["dump_ir"]:
         for part in options["dump_ir"].split(","):
             if part not in dump_names():
                 raise click.UsageError(f"--dump-ir: no stage or pass is called {part!r} (see --print-passes)")
-        instruments.append(Print(frozenset(options["dump_ir"].split(",")), sys.stderr))
+        instruments.append(shown)
     if options["dump_dir"] is not None:
         instruments.append(DumpDir(options["dump_dir"]))
     clock = Time()
     instruments.append(clock)
     try:
         cubin = None
-        if build:
+        if how == "cubin":
             result, cubin = build_cubin(request, instruments)
         else:
-            result = compile_file(request, instruments)
+            result = (compile_checked if how == "checked" else compile_file)(request, instruments)
     except VerifyError as error:
         if request.path.suffix != SPEC.suffix:
             error.exit_code = 1  # type: ignore[misc]  # an edited dump is the user's
         raise
     finally:
+        if shown.texts:
+            click.echo(shown.report(), nl=False, err=True)
         if options["time_passes"]:
             click.echo(clock.report(), nl=False, err=True)
     spec = result.modules.get("spec")
     if spec is not None and spec.warnings and not options["quiet"]:
         print_diagnostics(spec.warnings, options["diagnostics"])
+    if not options["quiet"]:
+        _remark(request, result, options["diagnostics"])
     if options["verbose"]:
         click.echo(f"nautilusc: {request.path}: {request.until} for {result.context.arch}", err=True)
         if result.refused:
@@ -95,6 +108,14 @@ def walk_and_build(request: Request, options: dict[str, Any], build: bool) -> tu
         elif result.tuned:
             click.echo(f"nautilusc: {request.path}: schedule from the tuning database", err=True)
     return result, cubin
+
+
+def _remark(request: Request, result: Result, form: str) -> None:
+    """Say what ptxas has against the kernel, or that it was not asked."""
+    if result.trouble:
+        print_remark("warning", f"{request.path}: {result.trouble}", form)
+    if result.unchecked:
+        print_remark("note", f"{request.path}: ptxas did not check the warpgroup products ({result.unchecked})", form)
 
 
 def _form_of(output: str | None) -> str:
@@ -208,7 +229,7 @@ def run_spec(
         raise click.UsageError("--stage belongs to --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
     request = make_request(spec, options, last)
-    result, cubin = walk_and_build(request, options, build=device == "cuda")
+    result, cubin = walk_and_build(request, options, "cubin" if device == "cuda" else "text")
     face = execute.interface(result, last)
     arrays, numbers = execute.arguments(face, inputs, seed, execute.numbers(face, scalars))
     # What goes wrong then is in the edited dump, or an index beyond its tensor; else it is a bug.
@@ -271,7 +292,7 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     benching.require_gpu()
     reports = []
     for spec in specs:
-        result, cubin = walk_and_build(make_request(spec, options, "cuda"), options, build=True)
+        result, cubin = walk_and_build(make_request(spec, options, "cuda"), options, "cubin")
         given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
         report = benching.bench(result, settings, given, scalars, cubin)
         reports.append(report)

@@ -11,22 +11,33 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError, UnsupportedError, VerifyError
+from nautilus.core.errors import (
+    Diagnostic,
+    DiagnosticError,
+    ScheduleError,
+    ToolchainError,
+    UnsupportedError,
+    VerifyError,
+)
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
 from nautilus.core.targets import limits
 from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
+from nautilus.passes.pipelines import stage as named
 from nautilus.passes.registry import bind, load
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
+
+_Verdict = TypeVar("_Verdict")
 
 _LIMITS = {"shared memory of a block", "threads of a block"}  # rules of the MA-tile level about the target
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
@@ -46,7 +57,7 @@ class Request:
     precision: str = "fast"
     until: str = "cuda"
     text: str | None = None  # instead of the file's
-    plain: tuple[str, ...] = ()  # kernels whose default warpgroup products failed, as often as they did
+    fallbacks: Fallbacks = NO_FALLBACKS
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
     tuned: bool = False
 
@@ -56,12 +67,16 @@ class Result:
     """Modules by stage name (each after its last pass), and the context they were made in.
 
     ``tuned``: the schedule is from the tuning database; ``refused``: why one from there did not serve.
+    ``unchecked``: why ptxas was not asked about warpgroup products; ``trouble``: what it says of those in a schedule
+    or a dump that was given.
     """
 
     context: Context
     modules: dict[str, Any] = field(default_factory=dict)
     tuned: bool = False
     refused: str = ""
+    unchecked: str = ""
+    trouble: str = ""
 
     @property
     def cuda(self) -> str:
@@ -84,17 +99,67 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     """:func:`compile_file`, then NVRTC; what ptxas cannot make fast is planned again like what a level refuses."""
     from nautilus.runtime.nvrtc import compile_cuda
 
+    return _accepted(request, instruments, lambda result: compile_cuda(result.cuda, result.context.arch))
+
+
+def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
+    """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
+
+    ptxas is asked only where there are warpgroup products. A schedule or a dump that was given is kept, with what is
+    wrong in the result's ``trouble``; where NVRTC is not here, its ``unchecked`` says so.
+    """
+
+    def ask(result: Result) -> None:
+        from nautilus.runtime.nvrtc import compile_cuda, has_products
+
+        try:
+            text = _kernel_text(request, result)
+            if has_products(text):
+                compile_cuda(text, result.context.arch)
+        except ScheduleError as error:
+            if not is_given(request):
+                raise
+            result.trouble = str(error)
+        except ToolchainError as error:
+            if error.log:
+                raise
+            result.unchecked = str(error)
+
+    return _accepted(request, instruments, ask)[0]
+
+
+def _kernel_text(request: Request, result: Result) -> str:
+    """The CUDA text that ``result`` leads to, nobody watching; empty where it has no products or no way down there."""
+    schedule = result.context.schedule
+    if "cuda" in result.modules:
+        return result.cuda
+    if stage_of(request.path) is not SPEC or schedule is None:
+        return ""
+    if all(k.memory.engine != "warpgroup" for k in schedule.kernels):
+        return ""
+    start, more = named(request.until), replace(result, modules=dict(result.modules))
+    try:
+        whole = replace(request, until=CUDA.name)
+        return _walk(whole, start, start.step_names[-1], more, Pipeline([Verify()]), result.context).cuda
+    except (UnsupportedError, VerifyError):
+        return ""  # no kernel, so none that is slow
+
+
+def _accepted(
+    request: Request, instruments: Sequence[Instrument], judge: Callable[[Result], _Verdict]
+) -> tuple[Result, _Verdict]:
+    """What ``judge`` accepts, and its verdict; what it raises ScheduleError for is planned again while that helps."""
     refused = ""
     while True:
         result = compile_file(request, instruments)
         result.refused = refused or result.refused
         try:
-            return result, compile_cuda(result.cuda, result.context.arch)
+            return result, judge(result)
         except ScheduleError as error:
             if result.tuned:
                 request, refused = replace(request, tuned=False), _first(error)
             else:
-                request = plainer(replace(request, plain=result.context.plain), error)
+                request = plainer(replace(request, fallbacks=result.context.fallbacks), error)
 
 
 def plainer(request: Request, error: ScheduleError) -> Request:
@@ -104,16 +169,22 @@ def plainer(request: Request, error: ScheduleError) -> Request:
     Raises ``error`` otherwise.
     """
     kernel = error.where.removeprefix("kernel ")
-    given = request.schedule is not None and request.schedule.kernels
-    if given or stage_of(request.path) is not SPEC or not limits(request.arch).warpgroup:
+    if is_given(request) or not limits(request.arch).warpgroup:
         raise error
-    if kernel == error.where or request.plain.count(kernel) >= 2:
+    if kernel == error.where or request.fallbacks.exhausted(kernel):
         raise error
-    return replace(request, plain=(*request.plain, kernel))
+    return replace(request, fallbacks=request.fallbacks.after(kernel))
+
+
+def is_given(request: Request) -> bool:
+    """Whether the kernels' plans are the user's own: in a schedule, or in a dump."""
+    return stage_of(request.path) is not SPEC or (request.schedule is not None and bool(request.schedule.kernels))
 
 
 def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
-    context = Context(request.arch, request.precision, dict(request.dims), request.schedule, plain=request.plain)
+    context = Context(
+        request.arch, request.precision, dict(request.dims), request.schedule, fallbacks=request.fallbacks
+    )
     pipeline = Pipeline([Verify(), *instruments])
     result = Result(context)
     start = stage_of(request.path)

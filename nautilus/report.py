@@ -71,6 +71,12 @@ def print_diagnostics(found: Sequence[Diagnostic], form: str) -> None:
         print(text, file=sys.stderr)
 
 
+def print_remark(severity: str, message: str, form: str) -> None:
+    """A line that is about no place in the source."""
+    record = {"severity": severity, "message": message}
+    print(json.dumps(record) if form == "json" else f"nautilusc: {severity}: {message}", file=sys.stderr)
+
+
 def write_reproducer(error: BaseException, args: Sequence[str]) -> Path:
     """A file with the command line, the versions, the inputs and the traceback."""
     inputs: dict[str, Any] = {}

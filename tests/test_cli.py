@@ -121,7 +121,7 @@ def test_internal_errors_leave_a_reproducer(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(commands, "compile_file", broken)
+    monkeypatch.setattr(commands, "compile_checked", broken)
     assert main([str(spec)]) == 70
     said = capsys.readouterr().err
     assert "internal error: planted" in said and "Traceback" not in said
@@ -135,7 +135,7 @@ def test_interrupt_is_clean(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "compile_file", interrupted)
+    monkeypatch.setattr(commands, "compile_checked", interrupted)
     assert main([str(spec)]) == 130
 
 

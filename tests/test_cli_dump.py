@@ -101,6 +101,11 @@ def test_unknown_names_are_refused(spec: Path, what: str, capsys: pytest.Capture
     assert f"no stage or pass is called {what.split(',')[-1]!r}" in capsys.readouterr().err
 
 
+def test_no_way_leads_up(dumps: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(dumps[-2]), "-o", str(tmp_path / "k.scalar")]) == 2
+    assert "is a dump of ma-tile, which is below scalar" in capsys.readouterr().err
+
+
 def pick(dumps: list[Path], name: str) -> Path:
     return next(p for p in dumps if name in p.name)
 

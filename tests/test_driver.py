@@ -8,23 +8,25 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, plainer
 
 SPEC = Request(Path("x.naut"))
+ONCE = Fallbacks.of({"out": 1})
 FAILED = ScheduleError("ptxas has too few registers", "kernel out")
 
 
 def test_the_named_kernel_is_planned_plainly() -> None:
     once = plainer(SPEC, FAILED)
-    assert once == replace(SPEC, plain=("out",))
-    assert plainer(once, ScheduleError("too wide", "kernel other")).plain == ("out", "other")
+    assert once == replace(SPEC, fallbacks=ONCE)
+    assert plainer(once, ScheduleError("too wide", "kernel other")).fallbacks == Fallbacks.of({"out": 1, "other": 1})
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        replace(SPEC, plain=("out", "out")),  # it was plain already
+        replace(SPEC, fallbacks=ONCE.after("out")),  # it was plain already
         replace(SPEC, arch="sm_80"),  # it never had any
         replace(SPEC, path=Path("x.vr")),  # a dump is planned
         replace(SPEC, schedule=Schedule(kernels=(KernelPlan("out", (), ()),))),  # the user's own choice
@@ -42,4 +44,4 @@ def test_an_error_about_no_kernel_is_one() -> None:
 
 
 def test_a_schedule_without_kernels_leaves_them_to_the_rules() -> None:
-    assert plainer(replace(SPEC, schedule=Schedule()), FAILED).plain == ("out",)
+    assert plainer(replace(SPEC, schedule=Schedule()), FAILED).fallbacks == ONCE

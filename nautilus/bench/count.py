@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.core.calc import calc
+from nautilus.core.conditions import TRUE, conjunction
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute, walk
 from nautilus.core.numerics import eval_op
-from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
 _EXACT = 1 << 25  # points up to which a condition is counted one by one
 _ROWS = 1024
-_TRUE = Const(True, DType.BOOL)
 
 
 def extent(size: Extent, sizes: Mapping[str, int]) -> int:
@@ -50,7 +50,7 @@ def total_bytes(spec: Spec, sizes: Mapping[str, int]) -> int:
 
 def flops(spec: Spec, sizes: Mapping[str, int]) -> float:
     """The operations of ``spec`` by the convention above."""
-    asked: dict[str, list[Expr]] = {d.name: [_TRUE] for d in spec.definitions if d.is_output}
+    asked: dict[str, list[Expr]] = {d.name: [TRUE] for d in spec.definitions if d.is_output}
     total = 0.0
     for d in reversed(spec.definitions):
         if d.name not in asked:
@@ -106,7 +106,7 @@ class _Counter:
 
     def _count(self, e: Reduce, axes: Sequence[Axis], conditions: Iterable[Expr]) -> None:
         names = free_vars(e) | {a.name for a in axes}
-        kept = _both([c for c in (*conditions, self.asked) if free_vars(c) <= names])
+        kept = conjunction([c for c in (*conditions, self.asked) if free_vars(c) <= names]) or TRUE
         points = prod(self.extents[n] for n in names)
         self.total += 2.0 * points * fraction(kept, {n: self.extents[n] for n in names})
 
@@ -129,8 +129,8 @@ class _Counter:
         names = {i.name: Var(a.name) for i, a in zip(index, d.axes, strict=True) if isinstance(i, Var)}
         known = [c for c in (*conditions, self.asked) if free_vars(c) <= names.keys()]
         if len(names) < len(index):  # some position is computed: do not claim what is asked for
-            return _TRUE
-        return _both([substitute(c, dict(names)) for c in known])
+            return TRUE
+        return conjunction([substitute(c, dict(names)) for c in known]) or TRUE
 
 
 def factors(e: Expr) -> list[Expr]:
@@ -152,21 +152,13 @@ def _is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 0
 
 
-def _both(parts: Sequence[Expr]) -> Expr:
-    out: Expr = _TRUE
-    for p in dict.fromkeys(parts):
-        if p != _TRUE:
-            out = p if out == _TRUE else Op("and", (out, p), DType.BOOL)
-    return out
-
-
 def _either(parts: Sequence[Expr]) -> Expr:
     distinct = list(dict.fromkeys(parts))
-    if _TRUE in distinct:
-        return _TRUE
+    if TRUE in distinct:
+        return TRUE
     out = distinct[0]
     for p in distinct[1:]:
-        out = Op("or", (out, p), DType.BOOL)
+        out = calc("or", out, p)
     return out
 
 

@@ -29,7 +29,7 @@ from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError
 from nautilus.core.expr import Op, walk
 from nautilus.core.numerics import Array, Mode
-from nautilus.driver import Request, Result, build_cubin, compile_file, stage_of
+from nautilus.driver import Request, Result, build_cubin, compile_checked, stage_of
 from nautilus.frontend.spec import Spec
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ class _Check:
     def compile(self) -> Result | None:
         """Compile under a trace; an error is an outcome that names the step, and what came before stays.
 
-        With a GPU to run on, up to the cubin: what ptxas cannot make fast is planned again.
+        What is checked is what would be shipped: the kernel that ptxas accepts. Up to the cubin with a GPU to run on.
         """
         try:
             if self.device == "cpu" or self.variant is None or device.gpu_missing(self.request.arch):
-                return compile_file(self.request, [self.trace])
+                return compile_checked(self.request, [self.trace])
             result, self.cubin = build_cubin(self.request, [self.trace])
             return result
         except UnsupportedError as error:

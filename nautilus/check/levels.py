@@ -43,12 +43,15 @@ class Level:
 
 @dataclass
 class Trace:
-    """An instrument that keeps what every step made."""
+    """An instrument that keeps what every step made, in the last attempt where a kernel is planned again."""
 
     levels: list[Level] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        if record.number == 0:
+            self.levels.clear()
+            self.records.clear()
         own = record.stage.name
         number = sum(r.stage.name == own for r in self.records)
         self.records.append(record)

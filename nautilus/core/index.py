@@ -18,6 +18,8 @@ from math import gcd
 from typing import TypeAlias
 
 from nautilus.core import linear as lin
+from nautilus.core.calc import calc
+from nautilus.core.conditions import FALSE, TRUE, conjuncts
 from nautilus.core.expr import COMPARISONS, Const, Expr, Op, Param, Reduce, Ref, Var, children, with_children
 from nautilus.core.linear import Interval, Linear, linear
 from nautilus.core.simplify_value import simplify_value
@@ -39,8 +41,6 @@ __all__ = [
 
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
-TRUE = Const(True, DType.BOOL)
-FALSE = Const(False, DType.BOOL)
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _UNKNOWN: Interval = (None, None)
 
@@ -53,13 +53,6 @@ def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) 
 def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
     """Least and greatest value of integer ``e``, inclusive; None where unbounded or unknown."""
     return _Simplifier(ranges or {}, _facts(given)).bounds(e)
-
-
-def conjuncts(e: Expr) -> tuple[Expr, ...]:
-    """The parts of a conjunction, left to right; none for ``true``."""
-    if isinstance(e, Op) and e.op == "and":
-        return (*conjuncts(e.args[0]), *conjuncts(e.args[1]))
-    return () if e == TRUE else (e,)
 
 
 def affine(e: Expr) -> Linear | None:
@@ -441,7 +434,7 @@ def _negate(e: Expr) -> Expr:
             return a
         case Op(op=op, args=(a, _)) if op in _NEGATED and a.dtype.is_int:
             return Op(_NEGATED[op], e.args, DType.BOOL)
-    return Op("not", (e,), DType.BOOL)
+    return calc("not", e)
 
 
 def _disjuncts(e: Expr) -> tuple[Expr, ...]:

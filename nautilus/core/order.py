@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nautilus.core.calc import calc
 from nautilus.core.expr import Expr, Op
 from nautilus.core.index import Ranges, bounds, simplify
-from nautilus.core.types import DType
 
 
 def certainly_less(a: Expr, b: Expr, ranges: Ranges) -> bool:
@@ -20,5 +20,5 @@ def _less(a: Expr, b: Expr, ranges: Ranges) -> bool:
         return all(_less(x, b, ranges) for x in a.args)
     if isinstance(b, Op) and b.op == "min":
         return all(_less(a, x, ranges) for x in b.args)
-    least = bounds(Op("sub", (b, a), DType.I32), ranges)[0]
+    least = bounds(calc("sub", b, a), ranges)[0]
     return least is not None and least > 0

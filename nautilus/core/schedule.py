@@ -65,6 +65,8 @@ class MemoryPlan:
     group: int = 8  # tiles of the slow axis walked together when order is grouped
     fragments_ahead: int = 1  # k-steps between reading an operand fragment from shared memory and its use
     fragments_across: bool = False  # double-buffer operand fragments across the iterations of product loops
+    bulk_copies: bool = False  # rings of a kernel of single warps are filled by the TMA unit
+    join: bool = False  # blocks that make partial results of one result: units of one block that combines them
     # what follows is for targets with warpgroup products (engine warpgroup); ``warps`` then has no meaning
     engine: str = "warp"  # warp: mma.sync and cp.async; warpgroup: wgmma and bulk copies
     units: int = 2  # consumer warpgroups, 1 to 3
@@ -112,7 +114,8 @@ class KernelPlan:
 class SplitPlan:
     """Reduction ``op`` in ``splits`` independent chunks of ``axis`` (its own name), whole tiles of ``tile`` elements.
 
-    Reductions cut alike share their chunks; where the axis ends early, chunks are empty.
+    Reductions cut alike share their chunks; where the axis ends early, chunks are empty.  A later cut of the same
+    reduction cuts its combination: ``axis`` is then the one that numbers the chunks, and they combine in groups.
     """
 
     op: str
@@ -170,8 +173,9 @@ def check_schedule(schedule: Schedule) -> None:
     Whether the rest fits the program at hand, the passes say.
     """
     _unique(schedule.inline or (), "inline")
-    _unique(tuple(c.op for c in schedule.splits or ()), "splits")
-    for c in schedule.splits or ():
+    for n, c in enumerate(schedule.splits or ()):
+        if any((c.op, c.axis) == (x.op, x.axis) for x in (schedule.splits or ())[:n]):
+            raise ScheduleError(f"{c.op} is cut along {c.axis!r} twice", "splits")
         _check_bounds((("splits", c.splits, 2, MAX_SPLITS), ("tile", c.tile, 1, _MAX_TILE)), f"splits of {c.op}")
     for p in schedule.packs or ():
         _check_bounds((("size", p.size, 2, _MAX_TILE),), f"packs of {p.op}")

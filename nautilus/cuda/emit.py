@@ -24,6 +24,7 @@ from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
+from nautilus.cuda.units import is_grouped, unit_warps
 from nautilus.cuda.writer import Writer, axis_ranges, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import same_threads
@@ -59,9 +60,9 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
             decode[w.env[var]] = text
-    w.rolled = roles.is_grouped(kernel)
+    w.rolled = is_grouped(kernel)
     maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
-    if roles.is_grouped(kernel):
+    if unit_warps(kernel):
         if kernel.units > 1:
             roles.start_unit(w, 0, kernel.units)
             rings.declare_cursors(w, kernel.body)
@@ -105,7 +106,7 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     if re.search(r"\blane\b", body):
         lines.append("    const int lane = threadIdx.x % 32;")
     if re.search(r"\bwarp\b", body):
-        unit = " % 4" if roles.is_grouped(kernel) else ""
+        unit = " % 4" if is_grouped(kernel) else ""
         lines.append(f"    const int warp = threadIdx.x / 32{unit};")
     if re.search(r"\bblock\b", body):
         lines.append("    const int block = blockIdx.x;")
@@ -188,6 +189,8 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             w.line(f"{w.speller.use('cp_async_wait')}<{pending}>();")
         case ma.Barrier(threads=None):
             w.line("__syncthreads();")
+        case ma.Barrier(threads=32) if unit_warps(w.kernel) == 1:
+            w.line("__syncwarp();")
         case ma.Barrier(number=number, threads=threads):
             w.line(f"{w.speller.use('named_barrier')}({w.expr(number)}, {threads});")
         case ma.ReduceOp():

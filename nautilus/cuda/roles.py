@@ -1,8 +1,4 @@
-"""Printing warp roles and the tiles of a persistent block.
-
-Every unit of a kernel for warpgroups has four warps and starts at a multiple of four, so that ``warp`` is
-the warp's number in its unit everywhere (``threadIdx.x / 32 % 4``).
-"""
+"""Printing warp roles and the tiles of a persistent block."""
 
 from __future__ import annotations
 
@@ -13,21 +9,16 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Var
 from nautilus.cuda import rings
 from nautilus.cuda.rings import declare_cursors
+from nautilus.cuda.units import unit_warps
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
-from nautilus.memory.warpgroup_ops import GROUP_THREADS, GROUP_WARPS, UNIT, Mailbox
+from nautilus.memory.warpgroup_ops import UNIT, Mailbox
 
 #: the kernel parameter that counts tiles: 0 before a launch, and again behind it
 COUNTER = "tile_counter"
 _NEXT = "#next"  # what the leading role asked for last
 
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
-
-
-def is_grouped(kernel: ma.MemKernel) -> bool:
-    """Whether the kernel's layouts are those of units of four warps."""
-    roles = [r for op in ma.walk_ops(kernel.body) if isinstance(op, ma.RolesOp) for r in op.roles]
-    return bool(roles) or kernel.units > 1
 
 
 def start_unit(w: Writer, first_warp: int, units: int) -> None:
@@ -37,20 +28,23 @@ def start_unit(w: Writer, first_warp: int, units: int) -> None:
         w.env[UNIT] = "0"
         return
     w.env[UNIT] = w.unique(UNIT)
-    offset = f" - {first_warp // GROUP_WARPS}" if first_warp else ""
-    w.line(f"const int {w.env[UNIT]} = __shfl_sync(0xffffffffu, threadIdx.x / {GROUP_THREADS}, 0){offset};")
+    size = unit_warps(w.kernel)
+    offset = f" - {first_warp // size}" if first_warp else ""
+    w.line(f"const int {w.env[UNIT]} = __shfl_sync(0xffffffffu, threadIdx.x / {32 * size}, 0){offset};")
 
 
 def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
     """One branch a role, on the warp's number."""
+    size = unit_warps(w.kernel)
     for n, role in enumerate(op.roles):
-        if role.first_warp % GROUP_WARPS or (role.last_warp - role.first_warp) != GROUP_WARPS * role.units:
-            raise UnsupportedError(f"a role of {role.last_warp - role.first_warp} warps", role.name)
+        if role.first_warp % size:
+            raise UnsupportedError(f"a role from warp {role.first_warp} on", role.name)
         word = "" if n == 0 else "else "
         first, last = 32 * role.first_warp, 32 * role.last_warp
         rest = n + 1 == len(op.roles) and last == 32 * w.kernel.warps
         lower = f"threadIdx.x >= {first} && " if first else ""
-        condition = "" if rest and n else f"if ({lower}threadIdx.x < {last})"
+        whole = rest and (n > 0 or first == 0)
+        condition = "" if whole else f"if ({lower}threadIdx.x < {last})"
         w.line(f"// {role.name}")
         with w.braces(f"{word}{condition}".strip()):
             _print_role(w, role, body)

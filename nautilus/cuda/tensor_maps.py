@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr import Const, Expr, Op, Var, substitute, walk
+from nautilus.core.expr import Expr, Var, substitute, walk
 from nautilus.core.index import simplify
 from nautilus.core.types import DType
 from nautilus.memory.bulk import multicast_part
@@ -138,14 +139,14 @@ def _groups(index: tuple[Expr, ...], tile: set[str]) -> list[tuple[int, int, str
 
 def _linear(index: tuple[Expr, ...], shape: tuple[int, ...], tile: Iterable[str]) -> Expr:
     """Row-major position of the tile's origin on merged axes."""
-    total: Expr = Const(0, DType.I32)
+    total: Expr = integer(0)
     for e, size in zip(index, shape, strict=True):
-        total = Op("add", (Op("mul", (total, Const(size, DType.I32)), DType.I32), _origin(e, tile)), DType.I32)
+        total = calc("add", calc("mul", total, size), _origin(e, tile))
     return simplify(total)
 
 
 def _origin(e: Expr, tile: Iterable[str]) -> Expr:
-    return substitute(e, {name: Const(0, DType.I32) for name in tile})
+    return substitute(e, {name: integer(0) for name in tile})
 
 
 def _check(

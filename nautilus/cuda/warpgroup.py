@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
-from nautilus.core.expr import Const, Op
+from nautilus.core.calc import calc
+from nautilus.core.expr import Const
 from nautilus.core.index import simplify
 from nautilus.core.types import DType
 from nautilus.cuda.intrinsics import wgmma_name
@@ -96,7 +97,7 @@ def _first_adds(w: Writer, op: ma.MmaOp) -> str:
         return "0"
     if op.fresh is None:
         return "1"
-    started = simplify(Op("not", (op.fresh,), DType.BOOL))
+    started = simplify(calc("not", op.fresh))
     return str(int(bool(started.value))) if isinstance(started, Const) else w.expr(started)
 
 

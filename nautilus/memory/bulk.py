@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nautilus.core.expr import Const, Expr, Load, Op, Ref, free_vars, walk
+from nautilus.core.calc import within
+from nautilus.core.expr import Load, Ref, free_vars, walk
 from nautilus.core.index import TRUE, Ranges, conjuncts, linear_in, simplify
-from nautilus.core.types import DType
 from nautilus.memory.layout import tile_shape
 from nautilus.memory.staging import ordered
 from nautilus.memory.values import Smem
@@ -50,7 +50,7 @@ def plan_bulk(op: LoadOp, buffer: Buffer, ranges: Ranges) -> BulkPlan | str:
     if len(shape) - 1 not in walked:
         return f"the contiguous axis of {op.buffer} is not one of the tile's"
     known = {**ranges} | {name: (0, size - 1) for name, size in sizes.items()}
-    inside = tuple(part for n in walked for part in _inside(op.index[n], shape[n]))
+    inside = tuple(part for n in walked for part in within(op.index[n], shape[n]))
     for part in () if op.mask is None else conjuncts(op.mask):
         if simplify(part, known, inside) != TRUE:
             return f"the mask of the load from {op.buffer} is not the buffer's own bounds"
@@ -80,14 +80,6 @@ def _walked(op: LoadOp, sizes: Mapping[str, int]) -> dict[int, str] | str:
     if len(sizes) != 2 or len(out) != 2:
         return f"the load from {op.buffer} is not a matrix"
     return out
-
-
-def _inside(e: Expr, extent: int) -> tuple[Expr, Expr]:
-    """``0 <= e`` and ``e < extent``."""
-    return (
-        Op("ge", (e, Const(0, DType.I32)), DType.BOOL),
-        Op("lt", (e, Const(extent, DType.I32)), DType.BOOL),
-    )
 
 
 def multicast_part(stage: Smem, blocks: int) -> tuple[int, int] | None:

@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars
+from nautilus.core.calc import calc, integer
+from nautilus.core.expr import Const, Expr, Var, free_vars
 from nautilus.core.index import simplify
 from nautilus.core.schedule import MemoryPlan
-from nautilus.core.types import DType
 from nautilus.tile.ops import ForOp, GridAxis, TileKernel, walk_ops
 
 Decode = tuple[tuple[str, Expr], ...]
@@ -24,7 +24,7 @@ BLOCK = Var("block")
 def decode_grid(kernel: TileKernel, memory: MemoryPlan) -> tuple[Expr, Decode]:
     """(number of blocks, grid variables in terms of ``block``)."""
     grid = kernel.grid
-    blocks: Expr = _const(1)
+    blocks: Expr = integer(1)
     for g in grid:
         blocks = _mul(blocks, g.extent)
     if memory.order == "grouped" and len(grid) >= 2:
@@ -36,8 +36,8 @@ def decode_grid(kernel: TileKernel, memory: MemoryPlan) -> tuple[Expr, Decode]:
         in_sections = memory.sections > 1 and first and rest
         decode = dict(_sections(first, rest, memory.sections) if in_sections else _linear((*first, *rest)))
         for g in first:
-            last = _op("sub", g.extent, _const(1))
-            decode[g.var] = simplify(_op("sub", last, decode[g.var]))
+            last = calc("sub", g.extent, 1)
+            decode[g.var] = simplify(calc("sub", last, decode[g.var]))
         return blocks, tuple((g.var, decode[g.var]) for g in grid)
     return blocks, _linear(grid)
 
@@ -54,13 +54,13 @@ def _bounding(kernel: TileKernel) -> frozenset[str]:
 def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:
     """The axes of ``grid``, the first slowest, from their linear ``number``."""
     out: list[tuple[str, Expr]] = []
-    below: Expr = _const(1)
+    below: Expr = integer(1)
     for n, g in reversed(list(enumerate(grid))):
-        e: Expr = number if below == _const(1) else _op("floordiv", number, below)
-        if g.extent == _const(1):
-            e = _const(0)
-        elif n > 0 and any(x.extent != _const(1) for x in grid[:n]):
-            e = _op("mod", e, g.extent)
+        e: Expr = number if below == integer(1) else calc("floordiv", number, below)
+        if g.extent == integer(1):
+            e = integer(0)
+        elif n > 0 and any(x.extent != integer(1) for x in grid[:n]):
+            e = calc("mod", e, g.extent)
         out.append((g.var, e))
         below = _mul(below, g.extent)
     return tuple(reversed(out))
@@ -69,21 +69,21 @@ def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:
 def _sections(first: list[GridAxis], rest: list[GridAxis], sections: int) -> Decode:
     """``first`` slowest inside each section of ``rest``; the last section may be shorter."""
     long, wide = (_product(axes) for axes in (first, rest))
-    size = _op("floordiv", _op("add", wide, _const(sections - 1)), _const(sections))
+    size: Expr = calc("floordiv", calc("add", wide, sections - 1), sections)
     if isinstance(wide, Const):
-        size = _const(-(-int(wide.value) // sections))
+        size = integer(-(-int(wide.value) // sections))
     whole = _mul(size, long)
-    start = _mul(_op("floordiv", BLOCK, whole), size)
+    start = _mul(calc("floordiv", BLOCK, whole), size)
     here: Expr = size
     if not (isinstance(wide, Const) and isinstance(size, Const) and int(wide.value) % int(size.value) == 0):
-        here = _op("min", _op("sub", wide, start), size)
-    inside = _op("mod", BLOCK, whole)
-    slow = _linear(tuple(first), _op("floordiv", inside, here))
-    return (*slow, *_linear(tuple(rest), _op("add", start, _op("mod", inside, here))))
+        here = calc("min", calc("sub", wide, start), size)
+    inside = calc("mod", BLOCK, whole)
+    slow = _linear(tuple(first), calc("floordiv", inside, here))
+    return (*slow, *_linear(tuple(rest), calc("add", start, calc("mod", inside, here))))
 
 
 def _product(axes: list[GridAxis]) -> Expr:
-    out: Expr = _const(1)
+    out: Expr = integer(1)
     for g in axes:
         out = _mul(out, g.extent)
     return out
@@ -94,29 +94,21 @@ def _grouped(grid: tuple[GridAxis, ...], group: int) -> Decode:
     *outer, slow, fast = grid
     inner = _mul(slow.extent, fast.extent)
     decode = list(_linear((*outer, GridAxis("", inner))))[:-1]
-    position = _op("mod", BLOCK, inner) if outer else BLOCK
-    per_group = _mul(_const(group), fast.extent)
-    first = _op("mul", _op("floordiv", position, per_group), _const(group))
-    size: Expr = _op("min", _op("sub", slow.extent, first), _const(group))
+    position = calc("mod", BLOCK, inner) if outer else BLOCK
+    per_group = _mul(integer(group), fast.extent)
+    first = calc("mul", calc("floordiv", position, per_group), group)
+    size: Expr = calc("min", calc("sub", slow.extent, first), group)
     if isinstance(slow.extent, Const) and int(slow.extent.value) % group == 0:
-        size = _const(group)
-    inside = _op("mod", position, per_group)
-    decode.append((slow.var, _op("add", first, _op("mod", inside, size))))
-    decode.append((fast.var, _op("floordiv", inside, size)))
+        size = integer(group)
+    inside = calc("mod", position, per_group)
+    decode.append((slow.var, calc("add", first, calc("mod", inside, size))))
+    decode.append((fast.var, calc("floordiv", inside, size)))
     return tuple(decode)
-
-
-def _const(n: int) -> Const:
-    return Const(n, DType.I32)
-
-
-def _op(name: str, *args: Expr) -> Expr:
-    return Op(name, args, DType.I32)
 
 
 def _mul(a: Expr, b: Expr) -> Expr:
     if isinstance(a, Const) and isinstance(b, Const):
-        return _const(int(a.value) * int(b.value))
-    if a == _const(1):
+        return integer(int(a.value) * int(b.value))
+    if a == integer(1):
         return b
-    return a if b == _const(1) else _op("mul", a, b)
+    return a if b == integer(1) else calc("mul", a, b)

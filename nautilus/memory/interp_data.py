@@ -334,7 +334,8 @@ def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
     run.shape(ctx, layout)
     if run.machine.smem(op.slot.buffer).dtype.bytes != dtype.bytes:
         raise Fault("layout", f"{op.slot.buffer} does not hold {dtype}")
-    address = _shared_access(run, ctx, op, op.slot, layout, op.result.type.names, op.vec)
+    every = tuple(a.name for a in run.machine.smem(op.slot.buffer).axes)  # the first position of those it lacks
+    address = _shared_access(run, ctx, op, op.slot, layout, every, op.vec)
     bits = run.shared.load(ctx.actor.clock, address, dtype.bytes, ctx.threads, run.op_number(op))
     run.put(ctx, op.result, decode(bits, dtype))
 

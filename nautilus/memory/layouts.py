@@ -26,7 +26,7 @@ from nautilus.memory.layout import FragLayout, Mode
 from nautilus.memory.ops import a_layout, acc_layout
 from nautilus.memory.warpgroup_ops import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.scalar.ops import Buffer
-from nautilus.tile.ops import DotOp, LoadOp, StoreOp, TileAxis, TileKernel, results, walk_ops
+from nautilus.tile.ops import DotOp, LoadOp, ReduceOp, StoreOp, TileAxis, TileKernel, results, walk_ops
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
 Digit = tuple[str, str | None, int]
@@ -193,6 +193,9 @@ def make_template(kernel: TileKernel, votes: Votes, memory: MemoryPlan, fixed_wa
     """Divide lanes and warps between the axes; ``fixed_warps`` keeps the number of warps, else idle ones go."""
     sizes = {a.name: a.size for a in kernel.axes}
     columns, rows = _classes(kernel, votes)
+    reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
+    rows.sort(key=lambda c: not reduced.isdisjoint(c))  # who shares a reduced axis must meet: rather registers
+    kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(votes.vec.get(a, 1), sizes[a]) for a in columns}
     lead = columns[0] if columns else None
     row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
@@ -207,7 +210,7 @@ def make_template(kernel: TileKernel, votes: Votes, memory: MemoryPlan, fixed_wa
     wanted = fixed_warps or memory.warps[0] * memory.warps[1]
     col_warps, row_warps = _share_warps(
         wanted, memory.warps[0], span // (vec[lead] * col_lanes) if lead else 1,
-        [s // n for s, n in zip(row_sizes, row_lanes, strict=True)],
+        [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
     )  # fmt: skip
     used = col_warps * prod(row_warps)
     return Template(
@@ -217,11 +220,14 @@ def make_template(kernel: TileKernel, votes: Votes, memory: MemoryPlan, fixed_wa
     )  # fmt: skip
 
 
-def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int]) -> tuple[int, list[int]]:
-    """Warps along the columns and along each row class: rows up to ``want_rows``, columns, then rows again."""
+def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kept: int) -> tuple[int, list[int]]:
+    """Warps along the columns and along each row class: rows up to ``want_rows``, columns, then rows again.
+
+    The first ``kept`` classes of rows are reduced by nobody: the others come last.
+    """
     row_warps = [1] * len(rows)
     budget = gcd(wanted, want_rows)
-    for n, size in enumerate(rows):
+    for n, size in enumerate(rows[: kept or None]):
         row_warps[n] = gcd(budget, size)
         budget //= row_warps[n]
     left = wanted // prod(row_warps)

@@ -55,7 +55,8 @@ Meaning.
 * ``slice``: each element of the part stays with its thread, so this chooses registers and moves nothing.
 * ``undefined`` starts a carried value whose first reader does not look at it.
 * ``ld.global .. pinned``: the compiler may not move it up; for buffers that the kernel does not write.
-* ``ld.shared``/``st.shared`` move whole stages; position on the buffer's axes is the fragment's.
+* ``st.shared`` moves whole stages, ``ld.shared`` also the beginning of one: fewer positions along some axes, or
+  only the first one (the fragment has no such axis); position on the buffer's axes is the fragment's.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
 * ``cp.async``: the fragment layout ``threads`` says which thread copies which elements, ``vec``

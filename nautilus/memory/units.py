@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
+from nautilus.core.calc import calc
+from nautilus.core.expr import Expr, Var, free_vars, substitute
 from nautilus.core.index import simplify
-from nautilus.core.types import DType
 from nautilus.memory.warpgroup_ops import UNIT
 from nautilus.tile import ops as vr
 from nautilus.tile.ops import TileAxis, TileKernel, TileType, Value
@@ -22,7 +22,7 @@ def split_axis(kernel: TileKernel, axis: str, units: int) -> TileKernel:
     """What one of ``units`` units does of ``kernel``; nothing may be combined along ``axis``."""
     part = next(a.size for a in kernel.axes if a.name == axis) // units
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
-    at = Op("add", (Op("mul", (Var(UNIT), Const(part, DType.I32)), DType.I32), Var(axis)), DType.I32)
+    at = calc("add", calc("mul", Var(UNIT), part), Var(axis))
     body = _Split({a.name: a for a in axes}, {axis: at}).block(kernel.body)
     return replace(kernel, axes=axes, body=body)
 

@@ -109,6 +109,7 @@ class KernelScope:
     vars: set[str] = field(default_factory=set)
     types: dict[str, DType] = field(default_factory=dict)
     path: tuple[type, ...] = ()
+    axes: frozenset[str] = frozenset()
     frags: dict[str, Frag] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     op: MemOp | None = None
@@ -142,9 +143,11 @@ class KernelScope:
                 reject("a layout holds each element once", f"#{name} = {layout}", fault, k.span)
         check_smem(k, self.target)
         self.uniform(k.blocks, "the grid")
+        self.axes = frozenset(x for layout in k.layouts.values() for x in layout.axes)
         self.vars = {"block"}
         for name, e in k.decode:
             self.uniform(e, f"let {name}")
+            self.need(name not in self.axes, "variables are no tile axes", name)
             self.vars.add(name)
         self._cursors()
         self.block(k.body)
@@ -203,6 +206,7 @@ class KernelScope:
     def variable(self, name: str, dtype: DType = DType.I32) -> None:
         """A new variable, in scope from here to the end of the block."""
         self.need(name not in self.vars, "variables do not shadow", name)
+        self.need(name not in self.axes, "variables are no tile axes", name)
         self.vars.add(name)
         self.types[name] = dtype
 

@@ -13,14 +13,13 @@ or waits, nothing is known and nothing is rejected any more: that is left to the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr import Const, Expr
 from nautilus.memory.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
-from nautilus.memory.passes.walk import defined, reads
+from nautilus.memory.passes.walk import blocks, defined, reads
 from nautilus.memory.text import format_op
 from nautilus.memory.warpgroup_ops import (
     WGMMA,
@@ -37,7 +36,7 @@ Block = tuple[MemOp, ...]
 
 def check_async(k: MemKernel) -> None:
     """Raise VerifyError where straight-line code of ``k`` breaks a rule of the module docstring."""
-    for body in _blocks(k.body):
+    for body in blocks(k.body):
         _expected_bytes(k, body)
     if not any(isinstance(op, MmaOp) and op.pending for op in walk_ops(k.body)):
         return
@@ -48,17 +47,6 @@ def check_async(k: MemKernel) -> None:
 
 def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
     raise VerifyError("ma-tile", rule, format_op(op), detail, op.span)
-
-
-def _blocks(body: Block) -> Iterator[Block]:
-    yield body
-    for op in body:
-        match op:
-            case IfOp(body=inner) | ForOp(body=inner) | TilesOp(body=inner):
-                yield from _blocks(inner)
-            case RolesOp(roles=roles):
-                for r in roles:
-                    yield from _blocks(r.body)
 
 
 # -- bytes ------------------------------------------------------------------------------------

@@ -188,18 +188,21 @@ def st_global(s: KernelScope, op: GlobalStore) -> None:
     _vector(s, layout, op.vec, buffer.dtype.bytes, None)
 
 
-def _stage_of(s: KernelScope, slot: Slot, t: TileType) -> Smem:
+def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Smem:
+    """The buffer of a stage that a tile fills, or (``part``) that it is the beginning of along every axis."""
     buffer = s.slot(slot)
-    want = frozenset(a for a in buffer.axes if a.size > 1)
-    have = frozenset(a for a in t.axes if a.size > 1)
-    s.need(want == have, "an access moves a whole stage", f"axes of {buffer.name} and of the fragment differ")
+    want = {a.name: a.size for a in buffer.axes if a.size > 1}
+    have = {a.name: a.size for a in t.axes if a.size > 1}
+    inside = have.keys() <= want.keys() and all(size <= want[name] for name, size in have.items())
+    fits = inside if part else want == have
+    s.need(fits, "an access moves a whole stage", f"axes of {buffer.name} and of the fragment differ")
     s.need(buffer.dtype is t.dtype, "accesses have the buffer's type", f"{t.dtype}, not {buffer.dtype}")
     return buffer
 
 
 def ld_shared(s: KernelScope, op: SharedLoad) -> None:
     """Shared to registers."""
-    buffer = _stage_of(s, op.slot, op.result.type)
+    buffer = _stage_of(s, op.slot, op.result.type, part=True)
     layout = s.define(op.result)
     _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
 

@@ -59,6 +59,7 @@ def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None
     bars = [(b.name, b.offset, b.offset + 8 * b.stages) for b in k.mbars]
     always = {b.name for b in k.mbars}
     meant = {(s.name, s.over) for s in k.smem}
+    meant |= {(s.name, x.name) for s in k.smem for x in k.smem if s.over is not None and s.over == x.over}
     both = parts + bars
     for n, (a, a0, a1) in enumerate(both):
         for b, b0, b1 in both[:n]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context, Record
@@ -77,18 +76,20 @@ class Verify:
             load(record.stage.verify)(record.module)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Print:
-    """Print the IR to ``stream`` after chosen steps.
+    """Collects the IR after chosen steps, of the last attempt where a kernel is planned again.
 
     ``what`` holds ``all`` (every stage), stage names (the stage's last step), pass names (every run of the
     pass), or one run: ``cse-1``, ``cse-2``. Each of the last two may follow ``stage/``.
     """
 
     what: Collection[str]
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    texts: list[str] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
+        if record.number == 0:
+            self.texts.clear()
         own = {record.name, record.base} if record.base != record.name else {record.name, f"{record.name}-1"}
         own |= {f"{record.stage.name}/{name}" for name in own}
         if record.is_last:
@@ -96,25 +97,34 @@ class Print:
         if own.isdisjoint(self.what):
             return
         title = f"{record.stage.name} after {record.name}" + ("" if record.changed else " (unchanged)")
-        self.stream.write(f"; ---- {title} ----\n{text_of(record)}\n")
-        self.stream.flush()
+        self.texts.append(f"; ---- {title} ----\n{text_of(record)}\n")
+
+    def report(self) -> str:
+        """All of them."""
+        return "".join(self.texts)
 
 
-@dataclass(frozen=True)
+@dataclass
 class DumpDir:
     """Write ``007-scalar-rolling-update.scalar`` after every step; one that changed nothing says so.
 
-    Every file but the last stage's is whole, so that a compilation can start from it.
+    Every file but the last stage's is whole, so that a compilation can start from it. Where a kernel is planned
+    again, only the files of the last attempt stay.
     """
 
     folder: Path
+    written: list[Path] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        if record.number == 0:
+            while self.written:
+                self.written.pop().unlink(missing_ok=True)
         path = self.folder / f"{record.number:03d}-{record.stage.name}-{record.name}{record.stage.suffix}"
         note = "" if record.changed else "; (unchanged)\n"
         text = dump_header(record.stage, record.name, record.context) + note + text_of(record)
         path.write_text(text, encoding="utf-8")
+        self.written.append(path)
 
 
 @dataclass

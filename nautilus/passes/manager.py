@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nautilus.core.errors import VerifyError
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.passes.pipelines import PassSpec, Stage
 from nautilus.passes.registry import PASSES, bind, load
@@ -40,7 +41,7 @@ class Context:
     dims: dict[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None
     header: tuple[str, ...] = ()
-    plain: tuple[str, ...] = ()  # kernels whose default warpgroup products failed, as often as they did
+    fallbacks: Fallbacks = NO_FALLBACKS
 
     @property
     def fast(self) -> bool:
@@ -59,7 +60,7 @@ class Context:
 class Record:
     """One step that ran. ``changed``: the module differs from the one before (a lowering always)."""
 
-    number: int
+    number: int  # 0 begins a compilation, also one that is planned again: what was seen before it is void
     stage: Stage
     name: str  # of the step
     base: str  # of the pass, the same for all of its runs; "lower" or "check" for a lowering

@@ -92,7 +92,7 @@ MA_TILE = Stage(
         *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
         *("hold-operands", "chunk-epilogue", "bulk-stores", "pipeline-products", "specialise-warps"),
         *("fresh-accumulators", "order-products", "cluster-loads", "persistent-grid", "ping-pong", "sink-indices"),
-        *("clean-memory", "allocate-shared", "synchronize", "await-copies"),
+        *("clean-memory", "allocate-shared", "synchronize", "bulk-rings", "await-copies", "join-blocks"),
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",

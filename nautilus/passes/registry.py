@@ -61,6 +61,8 @@ PASSES: Mapping[str, str] = {
     "persistent-grid": "nautilus.memory.passes.persistent_grid:PersistentGrid",
     "ping-pong": "nautilus.memory.passes.ping_pong:PingPong",
     "await-copies": "nautilus.memory.passes.await_copies:AwaitCopies",
+    "bulk-rings": "nautilus.memory.passes.bulk_rings:BulkRings",
+    "join-blocks": "nautilus.memory.passes.join_blocks:JoinBlocks",
     "synchronize": "nautilus.memory.passes.synchronize:Synchronize",
 }
 

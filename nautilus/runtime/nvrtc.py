@@ -78,7 +78,7 @@ def refuse_serialised(text: str, log: str) -> None:
     Raises ScheduleError, which names the kernel, where ptxas waits after each of them (C7510 and its
     neighbours in the log) or spills: such a kernel is a failed candidate, never a result.
     """
-    if "wgmma.mma_async" not in text:
+    if not has_products(text):
         return
     for line in log.splitlines():
         if m := _SERIALISED.search(line):
@@ -88,6 +88,11 @@ def refuse_serialised(text: str, log: str) -> None:
         if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition('extern "C"')[0]:
             spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
             raise ScheduleError(f"ptxas has too few registers for its warpgroup products ({spilled})", _where(r.kernel))
+
+
+def has_products(text: str) -> bool:
+    """Whether ``text`` has warpgroup products, the only ones that ptxas may make slow without an error."""
+    return "wgmma.mma_async" in text
 
 
 def _defined(text: str, symbol: str) -> int:

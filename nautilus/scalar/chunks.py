@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nautilus.core.calc import calc, integer
+from nautilus.core.conditions import conjuncts
 from nautilus.core.expr import Const, Expr, Op, Param, Var, free_vars
 from nautilus.core.linear import divided
-from nautilus.core.types import DType
 from nautilus.scalar.defs import Def
-from nautilus.scalar.guards import parts
-from nautilus.scalar.linear import integer
 from nautilus.scalar.roles import blocks
 
 
@@ -27,16 +26,12 @@ class Chunks:
     size: int
 
 
-def _op(name: str, a: Expr, b: Expr) -> Op:
-    return Op(name, (a, b), DType.BOOL if name in ("le", "lt") else DType.I32)
-
-
 def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
     """Tiles of ``tile`` elements in each of ``count`` chunks of an axis, rounded up."""
     if isinstance(extent, int):
         return integer(blocks(blocks(extent, tile), count))
-    tiles = _op("floordiv", _op("add", extent, integer(tile - 1)), integer(tile))
-    return _op("floordiv", _op("add", tiles, integer(count - 1)), integer(count))
+    tiles = calc("floordiv", calc("add", extent, tile - 1), tile)
+    return calc("floordiv", calc("add", tiles, count - 1), count)
 
 
 def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int) -> Op:
@@ -44,17 +39,17 @@ def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int) 
     tiles = chunk_tiles(extent, tile, count)
     if isinstance(tiles, Const):
         size: Expr = integer(int(tiles.value) * tile)
-        low: Expr = _op("mul", Var(by), size)
+        low: Expr = calc("mul", Var(by), size)
     else:
-        size = _op("mul", tiles, integer(tile))
-        low = _op("mul", _op("mul", Var(by), tiles), integer(tile))
-    return Op("and", (_op("le", low, Var(axis)), _op("lt", Var(axis), _op("add", low, size))), DType.BOOL)
+        size = calc("mul", tiles, tile)
+        low = calc("mul", calc("mul", Var(by), tiles), tile)
+    return calc("and", calc("le", low, Var(axis)), calc("lt", Var(axis), calc("add", low, size)))
 
 
 def chunks_of(d: Def) -> Chunks | None:
     """How a parallel axis of ``d`` cuts an axis that it reduces, if its guard says so."""
     spread, walked = {a.name for a in d.par}, {a.name for a in d.red}
-    conditions = parts(d.guard)
+    conditions = conjuncts(d.guard)
     for low in conditions:
         match low:
             case Op(op="le", args=(start, Var(name=axis))) if axis in walked:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import integer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import COMBINERS, Axis, Const, Expr, Load, Param, Var, free_vars, identity, loads, substitute
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.core.types import DType
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 
@@ -147,4 +147,4 @@ def size(axis: Axis) -> int | None:
 
 def extent_expr(extent: int | Param) -> Expr:
     """``extent`` as an expression."""
-    return Const(extent, DType.I32) if isinstance(extent, int) else extent
+    return integer(extent) if isinstance(extent, int) else extent

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nautilus.core.expr import Axis, Const, Expr, Op, free_vars
+from nautilus.core.calc import calc, integer
+from nautilus.core.conditions import conjunction
+from nautilus.core.expr import Axis, Expr, Op, free_vars
 from nautilus.core.index import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
 from nautilus.scalar.defs import Def, extent_expr
-from nautilus.scalar.masking import conjunction
 from nautilus.scalar.rewriting import axis_facts
 
 _I32 = DType.I32
@@ -42,7 +43,7 @@ def nonempty(d: Def) -> Expr | None:
         elif len(mine) > 1 or not _add_bound(part, mine[0], ranges[mine[0]]):
             return None
     for r in ranges.values():
-        free += [Op("le", (lo, hi), DType.BOOL) for lo in r.lower for hi in r.upper]
+        free += [calc("le", lo, hi) for lo in r.lower for hi in r.upper]
     known, facts = axis_facts(d.par)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
     sizes = {k: v for k, v in axis_facts(d.red)[0].items() if k not in names}  # runtime extents are positive
@@ -50,15 +51,15 @@ def nonempty(d: Def) -> Expr | None:
 
 
 def _whole(a: Axis) -> _Range:
-    last = Op("sub", (extent_expr(a.extent), Const(1, _I32)), _I32)
-    return _Range([Const(0, _I32)], [last])
+    last = calc("sub", extent_expr(a.extent), 1)
+    return _Range([integer(0)], [last])
 
 
 def _add_bound(part: Expr, name: str, r: _Range) -> bool:
     """Note what comparison ``part`` says about ``name``; False where it has another form."""
     match part:
         case Op(op="lt" | "le" | "gt" | "ge" | "eq" as op, args=(a, b)) if a.dtype is _I32:
-            found = linear_in(Op("sub", (b, a), _I32), name)  # c * name + rest, to compare with 0
+            found = linear_in(calc("sub", b, a), name)  # c * name + rest, to compare with 0
         case _:
             return False
     if found is None or found[0] == 0:
@@ -80,12 +81,12 @@ def _at_least_zero(c: int, rest: Expr, r: _Range) -> None:
 
 
 def _over(e: Expr, c: int) -> Expr:
-    return e if c == 1 else Op("floordiv", (e, Const(c, _I32)), _I32)
+    return e if c == 1 else calc("floordiv", e, c)
 
 
 def _negative(e: Expr) -> Expr:
-    return Op("neg", (e,), _I32)
+    return calc("neg", e)
 
 
 def _minus_one(e: Expr) -> Expr:
-    return Op("sub", (e, Const(1, _I32)), _I32)
+    return calc("sub", e, 1)

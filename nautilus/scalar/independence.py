@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from nautilus.core.conditions import conjuncts
 from nautilus.core.expr import Const, Expr, Op, Var, free_vars
 from nautilus.core.index import affine, bounds
 from nautilus.core.linear import Linear, atom
 from nautilus.core.text import format_expr
-from nautilus.scalar.guards import parts
 from nautilus.scalar.ops import Kind, Loop
 
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
@@ -68,7 +68,7 @@ def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, i
     The digits get ranges of their own in ``ranges``.
     """
     out: list[tuple[str, Linear]] = []
-    for condition in parts(guard):
+    for condition in conjuncts(guard):
         match condition:
             case Op(op="lt", args=(small, Const(value=n))):
                 bounded = affine(small)

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.expr import COMBINERS, Expr, Load, Op, Param, Var, free_vars, identity, loads, walk
+from nautilus.core.calc import calc
+from nautilus.core.expr import COMBINERS, Expr, Load, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.index import conjuncts
 from nautilus.core.numerics import Array, Mode, eval_op, from_storage, reduce_array, round_to
 from nautilus.core.types import DType
@@ -200,9 +201,9 @@ class _Run:
         guards = []
         var = Var(loop.var)
         if lo.size > 1:
-            guards.append(Op("le", (loop.lo, var), DType.BOOL))
+            guards.append(calc("le", loop.lo, var))
         if hi.size > 1:
-            guards.append(Op("lt", (var, loop.hi), DType.BOOL))
+            guards.append(calc("lt", var, loop.hi))
         return int(lo.min()), int(hi.max()), tuple(guards)
 
     # -- statements -------------------------------------------------------------------------------

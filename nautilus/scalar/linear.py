@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 from nautilus.core.expr import Const, Expr, Op, Var
 from nautilus.core.linear import Linear, divided
-from nautilus.core.types import DType
 
 Ranges = Mapping[str, tuple[int | None, int | None]]  # variable -> inclusive bounds, where known
-
-
-def integer(value: int, dtype: DType = DType.I32) -> Const:
-    return Const(value, dtype)
 
 
 def bounds(x: Linear, ranges: Ranges) -> tuple[int | None, int | None]:

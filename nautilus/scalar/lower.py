@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nautilus.core.calc import integer
+from nautilus.core.conditions import conjunction
 from nautilus.core.expr import (
     Axis,
-    Const,
     Expr,
     Load,
     Op,
@@ -39,7 +40,7 @@ from nautilus.core.index import conjuncts
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.masking import absorb_selects, certainly_in_range, conjunction, negation
+from nautilus.scalar.masking import absorb_selects, certainly_in_range, negation
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, ScalarParam, Space, Stmt, Store, Update
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
@@ -226,8 +227,8 @@ def _as_compute(e: Expr, storage: DType) -> Expr:
 
 def _nest(axes: tuple[Axis, ...], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     for a in reversed(axes):
-        hi = Const(a.extent, DType.I32) if isinstance(a.extent, int) else a.extent
-        body = (Loop(a.name, Const(0, DType.I32), hi, kind, body, _span(a, body)),)
+        hi = integer(a.extent) if isinstance(a.extent, int) else a.extent
+        body = (Loop(a.name, integer(0), hi, kind, body, _span(a, body)),)
     return body
 
 

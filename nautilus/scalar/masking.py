@@ -10,24 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Var, children, identity, with_children
-from nautilus.core.index import TRUE, Ranges, conjuncts, simplify
+from nautilus.core.calc import calc, within
+from nautilus.core.conditions import conjunction
+from nautilus.core.expr import Expr, Load, Op, Param, Reduce, Var, children, identity, with_children
+from nautilus.core.index import TRUE, Ranges, simplify
 from nautilus.core.types import DType
-
-
-def conjunction(parts: Iterable[Expr]) -> Expr | None:
-    """All of ``parts`` (each once), or None where there are none."""
-    total: Expr | None = None
-    for part in dict.fromkeys(p for whole in parts for p in conjuncts(whole)):
-        total = part if total is None else Op("and", (total, part), DType.BOOL)
-    return total
 
 
 def negation(e: Expr) -> Expr:
     """``not e``, without a double negation."""
     if isinstance(e, Op) and e.op == "not":
         return e.args[0]
-    return Op("not", (e,), DType.BOOL)
+    return calc("not", e)
 
 
 def absorb_selects(op: str, value: Expr, guard: Expr | None) -> tuple[Expr, Expr | None]:
@@ -76,7 +70,7 @@ def scope_facts(scope: Mapping[str, int | Param]) -> tuple[Ranges, tuple[Expr, .
             ranges[v] = (0, extent - 1)
         else:
             ranges[v] = (0, 2**31 - 1)
-            facts.append(Op("lt", (Var(v), extent), DType.BOOL))
+            facts.append(calc("lt", Var(v), extent))
     return ranges, tuple(facts)
 
 
@@ -101,10 +95,7 @@ def _safe(e: Expr, shapes: Mapping[str, tuple[int | Param, ...]], ranges: Ranges
             )
         case Load():
             for i, n in zip(e.index, shapes[e.buffer], strict=True):
-                extent = Const(n, i.dtype) if isinstance(n, int) else n
-                low = Op("ge", (i, Const(0, i.dtype)), DType.BOOL)
-                high = Op("lt", (i, extent), DType.BOOL)
-                if any(simplify(c, ranges, given) != TRUE for c in (low, high)):
+                if any(simplify(c, ranges, given) != TRUE for c in within(i, n)):
                     return False
         case Reduce():
             raise TypeError("a Reduce has no place here")

@@ -16,9 +16,10 @@ from dataclasses import replace
 from itertools import combinations
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.core.targets import limits
-from nautilus.scalar.axes import unify
+from nautilus.core.targets import Limits, limits
+from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.chunks import chunks_of
 from nautilus.scalar.defs import Def, read_defs
 from nautilus.scalar.ops import Program, Space
@@ -34,19 +35,18 @@ _Ops = tuple[str, ...]
 
 
 def plan_kernels(
-    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: tuple[str, ...] = ()
+    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS
 ) -> Schedule:
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
-    A kernel in ``plain`` failed at a later level with the warpgroup products that it was given: once, then it
-    gets lighter ones; twice, then none.
+    ``fallbacks``: of kernels that failed later with the warpgroup products that they were given.
     """
     if schedule is not None and schedule.kernels:
         return schedule
-    return replace(schedule or Schedule(), kernels=default_schedule(program, arch, plain).kernels)
+    return replace(schedule or Schedule(), kernels=default_schedule(program, arch, fallbacks).kernels)
 
 
-def default_schedule(program: Program, arch: str = "sm_90a", plain: tuple[str, ...] = ()) -> Schedule:
+def default_schedule(program: Program, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
     """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
     defs = read_defs(program)
     readers = _readers(defs)
@@ -68,11 +68,13 @@ def default_schedule(program: Program, arch: str = "sm_90a", plain: tuple[str, .
     target = limits(arch)
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
 
-    def sized(g: _Ops) -> KernelPlan:
-        failed = plain.count(plans[g].name)
-        return size_kernel(plans[g], unified[g], target, target.warpgroup and failed < 2, light=failed == 1)
+    steps = {g: fallbacks.steps(plan.name) for g, plan in plans.items()}
+    return Schedule(kernels=tuple(sized(plans[g], unified[g], target, steps[g]) for g in _ordered(defs, groups)))
 
-    return Schedule(kernels=tuple(sized(g) for g in _ordered(defs, groups)))
+
+def sized(plan: KernelPlan, unified: Unified, target: Limits, steps: int) -> KernelPlan:
+    """``plan`` with its numbers chosen for ``target``, ``steps`` back from the products that the rules like best."""
+    return size_kernel(plan, unified, target, target.warpgroup and steps < WITHOUT, light=steps == LIGHTER)
 
 
 def _join_siblings(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr import Const, Expr, Load, Op, Var, children, free_vars
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.targets import Limits, limits
 from nautilus.scalar.axes import Unified, unify
@@ -51,13 +52,13 @@ def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
 
 
 def plan_splits(
-    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", plain: tuple[str, ...] = ()
+    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS
 ) -> Schedule:
     """``schedule`` with the splits of the default rule, if it leaves the choice and the rule finds any."""
     schedule = schedule or Schedule()
     if schedule.splits is not None or schedule.kernels:
         return schedule
-    found = default_splits(program, arch, plain, schedule.batch_invariant)
+    found = default_splits(program, arch, fallbacks, schedule.batch_invariant)
     return replace(schedule, splits=found) if found else schedule
 
 
@@ -114,14 +115,14 @@ def _quotients(e: Expr, axis: str) -> set[int]:
 
 
 def default_splits(
-    program: Program, arch: str = "sm_90a", plain: tuple[str, ...] = (), invariant: bool = False
+    program: Program, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
 ) -> tuple[SplitPlan, ...]:
     """The cuts of every kernel that the default plan would leave short of bytes in flight."""
     defs = read_defs(program)
     if not any(_may_split(d) for d in defs.values()):
         return ()
     out: list[SplitPlan] = []
-    for plan in default_schedule(program, arch, plain).kernels:
+    for plan in default_schedule(program, arch, fallbacks).kernels:
         unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
         walk = _walk(plan, unified, stored(program, defs, plan.ops))
         if walk is None:

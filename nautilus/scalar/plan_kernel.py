@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from nautilus.core.conditions import conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
 from nautilus.scalar.axes import Unified
 from nautilus.scalar.chunks import Chunks, chunks_of
 from nautilus.scalar.defs import Def, size
-from nautilus.scalar.guards import parts
 from nautilus.scalar.repair import Refusal, Running, derive
 from nautilus.scalar.roles import GRID, LOOP, TILE
 
@@ -419,11 +419,11 @@ def _repairable(g: _Group, d: Def, open_: set[str] | None) -> bool:
         if p is None or not any(a.name == g.walk for a in p.red) or p.op is None:
             continue
         if open_ is None or p.name in open_:
-            running.append(Running(ld, p.op, _inlined(g, p.value, set()), parts(p.guard)))
+            running.append(Running(ld, p.op, _inlined(g, p.value, set()), conjuncts(p.guard)))
     if d.guard is not None and any(r.load in loads(d.guard) for r in running):
         return False
     assert d.op is not None
-    return not isinstance(derive(value, parts(d.guard), d.op, running, frozenset({str(g.walk)})), Refusal)
+    return not isinstance(derive(value, conjuncts(d.guard), d.op, running, frozenset({str(g.walk)})), Refusal)
 
 
 def _walked_in(g: _Group, w: int, at: dict[str, int]) -> tuple[str, ...]:

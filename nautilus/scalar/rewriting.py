@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Const, Expr, Op, Param, Var
+from nautilus.core.expr import Axis, Const, Expr, Param, Var, substitute
 from nautilus.core.index import Ranges, bounds
-from nautilus.core.types import DType
 from nautilus.scalar.defs import Def, extent_expr, read_def
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
@@ -27,6 +27,22 @@ def map_statements(body: tuple[Stmt, ...], rule: Rewriter, outer: tuple[Loop, ..
         else:
             out.append(rule(outer, s))
     return body if all(a is b for a, b in zip(out, body, strict=True)) else tuple(out)
+
+
+def substituted(body: tuple[Stmt, ...], env: Mapping[str, Expr]) -> tuple[Stmt, ...]:
+    """``body`` with variables replaced everywhere, bounds of loops included."""
+
+    def put(e: Expr) -> Expr:
+        return substitute(e, env)
+
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            out.append(replace(s, lo=put(s.lo), hi=put(s.hi), body=substituted(s.body, env)))
+            continue
+        guard = None if s.guard is None else put(s.guard)
+        out.append(replace(s, index=tuple(map(put, s.index)), value=put(s.value), guard=guard))
+    return tuple(out)
 
 
 def with_body(k: Kernel, body: tuple[Stmt, ...]) -> Kernel:
@@ -58,9 +74,9 @@ def loop_facts(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[E
         if lo is not None and hi is not None:
             ranges[loop.var] = (lo, max(lo, hi - 1))
         if not isinstance(loop.lo, Const):
-            facts.append(Op("le", (loop.lo, var), DType.BOOL))
+            facts.append(calc("le", loop.lo, var))
         if not isinstance(loop.hi, Const):
-            facts.append(Op("lt", (var, loop.hi), DType.BOOL))
+            facts.append(calc("lt", var, loop.hi))
     return ranges, tuple(facts)
 
 
@@ -74,7 +90,7 @@ def axis_facts(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
         else:
             ranges[a.name] = (0, _LARGE)
             ranges[a.extent.name] = (1, _LARGE)
-            facts.append(Op("lt", (Var(a.name), a.extent), DType.BOOL))
+            facts.append(calc("lt", Var(a.name), a.extent))
     return ranges, tuple(facts)
 
 
@@ -103,7 +119,7 @@ def kernel_of(d: Def) -> Kernel:
 
 def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     for a in reversed(axes):
-        body = (Loop(a.name, Const(0, DType.I32), extent_expr(a.extent), kind, body, a.span),)
+        body = (Loop(a.name, integer(0), extent_expr(a.extent), kind, body, a.span),)
     return body
 
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from nautilus.core.calc import within
 from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
 from nautilus.core.index import TRUE, bounds, conjuncts, simplify
 from nautilus.core.types import DType
@@ -138,9 +139,7 @@ class Ranges:
     def _within(self, e: Expr, axis: Axis, given: tuple[Expr, ...]) -> bool:
         """``0 <= e < extent`` here."""
         known, _ = axis_facts(self.axes)
-        extent = Const(axis.extent, e.dtype) if isinstance(axis.extent, int) else axis.extent
-        low, high = Op("ge", (e, Const(0, e.dtype)), DType.BOOL), Op("lt", (e, extent), DType.BOOL)
-        return all(simplify(c, known, given) == TRUE for c in (low, high))
+        return all(simplify(c, known, given) == TRUE for c in within(e, axis.extent))
 
 
 def _match(pattern: Expr, e: Expr, names: frozenset[str], fixed: Mapping[str, Expr], found: dict[str, Expr]) -> bool:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nautilus.core.calc import within
+from nautilus.core.conditions import conjunction
 from nautilus.core.errors import InternalError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Ref, Var, free_vars
 from nautilus.core.index import TRUE
@@ -22,7 +24,7 @@ from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.scalar.ops import Buffer
 from nautilus.tile.emitter import Emitter
-from nautilus.tile.knowledge import Knowledge, conjunction
+from nautilus.tile.knowledge import Knowledge
 from nautilus.tile.ops import (
     IndexOp,
     LoadOp,
@@ -134,17 +136,14 @@ class Builder(Emitter):
         """Conjuncts that keep ``index`` inside ``b``; what always holds is left out."""
         parts: list[Expr] = []
         for e, size in zip(index, b.shape, strict=True):
-            limit: Expr = Const(size, e.dtype) if isinstance(size, int) else size
-            low = Op("ge", (e, Const(0, e.dtype)), DType.BOOL)
-            high = Op("lt", (e, limit), DType.BOOL)
-            parts += [p for p in (self.known(low), self.known(high)) if p != TRUE]
+            parts += [p for p in map(self.known, within(e, size)) if p != TRUE]
         return parts
 
     def load(self, e: Load, extra: Sequence[Expr] = ()) -> Value:
         """A load masked by its bounds check and by ``extra`` (index expressions over the load's axes)."""
         b = self.buffers[e.buffer]
         index = tuple(self.index(i) for i in e.index)
-        mask = self.known(conjunction([*self.bounds_check(b, index), *extra]))
+        mask = self.known(conjunction([*self.bounds_check(b, index), *extra]) or TRUE)
         names = frozenset[str]().union(*(self.index_names(i) for i in (*index, mask)))
         v = self.fresh(self.type(b.dtype, names), e.buffer.lower() + "_tile")
         self.emit(LoadOp(v, e.buffer, index, None if mask == TRUE else mask, self.span))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.core.calc import calc
+from nautilus.core.conditions import conjunction
+from nautilus.core.expr import Const, Expr, Var
 from nautilus.core.index import FALSE, TRUE, bounds, conjuncts, simplify
 from nautilus.core.types import DType
 from nautilus.tile.ops import TileAxis
@@ -40,7 +42,7 @@ class Knowledge:
         if isinstance(lo, Const) and isinstance(hi, Const):
             return new
         v = Var(var, lo.dtype)
-        more = (Op("ge", (v, lo), DType.BOOL), Op("lt", (v, hi), DType.BOOL))
+        more = (calc("ge", v, lo), calc("lt", v, hi))
         return replace(new, facts=(*self.facts, *more))
 
     def simple(self, e: Expr) -> Expr:
@@ -54,16 +56,8 @@ class Knowledge:
                 return FALSE
             if exact != TRUE:
                 parts.append(c)
-        return simplify(conjunction(parts), self.loose, self.facts)
+        return simplify(conjunction(parts) or TRUE, self.loose, self.facts)
 
     def implied(self, cond: Expr, by: Sequence[Expr]) -> bool:
         """``cond`` holds wherever every expression of ``by`` does."""
         return simplify(cond, self.ranges, [*self.facts, *by]) == TRUE
-
-
-def conjunction(parts: Sequence[Expr]) -> Expr:
-    """All of ``parts`` (TRUE if there are none)."""
-    total: Expr = TRUE
-    for p in parts:
-        total = p if total == TRUE else Op("and", (total, p), DType.BOOL)
-    return total

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nautilus.core.conditions import conjunction
 from nautilus.core.errors import InternalError, UnsupportedError
 from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, identity
 from nautilus.core.index import TRUE, conjuncts
@@ -28,7 +29,6 @@ from nautilus.core.types import DType
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.tile.build import Builder
 from nautilus.tile.contract import Contraction, addends, contraction, stripped
-from nautilus.tile.knowledge import conjunction
 from nautilus.tile.ops import ForOp, GridAxis, StoreOp, TileKernel, TileModule, TileType, Value
 from nautilus.tile.regions import Node, Point, Region, chained, exposed, flat, locals_of, prepare, unread, written
 
@@ -182,7 +182,7 @@ class _Lower:
     def condition(self, parts: Sequence[Expr]) -> Value | None:
         """The conjunction as a value: one index op for what needs no load; None where it always holds."""
         b = self.b
-        plain = b.known(conjunction([c for c in parts if b.is_index(c)]))
+        plain = b.known(conjunction([c for c in parts if b.is_index(c)]) or TRUE)
         total = None if plain == TRUE else b.value(plain)
         for c in parts:
             if not b.is_index(c):

@@ -18,7 +18,7 @@ import click
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
-from nautilus.driver import Request
+from nautilus.driver import Request, Result, compile_checked
 from nautilus.passes.pipelines import SPEC
 from nautilus.scalar.ops import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
@@ -49,7 +49,7 @@ def explain_spec(spec: Path, **options: Any) -> None:
         raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
     request = make_request(spec, options, "ma-tile")
     if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
-        walk_and_build(request, options, build=False)
+        walk_and_build(request, options, "checked")
     found = explain(request)
     if options["as_json"]:
         click.echo(json.dumps(found))
@@ -67,12 +67,15 @@ class Chosen:
     values: Mapping[str, object] | None
 
 
-def chosen(request: Request, rows: Sequence[Any]) -> Chosen:
-    """The schedule that a compilation of ``request`` takes: the file's, the database's, or the rules'."""
+def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) -> Chosen:
+    """The schedule that a compilation of ``request`` takes: the file's, the database's, or the rules'.
+
+    ``done``: that compilation, which knows what ptxas says.
+    """
     program, given = program_of(request)
     if given.kernels:
         return Chosen(program, given, "the schedule file", None)
-    if request.tuned and rows:
+    if request.tuned and rows and not (done is not None and done.refused):
         tuned = rows[0].read_schedule()
         own, full = program_of(replace(request, schedule=tuned))
         values = dict(rows[0].values)
@@ -81,14 +84,28 @@ def chosen(request: Request, rows: Sequence[Any]) -> Chosen:
             return Chosen(program, full, "the tuning database", defaults(program, request.arch) | values)
         return Chosen(own, full, "the tuning database", None)
     schedule = base_schedule(program, request.arch, request.precision, given)
+    if done is not None and done.context.fallbacks.taken:
+        lighter = base_schedule(program, request.arch, request.precision, given, done.context.fallbacks)
+        if lighter != schedule:
+            names = ", ".join(kernel for kernel, _ in done.context.fallbacks.taken)
+            return Chosen(program, lighter, f"the default rules, with lighter products in {names}", None)
     return Chosen(program, schedule, "the default rules", defaults(program, request.arch))
+
+
+def _carried_out(request: Request) -> Result | None:
+    """The compilation as it ends, with the kernels that ptxas accepts; None where the schedule is refused."""
+    try:
+        return compile_checked(request)
+    except ScheduleError:
+        return None
 
 
 def explain(request: Request) -> dict[str, Any]:
     """Everything that is known about the schedule of ``request``, as plain data."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     rows = measured(request)
-    c = chosen(request, rows)
+    compiled = _carried_out(request)
+    c = chosen(request, rows, compiled)
     done = lower_program(c.program, c.schedule, request.arch, request.precision)
     if done.module is None:
         raise ScheduleError(done.fault or "no legal schedule")
@@ -103,7 +120,8 @@ def explain(request: Request) -> dict[str, Any]:
         "arch": request.arch,
         "precision": request.precision,
         "from": c.origin,
-        "fault": done.fault,
+        "fault": done.fault or (compiled.trouble if compiled is not None else "") or None,
+        "unchecked": compiled.unchecked if compiled is not None else "",
         "inlined": list(c.schedule.inline or ()),
         "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
         "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in c.schedule.splits or ()],
@@ -203,6 +221,8 @@ def text(e: Mapping[str, Any]) -> str:
     lines += [f"{word}: {'; '.join(e[word])}" for word in ("packed", "split") if e[word]]
     if e["fault"]:
         lines.append(f"this schedule will not do: {e['fault']}")
+    if e["unchecked"]:
+        lines.append(f"ptxas did not check the warpgroup products ({e['unchecked']})")
     for k in e["kernels"]:
         lines += ["", *kernel_lines(k)]
     rate = f", {p['tflops']:.4g} TFLOP/s" if p["tflops"] else ""

@@ -11,13 +11,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.targets import limits
 from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.defs import read_defs
 from nautilus.scalar.ops import Program, Space
+from nautilus.scalar.plan import sized
 from nautilus.scalar.plan_kernel import one_by_one, plan_kernel
-from nautilus.scalar.plan_tiles import size_kernel
 
 Groups = tuple[tuple[str, ...], ...]
 _MOST = 12  # ways
@@ -64,8 +65,11 @@ def unified_of(program: Program, ops: tuple[str, ...]) -> Unified:
     return unify([defs[o] for o in ops], tuple(p.name for p in program.params))
 
 
-def plan_group(program: Program, ops: tuple[str, ...], arch: str, wide: bool) -> KernelPlan:
-    """``ops`` as one kernel, by the default rules. Raises ScheduleError that says why not."""
+def plan_group(program: Program, ops: tuple[str, ...], arch: str, steps: int) -> KernelPlan:
+    """``ops`` as one kernel, by the default rules, ``steps`` back from their first choice of products.
+
+    Raises ScheduleError that says why not.
+    """
     defs = read_defs(program)
     unified = unified_of(program, ops)
     if unified.misaligned:
@@ -79,12 +83,11 @@ def plan_group(program: Program, ops: tuple[str, ...], arch: str, wide: bool) ->
         if len(ops) > 1:
             raise
         plan = one_by_one(unified, ops[0])
-    target = limits(arch)
-    return size_kernel(plan, unified, target, target.warpgroup and wide)
+    return sized(plan, unified, limits(arch), steps)
 
 
-def regroup(program: Program, base: Schedule, groups: Groups, arch: str, plain: frozenset[str]) -> Schedule:
+def regroup(program: Program, base: Schedule, groups: Groups, arch: str, fallbacks: Fallbacks) -> Schedule:
     """``base`` with other kernels; groups that it has already keep their plan. Raises ScheduleError."""
     known = {k.ops: k for k in base.kernels}
-    kernels = tuple(known.get(g) or plan_group(program, g, arch, g[-1] not in plain) for g in groups)
+    kernels = tuple(known.get(g) or plan_group(program, g, arch, fallbacks.steps(g[-1])) for g in groups)
     return replace(base, kernels=kernels)

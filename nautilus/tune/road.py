@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, VerifyError
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.targets import limits
 from nautilus.memory.ops import MemModule
@@ -107,9 +108,11 @@ def _one_line(error: NautilusError) -> str:
     return str(error).partition("\n")[0]
 
 
-def plan(program: Program, arch: str, schedule: Schedule | None = None, plain: tuple[str, ...] = ()) -> Schedule:
+def plan(
+    program: Program, arch: str, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS
+) -> Schedule:
     """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
-    context = Context(arch, schedule=schedule, plain=plain)
+    context = Context(arch, schedule=schedule, fallbacks=fallbacks)
     planners = dict(SCALAR.plans)
     module: Any = program
     for step in steps(SCALAR, "dead"):
@@ -137,20 +140,20 @@ def cut_program(program: Program, schedule: Schedule, arch: str) -> Program:
 
 def base_schedule(
     program: Program, arch: str, precision: str = "fast", schedule: Schedule | None = None,
-    plain: tuple[str, ...] = (),
+    fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Schedule:  # fmt: skip
     """What the default rules end at: kernels that a later level refuses are planned plainer, as the driver does.
 
     Raises ScheduleError where even the plain plan is refused.
     """
     while True:
-        found = plan(program, arch, schedule, plain)
+        found = plan(program, arch, schedule, fallbacks)
         done = lower_program(program, found, arch, precision)
         if done.ok:
             return found
-        if not done.kernel or plain.count(done.kernel) >= 2 or not limits(arch).warpgroup:
+        if not done.kernel or fallbacks.exhausted(done.kernel) or not limits(arch).warpgroup:
             break
-        plain = (*plain, done.kernel)
+        fallbacks = fallbacks.after(done.kernel)
     if done.module is None:
         raise ScheduleError(done.fault or "no legal schedule")
     return found

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.targets import limits
 from nautilus.scalar.ops import Program
@@ -90,9 +91,9 @@ class Variant:
     kernels: tuple[KernelSpace, ...]
 
     @property
-    def plain(self) -> frozenset[str]:
-        """Kernels whose products are by single warps."""
-        return frozenset(k.name for k in self.base.kernels if k.memory.engine == "warp")
+    def fallbacks(self) -> Fallbacks:
+        """Kernels whose products are by single warps have nothing left to give up."""
+        return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.memory.engine == "warp"})
 
 
 _Key = tuple[str, int]  # packs, splits
@@ -196,7 +197,7 @@ def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str) ->
     unified = fusion.unified_of(program, plan.ops)
     plans = {plan.memory.engine: plan}
     if plan.memory.engine == "warpgroup":
-        other = fusion.plan_group(program, plan.ops, arch, wide=False)
+        other = fusion.plan_group(program, plan.ops, arch, WITHOUT)
         if other.memory.engine not in plans:
             plans[other.memory.engine] = replace(other, name=plan.name)
     shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
@@ -317,16 +318,16 @@ def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refu
 
 
 def _plan_way(program: Program, arch: str, own: Variant, way: str) -> Schedule | Refused:
-    plain = own.plain
+    steps = own.fallbacks
     while True:
         try:
-            found = fusion.regroup(own.program, own.base, fusion.parse(way), arch, plain)
+            found = fusion.regroup(own.program, own.base, fusion.parse(way), arch, steps)
         except ScheduleError as error:
             return Refused(f"as kernels {way}: {error}")
         done = lower_program(program, found, arch)
-        if done.ok or not done.kernel or done.kernel in plain:
+        if done.ok or not done.kernel or steps.exhausted(done.kernel):
             return found
-        plain |= {done.kernel}
+        steps = steps.after(done.kernel)
 
 
 def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:

@@ -247,13 +247,13 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         "dynamic",
         (("emptyt stages 2 arrivals 4", "emptyt stages 2 arrivals 5"),),
         ("deadlock",),
-        ("producer at `tiles v, n",),
+        ("producer at `tiles v, turn",),
     ),
     "mailbox given back too early": (
         "dynamic",
         (("emptyt stages 2 arrivals 4", "emptyt stages 2 arrivals 2"),),
         ("over-arrival", "unordered-writes", "overwrite-in-use"),
-        ("tiles v, n",),
+        ("tiles v, turn",),
     ),
 }
 

@@ -124,5 +124,5 @@ def test_what_the_engine_does_not_take_is_planned_again(tmp_path: Path) -> None:
     turned = Request(tmp_path / "types.naut", text=text)
     for request, instr in ((strict, "fma"), (turned, "m16n8k32.s8")):
         result, _ = build_cubin(request)
-        assert set(result.context.plain) == {"C"}
+        assert result.context.fallbacks.steps("C") > 0
         assert f"mma {instr} " in ma_format(result.modules["ma-tile"])

@@ -219,7 +219,7 @@ module tiles target sm_90a {{
     cursor r stages 2
     roles {{
       role producer warps 0..4 single {{
-        tiles v, n in {count} {order}{box}{lead} {{
+        tiles v, turn in {count} {order}{box}{lead} {{
           mbar.wait empty[r_stage] parity 1 - r_phase
           mbar.expect full[r_stage] 8192
           bulk.load sx[r_stage] swizzle 128, X[v * 64 + i, n] mbar full[r_stage]
@@ -227,7 +227,7 @@ module tiles target sm_90a {{
         }}
       }}
       role consumer warps 4..8 {{
-        tiles v, n in {count} {order}{box} {{
+        tiles v, turn in {count} {order}{box} {{
           let first = v * 64
           mbar.wait full[r_stage] parity r_phase
           %x = ld.shared sx[r_stage] swizzle 128 vec 2 : f16[i: 64, n: 64] #acc

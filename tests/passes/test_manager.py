@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -62,9 +61,9 @@ def test_an_error_inside_a_pass_names_it() -> None:
     ],
 )
 def test_print(what: set[str], titles: list[str]) -> None:
-    out = io.StringIO()
-    Pipeline([Print(what, out)]).run(steps(fake.STAGE), "4", Context(arch="sm_80"))
-    assert [ln[7:-5] for ln in out.getvalue().splitlines() if ln.startswith("; ----")] == titles
+    shown = Print(what)
+    Pipeline([shown]).run(steps(fake.STAGE), "4", Context(arch="sm_80"))
+    assert [ln[7:-5] for ln in shown.report().splitlines() if ln.startswith("; ----")] == titles
 
 
 def test_dump_dir_numbers_files_and_they_resume(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_cuts_that_do_not_fit_are_refused() -> None:
     assert "no reduction is called 'Y'" in refusal(SplitPlan("Y", "j", 2, 8))
     assert "M does not reduce over 'i'" in refusal(SplitPlan("M", "i", 2, 8))
     assert "splits is 1, not 2 to" in refusal(SplitPlan("M", "j", 1, 8))
-    assert "'M' is listed twice" in refusal(SplitPlan("M", "j", 2, 8), SplitPlan("M", "j", 4, 8))
+    assert "M is cut along 'j' twice" in refusal(SplitPlan("M", "j", 2, 8), SplitPlan("M", "j", 4, 8))
 
 
 def test_a_schedule_with_cuts_replays_from_json() -> None:

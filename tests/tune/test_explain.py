@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ import pytest
 from nautilus.cli import main
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
-from nautilus.driver import Request
+from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.explain import explain, text
 from nautilus.tune.road import base_schedule, program_of
 from nautilus.tune.space import candidate
+from tests.endtoend.warpgroups import ATTENTION
 from tests.tune.measured import SPECS
 
 
@@ -114,6 +117,18 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
     assert found["from"] == "the tuning database" and found["kernels"][0]["threads"] == 256
     assert {"choice": "Y.warps", "value": 4} in [{k: a[k] for k in ("choice", "value")} for a in found["alternatives"]]
     assert explain(replace(request, tuned=False))["from"] == "the default rules"
+
+
+def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends() -> None:
+    request = Request(Path("masked.naut"), text=dedent(ATTENTION["a mask as an input"]).lstrip())
+    found = explain(request)
+    assert found["from"] == "the default rules, with lighter products in O" and found["fault"] is None
+    schedule = build_cubin(request)[0].context.schedule
+    assert schedule is not None
+    tiles = {a.name: a.tile for a in schedule.kernels[0].axes}
+    assert {a["name"]: a["tile"] for a in found["kernels"][0]["axes"]} == tiles
+    first = compile_file(request).context.schedule
+    assert first is not None and {a.name: a.tile for a in first.kernels[0].axes} != tiles
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,10 @@ import random
 
 import pytest
 
+from nautilus.core.fallbacks import LIGHTER, WITHOUT
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
+from nautilus.tune import fusion
 from nautilus.tune.road import base_schedule, lower_program
 from nautilus.tune.space import Refused, candidate, choices, defaults, neighbours, point, schedule_of
 from tests.tune.measured import SPECS, product, program
@@ -139,6 +141,16 @@ def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
     assert len(found.kernels) == 2 and lower_program(p, found, ARCH).ok
     deep = candidate(p, ARCH, {"splits": 4, "split.O_acc_part.stages": 3})
     assert isinstance(deep, Schedule) and deep.kernels[0].memory.stages == 3
+
+
+def test_groups_step_back_as_the_rules_do() -> None:
+    """Lighter products before none: a regrouped kernel that fails is planned as the driver would plan it."""
+    p = program("attention/causal_prefill")
+    (whole,) = base_schedule(p, ARCH).kernels
+    assert fusion.plan_group(p, whole.ops, ARCH, 0).memory == whole.memory
+    lighter, without = (fusion.plan_group(p, whole.ops, ARCH, n) for n in (LIGHTER, WITHOUT))
+    assert lighter.memory.engine == "warpgroup" and lighter.memory != whole.memory
+    assert without.memory.engine == "warp"
 
 
 def test_an_elementwise_definition_can_be_kept_in_memory() -> None:

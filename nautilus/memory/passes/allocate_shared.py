@@ -47,7 +47,7 @@ class AllocateShared:
 
 def allocate(kernel: MemKernel) -> MemKernel:
     """``kernel`` with offsets assigned and unused buffers gone."""
-    ranges = live_ranges(kernel)
+    ranges = _with_guests(kernel, live_ranges(kernel))
     scratch = _small_scratch(kernel)
     placed: dict[str, Smem] = {}
     for s in sorted((s for s in kernel.smem if s.name in ranges and s.over is None), key=lambda s: -s.bytes):
@@ -66,6 +66,16 @@ def allocate(kernel: MemKernel) -> MemKernel:
         if s.name in ranges and s.over is not None:
             placed[s.name] = replace(s, offset=placed[s.over].offset)
     return place_mbars(replace(kernel, smem=tuple(placed[s.name] for s in kernel.smem if s.name in placed)))
+
+
+def _with_guests(kernel: MemKernel, ranges: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """``ranges``, in which a buffer lives as long as those that lie over it."""
+    out = dict(ranges)
+    for s in kernel.smem:
+        if s.over is not None and s.name in out:
+            (low, high), (first, last) = out[s.name], out.get(s.over, out[s.name])
+            out[s.over] = (min(low, first), max(high, last))
+    return out
 
 
 def place_mbars(kernel: MemKernel) -> MemKernel:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Op, Ref, Var, free_vars, substitute, walk
+from nautilus.core.expr import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index import simplify
 from nautilus.core.targets import limits
-from nautilus.core.types import DType
 from nautilus.memory.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.memory.passes.allocate_shared import checked, place_mbars
 from nautilus.memory.passes.rings import Block, at_unit, explicit_units
@@ -25,7 +25,7 @@ from nautilus.memory.passes.walk import touch
 from nautilus.memory.values import Cursor, Mbar, Smem
 from nautilus.memory.warpgroup_ops import UNIT, AdvanceOp, BulkLoad, MbarExpect, ProxyFence, TilesOp
 
-_ZERO = Const(0, DType.I32)
+_ZERO = integer(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _Awaited:
         total = sum(self.smem[x.slot.buffer].stage_bytes for x in loads)
         issue: Block = (MbarExpect(name, _ZERO, total, span), *loads)
         if self.kernel.units > 1:
-            issue = (IfOp(Op("eq", (Var(UNIT), _ZERO), DType.BOOL), issue, span),)
+            issue = (IfOp(calc("eq", Var(UNIT), _ZERO), issue, span),)
         fence: Block = (ProxyFence(span),) if self.written else ()
         wait = MbarWait(name, _ZERO, Var(self.cursor.phase), span)
         return (*fence, Barrier(span=span), *issue, wait, AdvanceOp(name, span=span))
@@ -96,7 +96,7 @@ class _Awaited:
         if any(isinstance(n, Ref) for e in mine for n in walk(e)):
             detail = f"each unit loads {load.slot.buffer} from a place that it computes"
             raise ScheduleError(detail, f"kernel {self.kernel.name}")
-        return [self._of(load, Const(u, DType.I32)) for u in range(self.kernel.units)]
+        return [self._of(load, integer(u)) for u in range(self.kernel.units)]
 
     def _of(self, load: BulkLoad, unit: Expr) -> BulkLoad:
         env = {UNIT: unit}

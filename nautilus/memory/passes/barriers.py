@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.expr import Const, Expr, Op, Var
-from nautilus.core.types import DType
+from nautilus.core.calc import calc, integer
+from nautilus.core.expr import Expr, Op, Var
 from nautilus.memory.ops import Barrier, IfOp, MemOp
 from nautilus.memory.warpgroup_ops import GROUP_THREADS, UNIT, NamedArrive, WgCommit, WgFence
 
@@ -23,20 +23,15 @@ TURN = STORE + MOST_UNITS
 _BOTH = 2 * GROUP_THREADS
 
 
-def number(e: int) -> Const:
-    """An index constant."""
-    return Const(e, DType.I32)
-
-
 def of_unit(first: int) -> Expr:
     """The barrier of this unit, of those from ``first`` on."""
-    return Op("add", (number(first), Var(UNIT)), DType.I32)
+    return calc("add", first, Var(UNIT))
 
 
 def of_next(first: int, units: int) -> Expr:
     """The barrier of the unit after this one."""
-    after = Op("add", (Var(UNIT), number(1)), DType.I32)
-    return Op("add", (number(first), Op("mod", (after, number(units)), DType.I32)), DType.I32)
+    after = calc("add", Var(UNIT), 1)
+    return calc("add", first, calc("mod", after, units))
 
 
 def unit_barrier() -> Barrier:
@@ -59,13 +54,13 @@ def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp,
 
 def first_turn(units: int) -> IfOp:
     """The last unit gives unit 0 its first turn."""
-    return IfOp(_unit_is(units - 1), (NamedArrive(number(TURN), _BOTH),))
+    return IfOp(_unit_is(units - 1), (NamedArrive(integer(TURN), _BOTH),))
 
 
 def turn_left_over() -> IfOp:
     """Unit 0 takes the turn that the last unit gave last."""
-    return IfOp(_unit_is(0), (Barrier(number(TURN), _BOTH),))
+    return IfOp(_unit_is(0), (Barrier(integer(TURN), _BOTH),))
 
 
 def _unit_is(n: int) -> Op:
-    return Op("eq", (Var(UNIT), number(n)), DType.BOOL)
+    return calc("eq", Var(UNIT), n)

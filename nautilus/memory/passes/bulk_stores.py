@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer, within
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Op, Ref, Var, free_vars, walk
 from nautilus.core.index import TRUE, bounds, conjuncts, linear_in, simplify
@@ -177,7 +178,7 @@ class _Stores:
         self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], turn: Turn
     ) -> tuple[MemOp, ...]:
         """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
-        number = simplify(_op("add", _op("mul", Var(UNIT), _number(2)), _number(turn.number % 2)))
+        number = simplify(calc("add", calc("mul", Var(UNIT), 2), turn.number % 2))
         stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
         cast, value = self._cast(op, part)
         meet, wait, span = unit_barrier(), BulkWait(0, True, op.span), op.span
@@ -345,11 +346,11 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
             return None
         walked[along[0]] = at
         axis = Var(along[0])
-        index.append(axis if form[1] == Const(0, DType.I32) else Op("add", (form[1], axis), DType.I32))
+        index.append(axis if form[1] == integer(0) else calc("add", form[1], axis))
     rows, columns = axes
     if set(walked) != {rows.name, columns.name} or walked[columns.name] != len(shape) - 1:
         return None
-    inside = [c for at in walked.values() for c in _inside(op.index[at], shape[at])]
+    inside = [c for at in walked.values() for c in within(op.index[at], shape[at])]
     known = {**ranges, **{a.name: (0, a.size - 1) for a in op.value.type.axes}}
     masks = () if op.mask is None else conjuncts(op.mask)
     return tuple(index) if all(simplify(m, known, inside) == TRUE for m in masks) else None
@@ -361,21 +362,5 @@ def _shifted(e: Expr, by: int) -> Expr:
         return e
     match e:
         case Op(op="add", args=(base, Var() as axis)):
-            return replace(e, args=(_op("add", base, _number(by)), axis))
-    return _op("add", _number(by), e)
-
-
-def _op(name: str, *args: Expr) -> Op:
-    return Op(name, args, DType.I32)
-
-
-def _number(n: int) -> Const:
-    return Const(n, DType.I32)
-
-
-def _inside(e: Expr, extent: int) -> tuple[Expr, Expr]:
-    """``0 <= e`` and ``e < extent``."""
-    return (
-        Op("ge", (e, Const(0, e.dtype)), DType.BOOL),
-        Op("lt", (e, Const(extent, e.dtype)), DType.BOOL),
-    )
+            return replace(e, args=(calc("add", base, by), axis))
+    return calc("add", by, e)

@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
+from nautilus.core.calc import calc, integer
+from nautilus.core.expr import Const, Expr, Var, free_vars, substitute
 from nautilus.core.index import FALSE, TRUE, simplify
 from nautilus.core.schedule import Schedule
-from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import (
     MMA,
@@ -166,7 +166,7 @@ class _Carry:
         steps = next(a.size for a in buffer.axes if a.name == over) // instr.k
         ahead = [self._load(k, 0, {op.var: op.lo}, over, instr.k) for k in keys]
         args = [replace(x.result, name=self._fresh(x.result.name)) for x in ahead]
-        last = Const(int(op.hi.value) - 1, DType.I32)
+        last = integer(int(op.hi.value) - 1)
         body, nexts, accs = self._iteration(
             op, products, copies, args, [a for a, _ in op.carried], steps, Var(op.var), True
         )
@@ -223,7 +223,7 @@ class _Carry:
             if step + 1 < steps:
                 ahead = [self._load(k, step + 1, {op.var: at}, over, depth) for k in keys]
             elif more:
-                after = Op("add", (at, Const(1, DType.I32)), DType.I32)
+                after = calc("add", at, 1)
                 ahead = [self._load(k, 0, {op.var: after}, over, depth) for k in keys]
             out += ahead
             of = dict(zip(keys, frags, strict=True))

@@ -26,9 +26,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars
+from nautilus.core.calc import calc
+from nautilus.core.expr import Expr, Var, free_vars
 from nautilus.core.schedule import Schedule
-from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import (
     AsyncCopy,
@@ -279,9 +279,7 @@ class _Chunks:
         known = self.kernel.frags
         parts = {name: self._part(known[name], column, row) for name in reads(op)}
         starts = {self.group.n.name: column, self.group.m.name: row}
-        moved: dict[str, Expr] = {
-            axis: Op("add", (Var(axis), Const(start, DType.I32)), DType.I32) for axis, start in starts.items() if start
-        }
+        moved: dict[str, Expr] = {axis: calc("add", Var(axis), start) for axis, start in starts.items() if start}
         return Renaming(parts | made, moved).op(op)
 
 

@@ -20,24 +20,19 @@ no load is the same in both blocks, and for tiles that are handed out while the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars
-from nautilus.core.numerics import eval_op
+from nautilus.core.expr import Const, Expr, free_vars
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.memory.bulk import multicast_part
 from nautilus.memory.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
+from nautilus.memory.passes.block_values import BLOCK, grid_values
 from nautilus.memory.passes.rings import Block
 from nautilus.memory.passes.walk import expressions, plan_of, rebuild
 from nautilus.memory.text import format_op
 from nautilus.memory.warpgroup_ops import AdvanceOp, BulkLoad, LetOp, MbarExpect, TilesOp
-
-_BLOCK = "block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +97,15 @@ def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
     count = int(kernel.blocks.value)
     if count % size:
         raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", where)
-    values: dict[str, NDArray[np.int64]] = {_BLOCK: np.arange(count, dtype=np.int64)}
-    out = {_BLOCK}
-    for name, e in kernel.decode:
-        values[name] = np.broadcast_to(_value(e, values), count)
-        of = values[name].reshape(-1, size)
+    out = {BLOCK}
+    for name, values in grid_values(kernel, count).items():
+        of = values.reshape(-1, size)
         if (of != of[:, :1]).any():
             out.add(name)
     for op in walk_ops(kernel.body):
         if isinstance(op, LetOp) and _mentions((op.expr,), frozenset(out)):
             out.add(op.var)
     return frozenset(out)
-
-
-def _value(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """An integer expression for all blocks at once."""
-    match e:
-        case Const(value=value):
-            return np.asarray(value)
-        case Var(name=name):
-            return values[name]
-        case Op(op=op, args=args, dtype=dtype):
-            return eval_op(op, [_value(a, values) for a in args], dtype, "typed")
-    raise AssertionError("grid variables are worked out from the block's number")
 
 
 def _mentions(es: tuple[Expr, ...], names: frozenset[str]) -> bool:

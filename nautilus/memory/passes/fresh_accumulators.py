@@ -16,9 +16,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from math import copysign
 
-from nautilus.core.expr import Op, Var
+from nautilus.core.calc import calc
+from nautilus.core.expr import Var
 from nautilus.core.index import TRUE, Ranges, simplify
-from nautilus.core.types import DType
 from nautilus.memory.ops import (
     ConstOp,
     ForOp,
@@ -83,9 +83,9 @@ class _Fresh:
         return (op,)
 
     def _loop(self, loop: ForOp) -> tuple[MemOp, ...]:
-        if simplify(Op("lt", (loop.lo, loop.hi), DType.BOOL), self.ranges) != TRUE:
+        if simplify(calc("lt", loop.lo, loop.hi), self.ranges) != TRUE:
             return (loop,)
-        first = Op("eq", (Var(loop.var), loop.lo), DType.BOOL)
+        first = calc("eq", Var(loop.var), loop.lo)
         made: list[MemOp] = []
         carried, body = list(loop.carried), list(loop.body)
         for n, (arg, init) in enumerate(loop.carried):

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars
-from nautilus.core.types import DType
+from nautilus.core.expr import Expr, Var, free_vars
 from nautilus.memory.ops import (
     IfOp,
     MatrixStore,
@@ -53,7 +53,7 @@ class Loan:
     def claim(self) -> Block:
         """The instance of the ring that the producer does not load."""
         ring = self.ring
-        free = Op("sub", (Const(1, DType.I32), ring.phase), DType.I32)
+        free = calc("sub", 1, ring.phase)
         return (
             MbarWait(ring.empty, ring.stage, free),
             MbarArrive(ring.full, ring.stage),
@@ -87,8 +87,8 @@ class Loan:
     def _slot(self, s: Slot) -> Slot:
         if s.buffer != self.buffer.name:
             return s
-        base = Op("mul", (self.ring.stage, Const(self.ratio, DType.I32)), DType.I32)
-        return replace(s, stage=Op("add", (base, s.stage), DType.I32))
+        base = calc("mul", self.ring.stage, self.ratio)
+        return replace(s, stage=calc("add", base, s.stage))
 
 
 def find_loan(kernel: MemKernel, rings: Sequence[Ring], own_tiles: bool) -> Loan | None:
@@ -140,9 +140,9 @@ def late_release(body: Block, last: Block, kernel: MemKernel, seq: str) -> tuple
         return body, last
     first = next((n for n, op in enumerate(rest) if _mentions(op, {cursor.name, cursor.stage, cursor.phase})), 0)
     at = next((n + 1 for n, op in enumerate(rest[:first]) if isinstance(op, WgCommit)), 0)
-    back = Op("add", (Var(cursor.stage), Const(cursor.stages - 1, DType.I32)), DType.I32)
-    before: Expr = Op("mod", (back, Const(cursor.stages, DType.I32)), DType.I32)
-    later = Op("gt", (Var(seq), Const(0, DType.I32)), DType.BOOL)
+    back = calc("add", Var(cursor.stage), cursor.stages - 1)
+    before: Expr = calc("mod", back, cursor.stages)
+    later = calc("gt", Var(seq), 0)
     release = IfOp(later, (wait, replace(arrive, stage=before)), wait.span)
     return (*rest[:at], release, *rest[at:], move), (wait, *last)
 

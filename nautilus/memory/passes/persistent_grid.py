@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index import bounds, linear_in, simplify
@@ -53,7 +54,7 @@ from nautilus.memory.warpgroup_ops import (
 
 #: stages of the ring through which the numbers of dynamic tiles go
 _MAIL_STAGES = 2
-_ZERO, _ONE = Const(0, DType.I32), Const(1, DType.I32)
+_ZERO, _ONE = integer(0), integer(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,10 @@ class _Persistent:
         taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
         taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
         self.var, self.seq, self.box = (_free(n, taken) for n in ("tile", "turn", "mail"))
-        self.blocks = simplify(Op("min", (kernel.blocks, Const(resident, DType.I32)), DType.I32))
+        self.blocks = simplify(calc("min", kernel.blocks, resident))
         self.count = kernel.blocks
         if kernel.cluster > 1:
-            self.count = simplify(Op("floordiv", (kernel.blocks, Const(kernel.cluster, DType.I32)), DType.I32))
+            self.count = simplify(calc("floordiv", kernel.blocks, kernel.cluster))
         self.own = plan.own_tiles and plan.units > 1
 
     def build(self, roles: RolesOp) -> MemKernel:
@@ -150,10 +151,10 @@ class _Persistent:
 
     def _at_tile(self, e: Expr) -> Expr:
         """``e`` of the block that would have had this tile; a cluster takes as many tiles as it has blocks."""
-        size = Const(self.kernel.cluster, DType.I32)
+        size = integer(self.kernel.cluster)
         if size == _ONE:
             return substitute(e, {"block": Var(self.var)})
-        number = _op("add", _op("mul", Var(self.var), size), _op("mod", Var("block"), size))
+        number = calc("add", calc("mul", Var(self.var), size), calc("mod", Var("block"), size))
         ranges = known_ranges(self.kernel)
         return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
@@ -163,11 +164,11 @@ class _Persistent:
             where = f"kernel {self.kernel.name}"
             raise ScheduleError(f"the consumers are {role.units} units that share a tile already", where)
         units = self.plan.units
-        mod = Op("mod", (Var(self.seq), Const(units, DType.I32)), DType.I32)
+        mod = calc("mod", Var(self.seq), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
-        mine = IfOp(Op("eq", (mod, Var(UNIT)), DType.BOOL), turn(body, busy, units))
-        others = IfOp(Op("ne", (mod, Var(UNIT)), DType.BOOL), moves)
+        mine = IfOp(calc("eq", mod, Var(UNIT)), turn(body, busy, units))
+        others = IfOp(calc("ne", mod, Var(UNIT)), moves)
         last = role.first_warp + units * GROUP_WARPS
         return replace(role, units=units, last_warp=last), (mine, others) if moves else (mine,)
 
@@ -194,15 +195,15 @@ class _Persistent:
         for op in body:
             match op:
                 case AdvanceOp(cursor=c, by=by) if c == cursor:
-                    total = _op("add", total, self._often(by or _ONE, loop))
+                    total = calc("add", total, self._often(by or _ONE, loop))
                 case IfOp(cond=cond, body=inner) if _moves(inner, cursor):
                     part = None if loop is None else narrowed(loop, cond)
                     if part is None:
-                        total = _op("add", total, _op("select", cond, self._count(inner, cursor, loop), _ZERO))
+                        total = calc("add", total, calc("select", cond, self._count(inner, cursor, loop), _ZERO))
                     else:
-                        total = _op("add", total, self._count(inner, cursor, part))
+                        total = calc("add", total, self._count(inner, cursor, part))
                 case ForOp(body=inner) if _moves(inner, cursor):
-                    total = _op("add", total, self._often(self._count(inner, cursor, op), loop))
+                    total = calc("add", total, self._often(self._count(inner, cursor, op), loop))
         return total
 
     def _often(self, e: Expr, loop: ForOp | None) -> Expr:
@@ -210,28 +211,28 @@ class _Persistent:
         if loop is None:
             return e
         ranges = known_ranges(self.kernel)
-        trips = simplify(_op("sub", loop.hi, loop.lo), ranges)
+        trips = simplify(calc("sub", loop.hi, loop.lo), ranges)
         least = bounds(trips, ranges)[0]
-        return _op("mul", trips if least is not None and least >= 0 else _op("max", trips, _ZERO), e)
+        return calc("mul", trips if least is not None and least >= 0 else calc("max", trips, _ZERO), e)
 
 
 def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
     """``loop`` over the iterations where ``cond``, one bound on its variable, holds; None where it is no such thing."""
     match cond:
         case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)):
-            gap = linear_in(_op("sub", a, b), loop.var)  # c * var + rest: compared with 0
+            gap = linear_in(calc("sub", a, b), loop.var)  # c * var + rest: compared with 0
         case _:
             return None
     if gap is None or abs(gap[0]) != 1:
         return None
     c, rest = gap
     lower = (name in ("ge", "gt")) == (c == 1)  # the condition bounds the variable from below
-    edge = rest if c == -1 else _op("sub", _ZERO, rest)  # where both sides are equal
+    edge = rest if c == -1 else calc("sub", _ZERO, rest)  # where both sides are equal
     if lower:
-        least = edge if name in ("ge", "le") else _op("add", edge, _ONE)
-        return replace(loop, lo=simplify(_op("max", loop.lo, least)))
-    most = edge if name in ("lt", "gt") else _op("add", edge, _ONE)
-    return replace(loop, hi=simplify(_op("min", loop.hi, most)))
+        least = edge if name in ("ge", "le") else calc("add", edge, _ONE)
+        return replace(loop, lo=simplify(calc("max", loop.lo, least)))
+    most = edge if name in ("lt", "gt") else calc("add", edge, _ONE)
+    return replace(loop, hi=simplify(calc("min", loop.hi, most)))
 
 
 def _in_turn(op: MemOp) -> bool:
@@ -240,10 +241,6 @@ def _in_turn(op: MemOp) -> bool:
 
 def _moves(body: Block, cursor: str) -> bool:
     return any(isinstance(op, AdvanceOp) and op.cursor == cursor for op in walk_ops(body))
-
-
-def _op(name: str, *args: Expr) -> Expr:
-    return Op(name, args, DType.I32)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.expr import Const, Expr, Op, Ref, Var, walk
 from nautilus.core.index import FALSE, TRUE, simplify
 from nautilus.core.schedule import Schedule
@@ -152,8 +153,8 @@ class _Pipeline:
         ]
         merged = variants[-1][1]
         for loop, copies in reversed(variants[:-1]):
-            merged = tuple(_either(_lt(at, loop.hi), a, b) for a, b in zip(copies, merged, strict=True))
-        return list(_guarded(_lt(at, loops[-1].hi), merged))
+            merged = tuple(_either(calc("lt", at, loop.hi), a, b) for a, b in zip(copies, merged, strict=True))
+        return list(_guarded(calc("lt", at, loops[-1].hi), merged))
 
     def _moved(self, copy: AsyncCopy, loop: ForOp, head: ForOp, at: Expr) -> AsyncCopy:
         moved = substitute_copy(copy, {loop.var: at})
@@ -161,11 +162,11 @@ class _Pipeline:
 
     def _stage(self, at: Expr, first: Expr) -> Expr:
         if self.stages == 1:
-            return _int(0)
+            return integer(0)
         distance = _sub(at, first)
         if isinstance(distance, Const):
-            return _int(int(distance.value) % self.stages)
-        return Op("mod", (distance, _int(self.stages)), DType.I32)
+            return integer(int(distance.value) % self.stages)
+        return calc("mod", distance, self.stages)
 
     def _prologue(self, loops: Sequence[ForOp], names: set[str]) -> list[MemOp]:
         out: list[MemOp] = []
@@ -181,7 +182,7 @@ class _Pipeline:
 
     def _with_stage(self, op: MemOp, stage: int) -> MemOp:
         """Iteration ``first + stage`` uses stage ``stage``."""
-        (out,) = rebuild((op,), lambda x: (map_slots(x, lambda s: replace(s, stage=_int(stage))),))
+        (out,) = rebuild((op,), lambda x: (map_slots(x, lambda s: replace(s, stage=integer(stage))),))
         return out
 
     def _rewrite(self, loops: Sequence[ForOp], number: int, loop: ForOp, names: set[str]) -> ForOp:
@@ -287,10 +288,10 @@ def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:
             mask = None
         case None, m:
             assert m is not None
-            mask = Op("or", (first, m), DType.BOOL)
+            mask = calc("or", first, m)
         case m, None:
             assert m is not None
-            mask = Op("or", (Op("not", (first,), DType.BOOL), m), DType.BOOL)
+            mask = calc("or", calc("not", first), m)
         case m, n:
             assert m is not None and n is not None
             mask = Op("select", (first, m, n), DType.BOOL)
@@ -302,27 +303,19 @@ def _mask(mask: Expr) -> Expr | None:
     return None if mask == TRUE else mask
 
 
-def _int(n: int) -> Const:
-    return Const(n, DType.I32)
-
-
 def _add(e: Expr, n: int) -> Expr:
     if n == 0:
         return e
     if isinstance(e, Const):
-        return _int(int(e.value) + n)
-    return Op("add", (e, _int(n)), DType.I32)
+        return integer(int(e.value) + n)
+    return calc("add", e, n)
 
 
 def _sub(a: Expr, b: Expr) -> Expr:
     if a == b:
-        return _int(0)
+        return integer(0)
     if isinstance(b, Const):
         return _add(a, -int(b.value))
     if isinstance(a, Op) and a.op == "add" and a.args[0] == b and isinstance(a.args[1], Const):
         return a.args[1]
-    return Op("sub", (a, b), DType.I32)
-
-
-def _lt(a: Expr, b: Expr) -> Expr:
-    return Op("lt", (a, b), DType.BOOL)
+    return calc("sub", a, b)

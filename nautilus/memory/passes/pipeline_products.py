@@ -31,11 +31,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from nautilus.core.expr import Const, Expr, Op, Var
+from nautilus.core.calc import calc
+from nautilus.core.expr import Expr, Var
 from nautilus.core.index import FALSE, TRUE, Ranges, bounds, simplify
 from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
-from nautilus.core.types import DType
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import (
     ConstOp,
@@ -191,7 +191,7 @@ class _Chain:
         """It certainly has no iteration, and only the next loop asks for its results."""
         if k == len(self.loops) - 1 or any(self.uses[r.name] > 1 for r in self.loops[k].results):
             return False
-        return simplify(_lt(loop.lo, loop.hi), self.ranges) == FALSE
+        return simplify(calc("lt", loop.lo, loop.hi), self.ranges) == FALSE
 
     def _prologue(self) -> tuple[tuple[MemOp, ...], list[Frag], list[Frag]]:
         """Stage 0 of the first iteration, its carried values and what it hands to stage 1."""
@@ -220,7 +220,7 @@ class _Chain:
         return replace(
             loop,
             results=(*kept, *fresh),
-            lo=simplify(_add(loop.lo, 1)) if k == 0 else loop.lo,
+            lo=simplify(calc("add", loop.lo, 1)) if k == 0 else loop.lo,
             carried=(
                 *((arg, init) for (arg, _), init in zip(plain, stable, strict=True)),
                 *((arg, init) for (arg, _), init in zip(own, late, strict=True)),
@@ -247,32 +247,24 @@ class _Chain:
     def _index_before(self, k: int) -> Expr:
         """The index of the iteration before, inside loop ``k``."""
         loop = self.loops[k]
-        plain = _add(Var(loop.var), -1)
+        plain = calc("add", Var(loop.var), -1)
         if k == 0:
             return plain
         at_seam = self.before(k)
-        if self._same(_add(at_seam, 1), loop.lo):
+        if self._same(calc("add", at_seam, 1), loop.lo):
             return plain
-        return Op("select", (Op("eq", (Var(loop.var), loop.lo), DType.BOOL), at_seam, plain), DType.I32)
+        return calc("select", calc("eq", Var(loop.var), loop.lo), at_seam, plain)
 
     def before(self, k: int) -> Expr:
         """The index of the last iteration that the loops before loop ``k`` run; the first of them does run."""
-        last = simplify(_add(self.loops[0].hi, -1), self.ranges)
+        last = simplify(calc("add", self.loops[0].hi, -1), self.ranges)
         for loop in self.loops[1:k]:
-            own = _add(loop.hi, -1)
-            least = bounds(Op("sub", (loop.hi, loop.lo), DType.I32), self.ranges)[0]
-            goes_on = least is not None and least >= 0 and self._same(_add(last, 1), loop.lo)
-            choice = Op("select", (_lt(loop.lo, loop.hi), own, last), DType.I32)
+            own = calc("add", loop.hi, -1)
+            least = bounds(calc("sub", loop.hi, loop.lo), self.ranges)[0]
+            goes_on = least is not None and least >= 0 and self._same(calc("add", last, 1), loop.lo)
+            choice = calc("select", calc("lt", loop.lo, loop.hi), own, last)
             last = simplify(own if goes_on else choice, self.ranges)
         return last
 
     def _same(self, a: Expr, b: Expr) -> bool:
-        return simplify(Op("eq", (a, b), DType.BOOL), self.ranges) == TRUE
-
-
-def _add(e: Expr, n: int) -> Expr:
-    return Op("add", (e, Const(n, DType.I32)), DType.I32)
-
-
-def _lt(a: Expr, b: Expr) -> Expr:
-    return Op("lt", (a, b), DType.BOOL)
+        return simplify(calc("eq", a, b), self.ranges) == TRUE

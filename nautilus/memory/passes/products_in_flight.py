@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars
+from nautilus.core.calc import calc
+from nautilus.core.expr import Expr, Var, free_vars
 from nautilus.core.index import FALSE, TRUE, Ranges, simplify
-from nautilus.core.types import DType
 from nautilus.memory.ops import (
     Cursor,
     ForOp,
@@ -188,10 +188,9 @@ class _InFlight:
                 body.append(op)
             if n == last:
                 body.append(WgCommit(op.span))
-        one = Const(1, DType.I32)
         body.append(WgWait(1, (), self.pin, loop.span))
-        body += self._guarded(_lt(loop.lo, Var(loop.var)), releases, loop, Op("sub", (Var(loop.var), one), DType.I32))
-        after = self._guarded(_lt(loop.lo, loop.hi), releases, loop, Op("sub", (loop.hi, one), DType.I32))
+        body += self._guarded(calc("lt", loop.lo, Var(loop.var)), releases, loop, calc("sub", Var(loop.var), 1))
+        after = self._guarded(calc("lt", loop.lo, loop.hi), releases, loop, calc("sub", loop.hi, 1))
         return (replace(loop, body=tuple(body)), WgWait(0, loop.results, self.pin, loop.span), *after)
 
     def _guarded(self, cond: Expr, releases: list[_Release], loop: ForOp, at: Expr) -> list[MemOp]:
@@ -210,7 +209,3 @@ class _InFlight:
         if cond == FALSE:
             return []
         return out if cond == TRUE else [IfOp(cond, tuple(out), loop.span)]
-
-
-def _lt(a: Expr, b: Expr) -> Expr:
-    return Op("lt", (a, b), DType.BOOL)

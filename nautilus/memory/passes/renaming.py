@@ -9,8 +9,21 @@ from typing import Any
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, rewrite
 from nautilus.core.index import Ranges, bounds, simplify
 from nautilus.core.source import Span
-from nautilus.memory.ops import ForOp, Frag, IfOp, LetOp, MemKernel, MemOp, RolesOp, Slot, TilesOp, walk_ops
-from nautilus.memory.passes.walk import bound
+from nautilus.memory.ops import (
+    AsyncCopy,
+    ForOp,
+    Frag,
+    IfOp,
+    LetOp,
+    MemKernel,
+    MemOp,
+    ReduceOp,
+    RolesOp,
+    Slot,
+    TilesOp,
+    walk_ops,
+)
+from nautilus.memory.passes.walk import bound, map_slots, rebuild
 from nautilus.tile.ops import TileType
 
 _EXPR = (Const, Var, Param, Load, Op, Reduce, Ref)
@@ -80,6 +93,54 @@ class Names:
 
     def variable(self, name: str) -> str:
         return _fresh(name, self.variables)
+
+
+def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
+    """``kernel`` with fragments, layouts, shared buffers and inner variables that ``other`` has no namesakes of.
+
+    Grid variables keep their names.
+    """
+    theirs = Names(other)
+    smem = {s.name for s in other.smem}
+    buffers = {s.name: _fresh(s.name, smem) for s in kernel.smem}
+    taken = set(other.layouts) | set(kernel.layouts)
+    layouts = {
+        name: name if other.layouts.get(name, layout) == layout else _fresh(name, taken)
+        for name, layout in kernel.layouts.items()
+    }
+    frags: dict[str, Frag] = {}
+    variables: dict[str, str] = {}
+    for op in walk_ops(kernel.body):
+        for f in bound(op):
+            frags[f.name] = replace(f, name=_fresh(f.name, theirs.frags), layout=layouts[f.layout])
+        for v in _variables(op):
+            variables.setdefault(v, _fresh(v, theirs.variables))
+    rename = Renaming(frags, {v: Var(new) for v, new in variables.items() if v != new})
+
+    def rule(op: MemOp) -> tuple[MemOp, ...]:
+        match op:
+            case ForOp(var=v) | LetOp(var=v):
+                op = replace(op, var=variables[v])
+            case AsyncCopy(threads=threads):
+                op = replace(op, threads=layouts[threads])
+            case ReduceOp(scratch=str(name)):
+                op = replace(op, scratch=buffers[name])
+        return (map_slots(op, lambda s: replace(s, buffer=buffers[s.buffer])),)
+
+    body = rebuild(rename.ops(kernel.body), rule)
+    new = {layouts[name]: layout for name, layout in kernel.layouts.items()}
+    return replace(
+        kernel, body=body, layouts=new, smem=tuple(replace(s, name=buffers[s.name]) for s in kernel.smem)
+    )  # fmt: skip
+
+
+def without_axis_names(kernel: MemKernel, axes: set[str]) -> MemKernel:
+    """``kernel`` with other names for the grid variables that are called as one of ``axes``."""
+    taken = Names(kernel).variables | axes
+    new = {name: _fresh(f"{name}_block", taken) for name, _ in kernel.decode if name in axes}
+    rename = Renaming(variables={name: Var(other) for name, other in new.items()})
+    decode = tuple((new.get(name, name), rename.expr(e)) for name, e in kernel.decode)
+    return replace(kernel, decode=decode, body=rename.ops(kernel.body)) if new else kernel
 
 
 def _fresh(name: str, taken: set[str]) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Op, Var, free_vars, substitute
+from nautilus.core.expr import Expr, Op, Var, free_vars, substitute
 from nautilus.core.index import simplify
 from nautilus.core.schedule import MemoryPlan
-from nautilus.core.types import DType
 from nautilus.memory.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, TilesOp, walk_ops
 from nautilus.memory.passes.walk import deep_touch, rebuild, touch
 from nautilus.memory.values import Cursor, Mbar
@@ -61,8 +61,8 @@ class Ring:
         """The stage of ``buffer`` that belongs to ``unit``, at the cursor."""
         if buffer not in self.apart or self.units == 1:
             return self.stage
-        scaled = Op("mul", (self.stage, Const(self.units, DType.I32)), DType.I32)
-        return scaled if unit == Const(0, DType.I32) else Op("add", (scaled, unit), DType.I32)
+        scaled = calc("mul", self.stage, self.units)
+        return scaled if unit == integer(0) else calc("add", scaled, unit)
 
     def stages_of(self, buffer: str) -> int:
         """How many stages ``buffer`` has in all."""
@@ -133,7 +133,7 @@ def _per_unit(kernel: MemKernel, s: Smem) -> bool:
     sources = [op for op in walk_ops(kernel.body) if isinstance(op, BulkLoad) and op.slot.buffer == s.name]
     if stages == {Var(UNIT)} and s.stages == kernel.units:
         return True
-    if stages != {Const(0, DType.I32)} or s.stages != 1:
+    if stages != {integer(0)} or s.stages != 1:
         raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a unit", where)
     if any(UNIT in free_vars(e) for op in sources for e in op.index):
         raise ScheduleError(f"all units load shared buffer {s.name}, each from its own place", where)
@@ -169,7 +169,7 @@ def at_unit(e: Expr, env: Mapping[str, Expr]) -> Expr:
     match e:
         case Op(op="add", args=(base, Var() as axis)) if axis.name != UNIT:
             base = simplify(substitute(base, env))
-            return axis if base == Const(0, DType.I32) else replace(e, args=(base, axis))
+            return axis if base == integer(0) else replace(e, args=(base, axis))
     return simplify(substitute(e, env))
 
 

@@ -30,11 +30,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Op, Ref, Var, free_vars, walk
+from nautilus.core.expr import Expr, Ref, Var, free_vars, walk
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.targets import Limits, limits
-from nautilus.core.types import DType
 from nautilus.memory.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -217,14 +217,14 @@ def _slice(body: Block, rings: tuple[Ring, ...]) -> Block:
 def _issue(ring: Ring, loads: tuple[BulkLoad, ...]) -> list[MemOp]:
     """One instance of ``ring``: wait for an empty stage, announce the bytes, load, go on."""
     span = loads[0].span
-    free = Op("sub", (Const(1, DType.I32), ring.phase), DType.I32)
+    free = calc("sub", 1, ring.phase)
     out: list[MemOp] = [
         MbarWait(ring.empty, ring.stage, free, span),
         MbarExpect(ring.full, ring.stage, ring.bytes, span),
     ]
     for load in loads:
         for unit in range(ring.units if load.slot.buffer in ring.apart else 1):
-            env: Mapping[str, Expr] = {UNIT: Const(unit, DType.I32)}
+            env: Mapping[str, Expr] = {UNIT: integer(unit)}
             index = tuple(at_unit(e, env) for e in load.index)
             slot = replace(load.slot, stage=ring.stage_of(load.slot.buffer, env[UNIT]))
             out.append(replace(load, slot=slot, index=index, mbar=(ring.full, ring.stage)))

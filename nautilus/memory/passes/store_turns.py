@@ -10,10 +10,11 @@ before left from: that one waits and meets first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from nautilus.memory.ops import ForOp, GlobalStore, IfOp, MemOp, RolesOp, TilesOp
+from nautilus.memory.ops import GlobalStore, MemOp
+from nautilus.memory.passes.walk import blocks
 
 Block = tuple[MemOp, ...]
 
@@ -29,7 +30,7 @@ class Turn:
 def store_turns(body: Block, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, Turn]:
     """Turns by the ``id`` of the store; only shapes that one block alone stores, and more than once."""
     rows: dict[Hashable, list[list[GlobalStore]]] = {}
-    for block in _blocks(body):
+    for block in blocks(body):
         here: dict[Hashable, list[GlobalStore]] = {}
         for op in block:
             key = shape(op) if isinstance(op, GlobalStore) else None
@@ -43,14 +44,3 @@ def store_turns(body: Block, shape: Callable[[GlobalStore], Hashable | None]) ->
         if len(found) == 1 and len(found[0]) > 1
         for n, op in enumerate(found[0])
     }
-
-
-def _blocks(body: Block) -> Iterator[Block]:
-    yield body
-    for op in body:
-        match op:
-            case IfOp(body=inner) | ForOp(body=inner) | TilesOp(body=inner):
-                yield from _blocks(inner)
-            case RolesOp(roles=roles):
-                for r in roles:
-                    yield from _blocks(r.body)

@@ -47,6 +47,18 @@ from nautilus.memory.warpgroup_ops import (
 )
 
 
+def blocks(body: tuple[MemOp, ...]) -> Iterator[tuple[MemOp, ...]]:
+    """``body`` and every one inside it."""
+    yield body
+    for op in body:
+        match op:
+            case IfOp(body=inner) | ForOp(body=inner) | TilesOp(body=inner):
+                yield from blocks(inner)
+            case RolesOp(roles=roles):
+                for r in roles:
+                    yield from blocks(r.body)
+
+
 @dataclass(frozen=True, slots=True)
 class Touch:
     """Shared-memory accesses of one op: slots read, written by the threads, written by copies later.

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nautilus.core.calc import integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Const, Expr, Load, Op, Var, rewrite
+from nautilus.core.expr import Axis, Expr, Load, Op, Var, rewrite
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.core.types import DType
 from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.defs import Def, extent_expr, read_defs
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update
@@ -109,7 +109,7 @@ class _Emitter:
         roles = {a.name: a.role for a in self.plan.axes}
         order = sorted(self.inner(axes), key=lambda a: (roles[a.name] != LOOP, self.axes[a.name]))
         for a in reversed(order):
-            body = (Loop(a.name, Const(0, DType.I32), extent_expr(a.extent), kind, body),)
+            body = (Loop(a.name, integer(0), extent_expr(a.extent), kind, body),)
         return body
 
 
@@ -139,7 +139,7 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
     loops: tuple[Stmt, ...] = tuple(body)
     for name in reversed(grid):
         hi = extent_expr(unified.extents[name])
-        loops = (Loop(name, Const(0, DType.I32), hi, Kind.GRID, loops),)
+        loops = (Loop(name, integer(0), hi, Kind.GRID, loops),)
     return Kernel(plan.name, tuple(locals_), loops)
 
 

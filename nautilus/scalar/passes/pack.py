@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Const, Expr, Load, Op, Var, rewrite, substitute
+from nautilus.core.expr import Axis, Expr, Load, Op, Var, rewrite, substitute
 from nautilus.core.index import simplify
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.defs import Def, read_defs
-from nautilus.scalar.linear import integer
 from nautilus.scalar.ops import Buffer, Program, Space
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import axis_facts, fresh_name, kernel_of
@@ -80,7 +80,7 @@ class _Cut:
     @property
     def position(self) -> Expr:
         """The old index."""
-        return Op("add", (Op("mul", (Var(self.group), integer(self.size)), DType.I32), Var(self.member)), DType.I32)
+        return calc("add", calc("mul", Var(self.group), self.size), Var(self.member))
 
 
 def _fresh(program: Program, unified: Unified, name: str) -> str:
@@ -119,7 +119,7 @@ def _packed(d: Def, cut: _Cut, dims: Mapping[str, int]) -> Def:
     def rule(n: Expr) -> Expr | None:
         if not isinstance(n, Load) or n.buffer not in dims:
             return None
-        k, size = dims[n.buffer], Const(cut.size, DType.I32)
+        k, size = dims[n.buffer], integer(cut.size)
         both = (Op(o, (n.index[k], size), DType.I32) for o in ("floordiv", "mod"))
         wide = {v: (lo, max(hi, lo + 1)) for v, (lo, hi) in ranges.items()}  # an axis of one stays a variable
         return replace(n, index=(*n.index[:k], *(simplify(e, wide, facts) for e in both), *n.index[k + 1 :]))

@@ -10,6 +10,8 @@ A conjunct that is not affine, or depends on data, makes every block mixed and n
 expressions of the variables around the loop.  Exact: integer division rounds the right way, tile
 variables are replaced by the end of their range that decides.
 
+A walk of one step at a place that outer variables name (a chunk of one tile) is no loop any more.
+
 Statements without a guard have an effect in every block, unless the iteration provably changes
 nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.
 """
@@ -19,15 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import integer
+from nautilus.core.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.guards import FALSE, conjunction, parts
-from nautilus.scalar.linear import Ranges, bounds, integer
+from nautilus.scalar.linear import Ranges, bounds
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.rewriting import substituted
 from nautilus.scalar.roles import plan_of
 from nautilus.scalar.symbolic import linear_form
 from nautilus.scalar.walk_order import obstacle, ordered
@@ -73,18 +77,27 @@ def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str], order
         if not isinstance(s, Loop) or s.kind.is_tile:
             out.append(s)
             continue
-        for piece in _pieces(s, ranges, locals_, order) if s.kind is Kind.SEQ else (s,):
+        pieces = _pieces(s, ranges, locals_, order) if s.kind is Kind.SEQ else (s,)
+        for piece in pieces:
             lo, hi = bounds(divided(piece.lo), ranges)[0], bounds(divided(piece.hi), ranges)[1]
             inner = {**ranges, s.var: (lo, None if hi is None else hi - 1)}
             body = _body(piece.body, inner, locals_, order)
             if body:
-                out.append(replace(piece, body=body))
+                out += (_single(piece, body) if len(pieces) == 1 else []) or [replace(piece, body=body)]
     return tuple(out)
+
+
+def _single(loop: Loop, body: tuple[Stmt, ...]) -> list[Stmt]:
+    """``body`` at the one step of a walk whose place outer variables name; empty for every other walk."""
+    trips = divided(loop.hi) - divided(loop.lo)
+    if isinstance(loop.lo, Const) or trips != constant(1):
+        return []
+    return list(substituted(body, {loop.var: loop.lo}))
 
 
 def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Loop, ...]:
     """The pieces of ``loop`` in the order asked for. Raises ScheduleError where the loop does not permit it."""
-    pieces = _split(loop, ranges, locals_)
+    loop, pieces = _split(loop, ranges, locals_)
     if order == "ascending" or len(pieces) == 1:
         return pieces
     reason = obstacle(loop, locals_)
@@ -101,8 +114,8 @@ def _certain(piece: Loop, ranges: Ranges) -> bool:
     return certainly_less(piece.lo, piece.hi, known)
 
 
-def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, ...]:
-    """``loop`` as up to three loops over consecutive ranges."""
+def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, tuple[Loop, ...]]:
+    """``loop`` without the conditions that hold in every block it visits; and as up to three consecutive loops."""
     found: dict[tuple[Expr, tuple[tuple[str, int], ...]], _Conjunct] = {}
     live: list[_Span] = []
     for loops, s in statements(loop.body):
@@ -116,16 +129,23 @@ def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, .
         if _lasting(s, loop, locals_):
             live.append(_Span(tuple(x for m in mine for x in m.lo), tuple(x for m in mine for x in m.hi)))
     if not found:
-        return (loop,)
+        return loop, (loop,)
     whole = _Span((divided(loop.lo),), (divided(loop.hi),))
     visit = _meet(whole, _hull(live)) if live and _idle(loop, locals_) else whole
-    full = [c.full for c in found.values()]
+    held = {c for c, _ in found} - {c for (c, _), known in found.items() if not _covers(known.full, visit)}
+    loop = replace(loop, body=_without(loop.body, held))
+    full = [known.full for (c, _), known in found.items() if c not in held]
     lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
     if any(f is None for f in full):
-        return (replace(loop, lo=lo, hi=hi),)
+        return loop, (replace(loop, lo=lo, hi=hi),)
     inside = _meet(visit, *(f for f in full if f is not None))
     bare = {c for c, _ in found}
-    return tuple(_ranges(loop, visit, inside, bare, ranges))
+    return loop, tuple(_ranges(loop, visit, inside, bare, ranges))
+
+
+def _covers(full: _Span | None, visit: _Span) -> bool:
+    """Whether ``full`` certainly has every block of ``visit``: each bound of it is one of these."""
+    return full is not None and set(full.lo) <= set(visit.lo) and set(full.hi) <= set(visit.hi)
 
 
 def _trips(loop: Loop) -> int:
@@ -160,7 +180,7 @@ def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:
 def _atoms(guard: Expr | None) -> tuple[Expr, ...]:
     """The conjuncts of a guard, looking inside ``select(bound, inner, false)``."""
     out: list[Expr] = []
-    for c in parts(guard):
+    for c in conjuncts(guard):
         match c:
             case Op(op="select", args=(bound, inner, last)) if last == FALSE:
                 out += [*_atoms(bound), *_atoms(inner)]
@@ -290,7 +310,7 @@ def _without(body: tuple[Stmt, ...], bare: set[Expr]) -> tuple[Stmt, ...]:
 
 def _drop(guard: Expr | None, bare: set[Expr]) -> Expr | None:
     kept: list[Expr] = []
-    for c in parts(guard):
+    for c in conjuncts(guard):
         match c:
             case Op(op="select", args=(bound, inner, last)) if last == FALSE:
                 b, i = _drop(bound, bare), _drop(inner, bare)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import integer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Expr, Load, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.scalar.linear import integer
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.roles import grid_chain, has_tile, nest, plan_of
 

@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from nautilus.core.calc import calc, integer
+from nautilus.core.conditions import conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
 from nautilus.core.linear import divided
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.guards import parts
-from nautilus.scalar.linear import integer
 from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
 from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
 from nautilus.scalar.repair_certificate import certify
@@ -199,13 +199,13 @@ def _repair(s: Update, needs: tuple[Load, ...], walk: _Walk) -> tuple[tuple[str,
         raise walk.error(f"the condition of {s.buffer} needs a running result")
     for b in _feeding(walk, s):
         # Its definition stands in for it, so it must be defined wherever it is read.
-        if not set(parts(walk.tainted[b].guard)) <= set(parts(s.guard)):
+        if not set(conjuncts(walk.tainted[b].guard)) <= set(conjuncts(s.guard)):
             raise walk.error(f"{s.buffer} reads {b} where it may not be defined")
     running = []
     for ld in needs:
         r = walk.carried[ld.buffer]
-        running.append(Running(ld, r.op, r.value, parts(r.guard)))
-    got = derive(_expand(s.value, walk), parts(s.guard), s.op, running, walk.axis_vars)
+        running.append(Running(ld, r.op, r.value, conjuncts(r.guard)))
+    got = derive(_expand(s.value, walk), conjuncts(s.guard), s.op, running, walk.axis_vars)
     if isinstance(got, Refusal):
         raise walk.error(f"no repair for {s.buffer}: {got.reason}")
     walk.used.append((s.buffer, got))
@@ -334,7 +334,7 @@ def _settle(walk: _Walk) -> Iterator[Stmt]:
             env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
         factor = rewrite(repair.factor, lambda e, env=env: env.get(e.name) if isinstance(e, Var) else None)  # type: ignore[misc]
         u, here = walk.carried[name], _here(name, name, walk)
-        untouched = Op("eq", (here, identity(u.op, here.dtype)), DType.BOOL)
+        untouched = calc("eq", here, identity(u.op, here.dtype))
         moved = Op("mul" if repair.mode == "scale" else "add", (here, factor), here.dtype)
         yield walk.store(name, _dims(u), Op("select", (untouched, here, moved), here.dtype))
 
@@ -345,7 +345,7 @@ def _contract(kernel: Kernel, plan: KernelPlan) -> Kernel:
     for a in plan.axes:
         if a.role == LOOP:
             block = Var(block_var(plan, a.name))
-            inner = Op("add", (Op("mul", (block, integer(a.tile)), DType.I32), Var(a.name)), DType.I32)
+            inner = calc("add", calc("mul", block, a.tile), Var(a.name))
             walked[divided(inner if is_tiled(a) else block)] = a
     names = {b.name for b in kernel.locals}
     keep: dict[str, list[int | str]] = {}

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nautilus.core.conditions import conjunction
 from nautilus.core.expr import Expr, loads
 from nautilus.core.index import TRUE, Ranges, conjuncts, simplify, simplify_value
-from nautilus.scalar.masking import absorb_selects, conjunction
+from nautilus.scalar.masking import absorb_selects
 from nautilus.scalar.ops import Loop, Program, Store, Update
 from nautilus.scalar.rewriting import loop_facts, map_kernels, map_statements, with_body
 

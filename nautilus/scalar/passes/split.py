@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.defs import extent_expr
-from nautilus.scalar.linear import integer
 from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.roles import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
 
@@ -53,11 +53,11 @@ class _Context:
         p = self.plan.axis(axis)
         if not is_tiled(p):
             return Var(axis)
-        block = Op("mul", (Var(block_var(self.plan, axis)), integer(p.tile)), DType.I32)
-        return Op("add", (block, Var(axis)), DType.I32)
+        block = calc("mul", Var(block_var(self.plan, axis)), p.tile)
+        return calc("add", block, Var(axis))
 
     def bound(self, axis: str) -> Expr:
-        return Op("lt", (self.position(axis), extent_expr(self.extents[axis])), DType.BOOL)
+        return calc("lt", self.position(axis), extent_expr(self.extents[axis]))
 
 
 def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
@@ -119,8 +119,8 @@ def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:
     if isinstance(extent, int):
         hi: Expr = integer(blocks(extent, p.tile))
     else:
-        up = Op("add", (extent, integer(p.tile - 1)), DType.I32)
-        hi = Op("floordiv", (up, integer(p.tile)), DType.I32)
+        up = calc("add", extent, p.tile - 1)
+        hi = calc("floordiv", up, p.tile)
     block = replace(loop, var=block_var(ctx.plan, loop.var), hi=hi)
     return block, (replace(loop, hi=integer(p.tile)),)
 
@@ -151,7 +151,7 @@ def _conjoin(bound: Expr, guard: Expr | None, locals_: frozenset[str]) -> Expr:
         return bound
     if any(ld.buffer not in locals_ for ld in loads(guard)):
         return Op("select", (bound, guard, Const(False, DType.BOOL)), DType.BOOL)
-    return Op("and", (bound, guard), DType.BOOL)
+    return calc("and", bound, guard)
 
 
 def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]) -> bool:

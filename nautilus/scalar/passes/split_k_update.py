@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from nautilus.core.conditions import conjunction, conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Axis, Expr, Load, Op, Var, identity, loads, rewrite
 from nautilus.core.schedule import Schedule, SplitPlan
@@ -37,7 +38,6 @@ from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.chunks import chunk_guard
 from nautilus.scalar.defs import Def, read_defs
-from nautilus.scalar.guards import conjunction, parts
 from nautilus.scalar.ops import Buffer, Kernel, Program, Space, statements
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
@@ -60,8 +60,14 @@ class SplitKUpdate:
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program, and two certificates for each repair that a combination uses."""
         plans = (self.schedule.splits if self.schedule is not None else None) or ()
-        if not plans:
-            return program, ()
+        certificates: list[Certificate] = []
+        for together in _rounds(plans):
+            program, found = self._cut(program, together)
+            certificates += found
+        return program, tuple(certificates)
+
+    def _cut(self, program: Program, plans: tuple[SplitPlan, ...]) -> tuple[Program, tuple[Certificate, ...]]:
+        """One round of cuts, each of another reduction."""
         defs = read_defs(program)
         unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
         state = _State(program, unified, {p.op: _check(p, defs) for p in plans})
@@ -69,6 +75,16 @@ class SplitKUpdate:
             if d.name in state.plans:
                 _cut(d, defs[d.name], state)
         return state.program(), tuple(state.certificates)
+
+
+def _rounds(plans: tuple[SplitPlan, ...]) -> list[tuple[SplitPlan, ...]]:
+    """``plans`` in order, cut where a reduction is named again: then it is its combination that is cut."""
+    out: list[tuple[SplitPlan, ...]] = []
+    for p in plans:
+        if not out or any(q.op == p.op for q in out[-1]):
+            out.append(())
+        out[-1] = (*out[-1], p)
+    return out
 
 
 def _check(plan: SplitPlan, defs: dict[str, Def]) -> SplitPlan:
@@ -151,9 +167,9 @@ def _local(d: Def, axis: str, plan: SplitPlan, state: _State) -> tuple[Expr, tup
     for ld in needs:
         r = mine[ld.buffer].whole
         assert r.op is not None
-        running.append(Running(ld, r.op, _expanded(r.value, axis, mine, state.unified), parts(r.guard)))
+        running.append(Running(ld, r.op, _expanded(r.value, axis, mine, state.unified), conjuncts(r.guard)))
     assert d.op is not None
-    found = derive(value, parts(d.guard), d.op, running, frozenset({axis}))
+    found = derive(value, conjuncts(d.guard), d.op, running, frozenset({axis}))
     if isinstance(found, Refusal):
         return d.value, (), None
     return value, needs, found
@@ -189,7 +205,7 @@ def _part(
         k = needs.index(n)
         return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
 
-    guard = conjunction((*parts(chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits)), *parts(d.guard)))
+    guard = conjunction((chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits), d.guard))
     buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
     return replace(
         d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None
