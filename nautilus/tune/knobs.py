@@ -420,6 +420,8 @@ def _plain_chain(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
         _tile("step", walk, [s for s in (16, 32, 64, 128, 256) if s <= shape.size(walk)], plan),
         _memory("stages", (1, 2, 3, 4), plan),
         _memory("min_blocks", (1, 2, 3), plan),
+        _memory("bulk_copies", (False, True) if shape.limits.warpgroup else (False,), plan),
+        _memory("join", (False, True) if shape.limits.warpgroup else (False,), plan),
         _memory("epilogue", ("shared", "direct"), plan),
     ]
     return [*found, *_repair_knobs(plan, shape), *_order_knobs(plan, shape)]

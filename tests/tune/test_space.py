@@ -178,6 +178,7 @@ def test_choices_that_are_ruled_out_have_no_effect() -> None:
 
 
 REFUSED = [
+    ("attention/causal_decode", {"O.join": True}, "its results are not read by one other kernel alone"),
     ("attention/causal_prefill", {"O.warpgroup.rows": "192/3"}, "registers of a thread hold fragments"),
     ("attention/causal_prefill", {"O.warpgroup.cluster": 2}, "fixed order, not dynamic"),
     ("attention/causal_decode", {"O.step": 256}, "bytes of shared memory"),
