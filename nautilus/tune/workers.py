@@ -218,7 +218,6 @@ def _say(kind: str) -> None:
 
 
 def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
-    _served.append(pipe)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with(parent)
@@ -232,6 +231,7 @@ def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
             if made is None:
                 made = load(service.target)(*service.args)
                 pipe.send((_READY, None, ""))
+                _served.append(pipe)  # only now: to be made, a service has STARTUP whatever it waits for
             answer = (DONE, made(job), "")
         except Poisoned as error:
             answer = (DIED, None, str(error))
