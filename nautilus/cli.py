@@ -276,6 +276,12 @@ def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple
     "--resume", is_flag=True, help="Go on with the last study of each spec; one that is done is not repeated."
 )
 @click.option("--measure", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
+@click.option(
+    "--from-scratch",
+    "scratch",
+    is_flag=True,
+    help="Try neither the rules' schedule nor the database's: what a search finds.",
+)
 @click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line a result on standard output.")

@@ -314,7 +314,7 @@ def tune_specs(
     from nautilus.tune.command import Options, report, tune_one
     from nautilus.tune.search import Settings
 
-    settings = Settings(trials, timeout, seed, measure)
+    settings = Settings(trials, timeout, seed, measure, scratch=options["scratch"])
     chosen = Options(
         settings, options["jobs"], options["devices"], options["storage"], options["study"], options["resume"],
         options["quiet"] or (options["as_json"] and not options["verbose"]),

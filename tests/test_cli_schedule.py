@@ -18,17 +18,17 @@ ROOT = Path(__file__).parent.parent
 SPECS = ROOT / "specs"
 
 
-def output(tmp_path: Path, spec: Path | str, replay: Path | None = None) -> str:
+def output(tmp_path: Path, spec: Path | str, replay: Path | None = None, *more: str) -> str:
     """The CUDA text of a compilation."""
     path = tmp_path / "out.cu"
-    given = [] if replay is None else ["--schedule", str(replay)]
+    given = [*more] if replay is None else [*more, "--schedule", str(replay)]
     assert main([str(spec), *given, "-o", str(path)]) == 0
     return path.read_text()
 
 
-def schedule(spec: Path, tmp_path: Path, arch: str = "sm_90a") -> dict[str, Any]:
+def schedule(spec: Path, tmp_path: Path, arch: str = "sm_90a", *more: str) -> dict[str, Any]:
     path = tmp_path / "s.json"
-    assert main([str(spec), "--arch", arch, "-o", str(path)]) == 0
+    assert main([str(spec), "--arch", arch, *more, "-o", str(path)]) == 0
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -46,13 +46,13 @@ def test_a_schedule_replays_byte_for_byte(name: str, tmp_path: Path, capsys: pyt
 
 
 def test_the_schedule_records_what_was_inlined(tmp_path: Path) -> None:
-    found = schedule(SPECS / "attention/causal_prefill.naut", tmp_path)
+    found = schedule(SPECS / "attention/causal_prefill.naut", tmp_path, "sm_90a", "-O1")  # the rules' schedule
     assert found["inline"] == ["S", "P"]
 
 
 def test_nothing_inlined_and_choices_left_open(tmp_path: Path) -> None:
     spec, path = str(SPECS / "attention/causal_prefill.naut"), tmp_path / "p.json"
-    default = output(tmp_path, spec)
+    default = output(tmp_path, spec, None, "-O1")
     path.write_text('{"version": 1}')
     assert output(tmp_path, spec, path) == default
     path.write_text('{"version": 1, "inline": []}')

@@ -23,7 +23,7 @@ from nautilus.tune.levels import Before, before_scheduling
 from nautilus.tune.lookup import neighbours, ranked
 from nautilus.tune.measure import Machine
 from nautilus.tune.progress import duration, watching
-from nautilus.tune.rows import COMPILER, Row, key_of
+from nautilus.tune.rows import COMPILER, Key, Row, key_of
 from nautilus.tune.search import Candidate, Finished, Search, Settings, Subject
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study, open_storage, study_name
@@ -112,31 +112,40 @@ def _tune(
     done = study.recall(RESULT)
     if options.resume and isinstance(done, dict) and done.get("asked_for", 0) >= settings.trials:
         return Outcome(done | {"spec": label["spec"], "resumed": True}, 0)
-    meters, machine = _meters(request, given, options, spec, stack)
+    meters = _meters(request, given, options, spec, stack)
     builder = Service(options.builder, (request, options.model))
     count = options.jobs or len(os.sched_getaffinity(0))
     builders: Pool[Candidate] = Pool([builder] * count, Limit(*BUILD_LIMIT))
     stack.callback(builders.close)
+    shown = stack.enter_context(watching(f"{spec.name} [{key.text}]", options.quiet))
+    search = Search(space, study, settings, builders, meters, shown)
+    search.prepare()
+    machine = _machine(meters.workers) if meters is not None else Machine("", request.arch, "")
+    found = search.run(_subject(spec, key, machine))
+    return _outcome(found, label, settings, study, user_path())
+
+
+def _subject(spec: Spec, key: Key, machine: Machine) -> Subject:
+    """What is tuned, with what the databases know of it."""
     database = user_path()
     known = ranked([*select(database, key.hash), *select(SHIPPED, key.hash)], lambda: machine.device)
     near = neighbours([*rows(database), *rows(SHIPPED)], key)
-    subject = Subject(spec.name, key, database, machine, _nvrtc(), _readable(known)[:1], near)
-    shown = stack.enter_context(watching(f"{spec.name} [{key.text}]", options.quiet))
-    found = Search(subject, space, study, settings, builders, meters, shown).run()
-    return _outcome(found, label, settings, study, database)
+    return Subject(spec.name, key, database, machine, _nvrtc(), _readable(known)[:1], near)
 
 
 def _meters(
     request: Request, given: Mapping[str, str], options: Options, spec: Spec, stack: ExitStack
-) -> tuple[Pool[Candidate] | None, Machine]:
-    """The workers that measure, one for each device (None: the model does), and the machine."""
+) -> Pool[Candidate] | None:
+    """The workers that measure, one for each device, on their way; None: the model does."""
     if options.settings.measure != "gpu":
-        return None, Machine("", request.arch, "")
+        return None
     values = scalars(spec, given)
     services = [Service(options.meter, (request, values, options.settings.seed, d)) for d in options.devices]
     meters: Pool[Candidate] = Pool(services, Limit(*MEASURE_LIMIT))
     stack.callback(meters.close)
-    return meters, _machine(meters.workers)
+    for worker in meters.workers:
+        worker.begin(None, 60.0)
+    return meters
 
 
 def study_label(spec: Spec, key: str, space: SearchSpace, measure: str) -> str:
@@ -160,9 +169,7 @@ def scalars(spec: Spec, given: Mapping[str, str]) -> Scalars:
 
 
 def _machine(meters: list[Worker]) -> Machine:
-    """Start the workers that measure, and ask what they have. Raises ToolchainError."""
-    for worker in meters:
-        worker.begin(None, 60.0)
+    """What the workers that measure have, when they are ready. Raises ToolchainError."""
     answers = []
     for worker in meters:
         while (answer := worker.finish()) is None:
@@ -199,11 +206,13 @@ def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: 
         "compiler": COMPILER,
         "trials": study.spent,
         "asked_for": settings.trials,
+        "scratch": settings.scratch,
         "refused": p.refused,
         "known": p.duplicates,
         "failed": dict(found.troubles),
         "stopped": found.stopped,
         "took": round(found.seconds, 2),
+        "startup": round(found.startup, 2),
         "study": study.name,
         "database": str(database),
     }

@@ -16,6 +16,18 @@ def nothing_left(history: Sequence[float], trials: int) -> bool:
     return min(history[-window:]) > (1.0 - GAIN) * min(history[:-window])
 
 
+def beats(candidate: Sequence[float], standard: Sequence[float]) -> bool:
+    """The slow quarter of ``candidate`` is still faster than the fast quarter of ``standard``: more than noise."""
+    return _quantile(candidate, 0.75) < _quantile(standard, 0.25)
+
+
+def _quantile(samples: Sequence[float], share: float) -> float:
+    ordered = sorted(samples)
+    at = share * (len(ordered) - 1)
+    low = ordered[int(at)]
+    return low + (at - int(at)) * (ordered[min(int(at) + 1, len(ordered) - 1)] - low)
+
+
 def promising(untried: Mapping[str, float], pairs: Sequence[tuple[float, float]], best: float) -> list[str]:
     """Names of untried points that may beat ``best`` seconds, the likeliest first.
 

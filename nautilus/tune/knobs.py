@@ -4,8 +4,7 @@ A :class:`Knob` starts from the plan that the default rules made for an engine, 
 has: where every knob stands at its default, the plan is the rules' own, bit for bit.  A changed tile makes what
 depends on it follow the same rules again (``_settle_*``): the ring as deep as shared memory allows, registers, the
 epilogue's pieces.  Which values are listed comes from the structure and sizes; measured dead ends are left out
-(deeper k-steps, clusters of four, hints to caches, single producer warps, rings deeper than two
-stages in chains).
+(deeper k-steps, clusters of four, hints to caches, single producer warps).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from nautilus.core.schedule import KernelPlan, MemoryPlan
 from nautilus.scalar.plan_kernel import ceil_pow2
 from nautilus.scalar.plan_warpgroup import CHUNK, NARROW, ROWS, with_tiles
 from nautilus.tune import walks
-from nautilus.tune.shape import CHAIN, GRID, LOOP, PRODUCT, KernelShape
+from nautilus.tune.shape import CHAIN, GRID, LOOP, PRODUCT, KernelShape, others
 
 Apply = Callable[[KernelPlan, Any], KernelPlan]
 MOST, RULE = "most", "rule"
@@ -119,6 +118,7 @@ def _wide_product(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
     m = plan.memory
     assert shape.row is not None and shape.column is not None
     now = block_text(plan.axis(shape.row).tile, plan.axis(shape.column).tile, m.units, m.own_tiles)
+    persistent = ("static", "snake", "dynamic", "none")
 
     def block(p: KernelPlan, value: str) -> KernelPlan:
         rows, columns, units, own = _block(value)
@@ -136,20 +136,30 @@ def _wide_product(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
     return [
         Knob("block", _with(_blocks(shape), now), now, block, structural=True),
         Knob("group_rows", _with((512, 1024, 2048, 4096), span), span, grouped),
+        _refilled(_store(plan, ("bulk/64", "bulk/32", "bulk/0", "bulk-ring/64", "direct")), shape),
         Knob("stages", _with((MOST, 2, 3, 4), stages), stages, _stages(shape)),
-        _memory("persistent", ("static", "none"), plan),
-        _store(plan, shape, ("bulk/64", "bulk/32", "direct")),
-        _memory("cluster", (1, 2), plan),
+        _follow(_memory("persistent", persistent, plan)),
+        _follow(_memory("cluster", (1, 2), plan)),
+        _memory("pin_waits", (False, True), plan),
         _memory("specialise", (True, False), plan),
+        _registers(plan),
     ]
+
+
+#: (each unit has tiles of its own, units, rows of a unit)
+_UNITS = (
+    (False, 2, 64), (False, 2, 128), (True, 2, 64), (True, 2, 128), (False, 3, 64), (False, 3, 128), (True, 3, 64),
+    (False, 1, 64), (False, 1, 128),
+)  # fmt: skip
+_COLUMNS = (64, 96, 128, 144, 160, 192, 224, 256, 320)
 
 
 def _blocks(shape: KernelShape) -> list[str]:
     """Tiles whose accumulators fit in a unit's registers, not wider than the result."""
     rows, columns = shape.size(shape.row), shape.size(shape.column)
     out = []
-    for own, units, unit_rows in ((False, 2, 64), (False, 2, 128), (True, 2, 64), (True, 2, 128), (False, 3, 64)):
-        for n in (64, 96, 128, 160, 192, 256, 320):
+    for own, units, unit_rows in _UNITS:
+        for n in _COLUMNS:
             each = unit_rows * n * shape.products // 128
             tile = unit_rows if own else units * unit_rows
             if each > _REGISTERS or each < 32 or tile >= 2 * rows + 64 or n > max(64, ceil_pow2(columns)):
@@ -163,7 +173,7 @@ def most_stages(plan: KernelPlan, shape: KernelShape) -> int:
     m = plan.memory
     rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile * shape.products
     step = plan.axis(str(shape.walk)).tile * shape.bytes
-    buffers = 0 if m.epilogue == "direct" else m.units * 2 * 2 * ROWS * CHUNK
+    buffers = 0 if m.epilogue in ("direct", "bulk-ring") else m.units * 2 * 2 * ROWS * (m.store_columns or CHUNK)
     return max(1, min(8, (shape.limits.smem_block - _RESERVE - buffers) // (step * (rows + columns))))
 
 
@@ -181,21 +191,24 @@ def _settle_product(plan: KernelPlan, shape: KernelShape) -> KernelPlan:
     m = plan.memory
     chunk = CHUNK if columns % CHUNK == 0 else NARROW
     memory = replace(
-        m, stages=most_stages(plan, shape), store_columns=chunk if m.store_columns else 0,
+        m, store_columns=chunk if m.store_columns else 0, persistent=_persistent(m), registers=registers_for(m),
         group=max(1, (2048 if columns * shape.products > 256 else 1024) // rows),
-        persistent="static" if m.own_tiles else m.persistent, registers=registers_for(m),
     )  # fmt: skip
-    return replace(plan, memory=memory)
+    return _stages(shape)(replace(plan, memory=memory), MOST)
 
 
 def registers_for(m: MemoryPlan) -> tuple[int, int]:
     """Registers of a producer and of a consumer: what the launch allocates, shared out (PTX ISA, setmaxnreg)."""
-    low = 32 if m.units >= 3 else 40 if m.persistent == "dynamic" or m.cluster > 1 else 24
-    launch = min(65536 // ((1 + m.units) * 128), 256) // 8 * 8
-    return low, min(240, ((1 + m.units) * launch - low) // m.units // 8 * 8)
+    return shared_out(m.units, 32 if m.units >= 3 else 40 if m.persistent == "dynamic" or m.cluster > 1 else 24)
 
 
-def _store(plan: KernelPlan, shape: KernelShape, ways: tuple[str, ...]) -> Knob:
+def shared_out(units: int, low: int) -> tuple[int, int]:
+    """``low`` for a producer's thread, and what that leaves for one of ``units`` consumers."""
+    launch = min(65536 // ((1 + units) * 128), 256) // 8 * 8
+    return low, min(240, ((1 + units) * launch - low) // units // 8 * 8)
+
+
+def _store(plan: KernelPlan, ways: tuple[str, ...]) -> Knob:
     """How results leave: the unit that copies, and in which pieces."""
     m = plan.memory
     now = f"{m.epilogue}/{m.store_columns}" if m.epilogue.startswith("bulk") else m.epilogue
@@ -204,8 +217,29 @@ def _store(plan: KernelPlan, shape: KernelShape, ways: tuple[str, ...]) -> Knob:
         name, _, columns = value.partition("/")
         return replace(p, memory=replace(p.memory, epilogue=name, store_columns=int(columns or 0)))
 
-    del shape
     return Knob("store", _with(ways, now), now, turn)
+
+
+def _refilled(k: Knob, shape: KernelShape) -> Knob:
+    """``k`` with the ring as deep again as there is room beside what it changed, where it was before."""
+
+    def turn(p: KernelPlan, value: Any) -> KernelPlan:
+        full = p.memory.stages == most_stages(p, shape)
+        p = k.apply(p, value)
+        return _stages(shape)(p, MOST) if full else p
+
+    return replace(k, apply=turn)
+
+
+def _registers(plan: KernelPlan) -> Knob:
+    """What a thread of the producer may hold; consumers get the rest. A producer that spills is a slow one."""
+
+    def turn(p: KernelPlan, value: Any) -> KernelPlan:
+        return replace(p, memory=replace(p.memory, registers=shared_out(p.memory.units, value)))
+
+    if plan.memory.registers != registers_for(plan.memory):  # the rules have reasons of their own
+        return Knob("registers", (RULE, 24, 32, 40, 56), RULE, turn)
+    return Knob("registers", (RULE, *(n for n in (24, 32, 40, 56) if n != plan.memory.registers[0])), RULE, turn)
 
 
 # -- chains of warpgroup products ---------------------------------------------------------------------
@@ -213,21 +247,26 @@ def _store(plan: KernelPlan, shape: KernelShape, ways: tuple[str, ...]) -> Knob:
 
 def _wide_chain(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
     m, row, walk = plan.memory, str(shape.row), str(shape.walk)
-    rows = plan.axis(row).tile
+    now = rows_text(plan.axis(row).tile, m.units, m.own_tiles)
 
-    def units(p: KernelPlan, value: int) -> KernelPlan:
-        memory = replace(p.memory, units=value // ROWS)
-        return with_tiles(p, {row: value}, memory)
+    def units(p: KernelPlan, value: str) -> KernelPlan:
+        rows, count, own = _rows_block(value)
+        return with_tiles(p, {row: rows}, replace(p.memory, units=count, own_tiles=own))
 
-    held = (ROWS, 2 * ROWS, 3 * ROWS)
+    blocks = [b for b in _CHAIN_ROWS if _rows_block(b)[0] < 2 * shape.size(row)]
     persistent = ("none", "static", "snake", "dynamic") if shape.uneven else ("none", "static", "dynamic")
-    sections = sorted({0, max(1, m.sections // 2), m.sections, 2 * m.sections}) if shape.uneven else (0,)
+    sections = (0, *_near(m.sections, others(shape, plan))) if shape.uneven else (0,)
+    stages = (1, 2, 3, 4) if shape.width <= 64 else (1, 2, 3)
+    stores = (
+        "bulk/64", "bulk/0", "bulk/32", "bulk/128", "bulk-reuse/0", "bulk-reuse/64", "bulk-ring/64", "bulk-ring/32",
+        "direct",
+    )  # fmt: skip
     found = [
-        Knob("rows", _with((r for r in held if r < 2 * shape.size(row)), rows), rows, units, structural=True),
+        Knob("rows", _with(blocks, now), now, units, structural=True),
         _tile("step", walk, _steps(plan.axis(walk).tile, shape.size(walk)), plan, True),
         _follow(_memory("persistent", persistent, plan)),
-        _memory("stages", (1, 2), plan),
-        _store(plan, shape, ("bulk/64", "bulk-reuse/0", "bulk-ring/64", "direct")),
+        _memory("stages", stages, plan),
+        _store(plan, stores),
         _memory("overlap", (True, False), plan),
         _memory("hold", (False, True), plan),
         _memory("ping_pong", (False, True), plan),
@@ -235,14 +274,38 @@ def _wide_chain(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
         _memory("sections", sections, plan),
         _memory("held_stages", (1, 2), plan),
         _memory("pin_waits", (False, True), plan),
+        _memory("in_flight", (True, False), plan),
         _memory("specialise", (True, False), plan),
+        _registers(plan),
     ]
     return [*found, *_repair_knobs(plan, shape), *_order_knobs(plan, shape)]
 
 
+#: rows of a block and the units that share them, or (``*``) that each take blocks of their own
+_CHAIN_ROWS = ("64/1", "128/1", "128/2", "256/2", "192/3", "64*2", "64*3")
+
+
+def rows_text(rows: int, units: int, own: bool) -> str:
+    """``128/2``: two units share a block's rows; ``64*2``: each takes blocks of its own."""
+    return f"{rows}{'*' if own else '/'}{units}"
+
+
+def _rows_block(value: str) -> tuple[int, int, bool]:
+    own = "*" in value
+    rows, units = value.split("*" if own else "/")
+    return int(rows), int(units), own
+
+
+def _near(count: int, whole: int) -> list[int]:
+    """Divisors of ``whole`` about ``count``: two below, itself, two above (others leave a run that is shorter)."""
+    divisors = [n for n in range(1, min(whole, 4096) + 1) if whole % n == 0]
+    below, above = [n for n in divisors if n < count], [n for n in divisors if n > count]
+    return sorted({*below[-2:], *above[:2], *([count] if count else [])})
+
+
 def _steps(step: int, size: int) -> list[int]:
     """Steps of a walk near ``step``: half to one and a half of it."""
-    return [s for s in (64, 80, 96, 112, 128, 160, 176) if step <= 2 * s and 2 * s <= 3 * step and s <= size]
+    return [s for s in (48, 64, 80, 96, 112, 128, 144, 160, 176) if step <= 2 * s and 2 * s <= 3 * step and s <= size]
 
 
 def _follow(k: Knob) -> Knob:
@@ -260,6 +323,8 @@ def _repair_knobs(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
     if not shape.repaired:
         return []
     found = [_field("repair", ("always", "skip", "auto"), plan)]
+    if plan.memory.engine == "warpgroup":
+        found.append(_field("lazy_bits", (4, 8, 12), plan))
     return [*found, _memory("rescale", ("early", "late"), plan)] if plan.memory.engine == "warpgroup" else found
 
 
@@ -276,18 +341,26 @@ def _settle_chain(plan: KernelPlan, shape: KernelShape) -> KernelPlan:
     """What follows from a chain's tiles: registers, what fits beside the rings, operands in registers."""
     m = plan.memory
     rows, step = plan.axis(str(shape.row)).tile, plan.axis(str(shape.walk)).tile
+    rows *= m.units if m.own_tiles else 1  # all that are in shared memory at a time
     held, walked, own = 2 * rows * shape.deep, 2 * step * (shape.deep + shape.width), 2 * rows * shape.width
     free = shape.limits.smem_block - _RESERVE - held - m.stages * walked
     registers = registers_for(m)
     live = shape.width // 2 + step // 2 + step // 4 + shape.deep // 4
     fits = own <= free
     epilogue = m.epilogue if fits or m.epilogue in ("direct", "bulk-ring") else "bulk-reuse"
+    hold = m.hold and rows == ROWS * m.units and live <= registers[1] - 30
     memory = replace(
-        m, registers=registers, epilogue=epilogue, hold=m.hold and live <= registers[1] - 30,
+        m, registers=registers, epilogue=epilogue, hold=hold, persistent=_persistent(m),
         store_columns=m.store_columns if epilogue != "bulk-reuse" else 0,
-        held_stages=m.held_stages if own + held <= free else 1, ping_pong=m.ping_pong and m.units > 1,
+        held_stages=m.held_stages if own + held <= free else 1,
+        ping_pong=m.ping_pong and m.units > 1 and not m.own_tiles,
     )  # fmt: skip
     return replace(plan, memory=memory)
+
+
+def _persistent(m: MemoryPlan) -> str:
+    """Units with tiles of their own need a grid that stays."""
+    return "static" if m.own_tiles and m.persistent == "none" else m.persistent
 
 
 # -- products of single warps -------------------------------------------------------------------------
@@ -347,6 +420,8 @@ def _plain_chain(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
         _tile("step", walk, [s for s in (16, 32, 64, 128, 256) if s <= shape.size(walk)], plan),
         _memory("stages", (1, 2, 3, 4), plan),
         _memory("min_blocks", (1, 2, 3), plan),
+        _memory("bulk_copies", (False, True) if shape.limits.warpgroup else (False,), plan),
+        _memory("join", (False, True) if shape.limits.warpgroup else (False,), plan),
         _memory("epilogue", ("shared", "direct"), plan),
     ]
     return [*found, *_repair_knobs(plan, shape), *_order_knobs(plan, shape)]

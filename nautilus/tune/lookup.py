@@ -6,7 +6,7 @@ The rule, in this order; the same databases on the same machine always give the 
    measured on a GPU and checked;
 2. where they come from several devices: those of the device that is here, if there are any;
 3. those of this version of the compiler, if there are any;
-4. those measured among finalists, if there are any;
+4. those that won the last series of a search, if there are any, else those measured among finalists;
 5. the shortest median time; among equal ones the least hash of the schedule.
 
 A row whose schedule this compiler cannot read is passed over.  Other sizes of the same spec are not used
@@ -47,6 +47,7 @@ def ranked(rows: Iterable[Row], device: Callable[[], str]) -> list[Row]:
         usable = _prefer(usable, lambda r: r.device == here)
     usable = _prefer(usable, lambda r: r.compiler == COMPILER)
     usable = _prefer(usable, lambda r: r.final)
+    usable = _prefer(usable, lambda r: r.chosen)
     return sorted(usable, key=lambda r: (r.seconds or 0.0, r.schedule_hash))
 
 

@@ -4,14 +4,15 @@ Inputs and the reference (:mod:`nautilus.bench.verify`) are made once a process.
 first, on the inputs that it is timed on and with NaN in its outputs before; a wrong one is not timed.  Times are
 taken by the *cool* protocol of :mod:`nautilus.bench.protocol`, so they compare with those of ``nautilusc bench``.
 A kernel that faults leaves a CUDA context that nothing works in: the worker then says so and is replaced.
+All work of the GPU is done under its lock (:mod:`nautilus.tune.exclusive`), so that several searches may share it.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -29,7 +30,8 @@ from nautilus.frontend.spec import Spec
 from nautilus.runtime.device import bindings, check, open_device
 from nautilus.runtime.launch import Session
 from nautilus.tune.build import Built
-from nautilus.tune.workers import Poisoned
+from nautilus.tune.exclusive import exclusive, lock_path
+from nautilus.tune.workers import Poisoned, waiting
 
 QUICK = 3  # runs after which a candidate that is clearly slower is let go
 
@@ -74,7 +76,8 @@ class Meter:
     """The service. A job is None (who is there?), a :class:`MeasureJob` or a :class:`FinalsJob`."""
 
     def __init__(self, request: Request, scalars: Mapping[str, float | int | bool], seed: int, ordinal: int) -> None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), ordinal)
+        device = os.environ["CUDA_VISIBLE_DEVICES"] = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), ordinal)
+        self._lock = lock_path(device)
         self.arch, self.scalars, self.seed = request.arch, scalars, seed
         self.spec = _load(request)
         self.bounds = stated(self.spec, request.precision)
@@ -84,7 +87,12 @@ class Meter:
         check(self.driver, self.driver.cuCtxSetCurrent(context), "opening a context")
         self._memory: dict[str, Any] = {}
         self._raw = random_inputs(self.spec, seed, {})
+        _load_peers()  # seconds that others can use
         self._known, self._clock = self._prepared()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """The GPU for this process only; waiting for it is not the candidate's time."""
+        return exclusive(self._lock, waiting)
 
     def __call__(self, job: MeasureJob | FinalsJob | None) -> Any:
         """Raises Poisoned where the process is of no more use, ToolchainError for a candidate that does not run."""
@@ -107,10 +115,11 @@ class Meter:
         for name, array in self._raw.items():
             pointer = check(self.driver, self.driver.cuMemAlloc(max(array.nbytes, 16)), f"allocating {name}")
             self._memory[name] = pointer
-        self._fill()
+        with self._alone():
+            self._fill()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            whole = _whole(self.spec, self.scalars, self._memory)
+            whole = _whole(self.spec, self.scalars, self._memory, self._alone)
             known = references(self.spec, self._raw, self.scalars, self.bounds, self.seed, whole)
         return known, GpuClock(open_device().arch)
 
@@ -128,32 +137,43 @@ class Meter:
             yield session
 
     def _judged(self, session: Session) -> Verdict:
-        session.poison()
-        session.launch()
-        verdict = judge(self._known, session.download(), is_peer=False)
+        with self._alone():
+            session.poison()
+            session.launch()
+            found = session.download()
+        verdict = judge(self._known, found, is_peer=False)
         if not verdict.ok:
-            self._fill()  # it may have written over the inputs, too
+            with self._alone():
+                self._fill()  # it may have written over the inputs, too
         return verdict
 
     def _measure(self, job: MeasureJob) -> Measured:
-        with self._opened(job.built) as session:
+        with ExitStack() as stack:
+            with self._alone():
+                session = stack.enter_context(self._opened(job.built))
             verdict = self._judged(session)
             if not verdict.ok:
                 return Measured(False, verdict.error, (), verdict.detail)
-            samples: list[float] = []
-            while len(samples) < job.repeats:
-                if len(samples) == QUICK and median(samples) > job.cutoff:
-                    break
-                samples.append(self._clock.one(session.launch, SPIN).gpu)
-            return Measured(True, verdict.error, tuple(samples))
+            with self._alone():
+                return Measured(True, verdict.error, self._timed(session, job))
+
+    def _timed(self, session: Session, job: MeasureJob) -> tuple[float, ...]:
+        samples: list[float] = []
+        while len(samples) < job.repeats:
+            if len(samples) == QUICK and median(samples) > job.cutoff:
+                break
+            samples.append(self._clock.one(session.launch, SPIN).gpu)
+        return tuple(samples)
 
     def _final(self, job: FinalsJob) -> dict[str, Measured]:
         """By hash. Each is checked before the series and, because one launch may spoil the next, after it."""
         with ExitStack() as stack:
-            sessions = {b.hash: stack.enter_context(self._opened(b)) for b in job.built}
+            with self._alone():
+                sessions = {b.hash: stack.enter_context(self._opened(b)) for b in job.built}
             verdicts = {h: self._judged(s) for h, s in sessions.items()}
             good = {h: s.launch for h, s in sessions.items() if verdicts[h].ok}
-            timed = cool(self._clock, good, job.repeats, self.seed).times if good else {}
+            with self._alone():
+                timed = cool(self._clock, good, job.repeats, self.seed).times if good else {}
             for h in good:
                 verdicts[h] = max(verdicts[h], self._judged(sessions[h]), key=lambda v: (not v.ok, v.error))
         return {
@@ -171,14 +191,24 @@ def visible(setting: str | None, ordinal: int) -> str:
     return known[ordinal]
 
 
+def _load_peers() -> None:
+    """Import PyTorch, where that is installed: it evaluates the reference."""
+    from nautilus.bench.peers.torch_env import load_torch
+
+    load_torch()
+
+
 def _load(request: Request) -> Spec:
     if request.text is not None:
         return load_text(request.text, str(request.path), dims=request.dims, folder=request.path.parent)
     return load_spec(request.path, dims=request.dims)
 
 
-def _whole(spec: Spec, scalars: Mapping[str, float | int | bool], memory: Mapping[str, Any]) -> Any:
-    """What evaluates the whole spec in f32; None without PyTorch."""
+def _whole(
+    spec: Spec, scalars: Mapping[str, float | int | bool], memory: Mapping[str, Any],
+    alone: Callable[[], AbstractContextManager[None]],
+) -> Any:  # fmt: skip
+    """What evaluates the whole spec in f32, ``alone()`` on the GPU; None without PyTorch."""
     from nautilus.bench.count import shape_of
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
 
@@ -188,9 +218,10 @@ def _whole(spec: Spec, scalars: Mapping[str, float | int | bool], memory: Mappin
     from nautilus.bench.peers.library import Setting, whole
 
     def evaluate() -> Any:
-        tensors = {t.name: alias(torch, int(memory[t.name]), t.dtype, shape_of(t)) for t in spec.inputs}
-        found = whole(Setting(torch, spec, scalars, tensors))
-        torch.cuda.empty_cache()
-        return found
+        with alone():
+            tensors = {t.name: alias(torch, int(memory[t.name]), t.dtype, shape_of(t)) for t in spec.inputs}
+            found = whole(Setting(torch, spec, scalars, tensors))
+            torch.cuda.empty_cache()
+            return found
 
     return evaluate

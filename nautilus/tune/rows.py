@@ -56,7 +56,8 @@ class Row:
     """``samples``: seconds of single runs. ``checked``: the result was compared with the reference and is right.
 
     ``state``: ok, or what went wrong (``reason`` has the details).  ``final``: measured in one run with the
-    other finalists of a search, so their times compare.  ``rules``: the schedule is the one that rules make.
+    other finalists of a search, so their times compare; ``chosen``: the one that won there.  ``rules``: the schedule is
+    the one that rules make; ``rules_seconds``: what that took in the same run.
     ``values``: the schedule in terms of the search space, where it came from there.
     """
 
@@ -78,6 +79,8 @@ class Row:
     samples: tuple[float, ...] = ()
     final: bool = False
     rules: bool = False
+    chosen: bool = False
+    rules_seconds: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
     estimate: float | None = None
     error: float | None = None

@@ -1,9 +1,11 @@
 """The search for one spec at one set of sizes: ask, drop duplicates, build, check and time, tell.
 
-In order: what rules and the database know already; the points that the cost model likes best among a few
-hundred random ones; then Optuna's sampler, until the trials or the time are spent, the space has nothing new, or
-model and history agree that nothing better is left.  In the end the best few are timed again in one shuffled
-series, beside the schedule of the rules, and that decides.
+In order: what rules and the database know already; single changes of the rules' schedule, those first that the
+cost model likes, and the random points that it likes best; then in turn what is expected of the effects measured so
+far (:mod:`nautilus.tune.order`) and Optuna's sampler, until the trials or the time are spent, the space has nothing
+new, or model and history agree that nothing better is left.  In the end the best few are timed again in one shuffled
+series, beside the schedule of the rules, and that decides: what does not beat the rules' by more than noise does not
+replace it.
 
 Everything that takes long is in workers (:mod:`nautilus.tune.workers`); every result is in the database
 before the next step, so a search that is killed loses the candidates in flight and nothing else.
@@ -14,18 +16,20 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 from nautilus.core.schedule import Schedule
 from nautilus.tune import workers
 from nautilus.tune.build import BuildJob, Built
 from nautilus.tune.database import append
-from nautilus.tune.early import nothing_left, promising
+from nautilus.tune.early import beats, nothing_left, promising
 from nautilus.tune.measure import FinalsJob, Machine, Measured, MeasureJob
+from nautilus.tune.order import effects, proposals, single_changes
 from nautilus.tune.rows import COMPILER, OK, Key, Row, schedule_hash
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Asked, Study
@@ -37,11 +41,18 @@ _SMALL = 256  # points of a space that is gone through one by one when samples b
 _DULL = 16  # useless samples in a row before that
 _AHEAD = 2  # built candidates that wait for each device
 _FINALISTS = 4
+_PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
+_BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
+_SAMPLED = 3  # every so many samples is the sampler's own
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``trials``: candidates to build, of all processes of the study together; ``timeout`` in seconds, 0: none."""
+    """``trials``: candidates to build, of all processes of the study together; ``timeout`` in seconds, 0: none.
+
+    ``scratch``: nothing is known: neither the rules' schedule nor the database's is tried, the model's favourites among
+    random points come first, and the rules' schedule is only timed beside the best in the end.
+    """
 
     trials: int = 64
     timeout: float = 0.0
@@ -49,6 +60,7 @@ class Settings:
     measure: str = "gpu"
     repeats: int = 7
     screened: int = 128  # random points that the model ranks first
+    scratch: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,16 +115,21 @@ class Finished:
     progress: Progress
     troubles: Counter[str]
     seconds: float
+    startup: float = 0.0  # of them: until the first trial could begin
 
 
 class Search:
-    """One search; ``builders`` and ``meters`` are pools that outlive it (no ``meters``: the model measures)."""
+    """One search; ``builders`` and ``meters`` are pools that outlive it (no ``meters``: the model measures).
+
+    :meth:`prepare` needs no meter, which may start meanwhile; :meth:`run` does the rest.
+    """
 
     def __init__(
-        self, subject: Subject, space: SearchSpace, study: Study, settings: Settings,
-        builders: Pool[Candidate], meters: Pool[Candidate] | None, watcher: Watcher,
+        self, space: SearchSpace, study: Study, settings: Settings, builders: Pool[Candidate],
+        meters: Pool[Candidate] | None, watcher: Watcher,
     ) -> None:  # fmt: skip
-        self.subject, self.space, self.study, self.settings = subject, space, study, settings
+        self.space, self.study, self.settings = space, study, settings
+        self.subject: Subject
         self.builders, self.meters, self.watcher = builders, meters, watcher
         self.progress = Progress(settings.trials)
         self.order = random.Random(settings.seed)
@@ -120,6 +137,11 @@ class Search:
         self.rows: dict[str, Row] = {}  # the latest of every schedule that was measured here
         self.built: dict[str, Built] = {}  # those that may get into the finals
         self.screened: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self.singles: dict[str, Mapping[str, Any]] = {}  # single changes of the rules' schedule
+        self.queue: deque[Mapping[str, Any]] = deque()  # to be sampled first
+        self.turn = 0
+        self.proposed: set[str] = set()  # hashes
+        self._standard = ""  # hash of the rules' point
         self.troubles: Counter[str] = Counter()
         self.legal: dict[str, Mapping[str, Any]] | None = None  # all of a small space
         self.useless = 0
@@ -127,23 +149,44 @@ class Search:
         self.started = time.monotonic()
 
     # -- the whole ------------------------------------------------------------------------------
-    def run(self) -> Finished:
-        """Search; the workers are idle afterwards."""
-        self._start()
+    def prepare(self) -> None:
+        """Rank single changes and random points by the model."""
+        for values in single_changes(self.space.choices, self.space.defaults):
+            if (schedule := self.space.drafted(values)) is not None:
+                self.singles.setdefault(schedule_hash(schedule), values)
         if self.meters is not None:
             self._screen()
+
+    def run(self, subject: Subject) -> Finished:
+        """Search; the workers are idle afterwards."""
+        self.subject = subject
+        startup = time.monotonic() - self.started
+        self._plan()
+        self._start()
         stopped = self._loop()
         best = self._final() if self.meters is not None else self._best_estimate()
         rules = self.rows.get(self.rules_hash)
-        return Finished(best, rules, stopped, self.progress, self.troubles, time.monotonic() - self.started)
+        seconds = time.monotonic() - self.started
+        return Finished(best, rules, stopped, self.progress, self.troubles, seconds, startup)
+
+    def _plan(self) -> None:
+        """What is sampled first: what is known, single changes, and the model's favourites."""
+        trials, scratch = self.settings.trials, self.settings.scratch
+        ranked = sorted(self.screened, key=lambda h: self.screened[h][0])
+        known = [] if scratch else [*self.subject.known[:1], *self.subject.neighbours]
+        first = [] if scratch else [self.space.defaults, *(r.values for r in known if r.values)]
+        singles = [h for h in ranked if h in self.singles] if ranked else list(self.singles)
+        liked = [h for h in ranked if h not in self.singles]
+        self.queue.extend(first)
+        self.queue.extend([] if scratch else [self.singles[h] for h in singles[: 3 * trials // 8]])
+        count = max(4, trials // 4) if scratch else trials // 8
+        self.queue.extend(self.screened[h][1] for h in liked[:count])
 
     def _start(self) -> None:
-        """What is known before anything is sampled."""
-        self.study.enqueue(self.space.defaults)
-        for row in (*self.subject.known[:1], *self.subject.neighbours):
-            if row.values:
-                self.study.enqueue(row.values)
+        """What is built without being sampled."""
         self.progress.best = min(self.study.history(), default=None)
+        if self.settings.scratch:
+            return
         self._phase("rules")
         self._build(Candidate(RULES, None, ""))
         for row in self.subject.known[:1]:
@@ -225,6 +268,7 @@ class Search:
         until = time.monotonic() + 1.0
         limit = self.useless + _DULL
         while self.useless < limit and time.monotonic() < until:
+            self._suggest()
             asked = self.study.ask()
             schedule, why = self.space.schedule(asked.values)
             self.useless += 1
@@ -250,38 +294,71 @@ class Search:
                 self.progress.duplicates += 1
         return None
 
+    def _suggest(self) -> None:
+        """Have the next planned point sampled, or one that the effects speak for; now and then neither."""
+        if self.queue:
+            self.study.enqueue(self.queue.popleft())
+            return
+        self.turn += 1
+        best = self.study.best(_BASES)
+        if not best or self.turn % _SAMPLED == 0:
+            return
+        values = best[self.turn // _SAMPLED % len(best)][2]
+        known = effects(values, self.space.defaults, self._estimates(), self.study.points())
+        tried = self.study.tried() | self.rows.keys() | self.proposed
+        for near in proposals(values, known, _PROPOSED):
+            schedule = self.space.drafted(near)
+            if schedule is not None and (own := schedule_hash(schedule)) not in tried:
+                self.proposed.add(own)  # whatever becomes of it, once is enough
+                self.study.enqueue(near)
+                return
+
+    def _estimates(self) -> list[tuple[Mapping[str, Any], float]]:
+        """Single changes of the rules' schedule, and their time relative to it by the model."""
+        standard = self.screened.get(self._standard, (0.0, {}))[0]
+        if not standard:
+            return []
+        return [(v, self.screened[h][0] / standard) for h, v in self.singles.items() if h in self.screened]
+
     def _screen(self) -> None:
-        """Rank random points by the model, and have the best ones sampled first."""
+        """Ask the model about single changes of the rules' schedule, and about random points."""
         self._phase("model")
         seconds = min(30.0, self.settings.timeout / 5 or 30.0)
-        drawn = self._draw(time.monotonic() + seconds / 3)
-        waiting, end = list(drawn.values()), time.monotonic() + seconds
+        end = time.monotonic() + seconds
+        waiting = deque(self._screenable(time.monotonic() + seconds / 3))
         while (waiting and time.monotonic() < end) or self.builders.busy:
             while waiting and self.builders.free and time.monotonic() < end:
-                candidate = waiting.pop()
+                candidate = waiting.popleft()
                 self.builders.begin(candidate, BuildJob(candidate.schedule, False))
             pause([self.builders], 0.5)
             for candidate, outcome in self.builders.finished():
                 if outcome.kind == DONE and outcome.value.estimate is not None:
                     self.screened[candidate.hash] = (outcome.value.estimate, candidate.values)
-        ranked = sorted(self.screened.items(), key=lambda x: (x[1][0], x[0]))
-        for _, (_, values) in ranked[: max(4, self.settings.trials // 4)]:
-            self.study.enqueue(values)
 
-    def _draw(self, end: float) -> dict[str, Candidate]:
-        """Random legal points by hash, half of them near the rules', as many as are to be screened.
+    def _screenable(self, end: float) -> list[Candidate]:
+        """The rules' point, its single changes, and random points, half of them near it (none of them from scratch).
 
         Fewer where that takes too long.
         """
         drawn: dict[str, Candidate] = {}
+
+        def add(values: Mapping[str, Any]) -> str:
+            schedule = self.space.drafted(values)
+            own = schedule_hash(schedule) if schedule is not None else ""
+            if schedule is not None:
+                drawn.setdefault(own, Candidate("model", schedule, own, values))
+            return own
+
+        self._standard = add(self.space.defaults)
+        for values in self.singles.values():
+            add(values)
+        most = len(drawn) + self.settings.screened
         for n in range(20 * self.settings.screened):
-            if len(drawn) >= self.settings.screened or time.monotonic() > end:
+            if len(drawn) >= most or time.monotonic() > end:
                 break
-            values = self.space.random(self.order, self.space.defaults if n % 2 else None)
-            schedule, _ = self.space.schedule(values)
-            if schedule is not None and (own := schedule_hash(schedule)) not in drawn:
-                drawn[own] = Candidate("model", schedule, own, values)
-        return drawn
+            near = self.space.defaults if n % 2 and not self.settings.scratch else None
+            add(self.space.random(self.order, near))
+        return list(drawn.values())
 
     # -- work -----------------------------------------------------------------------------------
     def _build(self, candidate: Candidate) -> None:
@@ -400,10 +477,13 @@ class Search:
     def _final(self) -> Row | None:
         """Time the best few, by whatever process found them, again and together; the winner is a row of its own."""
         assert self.meters is not None
+        if self.settings.scratch:
+            self._build(Candidate(RULES, None, ""))
+            self._drain(True)
         self._phase("finals")
         entrants = self._entrants()
         while entrants:
-            self.meters.begin(entrants[0][0], FinalsJob(tuple(b for _, b in entrants), 2 * self.settings.repeats + 1))
+            self.meters.begin(entrants[0][0], FinalsJob(tuple(b for _, b in entrants), 3 * self.settings.repeats))
             while not (over := self.meters.finished()):
                 pause([self.meters], 0.5)
             ((_, outcome),) = over
@@ -435,17 +515,28 @@ class Search:
         return [(c, self.built[h]) for h, c in found.items() if h in self.built]
 
     def _winner(self, entrants: Sequence[tuple[Candidate, Built]], found: Mapping[str, Measured]) -> Row | None:
+        """The fastest, or the rules' where that is not beaten by more than noise."""
+        rules = found.get(self.rules_hash)
+        standard = rules if rules is not None and rules.ok else None
         rows = []
         for candidate, built in entrants:
             m = found[built.hash]
             row = self._row(candidate, built, m, OK if m.ok else "wrong", m.detail, final=True)
-            rows.append(row)
-            self.rows[row.schedule_hash] = row
-        append(self.subject.database, rows)
+            rows.append(replace(row, rules_seconds=median(standard.samples) if standard is not None else None))
         good = [r for r in rows if r.usable]
-        if good:
-            self.progress.best = min(_value(r) for r in good)
-        return min(good, key=lambda r: (_value(r), r.schedule_hash), default=None)
+        if self.settings.scratch:
+            measured = self.study.measured()
+            good = [r for r in good if r.schedule_hash in measured]
+        elif standard is not None:
+            good = [r for r in good if r.schedule_hash == self.rules_hash or beats(r.samples, standard.samples)]
+        won = min(good, key=lambda r: (_value(r), r.schedule_hash), default=None)
+        rows = [replace(r, chosen=won is not None and r.schedule_hash == won.schedule_hash) for r in rows]
+        append(self.subject.database, rows)
+        self.rows |= {r.schedule_hash: r for r in rows}
+        if won is None:
+            return None
+        self.progress.best = _value(won)
+        return self.rows[won.schedule_hash]
 
 
 def _value(row: Row) -> float:

@@ -33,22 +33,27 @@ class Choice(Protocol):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """``candidate`` gives a schedule for values, or an object with a ``reason`` why there is none."""
+    """``candidate`` gives a schedule for values, or an object with a ``reason`` why there is none.
+
+    ``draft`` the same, but quickly and without carrying it out: a schedule that it gives may be illegal.
+    """
 
     choices: Sequence[Choice]
     defaults: Mapping[str, Any]
     candidate: Callable[[Mapping[str, Any]], Any]
     inline: tuple[str, ...] | None = None  # what a schedule inlines that leaves the choice open
+    draft: Callable[[Mapping[str, Any]], Any] | None = None
 
     @staticmethod
     def of(module: str, program: Any, arch: str, inline: tuple[str, ...] | None) -> SearchSpace:
-        """The space that ``module`` (with ``choices``, ``defaults`` and ``candidate``) makes of ``program``."""
-        candidate = load(f"{module}:candidate")
+        """The space that ``module`` (``choices``, ``defaults``, ``candidate``, ``draft``) makes of ``program``."""
+        candidate, draft = load(f"{module}:candidate"), load(f"{module}:draft")
         return SearchSpace(
             load(f"{module}:choices")(program, arch),
             load(f"{module}:defaults")(program, arch),
             lambda values: candidate(program, arch, dict(values)),
             inline,
+            lambda values: draft(program, arch, dict(values)),
         )
 
     @cached_property
@@ -78,8 +83,15 @@ class SearchSpace:
 
     def schedule(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         """The schedule, or None and the reason. Equal choices make equal schedules, as the rules write them."""
+        return self._made(self.candidate, values)
+
+    def drafted(self, values: Mapping[str, Any]) -> Schedule | None:
+        """The schedule that ``values`` say, which may be illegal."""
+        return self._made(self.draft or self.candidate, values)[0]
+
+    def _made(self, make: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         try:
-            found = self.candidate(values)
+            found = make(values)
         except Exception as error:  # one bad point must not end a search of hours; the study keeps the reason
             return None, f"{type(error).__name__}: {error}"
         if not isinstance(found, Schedule):

@@ -33,6 +33,7 @@ from nautilus.tune.shape import KernelShape, shape_of
 KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
 RULE, NONE = "rule", "none"
 _KEPT = 16
+_OTHER = 3  # knobs of the engine that the rules do not take: more would hide what matters from a sampler
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class KernelSpace:
         """(name, values, default) of everything there is to choose."""
         if len(self.plans) > 1:
             yield self.engine, tuple(self.plans), next(iter(self.plans))
-        for e in self.plans:
-            for k in self.knobs[e]:
+        for n, e in enumerate(self.plans):
+            for k in self.knobs[e] if n == 0 else self.knobs[e][:_OTHER]:
                 yield self.label(e, k.name), k.values, k.default
 
 
@@ -345,6 +346,11 @@ def examine(program: Program, arch: str, values: Mapping[str, object], precision
     """What becomes of ``values``: the module, and the reason where it is refused."""
     found = point(program, arch, values)
     return Lowered(None, found.reason) if isinstance(found, Refused) else lower_program(*found, arch, precision)
+
+
+def draft(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+    """The schedule that ``values`` say, not yet tried."""
+    return schedule_of(program, arch, values)
 
 
 def candidate(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:

@@ -190,6 +190,10 @@ class Study:
         """Seconds of the candidates that were measured, in order."""
         return [float(t.value) for t in self._complete()]
 
+    def points(self) -> list[tuple[dict[str, Any], float]]:
+        """Values and seconds of the candidates that were measured, in order."""
+        return [(dict(t.user_attrs[CANDIDATE]["values"]), float(t.value)) for t in self._complete()]
+
     def estimates(self) -> list[tuple[float, float]]:
         """The model's seconds and the measured ones of every candidate that has both."""
         return [(float(t.user_attrs[ESTIMATE]), float(t.value)) for t in self._complete() if ESTIMATE in t.user_attrs]

@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ from nautilus.passes.registry import load
 T = TypeVar("T")
 
 DONE, ERROR, DIED, LATE = "done", "error", "died", "late"
-_READY = "ready"
+_READY, _WAITING = "ready", "waiting"
 STARTUP = 300.0  # seconds in which a service must be made
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -120,9 +120,9 @@ class Worker:
                 kind, value, reason = self._pipe.recv()
             except (EOFError, OSError):
                 return self._died(time.monotonic() - self.started)
-            if kind == _READY:
+            if kind in (_READY, _WAITING):
                 self.started = time.monotonic()
-                self.deadline = self.started + self._limit
+                self.deadline = self.started + (self._limit if kind == _READY else STARTUP)
                 continue
             took = time.monotonic() - self.started
             if kind == DIED:
@@ -200,6 +200,23 @@ def pause(pools: Sequence[Pool[Any]], longest: float) -> None:
     wait([h for w in workers for h in w.handles], max(0.0, min(longest, nearest + 0.01)))
 
 
+_served: list[Connection[Any, Any]] = []  # in a worker: the way to its parent
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """In a service: what is done inside waits for others, so the job's time limit starts again behind it."""
+    _say(_WAITING)
+    yield
+    _say(_READY)
+
+
+def _say(kind: str) -> None:
+    for pipe in _served:
+        with suppress(OSError):
+            pipe.send((kind, None, ""))
+
+
 def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -214,6 +231,7 @@ def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
             if made is None:
                 made = load(service.target)(*service.args)
                 pipe.send((_READY, None, ""))
+                _served.append(pipe)  # only now: to be made, a service has STARTUP whatever it waits for
             answer = (DONE, made(job), "")
         except Poisoned as error:
             answer = (DIED, None, str(error))

@@ -7,10 +7,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
-from nautilus.tune.workers import Poisoned
+from nautilus.tune.exclusive import exclusive
+from nautilus.tune.workers import Poisoned, waiting
 
 
 def obedient(start: float = 0.0) -> Callable[[Any], Any]:
@@ -34,6 +36,14 @@ def obedient(start: float = 0.0) -> Callable[[Any], Any]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(value)
         return os.getpid() if what == "pid" else value
+
+    return serve
+
+
+def locked(path: str) -> Callable[[Any], Any]:
+    def serve(job: Any) -> Any:
+        with exclusive(Path(path), waiting):
+            return job
 
     return serve
 

@@ -103,8 +103,8 @@ def test_choices_of_a_chain_are_in_the_measured_order() -> None:
 
 def test_three_units_for_narrow_accumulators_only() -> None:
     narrow, wide = chain("global_prefill_d64"), chain("global_prefill_d64", M=4096, N=4096)
-    assert seconds(narrow, O__warpgroup__rows=192) < seconds(narrow, O__warpgroup__rows=128)
-    done = examine(chain("global_prefill"), ARCH, {"O.warpgroup.rows": 192})
+    assert seconds(narrow, O__warpgroup__rows="192/3") < seconds(narrow, O__warpgroup__rows="128/2")
+    done = examine(chain("global_prefill"), ARCH, {"O.warpgroup.rows": "192/3"})
     assert done.fault is not None and "registers" in done.fault
     assert wide is not narrow
 

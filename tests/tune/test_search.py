@@ -20,7 +20,7 @@ from nautilus.frontend.check import load_spec
 from nautilus.tune.command import Options, Outcome, tune_one
 from nautilus.tune.database import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
-from nautilus.tune.rows import key_of
+from nautilus.tune.rows import key_of, schedule_hash
 from nautilus.tune.search import Settings
 from nautilus.tune.study import open_storage, optuna
 from tests.shipped import ROOT
@@ -63,6 +63,33 @@ def test_it_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: 
     compiled = compile_file(Request(matmul, "sm_80", tuned=True, until="scalar"))
     assert compiled.tuned and compiled.context.schedule is not None
     assert compiled.context.schedule.kernels[0].memory.warps == (1, 4)
+
+
+def test_what_beats_the_rules_by_noise_only_does_not_replace_them(
+    matmul: Path, own_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOISE", "1.2")  # times of finals are 1, 1.2 and 1.4 times what they are
+    monkeypatch.setenv("COSTS", "equal")
+    outcome = tune(matmul)
+    assert outcome.code == 0, outcome.text
+    assert outcome.about["speedup"] == 1.0
+    assert outcome.about["seconds"] == outcome.about["rules_seconds"]
+    (chosen,) = [r for r in rows(own_database) if r.chosen]
+    assert chosen.rules and chosen.rules_seconds == chosen.seconds
+    faster = [r for r in rows(own_database) if r.final and (r.seconds or 0.0) < (chosen.seconds or 0.0)]
+    assert faster  # and the database keeps what was measured
+    compiled = compile_file(Request(matmul, "sm_80", tuned=True, until="scalar"))
+    assert compiled.context.schedule is not None and schedule_hash(compiled.context.schedule) == chosen.schedule_hash
+
+
+def test_from_scratch_neither_rules_nor_database_are_tried(matmul: Path, own_database: Path, journal: Path) -> None:
+    outcome = tune(matmul, settings=replace(SETTINGS, trials=4, scratch=True))
+    assert outcome.code == 0, outcome.text
+    lines = journal.read_text().splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("build rules"))
+    assert sum(line.startswith("measure") for line in lines[:first]) == 4  # what was sampled, then the yardstick
+    assert outcome.about["scratch"] and outcome.about["rules_seconds"] > 0.0
+    assert tune(matmul, settings=replace(SETTINGS, scratch=True)).about["values"]["stages"] == 1
 
 
 def test_nothing_is_built_or_measured_twice(matmul: Path, journal: Path) -> None:

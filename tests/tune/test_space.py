@@ -69,7 +69,7 @@ def test_random_points_are_schedules_or_say_why_not(name: str) -> None:
 def test_structure_makes_the_choices() -> None:
     assert values("matmul/f16", "C.warpgroup.block")[:2] == ("128x64/2", "128x96/2")
     assert "128x192*2" in values("matmul/f16", "C.warpgroup.block")
-    assert values("attention/causal_prefill", "O.warpgroup.rows") == (64, 128, 192)
+    assert values("attention/causal_prefill", "O.warpgroup.rows")[2:5] == ("128/2", "256/2", "192/3")
     assert values("attention/causal_prefill", "O.warpgroup.persistent") == ("none", "static", "snake", "dynamic")
     assert values("attention/global_prefill", "O.warpgroup.persistent") == ("none", "static", "dynamic")
     assert values("rowwise/softmax", "Y.walk") == ("row", "rolling", "passes")
@@ -97,6 +97,37 @@ def test_a_tile_takes_what_depends_on_it_along() -> None:
     wide = candidate(product(8192, 8192, 8192), ARCH, {})
     again = candidate(product(8192, 8192, 8192), ARCH, {"C.warpgroup.block": "128x320/2"})
     assert wide == again  # the rules' own tile by another way
+
+
+def test_units_may_share_rows_or_take_blocks_of_their_own() -> None:
+    p = program("attention/causal_prefill")
+    own = candidate(p, ARCH, {"O.warpgroup.rows": "64*2", "O.warpgroup.persistent": "none"})
+    assert isinstance(own, Refused) and "persistent grid" in own.reason
+    own = candidate(p, ARCH, {"O.warpgroup.rows": "64*2"})
+    assert isinstance(own, Schedule)
+    (k,) = own.kernels
+    assert (k.memory.own_tiles, k.memory.units, k.axis("i").tile) == (True, 2, 64)
+    tall = schedule_of(p, ARCH, {"O.warpgroup.rows": "256/2"})
+    assert isinstance(tall, Schedule)
+    assert not tall.kernels[0].memory.hold  # no fragment of 128 rows a unit is held
+
+
+def test_registers_are_shared_out_and_rings_filled_again() -> None:
+    p = product(4096, 4096, 4096)
+    (k,) = schedule_of(p, ARCH, {"C.warpgroup.registers": 56}).kernels  # type: ignore[union-attr]
+    assert k.memory.registers == (56, 224)
+    (k,) = schedule_of(p, ARCH, {"C.warpgroup.persistent": "dynamic"}).kernels  # type: ignore[union-attr]
+    assert k.memory.registers == (40, 232)  # a producer that fetches tiles
+    block = {"C.warpgroup.block": "128x96*2"}
+    (k,) = schedule_of(p, ARCH, block).kernels  # type: ignore[union-attr]
+    (lent,) = schedule_of(p, ARCH, {**block, "C.warpgroup.store": "bulk-ring/64"}).kernels  # type: ignore[union-attr]
+    assert lent.memory.stages > k.memory.stages  # results take no room of their own
+
+
+def test_sections_divide_the_outer_points() -> None:
+    p = program("attention/causal_prefill")
+    assert p.buffers[0].shape[:2] == (1, 32)
+    assert all(32 % n == 0 for n in values("attention/causal_prefill", "O.warpgroup.sections") if n)  # type: ignore[operator]
 
 
 def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
@@ -140,14 +171,15 @@ def test_choices_that_are_ruled_out_have_no_effect() -> None:
     p = program("attention/causal_prefill")
     base = schedule_of(p, ARCH, {})
     assert schedule_of(p, ARCH, {"O.warp.stages": 4}) == base
-    assert schedule_of(p, ARCH, {"O.engine": "warp", "O.warpgroup.rows": 64}) == schedule_of(
+    assert schedule_of(p, ARCH, {"O.engine": "warp", "O.warpgroup.rows": "64/1"}) == schedule_of(
         p, ARCH, {"O.engine": "warp"}
     )
     assert all(not n.startswith("O.warp.") for n, _ in neighbours(p, ARCH, defaults(p, ARCH)))
 
 
 REFUSED = [
-    ("attention/causal_prefill", {"O.warpgroup.rows": 192}, "registers of a thread hold fragments"),
+    ("attention/causal_decode", {"O.join": True}, "its results are not read by one other kernel alone"),
+    ("attention/causal_prefill", {"O.warpgroup.rows": "192/3"}, "registers of a thread hold fragments"),
     ("attention/causal_prefill", {"O.warpgroup.cluster": 2}, "fixed order, not dynamic"),
     ("attention/causal_decode", {"O.step": 256}, "bytes of shared memory"),
     ("attention/global_prefill_d64", {"O.warpgroup.store": "bulk-ring/64"}, "fit no stage of a walked operand"),

@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
-from nautilus.tune.early import best_in_top, nothing_left, promising, rank_correlation
+from nautilus.tune.early import beats, best_in_top, nothing_left, promising, rank_correlation
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study, open_storage, study_name
 from tests.tune.toy import Choice, Refused
@@ -109,6 +109,12 @@ def test_rank_correlation_and_top() -> None:
     assert rank_correlation(rising[:2]) is None
     assert best_in_top(rising) and not best_in_top([(a, -b) for a, b in rising])
     assert best_in_top(rising[:10]) is None
+
+
+def test_noise_is_no_win() -> None:
+    assert beats([1.0, 1.01, 1.02], [1.03, 1.04, 1.05])
+    assert not beats([1.0, 1.01, 1.05], [1.02, 1.03, 1.04])
+    assert not beats([1.0] * 3, [1.0] * 3)
 
 
 def test_early_end() -> None:

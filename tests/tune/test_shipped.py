@@ -1,0 +1,52 @@
+"""The database in the package: whole, about specs that ship, and of use to this compiler."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from nautilus.driver import Request, compile_file
+from nautilus.frontend.check import load_spec
+from nautilus.tune.database import SHIPPED, damaged, rows
+from nautilus.tune.rows import Row, key_of, schedule_hash
+from tests.shipped import SPECS
+
+ROWS = rows(SHIPPED)
+IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]
+
+
+@cache
+def request(name: str, sizes: tuple[tuple[str, int], ...], arch: str, precision: str) -> Request:
+    """What asks for the row."""
+    (path,) = [p for p in SPECS if p.stem == name]
+    return Request(path, arch, dict(sizes), precision=precision, tuned=True, until="ma-tile")
+
+
+def asked(row: Row) -> Request:
+    return request(row.name, tuple((n, v) for n, v in row.sizes.items() if v is not None), row.arch, row.precision)
+
+
+def test_one_row_a_key_and_no_line_is_damaged() -> None:
+    assert damaged(SHIPPED) == 0
+    assert len({(r.key, r.device) for r in ROWS}) == len(ROWS)
+    assert SHIPPED.stat().st_size < 1 << 20  # it is read at every compilation
+
+
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_row_is_usable_and_of_a_shipped_spec(row: Row) -> None:
+    assert row.usable and row.final and row.chosen
+    assert row.rules_seconds is not None and row.seconds is not None
+    assert row.seconds <= row.rules_seconds
+    assert schedule_hash(row.read_schedule()) == row.schedule_hash
+    made = asked(row)
+    assert key_of(load_spec(made.path, dims=made.dims), row.arch, row.precision).hash == row.key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_row_is_what_the_compiler_takes(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.tune.lookup.device_here", lambda: row.device)
+    result = compile_file(asked(row))
+    assert result.tuned and not result.refused
+    assert result.context.schedule is not None and schedule_hash(result.context.schedule) == row.schedule_hash
