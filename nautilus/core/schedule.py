@@ -116,12 +116,14 @@ class SplitPlan:
 
     Reductions cut alike share their chunks; where the axis ends early, chunks are empty.  A later cut of the same
     reduction cuts its combination: ``axis`` is then the one that numbers the chunks, and they combine in groups.
+    ``turns``: so many neighbouring chunks share their range, of which they take tiles in turn.
     """
 
     op: str
     axis: str
     splits: int
     tile: int
+    turns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,9 @@ def check_schedule(schedule: Schedule) -> None:
         if any((c.op, c.axis) == (x.op, x.axis) for x in (schedule.splits or ())[:n]):
             raise ScheduleError(f"{c.op} is cut along {c.axis!r} twice", "splits")
         _check_bounds((("splits", c.splits, 2, MAX_SPLITS), ("tile", c.tile, 1, _MAX_TILE)), f"splits of {c.op}")
+        _check_bounds((("turns", c.turns, 1, c.splits),), f"splits of {c.op}")
+        if c.splits % c.turns:
+            raise ScheduleError(f"{c.splits} chunks are no groups of {c.turns}", f"splits of {c.op}")
     for p in schedule.packs or ():
         _check_bounds((("size", p.size, 2, _MAX_TILE),), f"packs of {p.op}")
     _unique(tuple(k.name for k in schedule.kernels), "the schedule's kernels")

@@ -3,6 +3,9 @@
 ``split_k_update`` writes it, the planner recognises it in any definition: the parallel axis ``s`` cuts the
 reduced axis ``j`` into pieces of ``C`` elements, so a block that holds one ``s`` walks that piece alone
 (``partition`` turns the guard into loop bounds), and what the block needs along ``j`` it needs there only.
+
+Chunks that take turns share a range: with ``n`` of them and tiles of ``T`` elements, the guard is
+``s // n * C <= j < (s // n + 1) * C`` and ``j // T % n == s % n``, and a block walks every n-th tile of the range.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nautilus.core.calc import calc, integer
-from nautilus.core.conditions import conjuncts
+from nautilus.core.conditions import conjunction, conjuncts
 from nautilus.core.expr import Const, Expr, Op, Param, Var, free_vars
 from nautilus.core.linear import divided
 from nautilus.scalar.defs import Def
@@ -19,11 +22,15 @@ from nautilus.scalar.roles import blocks
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """``axis`` is cut by the parallel axis ``by``; ``size`` elements each, 0 where known at launch only."""
+    """``axis`` is cut by the parallel axis ``by``; ``size`` elements each, 0 where known at launch only.
+
+    ``tile``: elements that a chunk takes in a turn, 0 where it takes no turns.
+    """
 
     by: str
     axis: str
     size: int
+    tile: int = 0
 
 
 def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
@@ -34,22 +41,45 @@ def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
     return calc("floordiv", calc("add", tiles, count - 1), count)
 
 
-def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int) -> Op:
-    """Where ``axis`` lies in chunk ``by`` of ``count``. Chunks are whole tiles; the last ones may be short or empty."""
-    tiles = chunk_tiles(extent, tile, count)
+def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, turns: int = 1) -> Expr:
+    """Where ``axis`` lies in chunk ``by`` of ``count``. Chunks are whole tiles; the last ones may be short or empty.
+
+    ``turns`` neighbouring chunks, which divide ``count``, take tiles of one range in turn.
+    """
+    picked = calc("eq", calc("mod", calc("floordiv", Var(axis), tile), turns), calc("mod", Var(by), turns))
+    if turns == count:
+        return picked
+    group: Expr = Var(by) if turns == 1 else calc("floordiv", Var(by), turns)
+    tiles = chunk_tiles(extent, tile, count // turns)
     if isinstance(tiles, Const):
         size: Expr = integer(int(tiles.value) * tile)
-        low: Expr = calc("mul", Var(by), size)
+        low: Expr = calc("mul", group, size)
     else:
         size = calc("mul", tiles, tile)
-        low = calc("mul", calc("mul", Var(by), tiles), tile)
-    return calc("and", calc("le", low, Var(axis)), calc("lt", Var(axis), calc("add", low, size)))
+        low = calc("mul", calc("mul", group, tiles), tile)
+    inside = calc("and", calc("le", low, Var(axis)), calc("lt", Var(axis), calc("add", low, size)))
+    whole = conjunction((inside, picked) if turns > 1 else (inside,))
+    assert whole is not None
+    return whole
 
 
 def chunks_of(d: Def) -> Chunks | None:
     """How a parallel axis of ``d`` cuts an axis that it reduces, if its guard says so."""
     spread, walked = {a.name for a in d.par}, {a.name for a in d.red}
     conditions = conjuncts(d.guard)
+    for c in conditions:
+        match c:
+            case Op(op="eq", args=(Op(op="mod", args=(tiles, Const(value=turns))), mine)):
+                by = free_vars(mine)
+                match tiles:
+                    case Op(op="floordiv", args=(Var(name=axis), Const(value=tile))):
+                        turn = int(tile)
+                    case Var(name=axis):
+                        turn = 1
+                    case _:
+                        continue
+                if axis in walked and len(by) == 1 and by <= spread and int(turns) > 1:
+                    return Chunks(next(iter(by)), axis, turn, turn)
     for low in conditions:
         match low:
             case Op(op="le", args=(start, Var(name=axis))) if axis in walked:

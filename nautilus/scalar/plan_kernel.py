@@ -295,6 +295,7 @@ def _walk_tile(g: _Group) -> None:
         tile = g.tile(g.walk)
         while c.size % tile:
             tile //= 2
+        tile = c.tile or tile
         g.roles[g.walk] = AxisPlan(g.walk, LOOP, tile)
 
 

@@ -12,6 +12,9 @@ variables are replaced by the end of their range that decides.
 
 A walk of one step at a place that outer variables name (a chunk of one tile) is no loop any more.
 
+Where all lasting statements hold in every n-th block only, ``var % n == r``, the walk goes from one of these to the
+next (chunks that take turns).
+
 Statements without a guard have an effect in every block, unless the iteration provably changes
 nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.
 """
@@ -21,10 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nautilus.core.calc import integer
+from nautilus.core.calc import calc, integer
 from nautilus.core.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
+from nautilus.core.index import simplify
 from nautilus.core.linear import Linear, atom, build, constant, divide, divided
 from nautilus.core.order import certainly_less
 from nautilus.core.schedule import Schedule
@@ -97,7 +101,7 @@ def _single(loop: Loop, body: tuple[Stmt, ...]) -> list[Stmt]:
 
 def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Loop, ...]:
     """The pieces of ``loop`` in the order asked for. Raises ScheduleError where the loop does not permit it."""
-    loop, pieces = _split(loop, ranges, locals_)
+    loop, pieces = _split(_picked(loop, ranges, locals_), ranges, locals_)
     if order == "ascending" or len(pieces) == 1:
         return pieces
     reason = obstacle(loop, locals_)
@@ -106,6 +110,40 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
     mixed = tuple(p.body == loop.body for p in pieces)
     certain = tuple(_certain(p, ranges) for p in pieces)
     return ordered(pieces, mixed, certain)
+
+
+def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
+    """``loop`` over those steps alone in which ``var % n == r``, where all lasting statements ask for that."""
+    known = {name: (lo, hi) for name, (lo, hi) in ranges.items() if lo is not None and hi is not None}
+    found: dict[Expr, tuple[int, Expr]] = {}
+    common: set[Expr] | None = None
+    for loops, s in statements(loop.body):
+        if _lasting(s, loop, locals_):
+            tiles = {t.var: (0, n - 1) for t in loops if (n := _trips(t))}
+            picks = {c: p for c in _atoms(s.guard) if (p := _every(simplify(c, {**known, **tiles}), loop.var))}
+            found.update(picks)
+            common = set(picks) if common is None else common & set(picks)
+    if not common or not _idle(loop, locals_):
+        return loop
+    pick = next(c for c in found if c in common)
+    n, first = found[pick]
+
+    def turns(bound: Expr) -> Expr:
+        """How many picked steps lie in front of ``bound``."""
+        return simplify(calc("floordiv", calc("add", calc("sub", bound, first), n - 1), n), known)
+
+    step = calc("add", calc("mul", Var(loop.var), n), first)
+    body = substituted(_without(loop.body, {pick}), {loop.var: step})
+    return replace(loop, lo=turns(loop.lo), hi=turns(loop.hi), body=body)
+
+
+def _every(c: Expr, var: str) -> tuple[int, Expr] | None:
+    """``n`` and ``r`` where ``c`` says ``var % n == r``, with ``r`` in 0 .. n - 1."""
+    match c:
+        case Op(op="eq", args=(Op(op="mod", args=(Var(name=name), Const(value=n))), r)) if name == var:
+            same = isinstance(r, Var) or (isinstance(r, Op) and r.op == "mod" and r.args[1] == Const(n, DType.I32))
+            return (int(n), r) if same and var not in free_vars(r) else None
+    return None
 
 
 def _certain(piece: Loop, ranges: Ranges) -> bool:

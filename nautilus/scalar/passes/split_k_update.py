@@ -107,7 +107,7 @@ class _Cut:
 
     def alike(self, axis: str, plan: SplitPlan) -> bool:
         """Whether it has the same chunks as a cut of ``axis`` by ``plan``."""
-        return self.axis == axis and (self.plan.splits, self.plan.tile) == (plan.splits, plan.tile)
+        return self.axis == axis and replace(self.plan, op=plan.op, axis=plan.axis) == plan
 
 
 @dataclass(slots=True)
@@ -205,7 +205,7 @@ def _part(
         k = needs.index(n)
         return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
 
-    guard = conjunction((chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits), d.guard))
+    guard = conjunction((chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits, plan.turns), d.guard))
     buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
     return replace(
         d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None
