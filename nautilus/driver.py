@@ -27,7 +27,6 @@ from nautilus.core.errors import (
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
-from nautilus.core.targets import limits
 from nautilus.passes.instruments import Verify, is_dump, read_header
 from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
@@ -169,9 +168,7 @@ def plainer(request: Request, error: ScheduleError) -> Request:
     Raises ``error`` otherwise.
     """
     kernel = error.where.removeprefix("kernel ")
-    if is_given(request) or not limits(request.arch).warpgroup:
-        raise error
-    if kernel == error.where or request.fallbacks.exhausted(kernel):
+    if is_given(request) or kernel == error.where or request.fallbacks.exhausted(kernel):
         raise error
     return replace(request, fallbacks=request.fallbacks.after(kernel))
 

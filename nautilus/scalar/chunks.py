@@ -24,13 +24,14 @@ from nautilus.scalar.roles import blocks
 class Chunks:
     """``axis`` is cut by the parallel axis ``by``; ``size`` elements each, 0 where known at launch only.
 
-    ``tile``: elements that a chunk takes in a turn, 0 where it takes no turns.
+    ``tile``: elements that a chunk takes in a turn, 0 where it takes no turns; ``turns``: of so many.
     """
 
     by: str
     axis: str
     size: int
     tile: int = 0
+    turns: int = 1
 
 
 def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
@@ -44,19 +45,19 @@ def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
 def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, turns: int = 1) -> Expr:
     """Where ``axis`` lies in chunk ``by`` of ``count``. Chunks are whole tiles; the last ones may be short or empty.
 
-    ``turns`` neighbouring chunks, which divide ``count``, take tiles of one range in turn.
+    ``turns`` neighbouring chunks, which divide ``count``, take tiles of one range in turn, all equally many.
     """
     picked = calc("eq", calc("mod", calc("floordiv", Var(axis), tile), turns), calc("mod", Var(by), turns))
     if turns == count:
         return picked
     group: Expr = Var(by) if turns == 1 else calc("floordiv", Var(by), turns)
-    tiles = chunk_tiles(extent, tile, count // turns)
-    if isinstance(tiles, Const):
-        size: Expr = integer(int(tiles.value) * tile)
+    rounds = chunk_tiles(extent, tile * turns, count // turns)
+    if isinstance(rounds, Const):
+        size: Expr = integer(int(rounds.value) * tile * turns)
         low: Expr = calc("mul", group, size)
     else:
-        size = calc("mul", tiles, tile)
-        low = calc("mul", calc("mul", group, tiles), tile)
+        size = calc("mul", rounds, tile * turns)
+        low = calc("mul", calc("mul", group, rounds), tile * turns)
     inside = calc("and", calc("le", low, Var(axis)), calc("lt", Var(axis), calc("add", low, size)))
     whole = conjunction((inside, picked) if turns > 1 else (inside,))
     assert whole is not None
@@ -79,7 +80,7 @@ def chunks_of(d: Def) -> Chunks | None:
                     case _:
                         continue
                 if axis in walked and len(by) == 1 and by <= spread and int(turns) > 1:
-                    return Chunks(next(iter(by)), axis, turn, turn)
+                    return Chunks(next(iter(by)), axis, turn, turn, int(turns))
     for low in conditions:
         match low:
             case Op(op="le", args=(start, Var(name=axis))) if axis in walked:

@@ -19,6 +19,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.targets import Limits, limits
+from nautilus.scalar import plan_join
 from nautilus.scalar.axes import Unified, unify
 from nautilus.scalar.chunks import chunks_of
 from nautilus.scalar.defs import Def, read_defs
@@ -69,7 +70,9 @@ def default_schedule(program: Program, arch: str = "sm_90a", fallbacks: Fallback
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
 
     steps = {g: fallbacks.steps(plan.name) for g, plan in plans.items()}
-    return Schedule(kernels=tuple(sized(plans[g], unified[g], target, steps[g]) for g in _ordered(defs, groups)))
+    kernels = {plans[g].name: sized(plans[g], unified[g], target, steps[g]) for g in _ordered(defs, groups)}
+    whole = {plans[g].name: unified[g] for g in _ordered(defs, groups)}
+    return Schedule(kernels=tuple(plan_join.joined(kernels, whole, target).values()))
 
 
 def sized(plan: KernelPlan, unified: Unified, target: Limits, steps: int) -> KernelPlan:

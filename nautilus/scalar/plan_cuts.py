@@ -24,9 +24,12 @@ from nautilus.core.expr import Const, Expr, Load, Op, Var, children, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.targets import Limits, limits
+from nautilus.scalar import plan_join
 from nautilus.scalar.axes import Unified, unify
+from nautilus.scalar.chunks import chunks_of
 from nautilus.scalar.defs import Def, read_defs, size
 from nautilus.scalar.ops import Program
+from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.plan import default_schedule, stored
 from nautilus.scalar.plan_kernel import bare, dot_of
 from nautilus.scalar.roles import GRID, LOOP, blocks, phases
@@ -131,6 +134,15 @@ def default_splits(
         if not isinstance(extent, int):
             continue  # how long the walk is, and so whether a second kernel pays, is known at launch only
         stream = _stream(plan, unified, walk, limits(arch))
+        ends = _reductions(unified, walk)
+        if not any(name.startswith(f"{d.name}_part") for d in ends for name, _ in fallbacks.taken):
+            row = stream.step // tile
+            grid = 1 if invariant else stream.blocks
+            found = plan_join.cut(plan, unified, walk, grid, row, stream.partial, limits(arch))
+            if found is not None:
+                named = [(d.name, _own_name(d, defs, walk)) for d in ends]
+                out += _twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
+                continue
         count = _fixed(extent) if invariant else _count(stream)
         count = min(count, blocks(extent, tile))
         if count > 1:
@@ -138,9 +150,22 @@ def default_splits(
     return tuple(out)
 
 
+def _twice(program: Program, ends: list[tuple[str, str]], found: plan_join.Cut) -> list[SplitPlan]:
+    """Reductions ``ends``, each with its axis, in chunks that take turns; and where there are several groups, these."""
+    chunks = found.groups * found.units
+    first = [SplitPlan(name, axis, chunks, found.step, found.units) for name, axis in ends]
+    if found.groups == 1:
+        return first
+    cut = read_defs(SplitKUpdate(Schedule(splits=tuple(first))).apply(program))
+    made = {d.name for d in cut.values() if (c := chunks_of(d)) is not None and c.tile}
+    rest = [d for d in cut.values() if d.is_reduction and d.name not in made]
+    combine = [d for d in rest if any(ld.buffer in made for ld in d.reads())]
+    return [*first, *(SplitPlan(d.name, d.red[0].name, found.groups, found.units) for d in combine)]
+
+
 def _may_split(d: Def) -> bool:
     """Whether ``d`` reduces enough to be worth a look at the plan of its kernel."""
-    return any((size(a) or 0) >= CHUNK for a in d.red)
+    return any((size(a) or 0) >= (CHUNK if dot_of(d) is None else plan_join.SHORTEST) for a in d.red)
 
 
 def _reductions(unified: Unified, walk: str) -> list[Def]:
@@ -175,6 +200,7 @@ class _Stream:
     """What a kernel reads along its walk. Bytes of one step of a block, of all of it, and of the partial results."""
 
     blocks: int
+    step: int  # bytes
     slots: int  # blocks that run at once
     ahead: int  # bytes that a block has asked for
     steps: int
@@ -200,7 +226,9 @@ def _stream(plan: KernelPlan, unified: Unified, walk: str, target: Limits) -> _S
     room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
     slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)
     results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, walk))
-    return _Stream(count, slots, ahead, steps if not dots else max(1, steps // STEPS), count * steps * step, results)
+    return _Stream(
+        count, step, slots, ahead, steps if not dots else max(1, steps // STEPS), count * steps * step, results
+    )
 
 
 def _vars(ld: Load) -> frozenset[str]:

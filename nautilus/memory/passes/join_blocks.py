@@ -18,9 +18,10 @@ No partial result goes through global memory, no second launch waits for the fir
 share nothing on their way, so none waits for another before the end.
 
 What is required of each temp: one store in A's top block, one element of the temp for each element of A's tile (one
-index a dimension, ``base`` or ``base + AXIS``); in B only loads of the same form, in which one axis of B's tile
-runs over the units in the dimension where A has its unit's number, and the others begin where A's tile begins.  A
-tile of A may be larger than B's by registers that nobody wants (rows beyond the last of a matrix instruction).
+index a dimension, ``base`` or ``base + AXIS``); in B only loads of the same form (zeros where masked), in which one
+axis of B's tile runs over the units in the dimension where A has its unit's number, and the others begin where A's tile
+begins.  A tile of A may be larger than B's by registers that nobody wants (rows beyond the last of a matrix
+instruction).
 What A's grid variables are follows from the indices of both sides; that every block of A is one unit of one block
 is then checked for all of them.
 
@@ -45,9 +46,12 @@ from nautilus.memory.layout import FragLayout, slice_registers
 from nautilus.memory.ops import (
     AsyncCopy,
     Barrier,
+    ConstOp,
     Frag,
     GlobalLoad,
     GlobalStore,
+    IndexOp,
+    MapOp,
     MbarWait,
     MemKernel,
     MemModule,
@@ -64,7 +68,7 @@ from nautilus.memory.ops import (
 )
 from nautilus.memory.passes.allocate_shared import alignment, checked, place_mbars
 from nautilus.memory.passes.barriers import STORE, of_unit
-from nautilus.memory.passes.block_values import grid_values, value
+from nautilus.memory.passes.block_values import Ints, grid_values, value
 from nautilus.memory.passes.renaming import Names, Renaming, kernel_apart, without_axis_names
 from nautilus.memory.passes.specialise_warps import used_lets
 from nautilus.memory.passes.walk import map_slots, plan_of, rebuild
@@ -102,7 +106,7 @@ def _joined(module: MemModule, a: MemKernel, target: Limits) -> MemModule:
     readers = {k.name for k in module.kernels for op in walk_ops(k.body) if _read(op) in mine}
     writers = {k.name for k in module.kernels for op in walk_ops(k.body) if _written(op) in mine}
     if not mine or len(readers) != 1 or a.name in readers or writers != {a.name}:
-        raise ScheduleError("its results are not read by one other kernel alone", f"kernel {a.name}: join")
+        raise ScheduleError("join: its results are not read by one other kernel alone", f"kernel {a.name}")
     (b,) = (k for k in module.kernels if k.name in readers)
     whole = checked(_Joint(a, b, tuple(mine)).kernel(), target.smem_block)
     kernels = tuple(whole if k.name == b.name else k for k in module.kernels if k.name != a.name)
@@ -139,7 +143,7 @@ class _Joint:
     """Two kernels on their way into one. Raises ScheduleError where they do not fit."""
 
     def __init__(self, a: MemKernel, b: MemKernel, temps: Sequence[str]) -> None:
-        self.where = f"kernel {a.name}: join"
+        self.where = f"kernel {a.name}"
         self.temps = temps
         if not (isinstance(a.blocks, Const) and isinstance(b.blocks, Const)):
             raise ScheduleError("the number of blocks is known at launch only", self.where)
@@ -164,7 +168,7 @@ class _Joint:
         self.values = {v: np.tile(x, self.units) for v, x in grid_values(b, self.blocks).items()}
         self.values[UNIT] = np.repeat(np.arange(self.units), self.blocks)
         self.solved: dict[str, Expr] = {}  # A's grid variables in terms of B's, and of the unit
-        self.names = Names(self.a)
+        self.names, self.theirs = Names(self.a), Names(b)
         self.layouts = {**b.layouts, **self.a.layouts}
         self.parts: dict[str, _Part] = {}
 
@@ -204,9 +208,9 @@ class _Joint:
         """The one way in which B reads ``temp``."""
         loads = [op for op in walk_ops(self.b.body) if _read(op) == temp]
         first = loads[0]
-        if not isinstance(first, GlobalLoad) or first.mask is not None:
-            raise ScheduleError(f"{temp} is not loaded whole", self.where)
-        if any(not isinstance(op, GlobalLoad) or op.mask or op.index != first.index for op in loads):
+        if not isinstance(first, GlobalLoad):
+            raise ScheduleError(f"{temp} is copied, not loaded", self.where)
+        if any(not isinstance(op, GlobalLoad) or op.index != first.index for op in loads):
             raise ScheduleError(f"{temp} is loaded in several ways", self.where)
         return first
 
@@ -264,13 +268,17 @@ class _Joint:
             scale = form.terms[unknown[0]]
             found = theirs if scale == 1 else Op("floordiv", (theirs, Const(scale, DType.I32)), DType.I32)
             self.solved[unknown[0].name] = found = simplify(found)
-            self.values[unknown[0].name] = np.broadcast_to(value(found, self.values), self.values[UNIT].shape)
-        try:
-            same = (value(ours, self.values) == value(theirs, self.values)).all()
-        except KeyError as name:
-            raise ScheduleError(f"where {temp} is depends on {name.args[0]}", self.where) from None
+            self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found), self.values[UNIT].shape)
+        same = (self._value(temp, ours) == self._value(temp, theirs)).all()
         if not same:
             raise ScheduleError(f"a block reads another part of {temp} than its units write", self.where)
+
+    def _value(self, temp: str, e: Expr) -> Ints:
+        """``e`` in every unit of every block."""
+        try:
+            return value(e, self.values)
+        except KeyError as name:
+            raise ScheduleError(f"where {temp} is depends on {name.args[0]}", self.where) from None
 
     def _check_all(self) -> None:
         """Every block of A is one unit of one block. Raises ScheduleError."""
@@ -418,9 +426,18 @@ class _Joint:
         """B's loads from where its units left their results."""
         if not (isinstance(op, GlobalLoad) and op.buffer in self.parts):
             return (op,)
-        view = self.parts[op.buffer].view
-        vec = shared_vec(self.layouts[op.result.layout], view.axes, view.dtype)
-        return (SharedLoad(op.result, Slot(view.name, _ZERO), vec, op.span),)
+        view, out = self.parts[op.buffer].view, op.result
+        vec = shared_vec(self.layouts[out.layout], view.axes, view.dtype)
+        if op.mask is None:
+            return (SharedLoad(out, Slot(view.name, _ZERO), vec, op.span),)
+        whole, zero = self.theirs.frag(out, "all"), self.theirs.frag(out, "zero")
+        inside = replace(self.theirs.frag(out, "inside"), type=TileType(DType.BOOL, out.type.axes))
+        return (
+            SharedLoad(whole, Slot(view.name, _ZERO), vec, op.span),
+            IndexOp(inside, op.mask, op.span),
+            ConstOp(zero, 0.0 if out.type.dtype.is_float else 0, op.span),
+            MapOp(out, "select", (inside, whole, zero), op.span),
+        )
 
 
 def _first(layout: FragLayout, axis: TileAxis) -> FragLayout:
