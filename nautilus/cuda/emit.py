@@ -76,6 +76,9 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         for (layout, axis), name in w.bases.items()
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
+    later = module.kernels[module.kernels.index(kernel) + 1 :]
+    launch = [("wait_for_kernel_in_front", kernel.early), ("let_next_kernel_launch", bool(later) and later[0].early)]
+    w.lines[:0] = [f"    {w.speller.use(name)}();" for name, wanted in launch if wanted]
     w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
     w.lines += rings.cluster_end(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"

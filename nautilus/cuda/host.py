@@ -149,6 +149,26 @@ def _encode(m: TensorMap, base: str) -> list[str]:
     ]
 
 
+def _early(k: ma.MemKernel, kernel: str, args: str) -> list[str]:
+    """A launch that need not wait for the end of the kernel in front (CUDA Runtime API, cudaLaunchKernelEx)."""
+    assert isinstance(k.blocks, Const)
+    return [
+        "    {",
+        "        cudaLaunchAttribute early = {};",
+        "        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;",
+        "        early.val.programmaticStreamSerializationAllowed = 1;",
+        "        cudaLaunchConfig_t config = {};",
+        f"        config.gridDim = {k.blocks.value};",
+        f"        config.blockDim = {32 * k.warps};",
+        f"        config.dynamicSmemBytes = {k.smem_bytes};",
+        "        config.stream = stream;",
+        "        config.attrs = &early;",
+        "        config.numAttrs = 1;",
+        f"        status = cudaLaunchKernelEx(&config, {kernel}, {args});",
+        "    }",
+    ]
+
+
 def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
     smem, kernel = k.smem_bytes, kernel_symbol(module, k)
     assert isinstance(k.blocks, Const), "runtime sizes are refused above the MA-tile level"
@@ -172,6 +192,8 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             f"    status = cudaFuncSetAttribute({kernel}, {attribute});",
             "    if (status != cudaSuccess) return status;",
         ]
+    if k.early:
+        return [*lines, *_early(k, kernel, args), "    if (status != cudaSuccess) return status;"]
     return [
         *lines,
         f"    {kernel}<<<{k.blocks.value}, {32 * k.warps}, {smem}, stream>>>({args});",

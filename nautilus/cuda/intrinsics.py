@@ -323,6 +323,14 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ void named_barrier(int id, int threads) "
         '{ asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }'
     ),
+    "wait_for_kernel_in_front": _asm(
+        "wait_for_kernel_in_front",
+        "",
+        "griddepcontrol.wait;",
+        "",
+        "It has ended, and what it wrote is there.",
+    ),
+    "let_next_kernel_launch": _asm("let_next_kernel_launch", "", "griddepcontrol.launch_dependents;", ""),
     "named_arrive": _asm(
         "named_arrive", "int id, int threads", "bar.arrive %0, %1;", '"r"(id), "r"(threads)', "Count, do not wait."
     ),

@@ -8,6 +8,7 @@ The whole grammar::
 
     module  := 'module' NAME 'target' ARCH { buffer* param* kernel* }
     kernel  := 'kernel' NAME 'grid' NUMBER 'warps' NUMBER 'min_blocks' NUMBER ['units' NUMBER] ['cluster' NUMBER]
+               ['early']
                '{' decode* layout* smem* mbar* cursor* op* '}'
     decode  := 'let' VAR '=' expr                  -- a grid variable from `block`, the linear block number
     layout  := 'layout' '#'NAME '=' fraglayout     -- memory.layout
@@ -360,7 +361,8 @@ class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
 
     ``units``: what lies outside of roles is run by that many equal parts of the block, each with its own
-    ``unit``; ``cluster``: consecutive blocks that share a cluster.
+    ``unit``; ``cluster``: consecutive blocks that share a cluster; ``early``: launched while the kernel in front of it
+    still runs, whose end its blocks wait for before they do anything.
     """
 
     name: str
@@ -376,6 +378,7 @@ class MemKernel:
     units: int = 1
     cursors: tuple[Cursor, ...] = ()
     cluster: int = 1
+    early: bool = False
 
     @property
     def smem_bytes(self) -> int:

@@ -100,7 +100,7 @@ class Parser:
         ts.expect("grid")
         blocks = self.expr()
         warps, min_blocks = self.field("warps"), self.field("min_blocks")
-        units, cluster = self.option("units"), self.option("cluster")
+        units, cluster, early = self.option("units"), self.option("cluster"), ts.accept("early")
         decode, smem, mbars = list[tuple[str, Expr]](), list[Smem](), list[Mbar]()
         layouts: dict[str, FragLayout] = {}
         cursors, body = list[Cursor](), list[MemOp]()
@@ -121,7 +121,7 @@ class Parser:
                 else:
                     body.append(self.op())
         parts = (tuple(decode), layouts, tuple(smem), tuple(mbars), tuple(body), span, units, tuple(cursors), cluster)
-        return MemKernel(name, blocks, warps, min_blocks, *parts)
+        return MemKernel(name, blocks, warps, min_blocks, *parts, early)
 
     def binding(self) -> tuple[str, Expr]:
         self.ts.expect("let")

@@ -75,7 +75,8 @@ def format(m: MemModule) -> str:
 
 def _kernel(k: MemKernel) -> list[str]:
     head = f"kernel {k.name} grid {format_expr(k.blocks)} warps {k.warps} min_blocks {k.min_blocks}"
-    head += "".join(f" {word} {n}" for word, n in (("units", k.units), ("cluster", k.cluster)) if n != 1) + " {"
+    head += "".join(f" {word} {n}" for word, n in (("units", k.units), ("cluster", k.cluster)) if n != 1)
+    head += " early {" if k.early else " {"
     inner = [f"let {var} = {format_expr(e)}" for var, e in k.decode]
     inner += [f"layout #{name} = {layout}" for name, layout in k.layouts.items()]
     inner += [

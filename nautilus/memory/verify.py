@@ -72,7 +72,10 @@ def verify_module(m: MemModule, target: Limits) -> None:
     for b in m.buffers:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
-    for k in m.kernels:
+    for n, k in enumerate(m.kernels):
+        if k.early and (n == 0 or not target.warpgroup):
+            detail = "no kernel is in front of it" if n == 0 else f"{m.target} cannot"
+            reject("early kernels follow another one on a target that can", k.name, detail, k.span)
         KernelScope(m, k, target).check()
 
 

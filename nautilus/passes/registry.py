@@ -62,6 +62,7 @@ PASSES: Mapping[str, str] = {
     "ping-pong": "nautilus.memory.passes.ping_pong:PingPong",
     "await-copies": "nautilus.memory.passes.await_copies:AwaitCopies",
     "bulk-rings": "nautilus.memory.passes.bulk_rings:BulkRings",
+    "early-launch": "nautilus.memory.passes.early_launch:EarlyLaunch",
     "join-blocks": "nautilus.memory.passes.join_blocks:JoinBlocks",
     "synchronize": "nautilus.memory.passes.synchronize:Synchronize",
 }

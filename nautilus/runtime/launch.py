@@ -64,6 +64,7 @@ class Launch:
     maps: tuple[MapArgument, ...] = ()
     cluster: int = 1  # an attribute of the kernel itself; the grid is a multiple of it
     counter: bool = False  # the last argument counts tiles: 0 before every launch, and left so
+    early: bool = False  # may be launched while the kernel in front of it still runs, whose end it waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +172,11 @@ class Session:
             if launch.counter:
                 cells.append(self._cell(launch.kernel))
             pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
-            result = d.cuLaunchKernel(
-                self._functions[launch.kernel],
-                *launch.grid,
-                *launch.block,
-                launch.smem,
-                0,  # the default stream
-                pointers.ctypes.data,
-                0,
+            check(
+                d,
+                enqueue(d, self._functions[launch.kernel], launch, pointers.ctypes.data),
+                f"launching {launch.kernel}",
             )
-            check(d, result, f"launching {launch.kernel}")
 
     def _cell(self, name: str) -> Array:
         if name in self._buffers:
@@ -240,6 +236,21 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def enqueue(driver: Any, function: Any, launch: Launch, arguments: int, stream: int = 0) -> Any:
+    """``launch`` in ``stream`` (CUDA Driver API, cuLaunchKernelEx); ``arguments``: address of their addresses."""
+    d = driver
+    config = d.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+    config.sharedMemBytes, config.hStream = launch.smem, stream
+    if launch.early:
+        early = d.CUlaunchAttribute()
+        early.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        early.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [early], 1
+    return d.cuLaunchKernelEx(config, function, arguments, 0)
 
 
 def encode(driver: Any, m: MapArgument, base: int) -> Array:
