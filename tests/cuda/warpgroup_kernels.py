@@ -121,7 +121,7 @@ CHECK: const cuuint64_t sizes[] = {512, 256};
 CHECK-NEXT: const cuuint64_t strides[] = {1024};
 CHECK-NEXT: const cuuint32_t box[] = {64, 64};
 CHECK-NEXT: encode_map(&map_B_64_64, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, B,
-CHECK-NEXT: sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
+CHECK-NEXT: sizes, strides, box, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 CHECK: mm__C<<<16, 384, 98336, stream>>>({{.*}}, map_A_64_64, map_B_64_64, map_C_64_64);
 """
 
