@@ -6,8 +6,8 @@ keeps between waves (``tune.traffic``).  Products and elementwise work that are 
 of the two and a part of the shorter; what waits for each other takes the sum.  A time is one launch on a cool card.
 
 The measured truth it was fitted to: fused chains at D = 64, 128 and 256 in some 40 schedules, plain products in 25
-tiles x 5 shapes, row-wise kernels and reads at the memory's rate, decoding in joined units (H200).  It is for ranking: expect the time to
-within a factor of 1.5 there, and check by measurement.
+tiles x 5 shapes, row-wise kernels, reads at the memory's rate, and decoding in joined units (H200).  It is for
+ranking: expect the time to within a factor of 1.5 there, and check by measurement.
 """
 
 from __future__ import annotations

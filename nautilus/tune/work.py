@@ -124,7 +124,10 @@ class _Counter:
         self.warps = kernel.warps
         self.lazy = _keeps_references(kernel)
         self.depth = 0
+        self.depths = {m.name: m.stages for m in kernel.mbars}
+        self.late = frozenset(c.name.removesuffix("_done") for c in kernel.cursors if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
+        self.walk: tuple[str, Any, Any] | None = None  # of a unit: variable, first value, iterations
         self.private = 1  # units that have a ring of their own each: slices of one buffer
 
     def run(self) -> Work:
@@ -133,9 +136,6 @@ class _Counter:
         if is_joined(self.kernel):
             return self._joined(consumers[0])
         units = consumers[0].units if consumers else self.kernel.units
-        late = {c.name.removesuffix("_done") for c in self.kernel.cursors if c.name.endswith("_done")}
-        self.late = frozenset(late)
-        self.depths = {m.name: m.stages for m in self.kernel.mbars}
         self.warps = GROUP_WARPS if consumers or units > 1 else self.kernel.warps
         if consumers:
             for r in roles:
@@ -152,7 +152,6 @@ class _Counter:
     def _joined(self, r: Role) -> Work:
         """Units of a block that combines their results: what each does, and its part of the combination."""
         self.warps, self.private = (r.last_warp - r.first_warp) // r.units, r.units
-        self.depths = {m.name: m.stages for m in self.kernel.mbars}
         self.env[f"{UNIT}#"] = (np.asarray(0), np.asarray(r.units - 1))
         self.block(self.kernel.body, 1.0, dict(self.env))
         ring = sum(self.ring_bytes().values()) or r.units * sum(self.asked.values())
@@ -202,7 +201,7 @@ class _Counter:
                 case TilesOp(body=inner):
                     self.block(inner, times, dict(env))
                 case ma.IfOp(cond=cond, body=inner):
-                    holds = np.asarray(_safe(cond, env), dtype=np.float64)
+                    holds = self.holds(cond, env)
                     if np.any(holds):
                         self.block(inner, times * holds, env)
                 case ma.ForOp():
@@ -212,6 +211,21 @@ class _Counter:
                         self.role(r)
                 case _:
                     self.leaf(op, times, env)
+
+    def holds(self, cond: Expr, env: dict[str, Any]) -> Any:
+        """Whether ``cond`` holds; of a unit's walk, the share of its iterations in which it does.
+
+        A unit of many has few iterations, so that what the first ones asked for ahead counts.
+        """
+        if self.walk is not None and self.walk[0] in _names(cond):
+            var, low, trips = self.walk
+            steps = np.arange(int(np.max(trips, initial=1)))[:, None]
+            if steps.size * np.size(low + trips) <= MOST_TILES * 64:
+                found = np.asarray(_safe(cond, {**env, var: np.reshape(low, (1, -1)) + steps}), np.float64)
+                inside = steps < np.reshape(trips, (1, -1))
+                share = (found * inside).sum(0) / np.maximum(1.0, np.reshape(trips, (1, -1))[0])
+                return share if share.size > 1 else share[0]
+        return np.asarray(_safe(cond, env), dtype=np.float64)
 
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
         low, high = _safe(op.lo, env), _safe(op.hi, env)
@@ -223,7 +237,9 @@ class _Counter:
             ends = (_safe(op.lo, first), np.maximum(_safe(op.hi, last) - 1, ends[1]))
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
+        outer, self.walk = self.walk, (op.var, low, trips) if self.private > 1 else None
         self.block(op.body, times * trips, inner)
+        self.walk = outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.BulkLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
@@ -407,7 +423,8 @@ class _Counter:
 def is_joined(kernel: MemKernel) -> bool:
     """Whether units make partial results that their own block combines (pass ``join-blocks``)."""
     roles = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
-    return len(roles) == 1 and roles[0].units > 1 and not roles[0].single and not isinstance(kernel.body[-1], ma.RolesOp)
+    alike = len(roles) == 1 and roles[0].units > 1 and not roles[0].single
+    return alike and not isinstance(kernel.body[-1], ma.RolesOp)
 
 
 def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
