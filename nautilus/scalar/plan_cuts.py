@@ -141,7 +141,7 @@ def default_splits(
             found = plan_join.cut(plan, unified, walk, grid, row, stream.partial, limits(arch))
             if found is not None:
                 named = [(d.name, _own_name(d, defs, walk)) for d in ends]
-                out += _twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
+                out += twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
                 continue
         count = _fixed(extent) if invariant else _count(stream)
         count = min(count, blocks(extent, tile))
@@ -150,7 +150,7 @@ def default_splits(
     return tuple(out)
 
 
-def _twice(program: Program, ends: list[tuple[str, str]], found: plan_join.Cut) -> list[SplitPlan]:
+def twice(program: Program, ends: list[tuple[str, str]], found: plan_join.Cut) -> list[SplitPlan]:
     """Reductions ``ends``, each with its axis, in chunks that take turns; and where there are several groups, these."""
     chunks = found.groups * found.units
     first = [SplitPlan(name, axis, chunks, found.step, found.units) for name, axis in ends]

@@ -146,10 +146,11 @@ def explain(request: Request) -> dict[str, Any]:
 def _space_size(program: Program, arch: str) -> dict[str, int]:
     space = space_of(program, arch)
     base = space.base
+    turns = 1 if space.turns is None else len(space.turns.blocks) * len(space.turns.groups)
     points = [sum(_points(len(x.values) for x in k.knobs[e]) for e in k.plans) for k in base.kernels]
     return {
         "choices": len(defaults(program, arch)),
-        "points": len(space.splits) * len(space.packs) * len(base.ways) * _points(points),
+        "points": len(space.splits) * turns * len(space.packs) * len(space.ways) * _points(points),
     }
 
 

@@ -39,7 +39,9 @@ class Knob:
 def knobs(plan: KernelPlan, shape: KernelShape) -> tuple[Knob, ...]:
     """The knobs of ``plan``, those that matter most first; those of one value are left out."""
     wide = plan.memory.engine == "warpgroup"
-    if shape.kind == PRODUCT:
+    if plan.memory.join:
+        found = _unit(plan, shape)
+    elif shape.kind == PRODUCT:
         found = _wide_product(plan, shape) if wide else _plain_product(plan, shape)
     elif shape.kind == CHAIN:
         found = _wide_chain(plan, shape) if wide else _plain_chain(plan, shape)
@@ -425,6 +427,22 @@ def _plain_chain(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
         _memory("epilogue", ("shared", "direct"), plan),
     ]
     return [*found, *_repair_knobs(plan, shape), *_order_knobs(plan, shape)]
+
+
+def _unit(plan: KernelPlan, shape: KernelShape) -> list[Knob]:
+    """Of a unit that joins others in a block: how many units, and their step, are choices of how the walk is cut."""
+    now = plan.memory.stages
+
+    def stages(p: KernelPlan, value: Any) -> KernelPlan:
+        return replace(p, memory=replace(p.memory, stages=now if value == RULE else value))
+
+    found = [
+        Knob("stages", (RULE, 2, 3, 4), RULE, stages),  # the rule goes by units and step
+        _memory("bulk_copies", (False, True) if shape.limits.warpgroup else (False,), plan),
+        _memory("join", (True, False), plan),
+        _memory("min_blocks", (1, 2), plan),
+    ]
+    return [*found, *_repair_knobs(plan, shape)]
 
 
 # -- everything else ----------------------------------------------------------------------------------

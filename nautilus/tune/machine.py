@@ -34,7 +34,7 @@ class Machine:
     in_flight: float  # bytes: loads in flight that reach 63% of the rate; the rate is 1 - exp(-bytes / this)
     power_tensor: float  # Hz that the clock falls by at full use of products ...
     power_bytes: float  # ... and this more for each byte from L2 an operation
-    reach: float = 72e9  # bytes a second that one multiprocessor can load
+    reach: float = 70e9  # bytes a second that one multiprocessor can load
     launch: float = 2.2e-6  # seconds: an empty kernel, ramp and drain
     start: float = 1.6e9  # blocks a second
     drain: float = 64.0  # cycles that a product pipeline stands still for when it is waited for

@@ -6,8 +6,8 @@ keeps between waves (``tune.traffic``).  Products and elementwise work that are 
 of the two and a part of the shorter; what waits for each other takes the sum.  A time is one launch on a cool card.
 
 The measured truth it was fitted to: fused chains at D = 64, 128 and 256 in some 40 schedules, plain products in 25
-tiles x 5 shapes, row-wise kernels and reads at the memory's rate (H200).  It is for ranking: expect the time to
-within a factor of 1.5 there, and check by measurement.
+tiles x 5 shapes, row-wise kernels, reads at the memory's rate, and decoding in joined units (H200).  It is for
+ranking: expect the time to within a factor of 1.5 there, and check by measurement.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ TURNS = 0.45  # of elementwise work that nothing of its own unit covers, where u
 LOCKSTEP = 0.75  # ... where several units do as they please: they mostly do the same thing at the same time
 STORE = 20.0  # cycles of an instruction of a warp that stores pieces shorter than 8 bytes, each in a row of its own
 COUPLED = 0.02  # of a cluster's time that its blocks wait for each other: what they share, L2 had merged anyway
+INDEPENDENT = 0.06  # of the shorter of work and traffic, where units with rings of their own wait for nobody
 MIXED = 0.3  # of the shorter of special-function and other instructions: they share the issue slots
 _FEW = 20_000  # tiles up to which a list schedule is run, not bounded
 
@@ -126,9 +127,10 @@ def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) ->
 def _together(on_chip: float, memory: float, work: Work, beside: int) -> float:
     """Seconds of a multiprocessor's work and of the traffic, where rings or other blocks let them overlap."""
     ahead = bool(work.rings) and min(s for s, _ in work.rings.values()) > 1
-    serial = 0.1 if work.specialised else 1.0 / beside
+    serial = 0.1 if work.specialised else 1.0 / (beside * work.units if work.joined else beside)
+    most = INDEPENDENT if work.joined else 0.12
     shorter, longer = sorted((on_chip, memory))
-    return longer + (min(serial, 0.12) if ahead else serial) * shorter
+    return longer + (min(serial, most) if ahead else serial) * shorter
 
 
 def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:
@@ -168,7 +170,7 @@ def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbe
     empties = (m.drain + 36.0) * np.asarray(c.empties)
     if work.own:
         return _own_cycles(products, under, alone, empties, work, m)
-    factor = TURNS if work.turns else LOCKSTEP if units > 1 else 1.0
+    factor = TURNS if work.turns else LOCKSTEP if units > 1 and not work.joined else 1.0
     overlap = (0.75 if work.turns else 1.0) * UNDER / units
     inside = np.maximum(products, under) + overlap * np.minimum(products, under)
     chains = m.chain * np.asarray(c.chains) + (m.barrier * np.asarray(c.empties) if work.turns else 0.0)
@@ -271,11 +273,15 @@ def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[fl
 
 
 def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float:
-    """Time of the traffic to memory at the rate that the loads in flight sustain."""
+    """Time of the traffic to memory at the rate that the loads in flight sustain.
+
+    A multiprocessor's own rate needs loads in flight as well: as many bytes a rate as the memory's (Little's law).
+    """
     in_flight = slots * max(work.ring_bytes, 1.0)
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     rate = full * (1.0 - float(np.exp(-in_flight / m.in_flight)))
-    rate = min(rate, min(m.multiprocessors, slots) * m.reach)
+    most = min(m.multiprocessors, slots) * m.reach
+    rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.in_flight * most)))))
     return moved.dram / max(rate, 1.0)
 
 

@@ -17,6 +17,7 @@ from nautilus.core.targets import Limits
 from nautilus.memory import ops as ma
 from nautilus.memory.ops import Frag, MemKernel, MemModule, MemOp, RolesOp
 from nautilus.memory.warpgroup_ops import WGMMA
+from nautilus.tune.work import is_joined
 
 OVERHEAD = 12  # registers of a thread beside its fragments, in a role with products
 PLAIN_OVERHEAD = 24  # of one that computes no products in flight
@@ -68,6 +69,8 @@ def bodies(kernel: MemKernel, target: Limits) -> Iterator[tuple[str, tuple[MemOp
         for r in op.roles:
             if not r.single:
                 yield r.name, r.body, r.registers or launch_cap(kernel, target)
+    if is_joined(kernel):  # what combines the units' results
+        yield "", tuple(op for op in kernel.body if not isinstance(op, RolesOp)), launch_cap(kernel, target)
 
 
 def launch_cap(kernel: MemKernel, target: Limits) -> int:
@@ -78,7 +81,7 @@ def launch_cap(kernel: MemKernel, target: Limits) -> int:
 
 def estimate_registers(kernel: MemKernel, target: Limits) -> int:
     """Registers of a thread that the launch will allocate, as far as liveness tells."""
-    if any(isinstance(op, RolesOp) for op in kernel.body):
+    if any(isinstance(op, RolesOp) for op in kernel.body) and not is_joined(kernel):
         return launch_cap(kernel, target) if kernel.min_blocks > 1 else 65536 // (32 * kernel.warps) // 8 * 8
     return min(launch_cap(kernel, target), -(-(peak(kernel, kernel.body) + PLAIN_OVERHEAD) // 8) * 8)
 

@@ -1,12 +1,13 @@
 """The space of schedules of a program: named choices of a few values each, made from its Scalar IR by rules.
 
-Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.splits``).  *Packs*: whether points
-that share operands share row tiles.  *Inline*: whether an elementwise definition is kept in memory
+Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.splits``), or that units of a block
+take turns along them; then *units* says how many, in which steps, and *groups* in how many blocks.  *Packs*: whether
+points that share operands share row tiles.  *Inline*: whether an elementwise definition is kept in memory
 (``tune.inlining``).  *Kernels*: which definitions become one kernel (``tune.fusion``).  *Engine*: products by
 warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order, epilogue, repairs, for each kernel and engine
-(``tune.knobs``).  A choice is called ``KERNEL.ENGINE.KNOB`` (``split.`` before it for kernels of cut walks); one that
-belongs to a kernel or an engine that another choice rules out has no effect.  No operator is known by name:
-everything follows from the structure.
+(``tune.knobs``).  A choice is called ``KERNEL.ENGINE.KNOB`` (``split.`` before it for kernels of cut walks, ``units.``
+for those whose units take turns); one that belongs to a kernel or an engine that another choice rules out has no
+effect.  No operator is known by name: everything follows from the structure.
 
 ``candidate`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
 (``tune.road``), and what they refuse (shared memory, registers of roles, divisibility, a repair without a proof, a
@@ -25,12 +26,15 @@ from nautilus.core.fallbacks import WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.targets import limits
 from nautilus.scalar.ops import Program
+from nautilus.scalar.plan_join import Cut
 from nautilus.tune import fusion, inlining, splits
 from nautilus.tune.knobs import Knob, apply, knobs
 from nautilus.tune.road import Lowered, base_schedule, cut_program, lower_program
 from nautilus.tune.shape import KernelShape, shape_of
+from nautilus.tune.splits import Turns
 
 KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
+UNITS, GROUPS = "units", "groups"  # UNITS is also the value of SPLITS that makes both count
 RULE, NONE = "rule", "none"
 _KEPT = 16
 _OTHER = 3  # knobs of the engine that the rules do not take: more would hide what matters from a sampler
@@ -83,7 +87,7 @@ class KernelSpace:
 
 @dataclass(frozen=True)
 class Variant:
-    """A number of chunks: the rules' schedule for it, and its kernels."""
+    """A way to cut walks: the rules' schedule for it, and its kernels."""
 
     base: Schedule
     program: Program  # with axes cut as ``base`` says
@@ -96,7 +100,8 @@ class Variant:
         return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.memory.engine == "warp"})
 
 
-_Key = tuple[str, int]  # packs, splits
+_Way = int | Cut  # chunks for blocks, or for units that take turns
+_Key = tuple[str, _Way]  # packs, splits
 Point = tuple[Program, Schedule]  # a schedule and the program (after ``dead``) that it belongs to
 
 
@@ -106,9 +111,10 @@ class Space:
 
     program: Program
     arch: str
-    splits: tuple[int, ...]
+    splits: tuple[int | str, ...]
     packs: tuple[str, ...]
-    standard: int  # of ``splits``: what the rules take
+    standard: _Way  # what the rules take
+    turns: Turns | None
     uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
     variants: dict[_Key, Variant | Refused]
     origin: inlining.Origin | None
@@ -128,10 +134,29 @@ class Space:
         return found
 
     @property
+    def split(self) -> int | str:
+        """The rules' value of ``splits``."""
+        return self.standard if isinstance(self.standard, int) else UNITS
+
+    @property
+    def regrouped_key(self) -> _Key:
+        """The variant whose definitions may be grouped otherwise: units are joined as they are, or not at all."""
+        return RULE, self.standard if isinstance(self.standard, int) else 1
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Groupings of that variant."""
+        found = variant(self, *self.regrouped_key)
+        assert isinstance(found, Variant)
+        return found.ways
+
+    @property
     def listed(self) -> tuple[Variant, ...]:
-        """Variants whose kernels have choices of their own: the rules', and one for whole or for cut walks."""
-        other = next((n for n in self.splits if (n > 1) != (self.standard > 1)), self.standard)
-        found = [self.base, *([variant(self, RULE, other)] if other != self.standard else [])]
+        """Variants whose kernels have choices of their own: the rules', and one each for whole and for cut walks."""
+        counts = [n for n in self.splits if isinstance(n, int)]
+        kinds = {_prefix(n): n for n in reversed(counts)}
+        others = [n for prefix, n in reversed(kinds.items()) if prefix != _prefix(self.standard)]
+        found = [self.base, *(variant(self, RULE, n) for n in others)]
         return tuple(v for v in found if isinstance(v, Variant))
 
 
@@ -145,14 +170,17 @@ def space_of(program: Program, arch: str) -> Space:
     if found is not None and found.program is program:
         return found
     base = base_schedule(program, arch)
-    standard = max((c.splits for c in base.splits or ()), default=1)
+    whole = cut_program(program, _open(base.packs or (), ()), arch)
+    turns = splits.turns(whole, cut_program(program, base, arch), base, arch)
+    standard: _Way = max((c.splits for c in base.splits or ()), default=1) if turns is None else turns.rule
     uncut = {RULE: base if standard == 1 else base_schedule(program, arch, schedule=_open(base.packs or (), ()))}
     if base.packs:
         uncut[NONE] = base_schedule(program, arch, schedule=_open((), ()))
     counts = splits.counts(cut_program(program, uncut[RULE], arch), uncut[RULE], arch)
+    listed = sorted({*counts, *([standard] if isinstance(standard, int) else [])})
     made = Space(
-        program, arch, tuple(sorted({*counts, standard})), tuple(uncut), standard, uncut,
-        {(RULE, standard): _variant(program, arch, base)}, inlining.origin_of(program),
+        program, arch, (*listed, *([] if turns is None else [UNITS])), tuple(uncut), standard, turns, uncut,
+        {(RULE, standard): _variant(program, arch, base, standard)}, inlining.origin_of(program),
     )  # fmt: skip
     _spaces[key] = made
     while len(_spaces) > _KEPT:
@@ -165,35 +193,47 @@ def _open(packs: tuple[PackPlan, ...], cuts: tuple[SplitPlan, ...]) -> Schedule:
     return Schedule(packs=packs, splits=cuts)
 
 
-def variant(space: Space, packs: str, count: int) -> Variant | Refused:
-    """The variant of ``count`` chunks, with or without the rules' packs."""
-    if (packs, count) not in space.variants:
-        space.variants[packs, count] = _cut_variant(space, packs, count)
-    return space.variants[packs, count]
+def variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
+    """The variant that cuts walks in ``way``, with or without the rules' packs."""
+    if (packs, way) not in space.variants:
+        space.variants[packs, way] = _cut_variant(space, packs, way)
+    return space.variants[packs, way]
 
 
-def _cut_variant(space: Space, packs: str, count: int) -> Variant | Refused:
+def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
     uncut = space.uncut[packs]
-    if count == 1:
-        return _variant(space.program, space.arch, uncut)
+    if way == 1:
+        return _variant(space.program, space.arch, uncut, way)
+    program = cut_program(space.program, uncut, space.arch)
     try:
-        cut = splits.cuts(cut_program(space.program, uncut, space.arch), uncut, count)
+        if isinstance(way, int):
+            cut = splits.cuts(program, uncut, way)
+        else:
+            assert space.turns is not None
+            cut = space.turns.cuts(program, way)
         if not cut:
-            return Refused(f"{SPLITS}: no walk is long enough for {count} chunks")
+            return Refused(f"{SPLITS}: no walk is long enough for {way} chunks")
         base = base_schedule(space.program, space.arch, schedule=_open(uncut.packs or (), cut))
-        return _variant(space.program, space.arch, base)
+        return _variant(space.program, space.arch, base, way)
     except ScheduleError as error:
-        return Refused(f"in {count} chunks: {error}")
+        what = f"{way} chunks" if isinstance(way, int) else f"{way.groups} groups of {splits.block_text(way)}"
+        return Refused(f"in {what}: {error}")
 
 
-def _variant(program: Program, arch: str, base: Schedule) -> Variant:
+def _variant(program: Program, arch: str, base: Schedule, way: _Way) -> Variant:
     own = cut_program(program, base, arch)
-    prefix = "split." if base.splits else ""  # choices are listed for the rules' packs only
-    kernels = tuple(_kernel_space(own, arch, k, prefix) for k in base.kernels)
+    fixed = splits.combining(own, base)
+    kernels = tuple(_kernel_space(own, arch, k, _prefix(way), k.name in fixed) for k in base.kernels)
     return Variant(base, own, fusion.ways(own, base), kernels)
 
 
-def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str) -> KernelSpace:
+def _prefix(way: _Way) -> str:
+    """Of the names of choices, which are listed for the rules' packs only."""
+    return "units." if isinstance(way, Cut) else "split." if way > 1 else ""
+
+
+def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fixed: bool) -> KernelSpace:
+    """``fixed``: the plan follows from other choices."""
     unified = fusion.unified_of(program, plan.ops)
     plans = {plan.memory.engine: plan}
     if plan.memory.engine == "warpgroup":
@@ -201,7 +241,8 @@ def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str) ->
         if other.memory.engine not in plans:
             plans[other.memory.engine] = replace(other, name=plan.name)
     shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
-    return KernelSpace(plan.name, plans, shapes, {e: knobs(p, shapes[e]) for e, p in plans.items()}, prefix)
+    found = {e: () if fixed else knobs(p, shapes[e]) for e, p in plans.items()}
+    return KernelSpace(plan.name, plans, shapes, found, prefix)
 
 
 def choices(program: Program, arch: str) -> tuple[Choice, ...]:
@@ -210,15 +251,17 @@ def choices(program: Program, arch: str) -> tuple[Choice, ...]:
     found: dict[str, tuple[object, ...]] = {}
     if len(space.splits) > 1:
         found[SPLITS] = space.splits
+    if space.turns is not None:
+        found |= {UNITS: space.turns.blocks, GROUPS: space.turns.groups}
     if len(space.packs) > 1:
         found[PACKS] = space.packs
     if len(space.inline) > 1:
         found[INLINE] = space.inline
-    if len(space.base.ways) > 1:
-        found[KERNELS] = space.base.ways
+    if len(space.ways) > 1:
+        found[KERNELS] = space.ways
     for name, values, _ in (c for v in space.listed for k in v.kernels for c in k.choices()):
         found[name] = _merged(found.get(name, ()), values)
-    return tuple(Choice(n, v) for n, v in found.items())
+    return tuple(Choice(n, v) for n, v in found.items() if len(v) > 1)
 
 
 def _merged(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[object, ...]:
@@ -232,16 +275,26 @@ def defaults(program: Program, arch: str) -> dict[str, object]:
     space = space_of(program, arch)
     found: dict[str, object] = {}
     if len(space.splits) > 1:
-        found[SPLITS] = space.standard
+        found[SPLITS] = space.split
+    if space.turns is not None:
+        found |= {n: v for n, v, known in _turn_defaults(space.turns) if len(known) > 1}
     if len(space.packs) > 1:
         found[PACKS] = RULE
     if len(space.inline) > 1:
         found[INLINE] = RULE
-    if len(space.base.ways) > 1:
-        found[KERNELS] = space.base.ways[0]
+    if len(space.ways) > 1:
+        found[KERNELS] = space.ways[0]
     for name, _, default in (c for v in space.listed for k in v.kernels for c in k.choices()):
         found.setdefault(name, default)
     return found
+
+
+def _turn_defaults(turns: Turns) -> list[tuple[str, object, tuple[object, ...]]]:
+    """(name, default, values) of what is to choose about units that take turns."""
+    return [
+        (UNITS, splits.block_text(turns.rule), turns.blocks),
+        (GROUPS, turns.rule.groups, turns.groups),
+    ]
 
 
 def schedule_of(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
@@ -270,7 +323,7 @@ def _kept(space: Space, name: str) -> Point | Refused:
     try:
         program, inline = inlining.program_with(space.origin, name)
         base = base_schedule(program, space.arch, schedule=_open((), ()))
-        own = _variant(program, space.arch, base)
+        own = _variant(program, space.arch, base, 1)
         groups = inlining.groups_with(own.program, fusion.groups_of(base), name)
         found = _plan_way(program, space.arch, own, fusion.text(groups))
     except ScheduleError as error:
@@ -285,7 +338,7 @@ def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
     own = variant(space, *key)
     if isinstance(own, Refused):
         return own
-    way = str(values.get(KERNELS, own.ways[0])) if key == (RULE, space.standard) else own.ways[0]
+    way = str(values.get(KERNELS, own.ways[0])) if key == space.regrouped_key else own.ways[0]
     if way not in own.ways:
         return Refused(f"{KERNELS} is {way!r}, not one of: {', '.join(own.ways)}")
     base = _regroup(space, key, own, way)
@@ -301,11 +354,21 @@ def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
 
 
 def _structure(space: Space, values: Mapping[str, object]) -> _Key | Refused:
-    for name, known, standard in ((PACKS, space.packs, RULE), (SPLITS, space.splits, space.standard)):
-        value = values.get(name, standard)
-        if value not in known:
-            return Refused(f"{name} is {value!r}, not one of: {', '.join(map(str, known))}")
-    return str(values.get(PACKS, RULE)), int(str(values.get(SPLITS, space.standard)))
+    listed: list[tuple[str, object, tuple[object, ...]]]
+    listed = [(PACKS, RULE, space.packs), (SPLITS, space.split, space.splits)]
+    if space.turns is not None:
+        listed += _turn_defaults(space.turns)
+    chosen: dict[str, Any] = {}
+    for name, standard, known in listed:
+        chosen[name] = values.get(name, standard)
+        if chosen[name] not in known:
+            return Refused(f"{name} is {chosen[name]!r}, not one of: {', '.join(map(str, known))}")
+    if space.turns is None or chosen[SPLITS] != UNITS:
+        return chosen[PACKS], chosen[SPLITS]
+    try:
+        return chosen[PACKS], space.turns.cut(chosen[UNITS], chosen[GROUPS])
+    except ScheduleError as error:
+        return Refused(f"{UNITS}: {error}")
 
 
 def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refused:

@@ -76,6 +76,7 @@ class Work:
     evaluated: int  # tiles counted one by one
     cluster: int
     stored: frozenset[str] = field(default_factory=frozenset)
+    joined: bool = False  # units copy for themselves and wait for nobody until the block combines what they made
 
 
 def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
@@ -123,15 +124,18 @@ class _Counter:
         self.warps = kernel.warps
         self.lazy = _keeps_references(kernel)
         self.depth = 0
+        self.depths = {m.name: m.stages for m in kernel.mbars}
+        self.late = frozenset(c.name.removesuffix("_done") for c in kernel.cursors if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
+        self.walk: tuple[str, Any, Any] | None = None  # of a unit: variable, first value, iterations
+        self.private = 1  # units that have a ring of their own each: slices of one buffer
 
     def run(self) -> Work:
         roles = [r for op in self.kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
         consumers = [r for r in roles if not r.single]
+        if is_joined(self.kernel):
+            return self._joined(consumers[0])
         units = consumers[0].units if consumers else self.kernel.units
-        late = {c.name.removesuffix("_done") for c in self.kernel.cursors if c.name.endswith("_done")}
-        self.late = frozenset(late)
-        self.depths = {m.name: m.stages for m in self.kernel.mbars}
         self.warps = GROUP_WARPS if consumers or units > 1 else self.kernel.warps
         if consumers:
             for r in roles:
@@ -143,6 +147,17 @@ class _Counter:
             self.tiles, self.counts, self.loads, units, self.warps, self._own(consumers), self.order, bool(consumers),
             self._turns(consumers), ring, self.rings, max(1.0, self.iteration_bytes),
             min(self.tiles, MOST_TILES), self.kernel.cluster, frozenset(self.stored),
+        )  # fmt: skip
+
+    def _joined(self, r: Role) -> Work:
+        """Units of a block that combines their results: what each does, and its part of the combination."""
+        self.warps, self.private = (r.last_warp - r.first_warp) // r.units, r.units
+        self.env[f"{UNIT}#"] = (np.asarray(0), np.asarray(r.units - 1))
+        self.block(self.kernel.body, 1.0, dict(self.env))
+        ring = sum(self.ring_bytes().values()) or r.units * sum(self.asked.values())
+        return Work(
+            self.tiles, self.counts, self.loads, r.units, self.warps, False, self.order, False, False, ring,
+            self.rings, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1, frozenset(self.stored), True,
         )  # fmt: skip
 
     def role(self, r: Role) -> None:
@@ -171,7 +186,7 @@ class _Counter:
         for name, (stages, _) in self.rings.items():
             s = self.smem[name]
             ahead = s.stages if any(m.startswith("full_") for m in self.depths) else max(1, stages - 1)
-            out[name] = float(ahead * s.stage_bytes)
+            out[name] = float(self.private * ahead * s.stage_bytes)
         return out
 
     # -- structure ------------------------------------------------------------------------------
@@ -180,10 +195,13 @@ class _Counter:
             match op:
                 case ma.LetOp(var=var, expr=e):
                     env[var] = evaluate(e, env)
+                    if self.private > 1 and UNIT in _names(e):
+                        first, last = _ends(env)
+                        env[f"{var}#"] = (evaluate(e, first), evaluate(e, last))
                 case TilesOp(body=inner):
                     self.block(inner, times, dict(env))
                 case ma.IfOp(cond=cond, body=inner):
-                    holds = np.asarray(_safe(cond, env), dtype=np.float64)
+                    holds = self.holds(cond, env)
                     if np.any(holds):
                         self.block(inner, times * holds, env)
                 case ma.ForOp():
@@ -194,13 +212,34 @@ class _Counter:
                 case _:
                     self.leaf(op, times, env)
 
+    def holds(self, cond: Expr, env: dict[str, Any]) -> Any:
+        """Whether ``cond`` holds; of a unit's walk, the share of its iterations in which it does.
+
+        A unit of many has few iterations, so that what the first ones asked for ahead counts.
+        """
+        if self.walk is not None and self.walk[0] in _names(cond):
+            var, low, trips = self.walk
+            steps = np.arange(int(np.max(trips, initial=1)))[:, None]
+            if steps.size * np.size(low + trips) <= MOST_TILES * 64:
+                found = np.asarray(_safe(cond, {**env, var: np.reshape(low, (1, -1)) + steps}), np.float64)
+                inside = steps < np.reshape(trips, (1, -1))
+                share = (found * inside).sum(0) / np.maximum(1.0, np.reshape(trips, (1, -1))[0])
+                return share if share.size > 1 else share[0]
+        return np.asarray(_safe(cond, env), dtype=np.float64)
+
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
         low, high = _safe(op.lo, env), _safe(op.hi, env)
         trips = np.maximum(np.asarray(high, np.float64) - np.asarray(low, np.float64), 0.0)
         self.flight = max(self.flight, self._flight_after(op.body))
-        inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": (low, np.maximum(high - 1, low))}
+        ends = (low, np.maximum(high - 1, low))
+        if self.private > 1:  # where the first unit begins and the last one ends
+            first, last = _ends(env)
+            ends = (_safe(op.lo, first), np.maximum(_safe(op.hi, last) - 1, ends[1]))
+        inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
+        outer, self.walk = self.walk, (op.var, low, trips) if self.private > 1 else None
         self.block(op.body, times * trips, inner)
+        self.walk = outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.BulkLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
@@ -254,7 +293,7 @@ class _Counter:
                 self.through_shared(f, vec, times)
             case ma.MatrixLoad(result=f) | ma.MatrixStore(value=f):
                 self.through_shared(f, 8, times)
-            case ma.Barrier(threads=threads):
+            case ma.Barrier(threads=threads) if threads is None or threads > 32:
                 c.barriers = c.barriers + times * (1.0 if threads is None else 0.5)
             case ma.ReduceOp():
                 self.reduce(op, times)
@@ -352,7 +391,7 @@ class _Counter:
             s = self.smem[slot.buffer]
             self.iteration_bytes += s.bytes / max(1, stages)
         if self.depth:
-            self.rings[slot.buffer] = (stages, late)
+            self.rings[slot.buffer] = (max(1, stages // self.private), late)
 
     def copied(
         self, slot: Slot, buffer: str, index: tuple[Expr, ...], times: Any, env: dict[str, Any], share: Any
@@ -366,10 +405,7 @@ class _Counter:
 
     def reads(self, buffer: str, index: tuple[Expr, ...], sizes: Mapping[str, int], env: dict[str, Any]) -> None:
         """Extend the ranges that every tile reads of ``buffer``."""
-        first, last = dict(env), dict(env)
-        for name, ends in env.items():
-            if name.endswith("#"):
-                first[name[:-1]], last[name[:-1]] = ends
+        first, last = _ends(env)
         last |= {a: np.asarray(n - 1) for a, n in sizes.items()}
         first |= {a: np.asarray(0) for a in sizes}
         a = [_safe(e, first) for e in index]
@@ -382,6 +418,22 @@ class _Counter:
             lows = [np.minimum(x, y) for x, y in zip(lows, known.lows, strict=True)]
             highs = [np.maximum(x, y) for x, y in zip(highs, known.highs, strict=True)]
         self.loads[buffer] = Access(lows, highs)
+
+
+def is_joined(kernel: MemKernel) -> bool:
+    """Whether units make partial results that their own block combines (pass ``join-blocks``)."""
+    roles = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
+    alike = len(roles) == 1 and roles[0].units > 1 and not roles[0].single
+    return alike and not isinstance(kernel.body[-1], ma.RolesOp)
+
+
+def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``env`` with everything that has a range (of loops, of units) at its first and at its last value."""
+    first, last = dict(env), dict(env)
+    for name, ends in env.items():
+        if name.endswith("#"):
+            first[name[:-1]], last[name[:-1]] = ends
+    return first, last
 
 
 def _keeps_references(kernel: MemKernel) -> bool:
@@ -414,4 +466,4 @@ def _rate(dtype: DType) -> float:
     return 4096.0 * 2 / max(dtype.bytes, 1)
 
 
-__all__ = ["Access", "Counts", "Work", "count", "evaluate"]
+__all__ = ["Access", "Counts", "Work", "count", "evaluate", "is_joined"]

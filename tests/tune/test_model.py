@@ -142,10 +142,39 @@ def test_long_reads_are_close_to_the_bare_read(n: int, floor: float) -> None:
     assert 0.95 < seconds(p) / (floor * 1e-6) < 1.6
 
 
+#: name, keys of a head, microseconds of the default schedule; 8 sequences
+DECODING = [
+    ("causal_decode", 1024, 32.7), ("causal_decode", 4096, 121.6), ("causal_decode", 16384, 477.0),
+    ("causal_decode", 65536, 1879.0), ("gqa_decode", 1024, 10.7), ("gqa_decode", 4096, 33.9),
+    ("gqa_decode", 16384, 124.0), ("gqa_decode", 65536, 474.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "n", "microseconds"), DECODING)
+def test_units_that_take_turns_take_what_was_measured(name: str, n: int, microseconds: float) -> None:
+    assert 0.92 < seconds(chain(name, N=n)) / (microseconds * 1e-6) < 1.08
+
+
+def test_choices_of_units_are_in_the_measured_order() -> None:
+    p, long = chain("gqa_decode"), chain("gqa_decode", N=16384)
+    base = seconds(p)
+    assert 1.02 < seconds(p, units__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
+    assert seconds(p, units="4x16") > 1.02 * base  # 1.04
+    assert seconds(p, units="2x32") > 1.2 * base  # half of the bytes in flight
+    assert seconds(p, units__O_acc_part__join=False) > 1.05 * base  # one launch more
+    assert seconds(p, groups=2) > 1.02 * base and seconds(long, groups=1) > seconds(long, groups=2)
+    assert seconds(p, splits=4) > 1.05 * base
+    assert abs(seconds(p, units__O_acc_part__repair="always") / base - 1) < 0.01
+    many = chain("causal_decode")
+    assert abs(seconds(many, units="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
+
+
 def test_few_blocks_want_splits() -> None:
     few, many = chain("causal_decode", B=1, H=8, N=16384), chain("causal_decode")
     assert seconds(few, splits=8) < 0.5 * seconds(few, splits=1)
     assert seconds(many, splits=4) > seconds(many, splits=1)
+    assert seconds(few) < seconds(few, splits=8) and seconds(few) < 0.5 * seconds(few, groups=1)
+    assert seconds(many, groups=4) > seconds(many)
 
 
 def test_parts_add_up_to_a_story() -> None:

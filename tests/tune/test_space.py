@@ -16,8 +16,8 @@ from tests.tune.measured import SPECS, product, program
 
 ARCH = "sm_90a"
 NAMES = [
-    "attention/causal_prefill", "attention/global_prefill_d64", "attention/gqa_decode", "matmul/f16", "matmul/swiglu",
-    "matmul/f32", "rowwise/softmax", "rowwise/layer_norm", "rowwise/argmax",
+    "attention/causal_prefill", "attention/global_prefill_d64", "attention/gqa_decode", "attention/causal_decode",
+    "matmul/f16", "matmul/swiglu", "matmul/f32", "rowwise/softmax", "rowwise/layer_norm", "rowwise/argmax",
 ]  # fmt: skip
 
 
@@ -73,7 +73,10 @@ def test_structure_makes_the_choices() -> None:
     assert values("attention/causal_prefill", "O.warpgroup.persistent") == ("none", "static", "snake", "dynamic")
     assert values("attention/global_prefill", "O.warpgroup.persistent") == ("none", "static", "dynamic")
     assert values("rowwise/softmax", "Y.walk") == ("row", "rolling", "passes")
-    assert values("attention/causal_decode", "splits")[:3] == (1, 2, 3)
+    splits = values("attention/causal_decode", "splits")
+    assert splits[:3] == (1, 2, 3) and splits[-1] == "units"
+    assert values("attention/gqa_decode", "units") == ("2x16", "2x32", "2x64", "4x16", "4x32", "8x16")
+    assert values("attention/gqa_decode", "groups") == (1, 2, 4, 8, 16)
     names = {c.name for c in choices(program("attention/global_prefill"), ARCH)}
     assert not any(n.endswith((".sections", ".order", ".walk_order")) for n in names)  # all tiles are alike
 
@@ -133,7 +136,7 @@ def test_sections_divide_the_outer_points() -> None:
 def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
     p = program("attention/causal_decode")
     way = "S_sum P_max P_sum | O_acc O"
-    cut = candidate(p, ARCH, {"kernels": way})
+    cut = candidate(p, ARCH, {"kernels": way, "splits": 1})
     assert isinstance(cut, Schedule) and [k.ops for k in cut.kernels] == [("S_sum", "P_max", "P_sum"), ("O_acc", "O")]
     found = candidate(p, ARCH, {"splits": 4})
     assert isinstance(found, Schedule) and found.splits is not None
@@ -141,6 +144,44 @@ def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
     assert len(found.kernels) == 2 and lower_program(p, found, ARCH).ok
     deep = candidate(p, ARCH, {"splits": 4, "split.O_acc_part.stages": 3})
     assert isinstance(deep, Schedule) and deep.kernels[0].memory.stages == 3
+
+
+@pytest.mark.parametrize("name", ["attention/causal_decode", "attention/gqa_decode"])
+def test_units_of_a_block_take_turns(name: str) -> None:
+    p = program(name)
+    found = candidate(p, ARCH, {"units": "2x64", "groups": 2, "units.O_acc_part.stages": 2})
+    assert isinstance(found, Schedule) and found.splits is not None
+    parts, again = found.splits[:3], found.splits[3:]
+    assert {(c.op, c.splits, c.tile, c.turns) for c in parts} == {(o, 4, 64, 2) for o in ("P_max", "P_sum", "O_acc")}
+    assert {(c.splits, c.tile, c.turns) for c in again} == {(2, 2, 1)}
+    unit, joined, last = found.kernels
+    assert unit.memory.join and unit.memory.stages == 2 and unit.axis("j").tile == 64
+    assert joined.memory.warps[0] * joined.memory.warps[1] == 2 and last.name == "O"
+    done = lower_program(p, found, ARCH)
+    assert done.module is not None and len(done.module.kernels) == 2
+    apart = candidate(p, ARCH, {"units.O_acc_part.join": False})
+    assert isinstance(apart, Schedule) and len(apart.kernels) == 2
+
+
+def test_groups_of_units_are_all_alike() -> None:
+    p = program("attention/gqa_decode", (("N", 4096 + 2048),))
+    assert isinstance(candidate(p, ARCH, {"groups": 3}), Schedule)
+    found = candidate(p, ARCH, {"groups": 16, "units": "2x64"})
+    assert isinstance(found, Schedule) and found.splits is not None and found.splits[0].splits == 32
+    assert candidate(p, ARCH, {"groups": 16, "units": "4x64"}) != found
+    found = candidate(p, ARCH, {"groups": 4, "units": "8x16", "packs": "none"})
+    assert isinstance(found, Schedule) and found.packs == ()
+    odd = program("attention/gqa_decode", (("N", 640),))
+    found = candidate(odd, ARCH, {"units": "4x16", "groups": 4})
+    assert isinstance(found, Refused) and "10 rounds of 4 tiles of 16 elements are no 4 groups" in found.reason
+
+
+def test_most_points_of_decoding_are_legal() -> None:
+    p, order = program("attention/gqa_decode"), random.Random(5)
+    points = [{c.name: order.choice(c.values) for c in choices(p, ARCH)} for _ in range(12)]
+    units = [{**v, "splits": "units"} for v in points]
+    for found in (points, units):
+        assert sum(isinstance(candidate(p, ARCH, v), Schedule) for v in found) > 6
 
 
 def test_groups_step_back_as_the_rules_do() -> None:
@@ -178,10 +219,13 @@ def test_choices_that_are_ruled_out_have_no_effect() -> None:
 
 
 REFUSED = [
-    ("attention/causal_decode", {"O.join": True}, "its results are not read by one other kernel alone"),
+    ("attention/causal_decode", {"splits": 1, "O.join": True}, "its results are not read by one other kernel alone"),
     ("attention/causal_prefill", {"O.warpgroup.rows": "192/3"}, "registers of a thread hold fragments"),
     ("attention/causal_prefill", {"O.warpgroup.cluster": 2}, "fixed order, not dynamic"),
-    ("attention/causal_decode", {"O.step": 256}, "bytes of shared memory"),
+    ("attention/causal_decode", {"splits": 1, "O.step": 256}, "bytes of shared memory"),
+    ("attention/causal_decode", {"units": "4x32", "units.O_acc_part.stages": 4}, "bytes of shared memory"),
+    ("attention/causal_decode", {"units": "8x32"}, "units is '8x32', not one of"),
+    ("attention/causal_decode", {"groups": 3}, "groups is 3, not one of"),
     ("attention/global_prefill_d64", {"O.warpgroup.store": "bulk-ring/64"}, "fit no stage of a walked operand"),
     ("rowwise/layer_norm", {"Y.walk": "rolling"}, "no repair for Y_sum_2"),
     ("rowwise/argmax", {"Y.walk": "rolling"}, "needs a running result"),
