@@ -75,16 +75,21 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
 
 
 def describe_kernel(
-    program: Program, plan: KernelPlan, kernel: MemKernel, found: KernelEstimate, arch: str
+    program: Program,
+    plan: KernelPlan,
+    kernel: MemKernel,
+    found: KernelEstimate,
+    arch: str,
+    joined: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """One kernel in plain data."""
+    """One kernel in plain data. ``joined``: what its units compute by a plan of their own."""
     unified = unified_of(program, plan.ops) if set(plan.ops) <= _defined(program) else None
     shape = shape_of(plan, unified, limits(arch)) if unified is not None else None
     mode = walks.mode_of(plan, unified) if unified is not None and len(plan.ops) > 1 else None
     live = [peak(kernel, body) for _, body, _ in bodies(kernel, limits(arch))]
     return {
         "name": plan.name,
-        "computes": list(plan.ops),
+        "computes": [*joined, *plan.ops],
         "structure": shape.kind if shape is not None else "other",
         "reductions": _WALK.get(mode or "", ""),
         "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],

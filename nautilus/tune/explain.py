@@ -17,9 +17,10 @@ from typing import Any
 import click
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, Result, compile_checked
 from nautilus.passes.pipelines import SPEC
+from nautilus.scalar.defs import read_defs
 from nautilus.scalar.ops import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
 from nautilus.tune.model import Estimate, estimate
@@ -126,7 +127,7 @@ def explain(request: Request) -> dict[str, Any]:
         "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
         "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in c.schedule.splits or ()],
         "kernels": [
-            describe_kernel(own, plans[k.name], k, e, request.arch)
+            describe_kernel(own, plans[k.name], k, e, request.arch, _joined(c.schedule, own, plans[k.name]))
             for k, e in zip(done.module.kernels, predicted.kernels, strict=True)
             if k.name in plans
         ],
@@ -141,6 +142,13 @@ def explain(request: Request) -> dict[str, Any]:
         "refused": [_plain(a, predicted) for a in refused],
         "measured": [_row(r) for r in rows],
     }
+
+
+def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str, ...]:
+    """What units compute that became part of the kernel of ``plan``."""
+    defs = read_defs(program)
+    read = {ld.buffer for o in plan.ops if o in defs for ld in defs[o].reads()}
+    return tuple(o for k in schedule.kernels if k.memory.join and read & set(k.ops) for o in k.ops)
 
 
 def _space_size(program: Program, arch: str) -> dict[str, int]:

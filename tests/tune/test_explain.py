@@ -45,6 +45,12 @@ def test_a_chain_in_words() -> None:
     assert found["from"] == "the default rules" and found["inlined"] == ["S", "P"]
 
 
+def test_units_that_became_part_of_a_kernel_are_told() -> None:
+    words = text(told("attention/gqa_decode"))
+    assert "kernel O: computes S_sum P_max_part P_sum_part O_acc_part P_max P_sum O_acc O" in words
+    assert "partial: 4 x 1 warps" in words and "units = 8x16 (" in words and "groups = 2 (" in words
+
+
 def test_refused_points_say_what_they_would_have_been_worth() -> None:
     found = told("matmul/f16")
     refused = {(a["choice"], a["value"]): a for a in found["refused"]}
