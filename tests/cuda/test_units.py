@@ -12,6 +12,7 @@ from nautilus.cuda.emit import emit_module
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.cuda.units import is_grouped, unit_warps
 from nautilus.driver import Request, compile_file
+from nautilus.memory.ops import walk_ops
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
 from nautilus.memory.warpgroup_ops import BulkLoad
@@ -81,29 +82,20 @@ def test_bytes_that_are_read_once_are_no_longer_fetched_ahead() -> None:
     text = ma_format(m)
     assert text.count(" stream\n") == text.count("bulk.load") > 0
     maps = kernel_maps(m, m.kernels[0])
-    assert {(x.stream, x.promotion) for x in _all(maps)} == {(True, "L2_128B")}
+    assert {(x.stream, x.promotion) for x in maps} == {(True, "L2_128B")}
     others = parse(text.replace(" stream\n", "\n"))
-    assert not any(op.stream for k in others.kernels for op in _loads(k.body))
-    assert {(x.stream, x.promotion) for x in _all(kernel_maps(others, others.kernels[0]))} == {(False, "L2_256B")}
+    loads = [op for k in others.kernels for op in walk_ops(k.body) if isinstance(op, BulkLoad)]
+    assert loads and not any(op.stream for op in loads)
+    assert {(x.stream, x.promotion) for x in kernel_maps(others, others.kernels[0])} == {(False, "L2_256B")}
 
 
 def test_one_buffer_as_a_stream_and_not() -> None:
     """They are two maps with names of their own."""
     m = joined(apart(GIVEN, 1, 2, 16, bulk_copies=True), "O_acc_part")
     mixed = parse(ma_format(m).replace(" stream\n", "\n", 1))
-    found = _all(kernel_maps(mixed, mixed.kernels[0]))
+    found = kernel_maps(mixed, mixed.kernels[0])
     assert len({x.name for x in found}) == len(found) == 3
     assert {x.promotion for x in found if x.buffer == "K"} == {"L2_128B", "L2_256B"}
-
-
-def _all(maps: object) -> list:  # type: ignore[type-arg]
-    return list(maps.values()) if isinstance(maps, dict) else list(maps)  # type: ignore[call-overload]
-
-
-def _loads(body: tuple) -> list[BulkLoad]:  # type: ignore[type-arg]
-    from nautilus.memory.ops import walk_ops
-
-    return [op for op in walk_ops(body) if isinstance(op, BulkLoad)]
 
 
 # -- votes ----------------------------------------------------------------------------------------
