@@ -194,3 +194,15 @@ def test_speed() -> None:
     for _ in range(20):
         simplify(e, ranges)
     assert (time.perf_counter() - start) / 20 < 0.02
+
+
+def test_many_facts_about_nested_bounds() -> None:
+    """Conditions of walks in uneven groups: each pair of facts asks for the same atoms again."""
+    low = "c // 4 * 8 - (c % 4 * 16 + 63) // 64"
+    high = f"min(max({low}, min(c // 4 * 8 + 8, 21)), (c % 4 * -16 + 150) // 64)"
+    inner = " and ".join(f"j0 + {n} < {high} and max({low}, j0 - {n}) <= {high} + {n}" for n in range(4))
+    start = time.perf_counter()
+    found = simplify(parse_expr(f"{inner} and j0 * 64 + j < 149"), {"c": (0, 11), "j": (0, 15), "j0": (0, 30)})
+    assert time.perf_counter() - start < 2
+    for env in ({"c": c, "j": 3, "j0": j0} for c in range(12) for j0 in range(6)):
+        assert evaluate(found, env) == evaluate(parse_expr(f"{inner} and j0 * 64 + j < 149"), env)
