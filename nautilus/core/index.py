@@ -130,6 +130,7 @@ class _Simplifier:
         self.facts = facts
         self._depth = depth  # of facts used to bound an atom of a fact
         self._done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
+        self._known: dict[tuple[Expr, int], Interval] = {}  # of atoms, by how deep in facts they are asked for
         self._rules: Mapping[str, Callable[[Op], Expr]] = {
             "and": self._and, "or": self._or, "not": self._not, "select": self._select,
         }  # fmt: skip
@@ -174,6 +175,13 @@ class _Simplifier:
         return lo, hi
 
     def _atom(self, a: Expr) -> Interval:
+        """Bounds of an atom; worked out once, since facts about bounds mention the same ones again and again."""
+        found = self._known.get((a, self._depth))
+        if found is None:
+            found = self._known[a, self._depth] = self._own(a)
+        return found
+
+    def _own(self, a: Expr) -> Interval:
         match a:
             case Var(name=name) | Param(name=name):
                 return self.ranges.get(name, _UNKNOWN)

@@ -379,6 +379,7 @@ def for_op(s: KernelScope, op: ForOp) -> None:
     s.uniform(op.lo, "the lower bound")
     s.uniform(op.hi, "the upper bound")
     s.need(op.var not in s.vars, "loop variables do not shadow", op.var)
+    s.need(op.var not in s.axes, "variables are no tile axes", op.var)
     count = {len(op.results), len(op.carried), len(op.yields)}
     s.need(len(count) == 1, "as many results as carried values", str(sorted(count)))
     for _, init in op.carried:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.expr import Const, Expr, Op, Var
-from nautilus.core.index import affine, bounds, divisible_by, divisor, linear_in, simplify
+from nautilus.core.index import _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
 from nautilus.core.infer import make
+from nautilus.core.linear import Linear
 from nautilus.core.text import format_expr, parse_expr
 from nautilus.core.types import DType
 
@@ -194,3 +195,26 @@ def test_speed() -> None:
     for _ in range(20):
         simplify(e, ranges)
     assert (time.perf_counter() - start) / 20 < 0.02
+
+
+def test_many_facts_about_nested_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conditions of walks in uneven groups: each pair of facts asks for the same atoms again."""
+    own = "(c % 4 * -16 + 63) // 64 + c // 4 + 1"
+    most = f"min(min((-(c % 4) + 1) // 4 + 2, (c % 4 * -16 + 22) // 64 + 2), {own})"
+    least = f"max(c // 4 - (c % 4 * 16 + 15) // 64, min({most}, (c % 4 * -16 + 7) // 64 + 2))"
+    at = "(j0 * 4 + c % 4) * 16 + j"
+    e = parse_expr(f"{at} < 87 and c // 4 * 64 <= {at} and {at} < c // 4 * 64 + 64")
+    given = [parse_expr(f"j0 >= {least}"), parse_expr(f"j0 < {most}")]
+    asked = [0]
+    plain = _Simplifier._plain
+
+    def counted(self: _Simplifier, x: Linear) -> tuple[int | None, int | None]:
+        asked[0] += 1
+        return plain(self, x)
+
+    monkeypatch.setattr(_Simplifier, "_plain", counted)
+    found = simplify(e, {"c": (0, 11), "j": (0, 15), "j0": (1, 2)}, given)
+    assert asked[0] < 5000  # 50000 where nothing is kept
+    for env in ({"c": c, "j": j, "j0": j0} for c in range(12) for j in (0, 9, 15) for j0 in (1, 2)):
+        if all(evaluate(g, env) for g in given):
+            assert evaluate(found, env) == evaluate(e, env)

@@ -79,3 +79,13 @@ def test_a_buffer_that_is_not_loaded_before_stays() -> None:
 def test_other_types_stay() -> None:
     m = edited(chained(), ("wgmma.f16", "wgmma.tf32"), ("f16[", "tf32["))
     assert HoldOperands(hold=True).apply(m) is m  # ldmatrix moves 16-bit elements
+
+
+def test_held_beside_an_operand_made_in_the_same_iteration_is_refused() -> None:
+    """ptxas would give both the same registers; one carried from the iteration before has its own."""
+    m = chained()
+    assert HoldOperands(schedule(m, hold=True, overlap=False)).apply(m) is m
+    assert HoldOperands(schedule(m, hold=True, overlap=True)).apply(m) != m
+    (made,) = [line for line in ma_format(m).splitlines() if "smem sv[0]" in line and "mma" in line]
+    alone = parse(ma_format(m).replace(made, made.split(" = ")[0] + " = neg %o_0 : f32[i: 64, d: 64] #o"))
+    assert "ld.matrix sq[0]" in ma_format(HoldOperands(schedule(alone, hold=True, overlap=False)).apply(alone))

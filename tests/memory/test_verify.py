@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from nautilus.core.errors import UnsupportedError, VerifyError
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.targets import TARGETS, limits
+from nautilus.memory.interp import run_module
 from nautilus.memory.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify, verify_module
@@ -143,3 +145,66 @@ def test_targets() -> None:
         limits("sm_75")
     with pytest.raises(VerifyError, match="shared memory of a block"):
         verify_module(p.ring(), replace(limits("sm_80"), smem_block=8192))
+
+
+# -- variables and axes, parts of stages ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("let r = block * 64", "let j = block * 64\n    let r = block * 64"),
+        ("    barrier\n", "    let i = block\n    barrier\n"),
+        ("    barrier\n", "    for i in 0..2 carry() {\n      yield\n    }\n    barrier\n"),
+    ],
+    ids=["grid", "let", "loop"],
+)
+def test_variables_are_not_called_as_axes(old: str, new: str) -> None:
+    """Both would be meant by one name in an index."""
+    assert old in p.COPY
+    rejected(parse(p.COPY.replace(old, new)), "variables are no tile axes", "")
+    verify(
+        parse(p.COPY.replace(old, new.replace("let j", "let q").replace("let i", "let q").replace("for i", "for q")))
+    )
+
+
+PART = """
+module part target sm_80 {
+  input X: f32[8, 64]
+  output Y: f32[4, 32]
+  kernel part grid 1 warps 1 min_blocks 1 {
+    layout #all = reg(i:8x1, j:2x32) lane(j:32x1) warp()
+    layout #some = reg(i:4x1) lane(j:32x1) warp()
+    layout #more = reg(i:16x1) lane(j:32x1) warp()
+    layout #other = reg(k:4x1) lane(j:32x1) warp()
+    smem s : f32[i: 8, j: 64] stages 1 swizzle 0 pad 0 @ 0
+    %x = ld.global X[i, j] vec 1 : f32[i: 8, j: 64] #all
+    st.shared s[0], %x vec 1
+    barrier
+    %y = ld.shared s[0] vec 1 : f32[i: 4, j: 32] #some
+    st.global Y[i, j], %y vec 1
+  }
+}
+"""
+
+
+def test_a_load_may_read_the_beginning_of_a_stage() -> None:
+    m = parse(PART)
+    verify(m)
+    x = p.random(4, 8, 64).astype(np.float32)
+    np.testing.assert_array_equal(run_module(m, {"X": x})["Y"], x[:4, :32])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("ld.shared s[0] vec 1 : f32[i: 4, j: 32] #some", "ld.shared s[0] vec 1 : f32[i: 16, j: 32] #more"),
+        ("ld.shared s[0] vec 1 : f32[i: 4, j: 32] #some", "ld.shared s[0] vec 1 : f32[k: 4, j: 32] #other"),
+        ("st.shared s[0], %x vec 1\n    barrier", "st.shared s[0], %x vec 1\n    barrier\n    %z = const 0.0 : f32"
+         "[i: 4, j: 32] #some\n    st.shared s[0], %z vec 1"),
+    ],
+    ids=["more than the stage", "another axis", "a store of a part"],
+)  # fmt: skip
+def test_other_parts_of_stages_are_rejected(old: str, new: str) -> None:
+    assert old in PART
+    rejected(parse(PART.replace(old, new)), "an access moves a whole stage", "s")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
 
-from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.core.targets import limits
 from nautilus.driver import Request, compile_file
+from nautilus.scalar import plan_join
 from nautilus.scalar.ops import Program
 from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.passes.simplify import Simplify
@@ -30,10 +34,19 @@ def packs(program: Program) -> list[tuple[str, str, int]]:
     return [(p.op, p.axis, p.size) for p in default_packs(program)]
 
 
+def splits(program: Program, arch: str = "sm_90a", invariant: bool = False) -> tuple[SplitPlan, ...]:
+    """What is cut after the default packs."""
+    return default_splits(Pack(plan_packs(program)).apply(program), arch, invariant=invariant)
+
+
 def counts(program: Program, arch: str = "sm_90a", invariant: bool = False) -> dict[str, int]:
-    """How often each reduction is cut, after the default packs."""
-    program = Pack(plan_packs(program)).apply(program)
-    return {s.op: s.splits for s in default_splits(program, arch, invariant=invariant)}
+    """How often each reduction is cut: in how many chunks that share no range."""
+    return {s.op: s.splits // s.turns for s in reversed(splits(program, arch, invariant))}
+
+
+def units(program: Program, arch: str = "sm_90a", invariant: bool = False) -> set[tuple[int, int, int]]:
+    """(groups, units of each, elements of a turn) of every reduction that is cut in chunks that take turns."""
+    return {(s.splits // s.turns, s.turns, s.tile) for s in splits(program, arch, invariant) if s.turns > 1}
 
 
 def test_heads_that_share_keys_are_packed_where_rows_are_few() -> None:
@@ -50,30 +63,65 @@ def test_nothing_to_pack() -> None:
         assert packs(program) == []
 
 
+ENDS = ("P_max", "P_sum", "O_acc")
+
+
 @pytest.mark.parametrize(
-    ("batch", "n", "count"),
+    ("batch", "n", "groups", "own"),
     [
-        (8, 1024, 1),
-        (8, 4096, 2),
-        (8, 65536, 2),
-        (16, 65536, 1),
-        (1, 65536, 16),
-        (1, 4096, 16),
-        (64, 512, 1),
-        (1, 128, 1),
+        (8, 1024, 1, 4),
+        (8, 4096, 1, 4),
+        (8, 65536, 2, 4),  # 64 blocks do not keep the memory busy, and the walk pays for a second kernel
+        (16, 65536, 1, 4),
+        (1, 65536, 16, 4),
+        (1, 4096, 16, 4),
+        (64, 512, 1, 2),  # two blocks share a multiprocessor
     ],
 )
-def test_as_few_chunks_as_keep_the_memory_busy(batch: int, n: int, count: int) -> None:
-    """Eight key heads a sequence, 64 KB ahead in each block: 8 MB of it, where that is worth a second kernel."""
-    found = counts(decode(batch, n))
-    assert found == ({} if count == 1 else {"P_max": count, "P_sum": count, "O_acc": count})
+def test_units_of_few_groups(batch: int, n: int, groups: int, own: int) -> None:
+    """Eight key heads a sequence, 16 KB a step of a unit; more groups only where that is worth a second kernel."""
+    found = splits(decode(batch, n))
+    first, second = found[:3], found[3:]
+    assert [(s.op, s.axis, s.splits, s.tile, s.turns) for s in first] == [
+        (name, "j", groups * own, 32, own) for name in ENDS
+    ]
+    # the combination is cut again, one group of it for each block of units
+    assert [(s.op, s.axis, s.splits, s.tile, s.turns) for s in second] == (
+        [] if groups == 1 else [(name, "j_chunk", groups, own, 1) for name in ENDS]
+    )
 
 
-def test_chunks_are_alike_and_whole_tiles_of_the_walk() -> None:
-    program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
-    cuts = default_splits(program)
-    (plan,) = default_schedule(program).kernels
-    assert {(s.splits, s.tile) for s in cuts} == {(16, plan.axis("j").tile)}
+def test_what_is_too_short_for_units_is_not_cut() -> None:
+    assert splits(decode(1, 128)) == () and splits(decode(1, plan_join.SHORTEST - 1)) == ()
+    assert units(decode(1, plan_join.SHORTEST)) == {(1, 4, 32)}
+
+
+def test_units_and_their_rings_fit_the_target() -> None:
+    assert units(decode(4, 384), "sm_80") == {(1, 4, 32)}
+    assert units(decode(4, 384), "sm_86") == {(1, 2, 32)}  # 99 KB hold no more than two rings
+    for arch in ("sm_80", "sm_86", "sm_90a"):
+        program = Pack(plan_packs(decode(4, 4096))).apply(decode(4, 4096))
+        cut = SplitKUpdate(plan_splits(program, arch=arch)).apply(program)
+        made = default_schedule(cut, arch).kernels[0]
+        own = next(iter(units(decode(4, 4096), arch)))[1]
+        assert made.memory.join and made.memory.warps == (1, 1) and made.memory.stages >= 2
+        assert own * made.memory.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
+
+
+def test_groups_are_whole_rounds_of_their_units() -> None:
+    """Otherwise a block would walk into the range of the next one, under conditions."""
+    for n in (4096, 4128, 5000, 16384 + 32, 40000):
+        for groups, own, step in units(decode(1, n)):
+            assert -(-n // (own * step)) % groups == 0
+
+
+def test_more_rows_than_a_smallest_tile_are_no_units() -> None:
+    """They keep the older rule: independent chunks, whole tiles of the walk."""
+    program = attention(32, 16384, 128, heads=8, guard=causal(16383))
+    found = splits(program, "sm_80")
+    (plan,) = default_schedule(program, "sm_80").kernels
+    assert found and not any(s.turns > 1 for s in found)
+    assert {s.tile for s in found} <= {plan.axis("j").tile}
 
 
 def test_a_few_long_rows_are_cut() -> None:
@@ -90,11 +138,11 @@ def test_what_is_written_along_the_walk_is_not_cut() -> None:
 
 
 def test_the_switch_fixes_chunks_by_the_length_alone() -> None:
-    assert len({tuple(counts(decode(b, 4096)).values()) for b in (1, 8, 64)}) > 1
-    for n, count in ((512, 1), (4096, 4), (65536, 16)):
-        for batch in (1, 2, 8, 64):
-            found = set(counts(decode(batch, n), invariant=True).values())
-            assert found == (set() if count == 1 else {count})
+    assert len({splits(decode(b, 4096)) for b in (1, 8, 64)}) > 1
+    for n, groups in ((512, 1), (4096, 4), (65536, 16)):
+        found = {splits(decode(batch, n), invariant=True) for batch in (1, 2, 8, 64)}
+        assert len(found) == 1
+        assert units(decode(8, n), invariant=True) == {(groups, 4, 32)}
 
 
 def test_a_schedule_that_decides_is_left_alone() -> None:
@@ -107,12 +155,24 @@ def test_a_schedule_that_decides_is_left_alone() -> None:
     assert replace(found, splits=None) == Schedule(factor=False)
 
 
-def test_cut_programs_plan_as_two_kernels_without_further_cuts() -> None:
-    program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
-    schedule = plan_splits(program)
-    new = SplitKUpdate(schedule).apply(program)
-    assert [k.ops[-1] for k in default_schedule(new).kernels] == ["O_acc_part", "O"]
+@pytest.mark.parametrize(("batch", "ends"), [(8, ["O_acc_part", "O"]), (1, ["O_acc_part", "O_acc_part_2", "O"])])
+def test_cut_programs_plan_as_a_kernel_for_each_level(batch: int, ends: list[str]) -> None:
+    program = Pack(plan_packs(decode(batch, 4096))).apply(decode(batch, 4096))
+    new = SplitKUpdate(plan_splits(program)).apply(program)
+    kernels = default_schedule(new).kernels
+    assert [k.ops[-1] for k in kernels] == ends
+    assert [k.memory.join for k in kernels] == [True, *(False for _ in ends[1:])]
+    # who combines has as many threads as the units together
+    assert prod(kernels[1].memory.warps) == 4
     assert default_packs(new) == ()
+
+
+def test_the_units_without_turns_are_what_they_were() -> None:
+    """A kernel that did not fit as units is planned without them."""
+    program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
+    found = default_splits(program, fallbacks=Fallbacks.of({"O_acc_part": 1}))
+    (plan,) = default_schedule(program).kernels
+    assert {(s.splits, s.tile, s.turns) for s in found} == {(16, plan.axis("j").tile, 1)}
 
 
 @pytest.mark.parametrize("path", [p for p in SPECS if "prefill" in p.name], ids=lambda p: p.stem)

@@ -1,0 +1,107 @@
+"""Specs of few new queries against many keys, and schedules with other numbers of units than the rules choose."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import dedent
+from unittest.mock import patch
+
+from nautilus.check.levels import Trace
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, compile_file
+from nautilus.scalar import plan_join
+from nautilus.scalar.plan_join import Cut
+from tests.endtoend.support import Road
+
+#: what happens to the scores; the inputs that it needs
+SCORES = {
+    "plain": ("S[b, h, i, j]", ""),
+    "softcap": ("softcap(S[b, h, i, j], 20.0)", ""),
+    "alibi": ("S[b, h, i, j] + slope[h] * (j - i - N + M)", "input slope: f32[H]"),
+}
+CAUSAL = " | j - i <= N - M"
+
+
+@dataclass(frozen=True)
+class Decode:
+    """One spec of decode type: ``group`` heads share keys; ``mask`` as the domain of a softmax is written."""
+
+    n: int
+    d: int = 64
+    batch: int = 1
+    heads: int = 2
+    group: int = 1
+    rows: int = 1
+    dtype: str = "f16"
+    score: str = "plain"
+    mask: str = CAUSAL
+
+    @property
+    def text(self) -> str:
+        score, inputs = SCORES[self.score]
+        return dedent(f"""
+            dim B = {self.batch}, H = {self.heads}, G = {self.heads // self.group}
+            dim M = {self.rows}, N = {self.n}, D = {self.d}
+            input Q: {self.dtype}[B, H, M, D]
+            input K: {self.dtype}[B, G, N, D]
+            input V: {self.dtype}[B, G, N, D]
+            {inputs}
+            output O: {self.dtype}[B, H, M, D]
+            S[b, h, i, j] = sum[d](Q[b, h, i, d] * K[b, h // {self.group}, j, d]) / sqrt(D)
+            P[b, h, i, j] = softmax[j{self.mask}]({score})
+            O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // {self.group}, j, d])""").lstrip()
+
+    def __str__(self) -> str:
+        heads = f"{self.batch}x{self.heads}:{self.group}"
+        return f"{heads} {self.rows}x{self.n}x{self.d} {self.dtype} {self.score}{self.mask}"
+
+
+def drawn(seed: int) -> Decode:
+    """Any sizes at once, small enough for the physical interpreter."""
+    r = random.Random(seed)
+    group = r.randint(1, 8)
+    d = r.choice((64, 64, 96, 128, 256))
+    return Decode(
+        n=r.randint(40, 300) if d < 128 else r.randint(40, 150),
+        d=d,
+        batch=r.randint(1, 2),
+        heads=group * r.randint(1, 2),
+        group=group,
+        rows=1 if group > 1 or r.random() < 0.7 else r.randint(2, 5),
+        dtype=r.choice(("f16", "bf16")),
+        score=r.choice(tuple(SCORES)),
+        mask=r.choice((CAUSAL, CAUSAL, "", " | j < N - 7", " | -50 < j - i - N + M <= 0")),
+    )
+
+
+@contextmanager
+def forced(groups: int, units: int, step: int) -> Iterator[None]:
+    """The rules cut every walk of theirs so, however short it is."""
+
+    def cut(plan: object, unified: object, walk: str, *rest: object) -> Cut | None:
+        found = plan_join.few_rows(plan, unified)  # type: ignore[arg-type]
+        return Cut(groups, units, step) if found else None
+
+    with patch.object(plan_join, "cut", cut), patch.object(plan_join, "SHORTEST", 1):
+        yield
+
+
+def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **memory: object) -> Schedule:
+    """What the rules say for so many groups of units; ``memory``: other choices for the kernel of the units."""
+    with forced(groups, units, step):
+        found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
+    assert found is not None and found.splits, "nothing was cut"
+    kernels = (replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels)  # type: ignore[arg-type]
+    return replace(found, kernels=tuple(kernels))
+
+
+def road(text: str, schedule: Schedule | None = None, arch: str = "sm_90a") -> Road:
+    """``text`` with the modules of every level."""
+    trace = Trace()
+    return Road(
+        compile_file(Request(Path("given.naut"), arch, text=text, schedule=schedule), [trace]), tuple(trace.levels)
+    )

@@ -1,0 +1,150 @@
+"""Few new queries against many keys: units of one block and groups of them, default and forced, at every level."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.check.inputs import InputSet, generate
+from nautilus.check.levels import Trace, run
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, compile_file
+from nautilus.memory.ops import RolesOp, walk_ops
+from nautilus.memory.warpgroup_ops import BulkLoad
+from nautilus.scalar import plan_cuts
+from tests.endtoend.decode import Decode, drawn, road, schedule
+from tests.endtoend.support import Road, complaints
+
+SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "10")))
+
+#: default plans; what each has that the others have not
+DEFAULT = (
+    Decode(531, heads=4, group=4),  # one block of units, keys beyond the last tile
+    Decode(513, 96, 1, 2, 1, score="alibi"),  # a head that is no power of two, the last chunks are short
+    Decode(260, 128, 1, 6, 3, dtype="bf16"),
+    Decode(270, 256, 1, 2, 2, score="softcap"),
+    Decode(540, rows=5),  # more queries than one, rows that see fewer keys
+    Decode(560, batch=2, heads=5, group=5, mask=" | j < N - 90"),  # the last tiles of keys are nobody's
+)
+
+
+def joint(made: Road) -> list[int]:
+    """Units of each kernel that has any."""
+    kernels = made.result.modules["ma-tile"].kernels
+    return [r.units for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
+
+
+@pytest.mark.parametrize("given", DEFAULT, ids=str)
+def test_default_plans(given: Decode) -> None:
+    made = road(given.text)
+    assert joint(made) == [4]
+    wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+def test_other_targets(arch: str) -> None:
+    made = road(DEFAULT[0].text, arch=arch)
+    assert joint(made) and "mbar" not in made.result.cuda
+    wrong = complaints(made)
+    assert not wrong, "\n".join(wrong)
+
+
+FORCED = [
+    (256, 1, 4, 16, False), (201, 1, 8, 16, False), (201, 2, 2, 32, False), (201, 3, 3, 16, False),
+    (201, 1, 3, 32, True), (256, 1, 8, 16, True), (256, 2, 4, 16, True), (201, 2, 2, 32, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "groups", "units", "step", "bulk"), FORCED)
+def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool) -> None:
+    """Chunks of equal length, of others, and empty ones."""
+    text = Decode(n, heads=4, group=2).text
+    made = road(text, schedule(text, groups, units, step, bulk_copies=bulk))
+    assert joint(made) == [units]
+    assert len(made.result.modules["ma-tile"].kernels) == (1 if groups == 1 else 2)
+    wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_chunks_that_hold_nothing() -> None:
+    """Two tiles of keys for twelve units: ten of them leave identities."""
+    text = Decode(30, heads=2).text
+    made = road(text, schedule(text, 3, 4, 16))
+    assert joint(made) == [4]
+    for kind in ("random", "large-logits", "one-hot"):
+        wrong = complaints(made, kind=kind, stages=("ma-tile",))
+        assert not wrong, "\n".join(wrong)
+
+
+def test_bulk_copies_are_taken() -> None:
+    """The tests above would pass if every ring stayed one of ``cp.async``."""
+    for n, groups in ((256, 2), (201, 1)):
+        text = Decode(n, heads=4, group=2).text
+        module = road(text, schedule(text, groups, 4, 16, bulk_copies=True)).result.modules["ma-tile"]
+        loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, BulkLoad)]
+        assert loads and all(op.stream for op in loads)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_specs_and_cuts(seed: int) -> None:
+    """Right at any cut, or refused for want of shared memory; any other error fails."""
+    given, r = drawn(seed), random.Random(seed)
+    choice = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
+    try:
+        made = road(given.text, schedule(given.text, *choice, stages=r.choice((2, 3)), bulk_copies=r.random() < 0.5))
+    except ScheduleError as error:
+        assert "bytes of shared memory are needed" in str(error), f"{given} {choice}: {error}"
+        return
+    assert joint(made) == [choice[1]]
+    wrong = complaints(made, seed=seed, stages=("ma-tile",))
+    wrong += complaints(made, kind="large-logits", seed=seed, stages=("ma-tile",))
+    assert not wrong, "\n".join([f"{given} {choice}", *wrong])
+
+
+def test_most_random_cuts_fit() -> None:
+    refused = 0
+    for seed in range(100):
+        given, r = drawn(seed), random.Random(seed)
+        _, units, step = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
+        refused += 2 * 2 * 2 * units * step * given.d > 227 << 10
+    assert refused < 30
+
+
+# -- equal bits ---------------------------------------------------------------------------------
+
+
+def first_sequence(given: Decode, inputs: InputSet, batch: int) -> Any:
+    """What the kernels' threads compute of the first of ``batch`` sequences, whose inputs are ``inputs``."""
+    trace = Trace()
+    text = replace(given, batch=batch).text
+    result = compile_file(
+        Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(batch_invariant=True)), [trace]
+    )
+    made = Road(result, tuple(trace.levels))
+    assert joint(made) == [4]
+    several = generate(result.modules["spec"], "random", 100 + batch)
+    for name, x in inputs.arrays.items():
+        several.arrays[name][: len(x)] = x
+    return run(made.last("ma-tile"), several, "typed")["O"][0]
+
+
+EQUAL = [(Decode(580, heads=4, group=4), 1), (Decode(256, 128, heads=1, dtype="bf16"), 2)]
+
+
+@pytest.mark.parametrize(("given", "groups"), EQUAL, ids=str)
+def test_equal_bits_for_every_batch_size(given: Decode, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_cuts, "CHUNK", -(-given.n // groups))
+    spec = compile_file(Request(Path("given.naut"), text=given.text, until="spec")).modules["spec"]
+    inputs = generate(spec, "random", 5)
+    want = first_sequence(given, inputs, 1)
+    assert np.abs(want).max() > 0
+    for batch in (2, 3):
+        np.testing.assert_array_equal(first_sequence(given, inputs, batch), want)

@@ -1,0 +1,87 @@
+"""Few new queries against many keys on the GPU: default plans, groups of units, rings of bulk copies.
+
+As in ``test_warpgroup``: the cubin of ``driver.build_cubin``, poisoned outputs, two launches with the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.check import device
+from nautilus.check.inputs import generate
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, build_cubin
+from nautilus.memory.ops import RolesOp, walk_ops
+from nautilus.runtime.device import default_arch
+from tests.endtoend.decode import CAUSAL, Decode, schedule
+from tests.gpu.test_warpgroup import check
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no bulk copies"),
+]
+
+INPUTS = ("random", "large-logits", "one-hot", "masked")
+SHAPES = (
+    Decode(1024, 128, 2, 8, 4),
+    Decode(4096, 128, 1, 4, 1),  # two levels
+    Decode(1000, 64, 2, 8, 8, dtype="bf16"),
+    Decode(1537, 96, 1, 6, 3),
+    Decode(777, 256, 2, 4, 2, dtype="bf16"),
+    Decode(2049, 128, 1, 5, 5, score="softcap"),
+    Decode(1300, 64, 1, 4, 1, score="alibi"),
+    Decode(1111, 128, 1, 2, 1, rows=7),
+    Decode(900, 128, 1, 7, 7, mask=" | j < N - 333"),
+    Decode(600, 64, 40, 8, 2),  # more blocks than multiprocessors: two units each
+)
+
+
+@pytest.mark.parametrize("given", SHAPES, ids=str)
+def test_default_plans(given: Decode) -> None:
+    result = check(given.text, INPUTS)
+    kernels = result.modules["ma-tile"].kernels
+    units = any(isinstance(op, RolesOp) for k in kernels for op in walk_ops(k.body))
+    assert units or given.mask != CAUSAL, "no units"
+
+
+FORCED = [
+    (1024, 1, 4, 32, 3, False), (1000, 1, 8, 16, 2, False), (1024, 2, 4, 32, 2, False), (999, 3, 2, 32, 3, False),
+    (1024, 1, 4, 32, 3, True), (1000, 1, 8, 16, 3, True), (1024, 2, 4, 32, 2, True), (999, 1, 2, 64, 3, True),
+    (60, 2, 4, 16, 3, False),  # units with nothing to do
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "groups", "units", "step", "stages", "bulk"), FORCED)
+@pytest.mark.parametrize("group", [1, 4])
+def test_groups_and_units(group: int, n: int, groups: int, units: int, step: int, stages: int, bulk: bool) -> None:
+    text = Decode(n, 128, 2, 4, group).text
+    check(text, INPUTS, schedule(text, groups, units, step, stages=stages, bulk_copies=bulk))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
+def test_older_targets_on_the_same_card(arch: str) -> None:
+    assert "mbarrier" not in check(SHAPES[0].text, INPUTS, arch=arch).cuda
+
+
+@pytest.mark.parametrize("given", [Decode(2300, 128, heads=8, group=4), Decode(700, 64, heads=2)], ids=str)
+def test_equal_bits_for_every_batch_size(given: Decode) -> None:
+    found, first = [], None
+    for batch in (1, 2, 3, 16):
+        text = replace(given, batch=batch).text
+        plan = Schedule(batch_invariant=True)
+        result, cubin = build_cubin(Request(Path("given.naut"), "sm_90a", text=text, schedule=plan))
+        several = generate(result.modules["spec"], "random", batch)
+        first = several if first is None else first
+        for name, x in first.arrays.items():
+            several.arrays[name][: len(x)] = x
+        with device.opened(result, cubin) as runner:
+            got, same = runner.run(several)
+        assert same
+        found.append(got["O"][0])
+    assert np.abs(found[0]).max() > 0
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
