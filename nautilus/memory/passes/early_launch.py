@@ -1,9 +1,9 @@
 """Launch each kernel while the one in front of it ends (PTX ISA, ``griddepcontrol``; programmatic dependent launch).
 
 Switch: ``MemoryPlan.early`` of the later kernel, for targets of the Hopper class.  A kernel behind another one of the
-same spec becomes ``early``: the kernel in front lets it be launched as soon as all its own blocks run, and its
-blocks wait for that kernel's end, and for what it wrote, before they do anything.  So its launch costs nothing of
-the time in which the memory would be idle.  Results are the same: nothing of it runs beside the kernel in front.
+same spec becomes ``early``: the kernel in front lets it be launched when all its own blocks are behind their loops,
+and its blocks wait for that kernel's end, and for what it wrote, before they do anything.  So part of its launch
+hides behind the end of the other.  Results are the same: nothing of it runs beside the kernel in front.
 
 A kernel whose tiles are handed out while it runs stays as it is: its counter is cleared between the two launches.
 """
