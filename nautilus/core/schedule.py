@@ -56,7 +56,7 @@ class MemoryPlan:
     warps: tuple[int, int] = (4, 1)
     stages: int = 2  # 0: no overlap; 1: one buffer, two barriers an iteration; n >= 2: ring of n, one barrier
     min_blocks: int = 1  # blocks per multiprocessor asked of the register allocator, 1 to 32
-    early: bool = True  # launched while the kernel in front of it still runs, where the target can
+    early: bool = True  # launched while the kernel in front of it still runs, where both have multiprocessors apart
     vector_bytes: int = 16  # widest global access: 1, 2, 4, 8 or 16
     # shared: through shared memory, 16-byte stores; direct: from fragments; bulk: by the TMA unit from a buffer
     # of its own; bulk-reuse: from the buffer of an operand that is dead by then; bulk-ring: in chunks from a stage of

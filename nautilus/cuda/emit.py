@@ -70,19 +70,15 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env.setdefault(UNIT, "0")  # the only one
         w.ranges.setdefault(UNIT, (0, 0))
         rings.declare_cursors(w, kernel.body)
-    later = module.kernels[module.kernels.index(kernel) + 1 :]
-    main = 1 + max((n for n, op in enumerate(kernel.body) if isinstance(op, ma.ForOp | ma.RolesOp)), default=-1)
-    print_body(w, kernel.body[:main])
-    if later and later[0].early:
-        # Behind the loops: blocks that came before would crowd on the few multiprocessors that are idle until then.
-        w.line(f"{w.speller.use('let_next_kernel_launch')}();")
-    print_body(w, kernel.body[main:])
+    print_body(w, kernel.body)
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
-    w.lines[:0] = [f"    {w.speller.use('wait_for_kernel_in_front')}();"] if kernel.early else []
+    later = module.kernels[module.kernels.index(kernel) + 1 :]
+    launch = [("wait_for_kernel_in_front", kernel.early), ("let_next_kernel_launch", bool(later) and later[0].early)]
+    w.lines[:0] = [f"    {w.speller.use(name)}();" for name, wanted in launch if wanted]
     w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
     w.lines += rings.cluster_end(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"

@@ -1,9 +1,13 @@
 """Launch each kernel while the one in front of it ends (PTX ISA, ``griddepcontrol``; programmatic dependent launch).
 
 Switch: ``MemoryPlan.early`` of the later kernel, for targets of the Hopper class.  A kernel behind another one of the
-same spec becomes ``early``: the kernel in front lets it be launched when all its own blocks are behind their loops,
-and its blocks wait for that kernel's end, and for what it wrote, before they do anything.  So part of its launch
-hides behind the end of the other.  Results are the same: nothing of it runs beside the kernel in front.
+same spec becomes ``early``: the kernel in front lets it be launched as soon as all its own blocks run, and its
+blocks wait for that kernel's end, and for what it wrote, before they do anything.  So its launch hides behind the
+other's work.  Results are the same: nothing of it runs beside the kernel in front.
+
+Only where both together have no more blocks than there are multiprocessors.  Measured on an H200 behind kernels of 64
+to 128 blocks: 3 to 12% faster then; else its blocks crowd on the few that are idle when they come, which cost 12%
+(32 behind 128), or gained nothing.  Launching behind the loops instead of at the start: no gain anywhere.
 
 A kernel whose tiles are handed out while it runs stays as it is: its counter is cleared between the two launches.
 """
@@ -11,7 +15,9 @@ A kernel whose tiles are handed out while it runs stays as it is: its counter is
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from nautilus.core.expr import Const
 from nautilus.core.schedule import Schedule
 from nautilus.core.targets import limits
 from nautilus.memory.ops import MemKernel, MemModule, TilesOp, walk_ops
@@ -30,11 +36,15 @@ class EarlyLaunch:
         if not limits(module.target).warpgroup:
             return module
 
-        def one(k: MemKernel) -> MemKernel:
+        many = limits(module.target).multiprocessors
+
+        def one(front: MemKernel, k: MemKernel) -> MemKernel:
+            both = [x.blocks.value for x in (front, k) if isinstance(x.blocks, Const)]
+            if len(both) < 2 or sum(map(int, both)) > many:
+                return k
             wanted = plan_of(self.schedule, k).early if self.early is None else self.early
             fetched = any(isinstance(op, TilesOp) and op.mailbox is not None for op in walk_ops(k.body))
             return replace(k, early=True) if wanted and not fetched else k
 
-        first, *rest = module.kernels
-        kernels = (first, *map(one, rest))
+        kernels = (*module.kernels[:1], *(one(a, b) for a, b in pairwise(module.kernels)))
         return module if kernels == module.kernels else replace(module, kernels=kernels)

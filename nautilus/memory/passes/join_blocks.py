@@ -184,6 +184,7 @@ class _Joint:
         whole = replace(
             b,
             min_blocks=a.min_blocks,
+            early=a.early,
             layouts=self.layouts,
             smem=self._placed(),
             mbars=tuple(replace(m, stages=self.units * m.stages) for m in a.mbars),
