@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.expr import Const, Expr, Op
 from nautilus.core.index import Ranges, simplify
 from nautilus.core.schedule import Schedule
 from nautilus.core.targets import Limits, limits
-from nautilus.core.types import DType
 from nautilus.memory.bulk import BulkPlan, plan_bulk
 from nautilus.memory.ops import (
     AsyncCopy,
@@ -196,6 +196,6 @@ class _Bulk:
         self.awaited = True
         match stage:
             case Op(op="mod", args=(number, Const(value=count))) if count == self.stages:
-                rounds = Op("floordiv", (number, Const(self.stages, DType.I32)), DType.I32)
-                return MbarWait(self.name, stage, simplify(Op("mod", (rounds, Const(2, DType.I32)), DType.I32)))
-        return MbarWait(self.name, stage, Const(0, DType.I32))
+                rounds = calc("floordiv", number, self.stages)
+                return MbarWait(self.name, stage, simplify(calc("mod", rounds, 2)))
+        return MbarWait(self.name, stage, integer(0))

@@ -35,8 +35,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Op, Ref, Var, free_vars, substitute, walk
+from nautilus.core.expr import Const, Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index import simplify
 from nautilus.core.schedule import Schedule
 from nautilus.core.targets import Limits, limits
@@ -77,7 +78,7 @@ from nautilus.memory.warpgroup_ops import UNIT, BulkLoad, LetOp, MbarExpect
 from nautilus.scalar.ops import Space
 from nautilus.tile.ops import TileAxis, TileType
 
-_ZERO = Const(0, DType.I32)
+_ZERO = integer(0)
 _MOST_BARRIERS = 16  # named barriers of a block; 0 is its own
 SMALL = 1024  # bytes that need not share their place
 
@@ -245,7 +246,7 @@ class _Joint:
                 if chunk is not None or theirs[r.axis].size != self.units:
                     raise ScheduleError(f"{temp} is not one partial result a unit", self.where)
                 chunk = theirs[r.axis]
-                base = Op("add", (base, Var(UNIT)), DType.I32)
+                base = calc("add", base, Var(UNIT))
             self._meet(temp, w.base, base)
             if w.axis is None:
                 continue
@@ -267,7 +268,7 @@ class _Joint:
         unknown = [t for t in form.terms if isinstance(t, Var) and t.name not in self.solved]
         if len(unknown) == 1 and len(form.terms) == 1 and form.const == 0 and form.terms[unknown[0]] > 0:
             scale = form.terms[unknown[0]]
-            found = theirs if scale == 1 else Op("floordiv", (theirs, Const(scale, DType.I32)), DType.I32)
+            found = theirs if scale == 1 else calc("floordiv", theirs, scale)
             self.solved[unknown[0].name] = found = simplify(found)
             self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found), self.values[UNIT].shape)
         same = (self._value(temp, ours) == self._value(temp, theirs)).all()
@@ -386,8 +387,8 @@ class _Joint:
         def own(name: str, stage: Expr) -> Expr:
             base: Expr = Var(UNIT)
             if stages[name] > 1:
-                base = Op("mul", (base, Const(stages[name], DType.I32)), DType.I32)
-            return base if stage == _ZERO else Op("add", (base, stage), DType.I32)
+                base = calc("mul", base, stages[name])
+            return base if stage == _ZERO else calc("add", base, stage)
 
         match op:
             case Barrier():
