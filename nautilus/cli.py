@@ -485,18 +485,8 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     precision = options["precision"] or "fast"
     level = 1 if schedule is not None else options["level"]
     made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, tuned=level >= 2)
-    return made if level in (1, 2) or spec.suffix != ".naut" else at_level(made, level, options)
+    if level in (1, 2) or spec.suffix != ".naut":
+        return made
+    from nautilus.commands import at_level
 
-
-def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
-    """``request`` for ``-O0``, with its plain schedule, or for ``-O3``, after a search."""
-    from dataclasses import replace
-
-    from nautilus.tune.levels import plain_schedule
-
-    if level == 0:
-        return replace(request, schedule=plain_schedule(request))
-    from nautilus.commands import tune_now
-
-    tune_now(request, options)
-    return request
+    return at_level(made, level, options)

@@ -311,8 +311,8 @@ def tune_specs(
     specs: tuple[Path, ...], trials: int, timeout: float, measure: str, seed: int, **options: Any
 ) -> None:  # fmt: skip
     """``nautilusc tune``: a result for every spec; the exit code is the first failure's."""
+    from nautilus.tune.brief import Settings
     from nautilus.tune.command import Options, report, tune_one
-    from nautilus.tune.search import Settings
 
     settings = Settings(trials, timeout, seed, measure, scratch=options["scratch"])
     chosen = Options(
@@ -329,10 +329,22 @@ def tune_specs(
         raise click.exceptions.Exit(code)
 
 
+def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
+    """``request`` for ``-O0``, with its plain schedule, or for ``-O3``, after a search."""
+    from dataclasses import replace
+
+    from nautilus.tune.levels import plain_schedule
+
+    if level == 0:
+        return replace(request, schedule=plain_schedule(request))
+    tune_now(request, options)
+    return request
+
+
 def tune_now(request: Request, options: dict[str, Any]) -> None:
     """``-O3``: search on the GPU that is here; the compilation then finds the result in the database."""
+    from nautilus.tune.brief import Settings
     from nautilus.tune.command import Options, tune_one
-    from nautilus.tune.search import Settings
 
     outcome = tune_one(request, options.get("scalars") or {}, Options(Settings(), quiet=options["quiet"]))
     if outcome.code:

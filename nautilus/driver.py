@@ -163,7 +163,7 @@ def _accepted(
 
 def plainer(request: Request, error: ScheduleError) -> Request:
     """``request`` with lighter warpgroup products in the kernel that ``error`` names, if the default rules chose
-    them; without any where these failed too.
+    them, or without units of single warps; without any of these where that failed too.
 
     Raises ``error`` otherwise.
     """

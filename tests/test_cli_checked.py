@@ -81,7 +81,7 @@ def test_what_is_dumped_is_of_that_kernel_alone(
     folder = tmp_path / "ir"
     assert main([str(spec), "--arch", "sm_90a", "--dump-ir", "ma-tile", "--dump-dir", str(folder)]) == 0
     title, text = capsys.readouterr().err.split("\n", 1)
-    assert title.startswith("; ---- ma-tile after await-copies")
+    assert title.startswith("; ---- ma-tile after early-launch")
     assert text.strip() == format_memory(built.modules["ma-tile"]).strip()
     (last,) = folder.glob("*.cu")
     assert last.read_text() == built.cuda

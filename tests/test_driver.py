@@ -27,7 +27,6 @@ def test_the_named_kernel_is_planned_plainly() -> None:
     "request_",
     [
         replace(SPEC, fallbacks=ONCE.after("out")),  # it was plain already
-        replace(SPEC, arch="sm_80"),  # it never had any
         replace(SPEC, path=Path("x.vr")),  # a dump is planned
         replace(SPEC, schedule=Schedule(kernels=(KernelPlan("out", (), ()),))),  # the user's own choice
     ],

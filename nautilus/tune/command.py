@@ -17,6 +17,7 @@ from nautilus.bench.bench import Scalars
 from nautilus.core.errors import InputError, NautilusError, ToolchainError
 from nautilus.driver import Request, stage_of
 from nautilus.frontend.spec import Spec
+from nautilus.tune.brief import Candidate, Finished, Settings, Subject
 from nautilus.tune.database import SHIPPED, rows, select, user_path
 from nautilus.tune.early import best_in_top, rank_correlation
 from nautilus.tune.levels import Before, before_scheduling
@@ -24,7 +25,7 @@ from nautilus.tune.lookup import neighbours, ranked
 from nautilus.tune.measure import Machine
 from nautilus.tune.progress import duration, watching
 from nautilus.tune.rows import COMPILER, Key, Row, key_of
-from nautilus.tune.search import Candidate, Finished, Search, Settings, Subject
+from nautilus.tune.search import Search
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study, open_storage, study_name
 from nautilus.tune.workers import DONE, Limit, Pool, Service, Worker

@@ -18,21 +18,20 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
-from nautilus.core.schedule import Schedule
 from nautilus.tune import workers
+from nautilus.tune.brief import Candidate, Finished, Progress, Settings, Subject, Watcher
 from nautilus.tune.build import BuildJob, Built
 from nautilus.tune.database import append
 from nautilus.tune.early import beats, nothing_left, promising
-from nautilus.tune.measure import FinalsJob, Machine, Measured, MeasureJob
+from nautilus.tune.measure import FinalsJob, Measured, MeasureJob
 from nautilus.tune.order import effects, proposals, single_changes
-from nautilus.tune.rows import COMPILER, OK, Key, Row, schedule_hash
+from nautilus.tune.rows import COMPILER, OK, Row, schedule_hash
 from nautilus.tune.searchspace import SearchSpace
-from nautilus.tune.study import Asked, Study
+from nautilus.tune.study import Study
 from nautilus.tune.workers import DONE, Outcome, Pool, pause
 
 RULES, DATABASE, SPACE = "rules", "database", "space"
@@ -44,78 +43,6 @@ _FINALISTS = 4
 _PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
 _BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
 _SAMPLED = 3  # every so many samples is the sampler's own
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """``trials``: candidates to build, of all processes of the study together; ``timeout`` in seconds, 0: none.
-
-    ``scratch``: nothing is known: neither the rules' schedule nor the database's is tried, the model's favourites among
-    random points come first, and the rules' schedule is only timed beside the best in the end.
-    """
-
-    trials: int = 64
-    timeout: float = 0.0
-    seed: int = 0
-    measure: str = "gpu"
-    repeats: int = 7
-    screened: int = 128  # random points that the model ranks first
-    scratch: bool = False
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is tuned, and where its rows go. ``known``: schedules of the database, the best first."""
-
-    name: str
-    key: Key
-    database: Path
-    machine: Machine
-    nvrtc: str
-    known: Sequence[Row] = ()
-    neighbours: Sequence[Row] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A schedule (None: what rules make) on its way. ``asked`` None: it is not Optuna's."""
-
-    origin: str
-    schedule: Schedule | None
-    hash: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    asked: Asked | None = None
-
-
-@dataclass
-class Progress:
-    """What a search tells of itself while it runs."""
-
-    trials: int
-    done: int = 0
-    best: float | None = None
-    rules: float | None = None
-    refused: int = 0
-    duplicates: int = 0
-    failed: int = 0
-    phase: str = ""
-
-
-class Watcher(Protocol):
-    def update(self, progress: Progress) -> None: ...
-
-
-@dataclass
-class Finished:
-    """What came out. ``best`` None: nothing that may be used was found."""
-
-    best: Row | None
-    rules: Row | None
-    stopped: str
-    progress: Progress
-    troubles: Counter[str]
-    seconds: float
-    startup: float = 0.0  # of them: until the first trial could begin
 
 
 class Search:

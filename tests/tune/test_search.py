@@ -17,11 +17,11 @@ import pytest
 
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.check import load_spec
+from nautilus.tune.brief import Settings
 from nautilus.tune.command import Options, Outcome, tune_one
 from nautilus.tune.database import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.rows import key_of, schedule_hash
-from nautilus.tune.search import Settings
 from nautilus.tune.study import open_storage, optuna
 from tests.shipped import ROOT
 from tests.tune import toy
