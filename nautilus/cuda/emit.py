@@ -24,7 +24,7 @@ from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.units import is_grouped, unit_warps
+from nautilus.cuda.units import is_grouped
 from nautilus.cuda.writer import Writer, axis_ranges, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import same_threads
@@ -62,7 +62,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
             decode[w.env[var]] = text
     w.rolled = is_grouped(kernel)
     maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
-    if unit_warps(kernel):
+    if w.unit_warps:
         if kernel.units > 1:
             roles.start_unit(w, 0, kernel.units)
             rings.declare_cursors(w, kernel.body)
@@ -192,7 +192,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             w.line(f"{w.speller.use('cp_async_wait')}<{pending}>();")
         case ma.Barrier(threads=None):
             w.line("__syncthreads();")
-        case ma.Barrier(threads=32) if unit_warps(w.kernel) == 1:
+        case ma.Barrier(threads=32) if w.unit_warps == 1:
             w.line("__syncwarp();")
         case ma.Barrier(number=number, threads=threads):
             w.line(f"{w.speller.use('named_barrier')}({w.expr(number)}, {threads});")

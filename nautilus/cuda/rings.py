@@ -12,7 +12,6 @@ from nautilus.core.expr import Const, Expr, Op, Var
 from nautilus.core.types import DType
 from nautilus.cuda.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
-from nautilus.cuda.units import unit_warps
 from nautilus.cuda.writer import Writer, sanitize
 from nautilus.memory import ops as ma
 from nautilus.memory.warpgroup_ops import GROUP_WARPS
@@ -55,7 +54,7 @@ def issuing(w: Writer) -> Iterator[None]:
     if w.single:
         yield
         return
-    with w.braces(f"if (threadIdx.x % {32 * (unit_warps(w.kernel) or GROUP_WARPS)} == 0)"):
+    with w.braces(f"if (threadIdx.x % {32 * (w.unit_warps or GROUP_WARPS)} == 0)"):
         yield
 
 

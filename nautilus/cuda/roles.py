@@ -9,7 +9,6 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr import Var
 from nautilus.cuda import rings
 from nautilus.cuda.rings import declare_cursors
-from nautilus.cuda.units import unit_warps
 from nautilus.cuda.writer import Writer
 from nautilus.memory import ops as ma
 from nautilus.memory.warpgroup_ops import UNIT, Mailbox
@@ -28,14 +27,14 @@ def start_unit(w: Writer, first_warp: int, units: int) -> None:
         w.env[UNIT] = "0"
         return
     w.env[UNIT] = w.unique(UNIT)
-    size = unit_warps(w.kernel)
+    size = w.unit_warps
     offset = f" - {first_warp // size}" if first_warp else ""
     w.line(f"const int {w.env[UNIT]} = __shfl_sync(0xffffffffu, threadIdx.x / {32 * size}, 0){offset};")
 
 
 def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
     """One branch a role, on the warp's number."""
-    size = unit_warps(w.kernel)
+    size = w.unit_warps
     for n, role in enumerate(op.roles):
         if role.first_warp % size:
             raise UnsupportedError(f"a role from warp {role.first_warp} on", role.name)

@@ -19,6 +19,7 @@ from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.registers import projected_register, register_offset, thread_base
+from nautilus.cuda.units import unit_warps
 from nautilus.memory import ops as ma
 from nautilus.memory.layout import FragLayout
 
@@ -139,9 +140,11 @@ class Writer:
     passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
+    unit_warps: int = field(init=False)  # warps of each unit (:mod:`nautilus.cuda.units`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)
+        self.unit_warps = unit_warps(self.kernel)
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""

@@ -31,16 +31,13 @@ from nautilus.scalar.defs import Def, read_defs, size
 from nautilus.scalar.ops import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.plan import default_schedule, stored
+from nautilus.scalar.plan_join import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.plan_kernel import bare, dot_of
 from nautilus.scalar.roles import GRID, LOOP, blocks, phases
 
-ROWS = 16  # of the smallest tile of a product
 IN_FLIGHT = 8 << 20  # bytes asked for at any time that keep the memory busy
 HALF = 0.9  # of the bandwidth is reached with half of them
-BANDWIDTH = 4.7e12  # bytes a second
-COMBINE = 2.3e-6  # seconds of a second kernel behind the first
 STEPS = 4  # of the walk, the least in a chunk that loads ahead
-MULTIPROCESSORS = 108  # where the target does not say
 CHUNK = 1024  # elements of a batch-invariant chunk, more where there would be too many
 MOST = 16  # batch-invariant chunks
 

@@ -120,16 +120,25 @@ def turns_of(unified: Unified) -> Chunks | None:
 
 def _units(plan: KernelPlan, unified: Unified, chunks: Chunks, target: Limits) -> KernelPlan:
     """The kernel of one unit: one warp, its ring, nothing between it and the combination."""
-    names = {d.name for d in unified.defs}
-    tiles = {a.name: a.tile for a in plan.axes}
-    loads = {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}
-    walked = [(ld, v) for ld in loads if chunks.axis in (v := frozenset[str]().union(*map(free_vars, ld.index)))]
-    step = sum(ld.dtype.bytes * prod(tiles.get(x, 1) for x in v) for ld, v in walked)
+    row, _ = loaded(plan, unified, chunks.axis)
+    step = row * plan.axis(chunks.axis).tile
     room = (target.smem_sm // 2 if chunks.turns <= PAIR else target.smem_block) - _RESERVE // UNITS * chunks.turns
     stages = max(2, min(STAGES, room // max(1, step * chunks.turns)))
     memory = MemoryPlan(warps=(1, 1), stages=stages, epilogue="direct", join=True)
     axes = tuple(replace(a, tile=chunks.tile) if a.name == chunks.axis else a for a in plan.axes)
     return replace(plan, axes=axes, repair="auto", memory=memory)
+
+
+def loaded(plan: KernelPlan, unified: Unified, walk: str) -> tuple[int, int]:
+    """Bytes that a block loads for each element of ``walk``, and those that it keeps."""
+    tiles = {a.name: a.tile for a in plan.axes if a.name != walk}
+    names = {d.name for d in unified.defs}
+    row = held = 0
+    for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
+        axes = frozenset[str]().union(*map(free_vars, ld.index))
+        size = ld.dtype.bytes * prod(tiles.get(x, 1) for x in axes)
+        row, held = (row + size, held) if walk in axes else (row, held + size)
+    return row, held
 
 
 def _combining(

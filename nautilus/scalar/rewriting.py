@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nautilus.core.calc import calc, integer
@@ -123,9 +123,9 @@ def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stm
     return body
 
 
-def fresh_name(program: Program, name: str) -> str:
-    """``name``, or with the first number that no buffer, param or loop has."""
-    taken = {b.name for b in program.buffers} | {p.name for p in program.params}
+def fresh_name(program: Program, name: str, others: Collection[str] = ()) -> str:
+    """``name``, or with the first number that no buffer, param or loop has, and none of ``others``."""
+    taken = {b.name for b in program.buffers} | {p.name for p in program.params} | set(others)
     new, k = name, 2
     while new in taken:
         new, k = f"{name}_{k}", k + 1

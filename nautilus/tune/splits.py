@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import free_vars
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.targets import limits
 from nautilus.scalar import plan_join
-from nautilus.scalar.axes import Unified
 from nautilus.scalar.defs import Def, read_defs
 from nautilus.scalar.ops import Program
 from nautilus.scalar.plan_cuts import twice
-from nautilus.scalar.plan_join import Cut
+from nautilus.scalar.plan_join import MULTIPROCESSORS, Cut
 from nautilus.scalar.plan_warpgroup import extent
 from nautilus.scalar.roles import GRID, blocks
 from nautilus.tune.fusion import unified_of
@@ -54,7 +52,7 @@ def cuts(program: Program, base: Schedule, splits: int) -> tuple[SplitPlan, ...]
 def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
     """Numbers of chunks worth a look, 1 (none) among them."""
     target = limits(arch)
-    few = FEW * (target.multiprocessors or 108)
+    few = FEW * (target.multiprocessors or MULTIPROCESSORS)
     defs = read_defs(program)
     for plan in base.kernels:
         if walk_of(plan) is None or any(o not in defs for o in plan.ops):
@@ -146,28 +144,16 @@ def _worth(program: Program, plan: KernelPlan, rule: Cut, arch: str) -> tuple[in
     unified = unified_of(program, plan.ops)
     chunks = plan_join.turns_of(unified)
     assert chunks is not None
-    size, (row, held) = extent(unified, chunks.axis), _loaded(plan, unified, chunks.axis)
+    size, (row, held) = extent(unified, chunks.axis), plan_join.loaded(plan, unified, chunks.axis)
     fit = [
         c
         for c in (Cut(1, units, step) for units in UNITS for step in STEPS)
         if c.units * (2 * c.step * row + held) + _RESERVE <= target.smem_block and _whole(size, c)
     ]
     grid = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != chunks.by)
-    most = max(rule.groups, 4 * FEW * (target.multiprocessors or 108) // grid)
+    most = max(rule.groups, 4 * FEW * (target.multiprocessors or MULTIPROCESSORS) // grid)
     groups = tuple(n for n in GROUPS if n <= most and any(_whole(size, Cut(n, c.units, c.step)) for c in fit))
     return size, tuple(block_text(c) for c in fit), groups
-
-
-def _loaded(plan: KernelPlan, unified: Unified, walk: str) -> tuple[int, int]:
-    """Bytes that a block loads for each element of ``walk``, and those that it keeps."""
-    tiles = {a.name: a.tile for a in plan.axes if a.name != walk}
-    names = {d.name for d in unified.defs}
-    row = held = 0
-    for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
-        axes = frozenset[str]().union(*map(free_vars, ld.index))
-        size = ld.dtype.bytes * prod(tiles.get(x, 1) for x in axes)
-        row, held = (row + size, held) if walk in axes else (row, held + size)
-    return row, held
 
 
 def combining(program: Program, base: Schedule) -> frozenset[str]:

@@ -21,7 +21,7 @@ from nautilus.core.targets import limits
 from nautilus.memory.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.memory.passes.allocate_shared import checked, place_mbars
 from nautilus.memory.passes.rings import Block, at_unit, explicit_units
-from nautilus.memory.passes.walk import touch
+from nautilus.memory.passes.walk import each_kernel, touch
 from nautilus.memory.values import Cursor, Mbar, Smem
 from nautilus.memory.warpgroup_ops import UNIT, AdvanceOp, BulkLoad, MbarExpect, ProxyFence, TilesOp
 
@@ -36,8 +36,7 @@ class AwaitCopies:
 
     def apply(self, module: MemModule) -> MemModule:
         limit = limits(module.target).smem_block
-        kernels = tuple(checked(k2, limit) if (k2 := await_copies(k)) is not k else k for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, lambda k: checked(new, limit) if (new := await_copies(k)) is not k else k)
 
 
 def await_copies(kernel: MemKernel) -> MemKernel:

@@ -46,8 +46,8 @@ from nautilus.memory.ops import (
     walk_ops,
 )
 from nautilus.memory.passes.allocate_shared import checked, place_mbars
-from nautilus.memory.passes.renaming import each_block, uniform_ranges
-from nautilus.memory.passes.walk import deep_touch, plan_of, touch
+from nautilus.memory.passes.renaming import each_block, fresh, uniform_ranges
+from nautilus.memory.passes.walk import deep_touch, each_kernel, plan_of, touch
 from nautilus.memory.warpgroup_ops import BulkLoad, MbarExpect
 from nautilus.scalar.ops import Buffer
 from nautilus.tile.ops import LoadOp, TileType, Value
@@ -71,8 +71,7 @@ class BulkRings:
             wanted = plan_of(self.schedule, k).bulk_copies if self.bulk is None else self.bulk
             return bulk_rings(k, buffers, target) if wanted and target.warpgroup else k
 
-        kernels = tuple(one(k) for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, one)
 
 
 def bulk_rings(kernel: MemKernel, buffers: dict[str, Buffer], target: Limits) -> MemKernel:
@@ -139,7 +138,7 @@ def _sites(body: Block, rings: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]
 
 def _name(kernel: MemKernel) -> str:
     taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.cursors}
-    return next(n for n in ("full", *(f"full{k}" for k in range(2, len(taken) + 3))) if n not in taken)
+    return fresh("full", taken)
 
 
 @dataclass(slots=True)

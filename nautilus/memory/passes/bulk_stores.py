@@ -47,7 +47,7 @@ from nautilus.memory.passes.rename_axis import rename_axis
 from nautilus.memory.passes.rings import find_rings
 from nautilus.memory.passes.specialise_warps import obstacle
 from nautilus.memory.passes.store_turns import Turn, store_turns
-from nautilus.memory.passes.walk import bound, plan_of, rebuild, touch
+from nautilus.memory.passes.walk import bound, each_kernel, plan_of, rebuild, touch
 from nautilus.memory.values import Frag, Slot, Smem
 from nautilus.memory.verify_layout import same_map
 from nautilus.memory.warpgroup_ops import (
@@ -86,8 +86,7 @@ class BulkStores:
             plan = plan if self.epilogue is None else replace(plan, epilogue=self.epilogue)
             return bulk_stores(k, module, plan, limit)
 
-        kernels = tuple(one(k) for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, one)
 
 
 def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> MemKernel:

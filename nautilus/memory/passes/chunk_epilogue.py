@@ -50,7 +50,7 @@ from nautilus.memory.ops import (
 )
 from nautilus.memory.passes.clean_memory import clean
 from nautilus.memory.passes.renaming import Names, Renaming
-from nautilus.memory.passes.walk import bound, expressions, plan_of, reads, refs
+from nautilus.memory.passes.walk import bound, each_kernel, expressions, plan_of, reads, refs
 from nautilus.memory.verify_layout import same_map
 from nautilus.memory.warpgroup_ops import GROUP_WARPS, WGMMA, BulkLoad, BulkStore, TilesOp, wg_acc_layout
 from nautilus.tile.ops import TileAxis, TileType
@@ -76,8 +76,7 @@ class ChunkEpilogue:
             columns = plan_of(self.schedule, k).store_columns if self.columns is None else self.columns
             return chunk(k, columns) if columns else k
 
-        kernels = tuple(one(k) for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, one)
 
 
 def chunk(kernel: MemKernel, columns: int) -> MemKernel:

@@ -30,7 +30,7 @@ from nautilus.memory.bulk import multicast_part
 from nautilus.memory.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.memory.passes.block_values import BLOCK, grid_values
 from nautilus.memory.passes.rings import Block
-from nautilus.memory.passes.walk import expressions, plan_of, rebuild
+from nautilus.memory.passes.walk import each_kernel, expressions, plan_of, rebuild
 from nautilus.memory.text import format_op
 from nautilus.memory.warpgroup_ops import AdvanceOp, BulkLoad, LetOp, MbarExpect, TilesOp
 
@@ -48,8 +48,7 @@ class ClusterLoads:
             plan = plan_of(self.schedule, k)
             return share(k, plan if self.cluster is None else replace(plan, cluster=self.cluster))
 
-        kernels = tuple(one(k) for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, one)
 
 
 def share(kernel: MemKernel, plan: MemoryPlan) -> MemKernel:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import ConstOp, ForOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
+from nautilus.memory.passes.renaming import fresh
 from nautilus.memory.passes.walk import each_kernel, reads
 from nautilus.tile.ops import TileAxis, TileType
 
@@ -161,9 +162,9 @@ def _rewrite(kernel: MemKernel, chain: _Chain) -> MemKernel:
     """Carry partials, and add them up behind the last loop under the old name."""
     assert chain.shape is not None
     axis, layout, base = chain.shape
-    into = _fresh(f"{axis}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
+    into = fresh(f"{axis}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
     partial = layout.partial(axis, into)
-    name = _fresh(f"{base}_{into}", set(kernel.layouts))
+    name = fresh(f"{base}_{into}", set(kernel.layouts))
     whole = _result(kernel, chain)
     kept = TileType(whole.type.dtype, (*whole.type.axes, TileAxis(into, partial.extent(into))))
     own = partial.project(kept.names)
@@ -226,14 +227,6 @@ def _with_init(loop: ForOp, slot: int, init: Frag) -> ForOp:
 
 def _set(values: tuple[Frag, ...], n: int, value: Frag) -> tuple[Frag, ...]:
     return (*values[:n], value, *values[n + 1 :])
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    out, n = name, 1
-    while out in taken:
-        n += 1
-        out = f"{name}{n}"
-    return out
 
 
 def _types(op: MemOp) -> list[TileType]:

@@ -22,7 +22,7 @@ from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
 from nautilus.memory.passes.pipeline_products import pipeline
 from nautilus.memory.passes.product_stages import chains, is_product
-from nautilus.memory.passes.renaming import Names, each_block
+from nautilus.memory.passes.renaming import Names, each_block, layout_name
 from nautilus.memory.passes.walk import bound, deep_touch, each_kernel, plan_of, rebuild
 from nautilus.memory.warpgroup_ops import WGMMA, AdvanceOp, wg_a_layout
 from nautilus.tile.ops import TileType
@@ -93,24 +93,13 @@ class _Hold:
             return op
         (depth,) = (a for a in buffer.axes if a.name == op.over)
         (rows,) = (a for a in buffer.axes if a.name != op.over)
-        layout = self._layout(wg_a_layout(op.instr, rows.name, depth.name, rows.size, depth.size), depth.name)
+        whole = wg_a_layout(op.instr, rows.name, depth.name, rows.size, depth.size)
+        layout = layout_name(self.layouts, whole, f"held_{depth.name}")
         key = (op.a, op.over, layout)
         if key not in self.held:
             like = Frag(op.a.buffer, TileType(buffer.dtype, buffer.axes), layout)
             self.held[key] = self.names.frag(like, "held")
         return replace(op, a=self.held[key])
-
-    def _layout(self, layout: FragLayout, axis: str) -> str:
-        """The name of ``layout``."""
-        for name, known in self.layouts.items():
-            if known == layout:
-                return name
-        name, n = f"held_{axis}", 1
-        while name in self.layouts:
-            n += 1
-            name = f"held_{axis}{n}"
-        self.layouts[name] = layout
-        return name
 
 
 def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:

@@ -70,7 +70,7 @@ from nautilus.memory.ops import (
 from nautilus.memory.passes.allocate_shared import alignment, checked, place_mbars
 from nautilus.memory.passes.barriers import STORE, of_unit
 from nautilus.memory.passes.block_values import Ints, grid_values, value
-from nautilus.memory.passes.renaming import Names, Renaming, kernel_apart, without_axis_names
+from nautilus.memory.passes.renaming import Names, Renaming, fresh, kernel_apart, layout_name, without_axis_names
 from nautilus.memory.passes.specialise_warps import used_lets
 from nautilus.memory.passes.walk import map_slots, plan_of, rebuild
 from nautilus.memory.staging import pad_for, shared_vec
@@ -310,7 +310,7 @@ class _Joint:
         taken = {s.name for s in (*self.a.smem, *self.b.smem)} | {
             s.name for p in self.parts.values() for s in (p.store, p.view)
         }
-        return next(n for n in (name, *(f"{name}{k}" for k in range(2, len(taken) + 3))) if n not in taken)
+        return fresh(name, taken)
 
     def _placed(self) -> tuple[Smem, ...]:
         """Everything at its offset: A's slices share with each other no more, because units keep no step.
@@ -370,7 +370,7 @@ class _Joint:
             if isinstance(e, Const | Var):
                 rename[name] = e
                 continue
-            new = next(n for n in (f"{name}_unit", *(f"{name}_unit{k}" for k in range(2, 99))) if n not in taken)
+            new = fresh(f"{name}_unit", taken)
             lets.append(LetOp(new, e, a.span))
             rename[name] = Var(new)
         body = Renaming(variables=rename).ops(a.body)
@@ -410,19 +410,12 @@ class _Joint:
                 layout = _first(whole, axis)
                 if slice_registers(whole, layout, axis.name, 0) is None:
                     raise ScheduleError(f"the first {axis.size} of {axis.name} are no registers", self.where)
-                new = self.names.frag(replace(frag, type=type_, layout=self._layout(layout)), "first")
+                name = layout_name(self.layouts, layout, "part")
+                new = self.names.frag(replace(frag, type=type_, layout=name), "first")
                 yield SliceOp(new, frag, axis.name, 0, op.span)
                 frag = new
         vec = shared_vec(self.layouts[frag.layout], part.store.axes, frag.type.dtype)
         yield SharedStore(Slot(part.store.name, Var(UNIT)), frag, vec, op.span)
-
-    def _layout(self, layout: FragLayout) -> str:
-        for name, known in self.layouts.items():
-            if known == layout:
-                return name
-        name = next(n for n in ("part", *(f"part{k}" for k in range(2, 99))) if n not in self.layouts)
-        self.layouts[name] = layout
-        return name
 
     def _load(self, op: MemOp) -> tuple[MemOp, ...]:
         """B's loads from where its units left their results."""

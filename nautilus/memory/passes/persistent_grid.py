@@ -39,7 +39,7 @@ from nautilus.memory.passes.bulk_stores import known_ranges
 from nautilus.memory.passes.lent_stages import late_release
 from nautilus.memory.passes.rings import Block
 from nautilus.memory.passes.specialise_warps import used_lets
-from nautilus.memory.passes.walk import expressions, plan_of
+from nautilus.memory.passes.walk import each_kernel, expressions, plan_of
 from nautilus.memory.values import Cursor, Mbar, Smem
 from nautilus.memory.warpgroup_ops import (
     GROUP_WARPS,
@@ -69,8 +69,7 @@ class PersistentGrid:
         target = limits(module.target)
         if self.multiprocessors is not None:
             target = replace(target, multiprocessors=self.multiprocessors)
-        kernels = tuple(persistent(k, plan_of(self.schedule, k), target) for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, lambda k: persistent(k, plan_of(self.schedule, k), target))
 
 
 def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:

@@ -9,6 +9,7 @@ from typing import Any
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, rewrite
 from nautilus.core.index import Ranges, bounds, simplify
 from nautilus.core.source import Span
+from nautilus.memory.layout import FragLayout
 from nautilus.memory.ops import (
     AsyncCopy,
     ForOp,
@@ -89,10 +90,10 @@ class Names:
 
     def frag(self, like: Frag, suffix: str) -> Frag:
         """A fragment as ``like`` under a name of its own."""
-        return replace(like, name=_fresh(f"{like.name}_{suffix}", self.frags))
+        return replace(like, name=fresh(f"{like.name}_{suffix}", self.frags))
 
     def variable(self, name: str) -> str:
-        return _fresh(name, self.variables)
+        return fresh(name, self.variables)
 
 
 def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
@@ -102,19 +103,19 @@ def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
     """
     theirs = Names(other)
     smem = {s.name for s in other.smem}
-    buffers = {s.name: _fresh(s.name, smem) for s in kernel.smem}
+    buffers = {s.name: fresh(s.name, smem) for s in kernel.smem}
     taken = set(other.layouts) | set(kernel.layouts)
     layouts = {
-        name: name if other.layouts.get(name, layout) == layout else _fresh(name, taken)
+        name: name if other.layouts.get(name, layout) == layout else fresh(name, taken)
         for name, layout in kernel.layouts.items()
     }
     frags: dict[str, Frag] = {}
     variables: dict[str, str] = {}
     for op in walk_ops(kernel.body):
         for f in bound(op):
-            frags[f.name] = replace(f, name=_fresh(f.name, theirs.frags), layout=layouts[f.layout])
+            frags[f.name] = replace(f, name=fresh(f.name, theirs.frags), layout=layouts[f.layout])
         for v in _variables(op):
-            variables.setdefault(v, _fresh(v, theirs.variables))
+            variables.setdefault(v, fresh(v, theirs.variables))
     rename = Renaming(frags, {v: Var(new) for v, new in variables.items() if v != new})
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
@@ -137,19 +138,30 @@ def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
 def without_axis_names(kernel: MemKernel, axes: set[str]) -> MemKernel:
     """``kernel`` with other names for the grid variables that are called as one of ``axes``."""
     taken = Names(kernel).variables | axes
-    new = {name: _fresh(f"{name}_block", taken) for name, _ in kernel.decode if name in axes}
+    new = {name: fresh(f"{name}_block", taken) for name, _ in kernel.decode if name in axes}
     rename = Renaming(variables={name: Var(other) for name, other in new.items()})
     decode = tuple((new.get(name, name), rename.expr(e)) for name, e in kernel.decode)
     return replace(kernel, decode=decode, body=rename.ops(kernel.body)) if new else kernel
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def fresh(name: str, taken: set[str]) -> str:
+    """``name``, or with the first number (from 2 on) that makes it new to ``taken``, which it joins."""
     out, n = name, 1
     while out in taken:
         n += 1
         out = f"{name}{n}"
     taken.add(out)
     return out
+
+
+def layout_name(layouts: dict[str, FragLayout], layout: FragLayout, hint: str) -> str:
+    """The name that ``layout`` has in ``layouts``; where it has none it joins them, as ``hint`` or with a number."""
+    for name, known in layouts.items():
+        if known == layout:
+            return name
+    name = fresh(hint, set(layouts))
+    layouts[name] = layout
+    return name
 
 
 def _variables(op: MemOp) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ from nautilus.memory.passes.rings import (
     sites,
     unique_names,
 )
-from nautilus.memory.passes.walk import expressions, map_slots, plan_of, rebuild
+from nautilus.memory.passes.walk import each_kernel, expressions, map_slots, plan_of, rebuild
 from nautilus.memory.values import Slot
 from nautilus.memory.warpgroup_ops import (
     GROUP_WARPS,
@@ -101,8 +101,7 @@ class SpecialiseWarps:
             wanted = plan.specialise if self.specialise is None else self.specialise
             return specialise(k, plan, target) if wanted and obstacle(k) is None else k
 
-        kernels = tuple(one(k) for k in module.kernels)
-        return module if kernels == module.kernels else replace(module, kernels=kernels)
+        return each_kernel(module, one)
 
 
 def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:

@@ -54,9 +54,8 @@ def pack(program: Program, plan: PackPlan) -> Program:
     axis = unified.get(plan.op).axes[names.index(plan.axis)]
     if not isinstance(axis.extent, int) or axis.extent % plan.size:
         raise ScheduleError(f"packs: groups of {plan.size} do not divide axis {plan.axis!r} of {plan.op}")
-    cut = _Cut(
-        axis, plan.size, _fresh(program, unified, f"{axis.name}_group"), _fresh(program, unified, f"{axis.name}_member")
-    )
+    group, member = (fresh_name(program, f"{axis.name}_{part}", unified.extents) for part in ("group", "member"))
+    cut = _Cut(axis, plan.size, group, member)
     dims = _dimensions(unified, axis.name)
     kernels = tuple(kernel_of(_packed(d, cut, dims)) for d in unified.defs)
     buffers = tuple(_reshaped(b, plan.size, dims) for b in program.buffers)
@@ -81,13 +80,6 @@ class _Cut:
     def position(self) -> Expr:
         """The old index."""
         return calc("add", calc("mul", Var(self.group), self.size), Var(self.member))
-
-
-def _fresh(program: Program, unified: Unified, name: str) -> str:
-    new, k = fresh_name(program, name), 2
-    while new in unified.extents:
-        new, k = fresh_name(program, f"{name}_{k}"), k + 1
-    return new
 
 
 def _dimensions(unified: Unified, axis: str) -> Mapping[str, int]:

@@ -122,11 +122,7 @@ class _State:
 
     def fresh(self, name: str) -> str:
         """``name``, or with a number, so that no buffer, parameter or axis has it."""
-        taken = {b.name for b in self.made} | set(self.unified.extents)
-        new, k = fresh_name(self.source, name), 2
-        while new in taken:
-            new, k = fresh_name(self.source, f"{name}_{k}"), k + 1
-        return new
+        return fresh_name(self.source, name, {b.name for b in self.made} | set(self.unified.extents))
 
     def temp(self, name: str, dtype: DType, axes: tuple[Axis, ...]) -> Buffer:
         """A new temp over ``axes``."""
