@@ -55,6 +55,41 @@ def test_another_reader_keeps_it_accurate(reader: str) -> None:
     assert "tanh" in ops(HardwareMath().apply(m))
 
 
+IN_TURN = """
+module m {
+  input X: f32[4, 8]
+  temp T: f32[4, 8]
+  temp U: f32[4, 8]
+  output O: f16[4, 8]
+  output I: i32[4, 8]
+  kernel first grid() axes(i: 4, j: 8) {
+    %x = load X[i, j] : f32[i: 4, j: 8]
+    %t = tanh %x : f32[i: 4, j: 8]
+    store T[i, j], %t
+  }
+  kernel second grid() axes(i: 4, j: 8) {
+    %x = load T[i, j] : f32[i: 4, j: 8]
+    store U[i, j], %x
+  }
+  kernel third grid() axes(i: 4, j: 8) {
+    %x = load U[i, j] : f32[i: 4, j: 8]
+    LAST
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "fast"),
+    [("store O[i, j], %x", True), ("%n = cast %x : i32[i: 4, j: 8]\nstore I[i, j], %n", False)],
+    ids=["a narrow output", "an integer"],
+)
+def test_a_temporary_is_as_accurate_as_what_is_made_of_it(last: str, fast: bool) -> None:
+    m = text.parse(IN_TURN.replace("LAST", last))
+    verify(m)
+    assert ("tanh_approx" in ops(HardwareMath().apply(m))) is fast
+
+
 def test_sigmoid_is_an_exponential_and_a_reciprocal(filecheck) -> None:
     m = check_pass(elementwise("%y = sigmoid %x : f32[i: 4, j: 8]"), HardwareMath())
     filecheck(

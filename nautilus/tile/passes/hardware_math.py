@@ -22,6 +22,7 @@ from nautilus.scalar.ops import Buffer, Space
 from nautilus.tile.build import refs
 from nautilus.tile.ops import (
     ForOp,
+    LoadOp,
     MapOp,
     StoreOp,
     TileKernel,
@@ -50,14 +51,19 @@ class HardwareMath:
         """``module`` with f32 transcendentals in the forms that the hardware has."""
         if self.precision != "fast":
             return module
-        buffers = {b.name: b for b in module.buffers}
-        kernels = tuple(_kernel(k, buffers) for k in module.kernels)
+        if not any(_wanted(k) for k in module.kernels):
+            return module
+        exact = accurate_buffers(module)
+        kernels = tuple(_kernel(k, exact) for k in module.kernels)
         return module if kernels == module.kernels else replace(module, kernels=kernels)
 
 
-def _kernel(k: TileKernel, buffers: dict[str, Buffer]) -> TileKernel:
-    wanted = {op.op for op in walk_ops(k.body) if isinstance(op, MapOp)}
-    if not wanted & {"tanh", "erf", "sigmoid"}:
+def _wanted(k: TileKernel) -> bool:
+    return any(isinstance(op, MapOp) and op.op in ("tanh", "erf", "sigmoid") for op in walk_ops(k.body))
+
+
+def _kernel(k: TileKernel, buffers: frozenset[str]) -> TileKernel:
+    if not _wanted(k):
         return k
     exact = accurate(k, buffers)
     return Peephole(k).run(lambda p, op: _rule(p, op, exact))
@@ -80,8 +86,32 @@ def _rule(p: Peephole, op: TileOp, exact: frozenset[str]) -> Value | None:
     return None
 
 
-def accurate(k: TileKernel, buffers: dict[str, Buffer]) -> frozenset[str]:
-    """Values that reach anything else than an output of a 16-bit or narrower float type."""
+def accurate_buffers(module: TileModule) -> frozenset[str]:
+    """Buffers whose elements must stay accurate.
+
+    Outputs of other than 16-bit or narrower float types, and temporaries of which a kernel makes something accurate.
+    """
+    exact = frozenset(b.name for b in module.buffers if b.space is Space.OUTPUT and not _narrow(b))
+    temporary = {b.name for b in module.buffers if b.space is Space.TEMP}
+    while True:
+        read = {
+            op.buffer
+            for k in module.kernels
+            for needed in [accurate(k, exact)]
+            for op in walk_ops(k.body)
+            if isinstance(op, LoadOp) and op.result.name in needed
+        }
+        if read & temporary <= exact:
+            return exact
+        exact |= read & temporary
+
+
+def _narrow(b: Buffer) -> bool:
+    return b.dtype.is_float and b.dtype.bits <= 16
+
+
+def accurate(k: TileKernel, buffers: frozenset[str]) -> frozenset[str]:
+    """Values that reach one of ``buffers``, or that decide an index, a mask or a bound."""
     needed: set[str] = set()
     size = -1
     ops = list(walk_ops(k.body))
@@ -91,8 +121,7 @@ def accurate(k: TileKernel, buffers: dict[str, Buffer]) -> frozenset[str]:
             for e in expressions(op):
                 needed |= refs(e)
             if isinstance(op, StoreOp):
-                b = buffers[op.buffer]
-                if not (b.space is Space.OUTPUT and b.dtype.is_float and b.dtype.bits <= 16):
+                if op.buffer in buffers:
                     needed.add(op.value.name)
             elif isinstance(op, ForOp):
                 needed |= _through(op, needed)
