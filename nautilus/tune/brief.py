@@ -18,8 +18,8 @@ from nautilus.tune.study import Asked
 class Settings:
     """``trials``: candidates to build, of all processes of the study together; ``timeout`` in seconds, 0: none.
 
-    ``scratch``: nothing is known: neither the rules' schedule nor the database's is tried, the model's favourites among
-    random points come first, and the rules' schedule is only timed beside the best in the end.
+    ``scratch``: nothing is known: neither the rules' schedule nor the database's is tried or varied, the model's
+    favourites come first, and the rules' schedule is only timed beside the best in the end.
     """
 
     trials: int = 64
@@ -27,7 +27,7 @@ class Settings:
     seed: int = 0
     measure: str = "gpu"
     repeats: int = 7
-    screened: int = 128  # random points that the model ranks first
+    screened: int = 512  # points that the model ranks before anything is measured
     scratch: bool = False
 
 

@@ -5,25 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, VerifyError
 from nautilus.core.schedule import Schedule
+from nautilus.core.targets import limits
 from nautilus.driver import Request, Result, build_cubin, compile_file
 from nautilus.passes.registry import load
 from nautilus.runtime.launch import Plan
+from nautilus.tune.registers import register_fault
 from nautilus.tune.rows import schedule_hash
 
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """``schedule`` None: the one that rules make. Without ``cubin`` only as far as the cost model needs."""
+    """``schedule`` None: the one that rules make. Without ``cubin`` only as far as the cost model needs.
+
+    ``hopeless``: seconds of an estimate from which on a cubin is not worth its while; 0: none.
+    """
 
     schedule: Schedule | None
     cubin: bool
+    hopeless: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``estimate``: the model's seconds. ``cubin`` empty: not asked for, or it must not be used (``trouble``)."""
+    """``estimate``: the model's seconds. ``cubin`` empty: not asked for, or it must not be used (``trouble``).
+
+    ``refused``: nothing was compiled, for a pass refuses the schedule, or the model does.
+    """
 
     schedule: Schedule
     estimate: float | None
@@ -31,6 +40,7 @@ class Built:
     plan: Plan | None = None
     registers: tuple[int, ...] = ()
     trouble: str = ""
+    refused: bool = False
 
     @property
     def hash(self) -> str:
@@ -45,17 +55,24 @@ class Builder:
     estimate: str
 
     def __call__(self, job: BuildJob) -> Built:
-        """Raises what the levels raise; spills and serialised products are ``trouble``."""
+        """Raises what the levels raise of the rules' own; spills and serialised products are ``trouble``."""
         request = replace(self.request, schedule=job.schedule, tuned=False)
-        if job.schedule is None and job.cubin:
-            result, compiled = build_cubin(request)  # rules plan again what ptxas cannot make fast
-        else:
+        if job.schedule is None:
+            # rules plan again what ptxas cannot make fast
+            result, compiled = build_cubin(request) if job.cubin else (compile_file(request), None)
+            assert result.context.schedule is not None
+            built = Built(result.context.schedule, self._estimate(result))
+            return self._assembled(built, result, compiled) if job.cubin else built
+        try:
             result = compile_file(request)
-            compiled = None
-        schedule = job.schedule or result.context.schedule
-        assert schedule is not None
-        built = Built(schedule, self._estimate(result))
-        return self._assembled(built, result, compiled) if job.cubin else built
+        except (ScheduleError, UnsupportedError, VerifyError) as error:
+            return Built(job.schedule, None, trouble=str(error).partition("\n")[0], refused=True)
+        built = Built(job.schedule, self._estimate(result))
+        if why := register_fault(result.modules["ma-tile"], limits(result.context.arch)):
+            return replace(built, trouble=why, refused=True)
+        if job.cubin and built.estimate and 0.0 < job.hopeless < built.estimate:
+            return replace(built, trouble=f"estimated at {built.estimate:.3g} s, hopeless", refused=True)
+        return self._assembled(built, result, None) if job.cubin else built
 
     def _estimate(self, result: Result) -> float | None:
         if not self.estimate:

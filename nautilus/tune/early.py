@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 GAIN = 0.005  # a best that is better by less than this is noise
+_ENOUGH = 8  # measured candidates before the model may give one up
+_HOPELESS = 1.4  # times the best, by an optimistic estimate
 _OPTIMISM = 0.1  # the quantile of measured / estimated that an untried point is granted
 
 
@@ -26,6 +28,18 @@ def _quantile(samples: Sequence[float], share: float) -> float:
     at = share * (len(ordered) - 1)
     low = ordered[int(at)]
     return low + (at - int(at)) * (ordered[min(int(at) + 1, len(ordered) - 1)] - low)
+
+
+def hopeless(pairs: Sequence[tuple[float, float]], best: float) -> float:
+    """Seconds of an estimate that cannot be the best any more; 0.0 while too little is known to say so.
+
+    ``pairs``: the model's and the measured seconds of what was tried, whose low quantile says how much faster than
+    estimated a point can be.
+    """
+    if len(pairs) < _ENOUGH or not best:
+        return 0.0
+    ratios = sorted(m / e for e, m in pairs if e > 0.0)
+    return _HOPELESS * best / ratios[int(_OPTIMISM * len(ratios))]
 
 
 def promising(untried: Mapping[str, float], pairs: Sequence[tuple[float, float]], best: float) -> list[str]:

@@ -1,11 +1,12 @@
 """The search for one spec at one set of sizes: ask, drop duplicates, build, check and time, tell.
 
 In order: what rules and the database know already; single changes of the rules' schedule, those first that the
-cost model likes, and the random points that it likes best; then in turn what is expected of the effects measured so
-far (:mod:`nautilus.tune.order`) and Optuna's sampler, until the trials or the time are spent, the space has nothing
-new, or model and history agree that nothing better is left.  In the end the best few are timed again in one shuffled
-series, beside the schedule of the rules, and that decides: what does not beat the rules' by more than noise does not
-replace it.
+cost model likes, and the points that it likes best of many (:mod:`nautilus.tune.screen`); then in turn those of
+them that look best once the model is corrected by what was measured (:mod:`nautilus.tune.residual`), what is expected
+of the effects measured so far (:mod:`nautilus.tune.order`) and Optuna's sampler, until the trials or the time are
+spent, the space has nothing new, or model and history agree that nothing better is left.  In the end the best few are
+timed again in one shuffled series, beside the schedule of the rules, and that decides: what does not beat the rules'
+by more than noise does not replace it.
 
 Everything that takes long is in workers (:mod:`nautilus.tune.workers`); every result is in the database
 before the next step, so a search that is killed loses the candidates in flight and nothing else.
@@ -19,17 +20,22 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from math import log, nan
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from nautilus.tune import workers
 from nautilus.tune.brief import Candidate, Finished, Progress, Settings, Subject, Watcher
 from nautilus.tune.build import BuildJob, Built
 from nautilus.tune.database import append
-from nautilus.tune.early import beats, nothing_left, promising
+from nautilus.tune.early import beats, hopeless, nothing_left, promising
 from nautilus.tune.measure import FinalsJob, Measured, MeasureJob
-from nautilus.tune.order import effects, proposals, single_changes
+from nautilus.tune.order import difference, effects, proposals, single_changes
+from nautilus.tune.residual import Fields, corrections
 from nautilus.tune.rows import COMPILER, OK, Row, schedule_hash
+from nautilus.tune.screen import Screen
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study
 from nautilus.tune.workers import DONE, Outcome, Pool, pause
@@ -42,7 +48,8 @@ _AHEAD = 2  # built candidates that wait for each device
 _FINALISTS = 4
 _PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
 _BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
-_SAMPLED = 3  # every so many samples is the sampler's own
+_SAMPLED = 4  # every so many samples is the sampler's own, and every so many one that the effects suggest
+_APART = 2  # fields in which the model's favourites differ, at least
 
 
 class Search:
@@ -63,26 +70,33 @@ class Search:
         self.ready: list[tuple[Candidate, Built]] = []
         self.rows: dict[str, Row] = {}  # the latest of every schedule that was measured here
         self.built: dict[str, Built] = {}  # those that may get into the finals
-        self.screened: dict[str, tuple[float, Mapping[str, Any]]] = {}
-        self.singles: dict[str, Mapping[str, Any]] = {}  # single changes of the rules' schedule
+        self.screen = Screen(space, builders, self.order)
+        self.fields = Fields()
+        self.base: Mapping[str, Any] = space.defaults  # what changes are counted from
+        self.singles: dict[str, Mapping[str, Any]] = {}  # single changes of it
         self.queue: deque[Mapping[str, Any]] = deque()  # to be sampled first
         self.turn = 0
         self.proposed: set[str] = set()  # hashes
-        self._standard = ""  # hash of the rules' point
         self.troubles: Counter[str] = Counter()
         self.legal: dict[str, Mapping[str, Any]] | None = None  # all of a small space
         self.useless = 0
         self.rules_hash = ""
+        self.coming: set[str] = set()  # hashes of what is built without being sampled
         self.started = time.monotonic()
 
     # -- the whole ------------------------------------------------------------------------------
     def prepare(self) -> None:
-        """Rank single changes and random points by the model."""
-        for values in single_changes(self.space.choices, self.space.defaults):
-            if (schedule := self.space.drafted(values)) is not None:
-                self.singles.setdefault(schedule_hash(schedule), values)
+        """Rank single changes and other points by the model, unless that is what measures."""
         if self.meters is not None:
             self._screen()
+            return
+        for values in single_changes(self.space.choices, self.base):
+            if (own := self._hash_of(values)) is not None:
+                self.singles.setdefault(own, values)
+
+    def _hash_of(self, values: Mapping[str, Any]) -> str | None:
+        schedule, _ = self.space.drafted(values)
+        return schedule_hash(schedule) if schedule is not None else None
 
     def run(self, subject: Subject) -> Finished:
         """Search; the workers are idle afterwards."""
@@ -99,28 +113,33 @@ class Search:
     def _plan(self) -> None:
         """What is sampled first: what is known, single changes, and the model's favourites."""
         trials, scratch = self.settings.trials, self.settings.scratch
-        ranked = sorted(self.screened, key=lambda h: self.screened[h][0])
+        ranked = self.screen.best()
         known = [] if scratch else [*self.subject.known[:1], *self.subject.neighbours]
-        first = [] if scratch else [self.space.defaults, *(r.values for r in known if r.values)]
+        self.queue.extend(r.values for r in known if r.values)
         singles = [h for h in ranked if h in self.singles] if ranked else list(self.singles)
-        liked = [h for h in ranked if h not in self.singles]
-        self.queue.extend(first)
-        self.queue.extend([] if scratch else [self.singles[h] for h in singles[: 3 * trials // 8]])
-        count = max(4, trials // 4) if scratch else trials // 8
-        self.queue.extend(self.screened[h][1] for h in liked[:count])
+        self.queue.extend([] if scratch else [self.singles[h] for h in singles[: trials // 4]])
+        self.queue.extend(self.screen.found[h].values for h in self._liked(ranked, max(4, trials // 4)))
+
+    def _liked(self, ranked: Sequence[str], count: int) -> list[str]:
+        """The first of ``ranked`` that are not too much alike: what makes no difference to the model may make one."""
+        chosen: list[str] = []
+        for own in ranked:
+            if len(chosen) < count and (not chosen or self.fields.distances([own], chosen).min() >= _APART):
+                chosen.append(own)
+        return chosen
 
     def _start(self) -> None:
         """What is built without being sampled."""
         self.progress.best = min(self.study.history(), default=None)
         if self.settings.scratch:
             return
-        self._phase("rules")
+        self.coming = {h for h in [self._hash_of(self.space.defaults)] if h is not None}
         self._build(Candidate(RULES, None, ""))
         for row in self.subject.known[:1]:
             schedule = row.read_schedule()
+            self.coming.add(own := schedule_hash(schedule))
             self._drain(self.builders.free == 0)
-            self._build(Candidate(DATABASE, schedule, schedule_hash(schedule), row.values))
-        self._drain(True)
+            self._build(Candidate(DATABASE, schedule, own, row.values))
 
     def _loop(self) -> str:
         stopped = ""
@@ -169,10 +188,9 @@ class Search:
         if self.legal is None:
             self.legal = {}
             for point in self.space.points():
-                schedule, _ = self.space.schedule(point)
-                if schedule is not None:
-                    self.legal.setdefault(schedule_hash(schedule), point)
-        known = self.study.tried() | self.rows.keys()
+                if (own := self._hash_of(point)) is not None:
+                    self.legal.setdefault(own, point)
+        known = self._seen()
         left = [values for own, values in self.legal.items() if own not in known]
         for values in left[: _AHEAD * max(1, len(self.builders.workers))]:
             self.study.enqueue(values)
@@ -180,10 +198,14 @@ class Search:
 
     def _promising(self) -> list[Mapping[str, Any]]:
         """Values of screened points that the model, at its most optimistic, puts before the best."""
-        tried = self.study.tried()
-        left = {h: e for h, (e, _) in self.screened.items() if h not in tried}
+        tried, found = self.study.tried(), self.screen.found
+        left = {h: p.estimate for h, p in found.items() if h not in tried}
         best = min(self.study.history(), default=0.0)
-        return [self.screened[h][1] for h in promising(left, self.study.estimates(), best)[:_AHEAD]]
+        return [found[h].values for h in promising(left, self.study.estimates(), best)[:_AHEAD]]
+
+    def _seen(self) -> set[str]:
+        """Hashes of what was built, is being built, or was refused."""
+        return self.study.tried() | self.rows.keys() | self.coming | self.screen.refused.keys()
 
     def _phase(self, name: str) -> None:
         self.progress.phase = name
@@ -191,13 +213,13 @@ class Search:
 
     # -- samples --------------------------------------------------------------------------------
     def _next(self) -> Candidate | None:
-        """A sample that is legal and new; None where there was none for a while."""
+        """A sample that is new and may be legal; None where there was none for a while."""
         until = time.monotonic() + 1.0
         limit = self.useless + _DULL
         while self.useless < limit and time.monotonic() < until:
             self._suggest()
             asked = self.study.ask()
-            schedule, why = self.space.schedule(asked.values)
+            schedule, why = self.space.drafted(asked.values)
             self.useless += 1
             if schedule is None:
                 self.study.refuse(asked, why)
@@ -211,85 +233,94 @@ class Search:
             if known.get(own, 0.0) > 0.0:
                 self.study.tell(asked, known[own])
                 self.progress.duplicates += 1
-            elif own in self.study.tried() or own in self.rows:
+            elif own in self.screen.refused:
+                self.study.refuse(asked, self.screen.refused[own])
+                self.progress.refused += 1
+            elif own in self._seen():
                 self.study.refuse(asked, "known, or being built")
                 self.progress.duplicates += 1
             elif self.study.spend(asked, schedule, own):
-                self.useless = 0
                 return Candidate(SPACE, schedule, own, asked.values, asked)
             else:
                 self.progress.duplicates += 1
         return None
 
     def _suggest(self) -> None:
-        """Have the next planned point sampled, or one that the effects speak for; now and then neither."""
+        """Have the next planned point sampled, or one that measurements speak for; now and then neither."""
         if self.queue:
             self.study.enqueue(self.queue.popleft())
             return
         self.turn += 1
-        best = self.study.best(_BASES)
-        if not best or self.turn % _SAMPLED == 0:
+        if self.turn % _SAMPLED == 0:
             return
+        corrected = self._corrected() if self.turn % _SAMPLED != 2 else None
+        near = self._proposed() if corrected is None else corrected
+        if near is not None:
+            self.study.enqueue(near)
+
+    def _corrected(self) -> Mapping[str, Any] | None:
+        """The screened point that may be the fastest by the model, corrected by what was measured."""
+        seen = self._seen() | self.proposed
+        left = [h for h in self.screen.found if h not in seen]
+        known = []
+        for own, schedule, estimate, seconds in self.study.outcomes():
+            self.fields.add(own, schedule)
+            known.append((own, log(seconds / estimate) if seconds and estimate else nan))
+        if not left or not known:
+            return None
+        names, errors = [h for h, _ in known], np.array([e for _, e in known])
+        mean, doubt = corrections(self.fields.distances(names, names), errors, self.fields.distances(left, names))
+        expected = np.log([self.screen.found[h].estimate for h in left]) + mean - doubt
+        own = left[int(np.argmin(expected))]
+        self.proposed.add(own)  # whatever becomes of it, once is enough
+        return self.screen.found[own].values
+
+    def _proposed(self) -> Mapping[str, Any] | None:
+        """What the effects of single changes speak for, near one of the best."""
+        best = self.study.best(_BASES)
+        if not best:
+            return None
         values = best[self.turn // _SAMPLED % len(best)][2]
-        known = effects(values, self.space.defaults, self._estimates(), self.study.points())
-        tried = self.study.tried() | self.rows.keys() | self.proposed
+        known = effects(values, self.base, self._estimates(), self.study.points())
+        seen = self._seen() | self.proposed
         for near in proposals(values, known, _PROPOSED):
-            schedule = self.space.drafted(near)
-            if schedule is not None and (own := schedule_hash(schedule)) not in tried:
-                self.proposed.add(own)  # whatever becomes of it, once is enough
-                self.study.enqueue(near)
-                return
+            if (own := self._hash_of(near)) is not None and own not in seen:
+                self.proposed.add(own)
+                return near
+        return None
 
     def _estimates(self) -> list[tuple[Mapping[str, Any], float]]:
-        """Single changes of the rules' schedule, and their time relative to it by the model."""
-        standard = self.screened.get(self._standard, (0.0, {}))[0]
-        if not standard:
+        """Single changes of the base, and their time relative to it by the model."""
+        found = self.screen.found
+        standard = found.get(self._hash_of(self.base) or "")
+        if standard is None:
             return []
-        return [(v, self.screened[h][0] / standard) for h, v in self.singles.items() if h in self.screened]
+        return [(v, found[h].estimate / standard.estimate) for h, v in self.singles.items() if h in found]
 
     def _screen(self) -> None:
-        """Ask the model about single changes of the rules' schedule, and about random points."""
+        """Ask the model about many points; then about single changes of the one that changes are counted from."""
         self._phase("model")
-        seconds = min(30.0, self.settings.timeout / 5 or 30.0)
-        end = time.monotonic() + seconds
-        waiting = deque(self._screenable(time.monotonic() + seconds / 3))
-        while (waiting and time.monotonic() < end) or self.builders.busy:
-            while waiting and self.builders.free and time.monotonic() < end:
-                candidate = waiting.popleft()
-                self.builders.begin(candidate, BuildJob(candidate.schedule, False))
-            pause([self.builders], 0.5)
-            for candidate, outcome in self.builders.finished():
-                if outcome.kind == DONE and outcome.value.estimate is not None:
-                    self.screened[candidate.hash] = (outcome.value.estimate, candidate.values)
-
-    def _screenable(self, end: float) -> list[Candidate]:
-        """The rules' point, its single changes, and random points, half of them near it (none of them from scratch).
-
-        Fewer where that takes too long.
-        """
-        drawn: dict[str, Candidate] = {}
-
-        def add(values: Mapping[str, Any]) -> str:
-            schedule = self.space.drafted(values)
-            own = schedule_hash(schedule) if schedule is not None else ""
-            if schedule is not None:
-                drawn.setdefault(own, Candidate("model", schedule, own, values))
-            return own
-
-        self._standard = add(self.space.defaults)
-        for values in self.singles.values():
-            add(values)
-        most = len(drawn) + self.settings.screened
-        for n in range(20 * self.settings.screened):
-            if len(drawn) >= most or time.monotonic() > end:
-                break
-            near = self.space.defaults if n % 2 and not self.settings.scratch else None
-            add(self.space.random(self.order, near))
-        return list(drawn.values())
+        seconds, scratch = min(30.0, self.settings.timeout / 5 or 30.0), self.settings.scratch
+        screened, choices = self.settings.screened, self.space.choices
+        if not scratch:
+            given = [self.base, *single_changes(choices, self.base)]
+            self.screen.run(given, self.base, screened, seconds)
+        else:
+            self.screen.run((), None, screened, 0.8 * seconds)
+            for own in self.screen.best(1):
+                self.base = self.screen.found[own].values
+                self.screen.run(single_changes(choices, self.base), None, 0, 0.2 * seconds)
+        for own, point in self.screen.found.items():
+            self.fields.add(own, point.schedule)
+            if len(difference(point.values, self.base)) == 1:
+                self.singles[own] = point.values
 
     # -- work -----------------------------------------------------------------------------------
     def _build(self, candidate: Candidate) -> None:
-        self.builders.begin(candidate, BuildJob(candidate.schedule, self.meters is not None))
+        limit = 0.0
+        if self.meters is not None and candidate.asked is not None:
+            limit = hopeless(self.study.estimates(), min(self.study.history(), default=0.0))
+        self.builders.begin(candidate, BuildJob(candidate.schedule, self.meters is not None, limit))
 
     def _drain(self, wanted: bool) -> None:
         """Finish everything that is under way, if ``wanted``."""
@@ -320,6 +351,11 @@ class Search:
         if candidate.origin == RULES:
             candidate = replace(candidate, schedule=built.schedule, hash=built.hash, values=dict(self.space.defaults))
             self.rules_hash = built.hash
+        if built.refused and candidate.asked is not None:
+            self.study.withdraw(candidate.asked, built.trouble)
+            self.progress.refused += 1
+            return
+        self.useless = 0
         if built.trouble:
             self._failed(candidate, built, "unfit", built.trouble)
         elif self.meters is None and not built.estimate:
@@ -345,7 +381,6 @@ class Search:
     def _failed(
         self, candidate: Candidate, built: Built | None, state: str, reason: str, found: Measured | None = None
     ) -> None:
-        self.built.pop(candidate.hash, None)
         self.progress.failed += 1
         self.troubles[state] += 1
         self._record(candidate, built, found or Measured(False, 0.0), state, reason)
@@ -361,6 +396,9 @@ class Search:
                 self.study.refuse(candidate.asked, f"{state}: {reason}")
             else:
                 self.study.tell(candidate.asked, seconds, row.estimate)
+        self.coming.discard(row.schedule_hash)
+        if candidate.origin == RULES and not self.settings.scratch:
+            self.queue.append(self.space.defaults)  # the sampler shall know
         if seconds is not None:
             self.progress.best = min(self.progress.best or seconds, seconds)
             if candidate.origin == RULES:
@@ -429,8 +467,8 @@ class Search:
         for row in own_best:
             origin = RULES if row.rules else SPACE
             found[row.schedule_hash] = Candidate(origin, row.read_schedule(), row.schedule_hash, row.values)
-        if self.rules_hash in self.built:
-            row = self.rows[self.rules_hash]
+        row = self.rows.get(self.rules_hash)
+        if row is not None and row.state == OK and self.rules_hash in self.built:
             found[self.rules_hash] = Candidate(RULES, row.read_schedule(), self.rules_hash, row.values)
         for candidate in [c for h, c in found.items() if h not in self.built]:
             self.builders.begin(candidate, BuildJob(candidate.schedule, True))

@@ -85,9 +85,9 @@ class SearchSpace:
         """The schedule, or None and the reason. Equal choices make equal schedules, as the rules write them."""
         return self._made(self.candidate, values)
 
-    def drafted(self, values: Mapping[str, Any]) -> Schedule | None:
-        """The schedule that ``values`` say, which may be illegal."""
-        return self._made(self.draft or self.candidate, values)[0]
+    def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
+        """The schedule that ``values`` say, which may be illegal; or None and the reason."""
+        return self._made(self.draft or self.candidate, values)
 
     def _made(self, make: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         try:

@@ -30,8 +30,9 @@ from nautilus.tune.database import data_folder
 from nautilus.tune.searchspace import SearchSpace
 
 _LOST = 1800.0  # seconds after which a running trial of another host counts as lost
-#: names of a trial's attributes. CANDIDATE: hash, schedule, values and owner of one that is or was built
-CANDIDATE, TROUBLE, ESTIMATE = "candidate", "trouble", "estimate"
+#: names of a trial's attributes. CANDIDATE: hash, schedule, values and owner of one that is or was built;
+#: WITHDRAWN: nothing was compiled, so it is not one of the trials that were asked for
+CANDIDATE, TROUBLE, ESTIMATE, WITHDRAWN = "candidate", "trouble", "estimate", "withdrawn"
 T = TypeVar("T")
 
 
@@ -163,8 +164,8 @@ class Study:
         began = trial.datetime_start
         return began is not None and time.time() - began.timestamp() < _LOST
 
-    def _spent(self) -> list[Any]:
-        """Trials that were built, or are being built somewhere."""
+    def _begun(self) -> list[Any]:
+        """Trials that were or are being built somewhere, also those that came to nothing."""
         fail = self._o.trial.TrialState.FAIL
         return [t for t in self._trials if CANDIDATE in t.user_attrs and t.state != fail]
 
@@ -176,15 +177,15 @@ class Study:
     @property
     def spent(self) -> int:
         """Candidates of this study that were built, or are being built somewhere."""
-        return len(self._spent())
+        return sum(WITHDRAWN not in t.user_attrs for t in self._begun())
 
     def measured(self) -> dict[str, float]:
         """Seconds by hash of every schedule that was measured."""
         return {t.user_attrs[CANDIDATE]["hash"]: float(t.value) for t in self._complete()}
 
     def tried(self) -> set[str]:
-        """Hashes of all schedules that were built, or are being built."""
-        return {t.user_attrs[CANDIDATE]["hash"] for t in self._spent()}
+        """Hashes of all schedules that were built, are being built, or were given up before."""
+        return {t.user_attrs[CANDIDATE]["hash"] for t in self._begun()}
 
     def history(self) -> list[float]:
         """Seconds of the candidates that were measured, in order."""
@@ -197,6 +198,18 @@ class Study:
     def estimates(self) -> list[tuple[float, float]]:
         """The model's seconds and the measured ones of every candidate that has both."""
         return [(float(t.user_attrs[ESTIMATE]), float(t.value)) for t in self._complete() if ESTIMATE in t.user_attrs]
+
+    def outcomes(self) -> list[tuple[str, Schedule, float | None, float | None]]:
+        """Hash, schedule, the model's seconds and the measured ones of every candidate; None where there is none."""
+        state = self._o.trial.TrialState
+        found = []
+        for t in self._begun():
+            if t.state in (state.COMPLETE, state.PRUNED) and WITHDRAWN not in t.user_attrs:
+                c = t.user_attrs[CANDIDATE]
+                seconds = float(t.value) if t.state == state.COMPLETE else None
+                schedule = Schedule.from_json(json.dumps(c["schedule"]))
+                found.append((str(c["hash"]), schedule, t.user_attrs.get(ESTIMATE), seconds))
+        return found
 
     def best(self, count: int) -> list[tuple[float, Schedule, dict[str, Any]]]:
         """Seconds, schedule and values of the ``count`` best that were measured, by any process."""
@@ -222,7 +235,7 @@ class Study:
         _again(lambda: asked.trial.set_user_attr(CANDIDATE, about))
         self.refresh()
         mine = asked.trial.number
-        if not any(t.number < mine and t.user_attrs[CANDIDATE]["hash"] == hash_ for t in self._spent()):
+        if not any(t.number < mine and t.user_attrs[CANDIDATE]["hash"] == hash_ for t in self._begun()):
             return True
         _again(lambda: self._study.tell(mine, state=self._o.trial.TrialState.FAIL))
         self.refresh()
@@ -238,6 +251,11 @@ class Study:
         """The sample has no time."""
         _again(lambda: asked.trial.set_user_attr(TROUBLE, why[:500]))
         self._tell(asked, None)
+
+    def withdraw(self, asked: Asked, why: str) -> None:
+        """The sample was never compiled: it is refused, and does not count as one of the trials."""
+        _again(lambda: asked.trial.set_user_attr(WITHDRAWN, True))
+        self.refuse(asked, why)
 
     def _tell(self, asked: Asked, seconds: float | None) -> None:
         state = self._o.trial.TrialState.PRUNED if seconds is None else None

@@ -50,7 +50,7 @@ def choices(program: Any, arch: str) -> tuple[Choice, ...]:
 
 def defaults(program: Any, arch: str) -> dict[str, object]:
     del program, arch
-    return {"stages": 2, "warps": (4, 1), "group": 8}
+    return {"stages": 3, "warps": (2, 2), "group": 8}
 
 
 def candidate(program: Any, arch: str, values: Mapping[str, Any]) -> Schedule | Refused:
