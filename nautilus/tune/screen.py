@@ -2,7 +2,8 @@
 
 Generation by generation.  The first is what the caller knows and even draws; each later one is children of the best
 points so far: two of them crossed, then one choice or a few drawn anew.  A child whose schedule is known is drawn
-again: most of a space may be choices that others switch off, and changing those changes nothing.  Every point is
+again: most of a space may be choices that others switch off, and changing those changes nothing.  In the end the best
+one may climb: all of its single changes, as long as one is better.  Every point is
 lowered by a worker as far as the model needs, which finds out as well what no pass accepts.
 
 The model places the fastest measured point among its first ten most of the time, while even draws of a space of 10^13
@@ -19,6 +20,7 @@ from typing import Any
 
 from nautilus.tune.brief import Candidate
 from nautilus.tune.build import BuildJob
+from nautilus.tune.order import single_changes
 from nautilus.tune.rows import schedule_hash
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.workers import DONE, Pool, pause
@@ -61,10 +63,18 @@ class Screen:
         self._ask((c for v in given if (c := self._new(v))), end)
         left = most
         while left > 0 and time.monotonic() < end:
-            even = most - left < _FIRST * most or not self.found
+            parents = [] if most - left < _FIRST * most else [self.found[h].values for h in self.best(_ELITE)]
             count = min(left, _GENERATION)
-            self._ask((c for n in range(count) if (c := self._born(even, near if n % 2 else None))), end)
+            self._ask((c for n in range(count) if (c := self._born(parents, near if n % 2 else None))), end)
             left -= count
+
+    def climb(self, seconds: float) -> None:
+        """Ask about all single changes of the best point, and again while that finds a better one."""
+        end, before = time.monotonic() + seconds, ""
+        while time.monotonic() < end and self.found and (best := self.best(1)[0]) != before:
+            before = best
+            changes = single_changes(self.space.choices, self.found[best].values)
+            self._ask((c for v in changes if (c := self._new(v))), end)
 
     def best(self, count: int = 0) -> list[str]:
         """Hashes, the fastest by the model first; ``count`` 0: all."""
@@ -87,12 +97,9 @@ class Screen:
                 elif outcome.value.estimate is not None:
                     self.found[c.hash] = Screened(outcome.value.estimate, c.schedule, c.values)
 
-    def _born(self, even: bool, near: Values | None) -> Candidate | None:
-        elite = [] if even else self.best(_ELITE)
+    def _born(self, parents: list[Values], near: Values | None) -> Candidate | None:
         for _ in range(_TRIES):
-            values = (
-                self._child([self.found[h].values for h in elite]) if elite else self.space.random(self.order, near)
-            )
+            values = self._child(parents) if parents else self.space.random(self.order, near)
             if (made := self._new(values)) is not None:
                 return made
         return None

@@ -301,15 +301,15 @@ class Search:
         """Ask the model about many points; then about single changes of the one that changes are counted from."""
         self._phase("model")
         seconds, scratch = min(30.0, self.settings.timeout / 5 or 30.0), self.settings.scratch
-        screened, choices = self.settings.screened, self.space.choices
+        screened = self.settings.screened
         if not scratch:
-            given = [self.base, *single_changes(choices, self.base)]
+            given = [self.base, *single_changes(self.space.choices, self.base)]
             self.screen.run(given, self.base, screened, seconds)
         else:
-            self.screen.run((), None, screened, 0.8 * seconds)
+            self.screen.run((), None, screened, 0.6 * seconds)
+            self.screen.climb(0.4 * seconds)
             for own in self.screen.best(1):
                 self.base = self.screen.found[own].values
-                self.screen.run(single_changes(choices, self.base), None, 0, 0.2 * seconds)
         for own, point in self.screen.found.items():
             self.fields.add(own, point.schedule)
             if len(difference(point.values, self.base)) == 1:
@@ -467,9 +467,9 @@ class Search:
         for row in own_best:
             origin = RULES if row.rules else SPACE
             found[row.schedule_hash] = Candidate(origin, row.read_schedule(), row.schedule_hash, row.values)
-        row = self.rows.get(self.rules_hash)
-        if row is not None and row.state == OK and self.rules_hash in self.built:
-            found[self.rules_hash] = Candidate(RULES, row.read_schedule(), self.rules_hash, row.values)
+        rules = self.rows.get(self.rules_hash)
+        if rules is not None and rules.state == OK and self.rules_hash in self.built:
+            found[self.rules_hash] = Candidate(RULES, rules.read_schedule(), self.rules_hash, rules.values)
         for candidate in [c for h, c in found.items() if h not in self.built]:
             self.builders.begin(candidate, BuildJob(candidate.schedule, True))
             while not (over := self.builders.finished()):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
+from nautilus.tune.build import BuildJob, Built
 from nautilus.tune.exclusive import exclusive
 from nautilus.tune.workers import Poisoned, waiting
 
@@ -50,3 +51,16 @@ def locked(path: str) -> Callable[[Any], Any]:
 
 def broken() -> Any:
     raise ScheduleError("cannot be made")
+
+
+def bowl() -> Callable[[BuildJob], Built]:
+    """Builds schedules whose ``inline`` holds numbers: the nearer to 5 the faster; a 7 in front is refused."""
+
+    def serve(job: BuildJob) -> Built:
+        assert job.schedule is not None and job.schedule.inline is not None
+        numbers = [int(text) for text in job.schedule.inline]
+        if numbers[0] == 7:
+            return Built(job.schedule, None, trouble="seven comes first", refused=True)
+        return Built(job.schedule, 1.0 + sum((n - 5) ** 2 for n in numbers))
+
+    return serve

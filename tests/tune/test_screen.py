@@ -1,0 +1,119 @@
+"""The model ranks generations of points, and measurements correct the model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.tune.early import hopeless
+from nautilus.tune.residual import Fields, corrections
+from nautilus.tune.screen import Screen
+from nautilus.tune.searchspace import SearchSpace
+from nautilus.tune.workers import Limit, Pool, Service
+from tests.tune.toy import Choice
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+#: ``idle`` changes nothing: most choices of a real space are switched off by others
+SPACE = SearchSpace(
+    (*(Choice(n, tuple(range(8))) for n in NAMES), Choice("idle", (0, 1, 2))),
+    dict.fromkeys((*NAMES, "idle"), 0),
+    lambda values: Schedule(inline=tuple(str(values[n]) for n in NAMES)),
+)
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool[Any]]:
+    made: Pool[Any] = Pool([Service("tests.tune.services:bowl")] * 2, Limit(30.0, 30.0))
+    yield made
+    made.close()
+
+
+def screen(pool: Pool[Any], seed: int = 1) -> Screen:
+    return Screen(SPACE, pool, random.Random(seed))
+
+
+def test_generations_come_nearer_than_even_draws(pool: Pool[Any]) -> None:
+    bred = screen(pool)
+    bred.run((), None, 240, 60.0)
+    order = random.Random(2)
+    even = min(sum((SPACE.random(order)[n] - 5) ** 2 for n in NAMES) for _ in range(240))
+    best = bred.found[bred.best(1)[0]]
+    assert best.estimate - 1.0 < even / 3
+    assert [bred.found[h].estimate for h in bred.best()] == sorted(p.estimate for p in bred.found.values())
+
+
+def test_the_best_climbs_as_long_as_a_change_helps(pool: Pool[Any]) -> None:
+    made = screen(pool)
+    made.run([dict.fromkeys(SPACE.defaults, 3)], None, 0, 60.0)
+    made.climb(60.0)
+    assert made.found[made.best(1)[0]].estimate == 1.0
+
+
+def test_no_schedule_is_asked_about_twice_and_what_is_refused_is_kept(pool: Pool[Any]) -> None:
+    made = screen(pool)
+    given = [{**SPACE.defaults, "idle": n} for n in range(3)] + [{**SPACE.defaults, "a": 7}]
+    made.run(given, None, 0, 60.0)
+    assert len(made.found) == 1
+    assert list(made.refused.values()) == ["seven comes first"]
+    made.run((), SPACE.defaults, 60, 60.0)
+    assert 45 <= len(made.found) + len(made.refused) <= 62
+    assert not made.found.keys() & made.refused.keys()
+
+
+def test_one_seed_one_screening_whatever_the_order_of_answers(pool: Pool[Any]) -> None:
+    found = [screen(pool, 4) for _ in range(2)]
+    for s in found:
+        s.run((), None, 100, 60.0)
+    assert found[0].best() == found[1].best()
+
+
+def test_time_ends_it(pool: Pool[Any]) -> None:
+    made = screen(pool)
+    made.run(SPACE.points(), None, 1000, 0.0)
+    assert len(made.found) == 1
+
+
+def schedule(stages: int, *tiles: int) -> Schedule:
+    axes = tuple(AxisPlan(f"x{n}", "loop", t) for n, t in enumerate(tiles))
+    plan = KernelPlan("k", ("op",), axes, (("op",),))
+    return Schedule(kernels=(replace(plan, memory=replace(plan.memory, stages=stages)),))
+
+
+def test_the_distance_counts_fields() -> None:
+    fields = Fields()
+    for name, made in {"a": schedule(1, 8), "b": schedule(2, 16), "c": schedule(2, 16, 8)}.items():
+        fields.add(name, made)
+    found = fields.distances(["a", "b"], ["a", "b", "c"])
+    assert found[0].tolist() == [0, 2, 2 + 3] and found[1].tolist() == [2, 0, 3]
+
+
+def test_like_schedules_are_corrected_alike() -> None:
+    apart = np.array([[0.0, 20.0], [20.0, 0.0]])
+    errors = np.array([0.2, 0.0])  # the first took 20 % more than the model said
+    mean, doubt = corrections(apart, errors, np.array([[0.0, 20.0], [1.0, 20.0], [20.0, 1.0], [40.0, 40.0]]))
+    assert mean[0] == pytest.approx(0.2, abs=0.01) and doubt[0] < 0.02
+    assert mean[0] > mean[1] > mean[3] > mean[2]
+    assert doubt[0] < doubt[1] < doubt[3]
+
+
+def test_what_failed_is_slow() -> None:
+    apart = np.array([[0.0, 20.0], [20.0, 0.0]])
+    mean, _ = corrections(apart, np.array([np.nan, 0.1]), np.array([[1.0, 20.0], [20.0, 1.0]]))
+    assert mean[0] > mean[1] + 0.2
+    mean, _ = corrections(apart, np.array([np.nan, np.nan]), np.array([[1.0, 20.0]]))
+    assert np.isfinite(mean).all()
+
+
+def test_the_model_gives_up_what_it_is_sure_of() -> None:
+    pairs = [(1.0, 0.9 + 0.05 * n) for n in range(8)]
+    assert hopeless(pairs[:7], 1.0) == 0.0
+    assert hopeless(pairs, 0.0) == 0.0
+    limit = hopeless(pairs, 1.0)
+    assert 1.0 / 0.9 < limit < 2.0  # an estimate below the best of the optimistic ones is never given up
+    assert hopeless(pairs, 2.0) == pytest.approx(2.0 * limit)
