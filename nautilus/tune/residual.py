@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from math import log
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from nautilus.core.schedule import Schedule
 
 LENGTH = 6.0  # fields
 _CONSTANT, _SHARED, _NOISE = 0.5, 0.10, 0.01  # standard deviations of the logarithm
-_FAILED = 0.5  # a schedule that failed is taken to cost this much more, in the logarithm
+FAILED = 0.5  # a schedule that failed is taken to cost this much more, in the logarithm
 _ABSENT = -1
 
 
@@ -70,18 +71,27 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 def corrections(among: Array, errors: Array, across: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of log(measured / estimated) of schedules that nobody measured.
 
-    ``errors`` [n]: that logarithm of measured ones, NaN for one that failed; ``among`` [n, n]: the fields in which
-    these differ; ``across`` [m, n]: in which those that are asked about differ from them.
+    ``errors`` [n]: that logarithm of measured ones; ``among`` [n, n]: the fields in which these differ; ``across``
+    [m, n]: in which those that are asked about differ from them.
     """
-    failed = np.isnan(errors)
-    centre = float(np.median(errors[~failed])) if not failed.all() else 0.0
-    values = np.where(failed, _FAILED, errors - centre)
+    centre = float(np.median(errors)) if len(errors) else 0.0
     own = _covariance(among) + _NOISE**2 * np.eye(len(errors))
     shared = _covariance(across)
-    solved = np.linalg.solve(own, np.column_stack([values, shared.T]))
+    solved = np.linalg.solve(own, np.column_stack([errors - centre, shared.T]))
     explained = np.einsum("ij,ji->i", shared, solved[:, 1:])
     mean: Array = shared @ solved[:, 0] + centre
     return mean, np.sqrt(np.maximum(_CONSTANT**2 + _SHARED**2 - explained, 0.0))
+
+
+def errors_of(outcomes: Sequence[tuple[float | None, float | None]]) -> Array:
+    """log(measured / estimated) of each pair of the model's and the measured seconds.
+
+    One that failed has no measured seconds and counts as slow; one whose estimate is not told yet, because it is
+    still on its way, counts as like the rest, so that the next one is sought elsewhere.
+    """
+    known = [log(s / e) for e, s in outcomes if e and s]
+    centre = float(np.median(known)) if known else 0.0
+    return np.array([log(s / e) if e and s else centre + (FAILED if s is None else 0.0) for e, s in outcomes])
 
 
 def _covariance(apart: Array) -> Array:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,11 @@ from nautilus.tune.build import BuildJob
 from nautilus.tune.order import single_changes
 from nautilus.tune.rows import schedule_hash
 from nautilus.tune.searchspace import SearchSpace
-from nautilus.tune.workers import DONE, Pool, pause
+from nautilus.tune.workers import DONE, Outcome, Pool, pause
 
 Values = Mapping[str, Any]
-_ELITE = 24  # points that have children
+SCREEN = "screen"  # where its candidates come from
+ELITE = 24  # points that have children
 _FIRST = 0.25  # share of the points that is drawn evenly
 _GENERATION = 32
 _CROSSED = 0.5  # share of children with two parents
@@ -63,9 +64,9 @@ class Screen:
         self._ask((c for v in given if (c := self._new(v))), end)
         left = most
         while left > 0 and time.monotonic() < end:
-            parents = [] if most - left < _FIRST * most else [self.found[h].values for h in self.best(_ELITE)]
+            parents = [] if most - left < _FIRST * most else self.best(ELITE)
             count = min(left, _GENERATION)
-            self._ask((c for n in range(count) if (c := self._born(parents, near if n % 2 else None))), end)
+            self._ask((c for n in range(count) if (c := self.child(parents, near if n % 2 else None))), end)
             left -= count
 
     def climb(self, seconds: float) -> None:
@@ -89,22 +90,27 @@ class Screen:
                 self.builders.begin(following, BuildJob(following.schedule, False))
                 following = next(waiting, None) if time.monotonic() < end else None
             pause([self.builders], 0.5)
-            for c, outcome in self.builders.finished():
-                if outcome.kind != DONE:
-                    continue
-                if outcome.value.refused:
-                    self.refused[c.hash] = outcome.value.trouble
-                elif outcome.value.estimate is not None:
-                    self.found[c.hash] = Screened(outcome.value.estimate, c.schedule, c.values)
+            for candidate, outcome in self.builders.finished():
+                self.take(candidate, outcome)
 
-    def _born(self, parents: list[Values], near: Values | None) -> Candidate | None:
+    def take(self, candidate: Candidate, outcome: Outcome) -> None:
+        """Note what a worker says of a candidate of ours."""
+        if outcome.kind != DONE:
+            return
+        if outcome.value.refused:
+            self.refused[candidate.hash] = outcome.value.trouble
+        elif outcome.value.estimate is not None:
+            self.found[candidate.hash] = Screened(outcome.value.estimate, candidate.schedule, candidate.values)
+
+    def child(self, parents: Sequence[str], near: Values | None = None) -> Candidate | None:
+        """A new point made of ``parents`` (hashes, the best first); without any an even draw, or one near ``near``."""
         for _ in range(_TRIES):
-            values = self._child(parents) if parents else self.space.random(self.order, near)
-            if (made := self._new(values)) is not None:
+            values = self._mixed([self.found[h].values for h in parents]) if parents else None
+            if (made := self._new(values or self.space.random(self.order, near))) is not None:
                 return made
         return None
 
-    def _child(self, elite: list[Values]) -> dict[str, Any]:
+    def _mixed(self, elite: list[Values]) -> dict[str, Any]:
         # of two drawn places the better one: the first have the most children
         a, b = (elite[min(self.order.randrange(len(elite)) for _ in range(2))] for _ in range(2))
         crossed = self.order.random() < _CROSSED
@@ -123,4 +129,4 @@ class Screen:
         if own in self._drawn:
             return None
         self._drawn.add(own)
-        return Candidate("model", schedule, own, values)
+        return Candidate(SCREEN, schedule, own, values)

@@ -20,12 +20,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from math import log, nan
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from nautilus.core.numerics import Array
 from nautilus.tune import workers
 from nautilus.tune.brief import Candidate, Finished, Progress, Settings, Subject, Watcher
 from nautilus.tune.build import BuildJob, Built
@@ -33,9 +33,9 @@ from nautilus.tune.database import append
 from nautilus.tune.early import beats, hopeless, nothing_left, promising
 from nautilus.tune.measure import FinalsJob, Measured, MeasureJob
 from nautilus.tune.order import difference, effects, proposals, single_changes
-from nautilus.tune.residual import Fields, corrections
+from nautilus.tune.residual import Fields, corrections, errors_of
 from nautilus.tune.rows import COMPILER, OK, Row, schedule_hash
-from nautilus.tune.screen import Screen
+from nautilus.tune.screen import ELITE, SCREEN, Screen
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study
 from nautilus.tune.workers import DONE, Outcome, Pool, pause
@@ -49,7 +49,10 @@ _FINALISTS = 4
 _PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
 _BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
 _SAMPLED = 4  # every so many samples is the sampler's own, and every so many one that the effects suggest
-_APART = 2  # fields in which the model's favourites differ, at least
+_MODELLED = 0.25  # share of the trials before which neither is asked
+_SCREENING = 30.0  # seconds in which the model ranks points before anything is measured
+_GENETIC = 200  # points that the model likes best, of which the corrected model chooses the parents
+_GROWN = 4  # times the points screened at first that are screened in all
 
 
 class Search:
@@ -77,6 +80,7 @@ class Search:
         self.queue: deque[Mapping[str, Any]] = deque()  # to be sampled first
         self.turn = 0
         self.proposed: set[str] = set()  # hashes
+        self.parents: list[str] = []  # hashes
         self.troubles: Counter[str] = Counter()
         self.legal: dict[str, Mapping[str, Any]] | None = None  # all of a small space
         self.useless = 0
@@ -112,21 +116,13 @@ class Search:
 
     def _plan(self) -> None:
         """What is sampled first: what is known, single changes, and the model's favourites."""
-        trials, scratch = self.settings.trials, self.settings.scratch
+        if self.settings.scratch:
+            return
         ranked = self.screen.best()
-        known = [] if scratch else [*self.subject.known[:1], *self.subject.neighbours]
+        known = [*self.subject.known[:1], *self.subject.neighbours]
         self.queue.extend(r.values for r in known if r.values)
         singles = [h for h in ranked if h in self.singles] if ranked else list(self.singles)
-        self.queue.extend([] if scratch else [self.singles[h] for h in singles[: trials // 4]])
-        self.queue.extend(self.screen.found[h].values for h in self._liked(ranked, max(4, trials // 4)))
-
-    def _liked(self, ranked: Sequence[str], count: int) -> list[str]:
-        """The first of ``ranked`` that are not too much alike: what makes no difference to the model may make one."""
-        chosen: list[str] = []
-        for own in ranked:
-            if len(chosen) < count and (not chosen or self.fields.distances([own], chosen).min() >= _APART):
-                chosen.append(own)
-        return chosen
+        self.queue.extend(self.singles[h] for h in singles[: self.settings.trials // 4])
 
     def _start(self) -> None:
         """What is built without being sampled."""
@@ -153,6 +149,8 @@ class Search:
                 stopped = self._reason()
                 if candidate is None:
                     break
+            if not stopped and len(self.ready) >= self._room:
+                self._breed()
             if stopped and not self.builders.busy and not self.ready and not self._measuring:
                 return stopped
             self._advance()
@@ -251,9 +249,11 @@ class Search:
             self.study.enqueue(self.queue.popleft())
             return
         self.turn += 1
-        if self.turn % _SAMPLED == 0:
+        early = self.study.spent < _MODELLED * self.settings.trials
+        kind = 1 if early else self.turn % _SAMPLED
+        if kind == 0:
             return
-        corrected = self._corrected() if self.turn % _SAMPLED != 2 else None
+        corrected = self._corrected() if kind != 2 else None
         near = self._proposed() if corrected is None else corrected
         if near is not None:
             self.study.enqueue(near)
@@ -262,18 +262,39 @@ class Search:
         """The screened point that may be the fastest by the model, corrected by what was measured."""
         seen = self._seen() | self.proposed
         left = [h for h in self.screen.found if h not in seen]
-        known = []
-        for own, schedule, estimate, seconds in self.study.outcomes():
-            self.fields.add(own, schedule)
-            known.append((own, log(seconds / estimate) if seconds and estimate else nan))
-        if not left or not known:
+        if not left:
             return None
-        names, errors = [h for h, _ in known], np.array([e for _, e in known])
-        mean, doubt = corrections(self.fields.distances(names, names), errors, self.fields.distances(left, names))
-        expected = np.log([self.screen.found[h].estimate for h in left]) + mean - doubt
-        own = left[int(np.argmin(expected))]
+        expected, doubt = self._expected(left)
+        own = left[int(np.argmin(expected - doubt))]
         self.proposed.add(own)  # whatever becomes of it, once is enough
         return self.screen.found[own].values
+
+    def _expected(self, wanted: Sequence[str]) -> tuple[Array, Array]:
+        """The logarithm of the corrected estimates of screened points, and how far to trust it."""
+        outcomes = self.study.outcomes()
+        for own, schedule, _, _ in outcomes:
+            self.fields.add(own, schedule)
+        for own in wanted:
+            self.fields.add(own, self.screen.found[own].schedule)
+        names, errors = [o[0] for o in outcomes], errors_of([(o[2], o[3]) for o in outcomes])
+        between = self.fields.distances
+        mean, doubt = corrections(between(names, names), errors, between(wanted, names))
+        return np.log([self.screen.found[h].estimate for h in wanted]) + mean, doubt
+
+    def _breed(self) -> None:
+        """Let builders that have nothing to do screen children of what is best by now."""
+        screen = self.screen
+        if self.meters is None or not self.parents or len(screen.found) > _GROWN * self.settings.screened:
+            return
+        while self.builders.free and (child := screen.child(self.parents)) is not None:
+            self._build(child)
+
+    def _rank(self) -> None:
+        """The points that shall have children, by the corrected model."""
+        if self.screen.found:
+            wanted = self.screen.best(_GENETIC)
+            expected, _ = self._expected(wanted)
+            self.parents = [wanted[n] for n in np.argsort(expected, kind="stable")[:ELITE]]
 
     def _proposed(self) -> Mapping[str, Any] | None:
         """What the effects of single changes speak for, near one of the best."""
@@ -300,7 +321,7 @@ class Search:
     def _screen(self) -> None:
         """Ask the model about many points; then about single changes of the one that changes are counted from."""
         self._phase("model")
-        seconds, scratch = min(30.0, self.settings.timeout / 5 or 30.0), self.settings.scratch
+        seconds, scratch = min(_SCREENING, self.settings.timeout / 5 or _SCREENING), self.settings.scratch
         screened = self.settings.screened
         if not scratch:
             given = [self.base, *single_changes(self.space.choices, self.base)]
@@ -311,16 +332,15 @@ class Search:
             for own in self.screen.best(1):
                 self.base = self.screen.found[own].values
         for own, point in self.screen.found.items():
-            self.fields.add(own, point.schedule)
             if len(difference(point.values, self.base)) == 1:
                 self.singles[own] = point.values
 
     # -- work -----------------------------------------------------------------------------------
     def _build(self, candidate: Candidate) -> None:
-        limit = 0.0
-        if self.meters is not None and candidate.asked is not None:
+        cubin, limit = self.meters is not None and candidate.origin != SCREEN, 0.0
+        if cubin and candidate.asked is not None:
             limit = hopeless(self.study.estimates(), min(self.study.history(), default=0.0))
-        self.builders.begin(candidate, BuildJob(candidate.schedule, self.meters is not None, limit))
+        self.builders.begin(candidate, BuildJob(candidate.schedule, cubin, limit))
 
     def _drain(self, wanted: bool) -> None:
         """Finish everything that is under way, if ``wanted``."""
@@ -339,10 +359,14 @@ class Search:
         over = self.meters.finished() if self.meters is not None else []
         for candidate, built, outcome in [(c, self.built[c.hash], outcome) for c, outcome in over]:
             self._measured(candidate, built, outcome)
-        self.progress.done = self.study.spent - len(self.builders.busy) - len(self.ready)
+        building = sum(c.origin != SCREEN for c in self.builders.busy.values())
+        self.progress.done = self.study.spent - building - len(self.ready)
         self.watcher.update(self.progress)
 
     def _built(self, candidate: Candidate, outcome: Outcome) -> None:
+        if candidate.origin == SCREEN:
+            self.screen.take(candidate, outcome)
+            return
         if outcome.kind != DONE:
             states = {workers.LATE: "compile-hang", workers.DIED: "compile-crash"}
             self._failed(candidate, None, states.get(outcome.kind, "compile-error"), outcome.reason)
@@ -403,6 +427,8 @@ class Search:
             self.progress.best = min(self.progress.best or seconds, seconds)
             if candidate.origin == RULES:
                 self.progress.rules = seconds
+        if self.meters is not None:
+            self._rank()
         self._trim()
 
     def _trim(self) -> None:

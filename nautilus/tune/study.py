@@ -200,13 +200,16 @@ class Study:
         return [(float(t.user_attrs[ESTIMATE]), float(t.value)) for t in self._complete() if ESTIMATE in t.user_attrs]
 
     def outcomes(self) -> list[tuple[str, Schedule, float | None, float | None]]:
-        """Hash, schedule, the model's seconds and the measured ones of every candidate; None where there is none."""
+        """Hash, schedule, the model's seconds and the measured ones of every candidate.
+
+        No measured seconds: it failed. No estimate and 0.0 seconds: it is being built or measured.
+        """
         state = self._o.trial.TrialState
         found = []
         for t in self._begun():
-            if t.state in (state.COMPLETE, state.PRUNED) and WITHDRAWN not in t.user_attrs:
+            if WITHDRAWN not in t.user_attrs:
                 c = t.user_attrs[CANDIDATE]
-                seconds = float(t.value) if t.state == state.COMPLETE else None
+                seconds = None if t.state == state.PRUNED else float(t.value or 0.0)
                 schedule = Schedule.from_json(json.dumps(c["schedule"]))
                 found.append((str(c["hash"]), schedule, t.user_attrs.get(ESTIMATE), seconds))
         return found

@@ -12,7 +12,7 @@ import pytest
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.tune.early import hopeless
-from nautilus.tune.residual import Fields, corrections
+from nautilus.tune.residual import FAILED, Fields, corrections, errors_of
 from nautilus.tune.screen import Screen
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.workers import Limit, Pool, Service
@@ -102,12 +102,16 @@ def test_like_schedules_are_corrected_alike() -> None:
     assert doubt[0] < doubt[1] < doubt[3]
 
 
-def test_what_failed_is_slow() -> None:
-    apart = np.array([[0.0, 20.0], [20.0, 0.0]])
-    mean, _ = corrections(apart, np.array([np.nan, 0.1]), np.array([[1.0, 20.0], [20.0, 1.0]]))
-    assert mean[0] > mean[1] + 0.2
-    mean, _ = corrections(apart, np.array([np.nan, np.nan]), np.array([[1.0, 20.0]]))
-    assert np.isfinite(mean).all()
+def test_what_failed_is_slow_and_what_is_on_its_way_is_like_the_rest() -> None:
+    found = errors_of([(1.0, 1.1), (2.0, 2.2), (1.0, None), (None, None), (None, 0.0)])
+    usual = float(np.log(1.1))
+    assert found == pytest.approx([usual, usual, usual + FAILED, usual + FAILED, usual])
+    assert errors_of([(None, 0.0), (None, None)]) == pytest.approx([0.0, FAILED])
+
+
+def test_before_anything_is_measured_all_are_as_doubtful() -> None:
+    mean, doubt = corrections(np.zeros((0, 0)), np.zeros(0), np.zeros((3, 0)))
+    assert mean.tolist() == [0.0] * 3 and doubt[0] == doubt[1] > 0.0
 
 
 def test_the_model_gives_up_what_it_is_sure_of() -> None:
