@@ -126,10 +126,10 @@ def _cut_tensor(t: Tensor, left: Mapping[int, Array]) -> Tensor:
 # -- which indices ------------------------------------------------------------------------------
 
 
-def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2) -> Chosen:
-    """For each output: ``inner`` rows of the last axis but one, ``outer`` of each axis before it, all of the last.
+def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2, last: int = 0) -> Chosen:
+    """For each output: ``inner`` rows of the last axis but one, ``outer`` of each axis before it, ``last`` of the last.
 
-    First and last rows are among them.  Of an output with one axis, ``inner`` squared elements.
+    ``last`` 0: all.  First and last rows are among them.  Of an output with one axis, ``inner`` squared elements.
     """
     out: dict[str, dict[int, Array]] = {}
     for t in spec.outputs:
@@ -138,6 +138,8 @@ def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2) -> Chosen:
         for p in range(max(1, rank - 1)):
             count = inner**2 if rank == 1 else inner if p == rank - 2 else outer
             at[p] = _pick(shape_of(t)[p], count, seed)
+        if rank > 1 and 0 < last < shape_of(t)[-1]:
+            at[rank - 1] = _pick(shape_of(t)[-1], last, seed)
         out[t.name] = at if rank else {}
     return out
 

@@ -2,12 +2,16 @@
 
 Two references, for an output may have a hundred million elements:
 
-* *rows*, always: sampled rows of every output (first and last ones among them; the last axis whole), the
-  Spec in float64 by the reference interpreter.  Exact, independent of any library, and cheap because only
-  what those rows depend on is computed (:mod:`nautilus.bench.restrict`).
+* *rows*, always: sampled rows of every output (first and last ones among them; the last axis whole, or
+  :data:`COLUMNS` of it where the other reference sees the rest), the Spec in float64 by the reference interpreter.
+  Exact, independent of any library, and cheap because only what those rows depend on is computed
+  (:mod:`nautilus.bench.restrict`).
 * *whole*, where PyTorch is installed: the Spec in f32 (no tf32; integers in f64) on the GPU, piece by piece,
   and every element of the output compared with it.  An error that sampled rows miss, a tile that
   nobody wrote, shows here.  Without PyTorch the rest of the output must at least be finite.
+
+A type of few bits overflows: an element that is inf on one side and about the largest number on the other is
+rounded, not wrong.
 
 Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm; ours must be
 within the bound that the compiler states for the kernel, a peer within :data:`PEER_SLACK` times it: a library
@@ -31,12 +35,14 @@ from nautilus.bench.restrict import Restricted, restrict, sampled
 from nautilus.check.bound import Bound
 from nautilus.check.compare import exact, relative
 from nautilus.core.numerics import Array, from_storage, round_to
-from nautilus.core.types import DType
+from nautilus.core.types import LARGEST, DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec
 
 PEER_SLACK = 4.0
 F32_SLACK = 2e-5
+COLUMNS = 512
+_EDGE = 1 / 64  # of the largest number: less than that below it, rounding decides whether an element overflows
 _TIES = 1 / 200  # share of integers that computed floats may decide the other way
 _BLOCK = 1 << 20
 T = TypeVar("T")
@@ -64,12 +70,13 @@ def references(
     whole: Whole | None = None,
 ) -> References:
     """Evaluate both references on raw storage ``raw``."""
-    cut = restrict(spec, sampled(spec, seed))
+    everything = whole() if whole is not None else None
+    cut = restrict(spec, sampled(spec, seed, last=0 if everything is None else COLUMNS))
     types = {t.name: t.dtype for t in spec.inputs}
     arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}
     found = run_spec(cut.spec, arrays, scalars)
     rows = {t.name: round_to(found[t.name], t.dtype) for t in spec.outputs}
-    return References(spec, cut, rows, whole() if whole is not None else None, bounds)
+    return References(spec, cut, rows, everything, bounds)
 
 
 def judge(known: References, outputs: Mapping[str, Array], is_peer: bool) -> Verdict:
@@ -98,6 +105,7 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, 
     if not dtype.is_float:
         wrong = exact(got, want, _TIES if bound.ties else 0.0)
         return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
+    got = np.where(_overflown(got, want, dtype), want, got)
     error, allowed = relative(got, want), slack * bound.relative
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
@@ -122,9 +130,19 @@ def _compare(raw: Array, want: Array, dtype: DType) -> _Part:
         good = np.isfinite(delta)
         if good.all():
             return _Part(float(np.dot(delta, delta)), float(np.dot(b, b)), 0, 0)
-        bad = np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b))))
+        bad = np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b)) | _overflown(a, b, dtype)))
         delta, b = delta[good], b[good]
     return _Part(float(np.dot(delta, delta)), float(np.dot(b, b)), int(bad), 0)
+
+
+def _overflown(a: Array, b: Array, dtype: DType) -> Array:
+    """Where one side is inf and the other about the largest number of ``dtype``, or beyond, with the same sign."""
+    if dtype not in LARGEST:
+        return np.zeros(np.shape(a), bool)
+    least = (1.0 - _EDGE) * LARGEST[dtype]
+    one = np.isinf(a) != np.isinf(b)
+    found: Array = one & (np.abs(a) >= least) & (np.abs(b) >= least) & (np.signbit(a) == np.signbit(b))
+    return found
 
 
 def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, slack: float) -> Verdict:

@@ -71,6 +71,9 @@ _MANTISSA = {
     DType.F8E4M3: 3, DType.F8E5M2: 2,
 }  # fmt: skip
 
+#: the largest finite number of the float types that overflow where f32 does not by far
+LARGEST = {DType.F16: 65504.0, DType.F8E4M3: 448.0, DType.F8E5M2: 57344.0}
+
 
 def promote(a: DType, b: DType) -> DType:
     """The compute type of an arithmetic operation between ``a`` and ``b``."""

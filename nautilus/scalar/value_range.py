@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from nautilus.core.calc import within
 from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
 from nautilus.core.index import TRUE, bounds, conjuncts, simplify
-from nautilus.core.types import DType
+from nautilus.core.types import LARGEST, DType
 from nautilus.scalar.defs import Def
 from nautilus.scalar.domains import nonempty
 from nautilus.scalar.rewriting import axis_facts
@@ -28,10 +28,9 @@ Interval = tuple[float, float]
 
 _INF = math.inf
 EVERYTHING: Interval = (-_INF, _INF)
-#: type -> the largest finite number
-LARGEST: Mapping[DType, float] = {
-    DType.F16: 65504.0, DType.F8E4M3: 448.0, DType.F8E5M2: 57344.0,
-    DType.I8: 128.0, DType.U8: 255.0, DType.I16: 32768.0, DType.BOOL: 1.0,
+#: type -> the largest magnitude
+_MAGNITUDE: Mapping[DType, float] = {
+    **LARGEST, DType.I8: 128.0, DType.U8: 255.0, DType.I16: 32768.0, DType.BOOL: 1.0,
 }  # fmt: skip
 
 
@@ -88,7 +87,7 @@ class Ranges:
 
     def _load(self, e: Load) -> Interval:
         d = self.defs.get(e.buffer)
-        top = LARGEST.get(e.dtype, _INF)
+        top = _MAGNITUDE.get(e.dtype, _INF)
         if d is None or self.depth > 16 or (d.op is None and d.guard is not None):
             return _wrapped((-top, top), e.dtype)
         lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1).of(d.value)

@@ -11,12 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nautilus.core.types import DType
+from nautilus.core.types import LARGEST
 from nautilus.tile.gauge import Forms
 from nautilus.tile.ops import ConstOp, ForOp, MapOp, ReduceOp, TileOp, Value, operands, walk_ops
 
-#: Largest finite value of the types that a factor is narrowed to, where it is less than f32's by far.
-_LARGEST = {DType.F16: 65504.0, DType.F8E4M3: 448.0, DType.F8E5M2: 57344.0}
 _LOG2E = math.log2(math.e)
 _ONE = ""  # the name of the constant term
 
@@ -139,7 +137,7 @@ class _Bounds:
 
     def fits(self, op: MapOp, bits: int) -> bool:
         """The rounded value, if it depends on the reference, is an exponential that its type can hold."""
-        largest = _LARGEST.get(op.result.type.dtype, math.inf)
+        largest = LARGEST.get(op.result.type.dtype, math.inf)
         if self.forms.of(op.args[0]).kind == "fixed" or largest == math.inf:
             return True
         source = self.producer(op.args[0])

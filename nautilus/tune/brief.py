@@ -27,7 +27,7 @@ class Settings:
     seed: int = 0
     measure: str = "gpu"
     repeats: int = 7
-    screened: int = 512  # points that the model ranks before anything is measured
+    screened: int = 1024  # points that the model ranks before anything is measured
     scratch: bool = False
 
 

@@ -28,7 +28,7 @@ from nautilus.tune.workers import DONE, Outcome, Pool, pause
 Values = Mapping[str, Any]
 SCREEN = "screen"  # where its candidates come from
 ELITE = 24  # points that have children
-_FIRST = 0.25  # share of the points that is drawn evenly
+_FIRST = 96  # points that are drawn evenly
 _GENERATION = 32
 _CROSSED = 0.5  # share of children with two parents
 _CHANGED = 1.5  # choices that a child draws anew, on average
@@ -64,7 +64,7 @@ class Screen:
         self._ask((c for v in given if (c := self._new(v))), end)
         left = most
         while left > 0 and time.monotonic() < end:
-            parents = [] if most - left < _FIRST * most else self.best(ELITE)
+            parents = [] if most - left < min(_FIRST, most // 4) else self.best(ELITE)
             count = min(left, _GENERATION)
             self._ask((c for n in range(count) if (c := self.child(parents, near if n % 2 else None))), end)
             left -= count

@@ -85,6 +85,33 @@ def test_a_peer_may_be_less_exact_but_not_wrong() -> None:
     assert not judge(known, rougher, is_peer=True).ok
 
 
+def test_what_rounding_makes_overflow_is_not_wrong() -> None:
+    known, outputs = problem()
+    row = hidden_row(known)
+    assert known.whole is not None
+    for want, got, ok in (
+        (65530.0, np.inf, True),
+        (65510.0, np.inf, True),
+        (9e9, np.inf, True),
+        (64000.0, np.inf, False),
+        (65510.0, -np.inf, False),
+    ):
+        known.whole["C"][row, 3] = want
+        outputs["C"][row, 3] = got
+        assert judge(known, outputs, is_peer=False).ok is ok, (want, got)
+
+
+def test_fewer_columns_are_sampled_where_the_whole_is_there() -> None:
+    text = TEXT.format(t="f16", o="f16").replace("N = 96", "N = 2000")
+    spec = load_text(text)
+    raw = random_inputs(spec, 0, {})
+    alone = references(spec, raw, {}, stated(spec), 0)
+    beside = references(spec, raw, {}, stated(spec), 0, lambda: {"C": np.zeros((200, 2000), np.float32)})
+    assert alone.rows["C"].shape == (32, 2000) and beside.rows["C"].shape == (32, 512)
+    at = beside.cut.outputs["C"][1]
+    assert at[0] == 0 and at[-1] == 1999 and np.array_equal(beside.rows["C"], alone.rows["C"][:, at])
+
+
 def test_integers_are_exact_and_shapes_count() -> None:
     known, outputs = problem("i8", "i32")
     outputs["C"][hidden_row(known), 0] += 1

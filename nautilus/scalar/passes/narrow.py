@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.expr import Expr, Load, Op, free_vars
 from nautilus.core.schedule import Schedule
-from nautilus.core.types import DType
+from nautilus.core.types import LARGEST, DType
 from nautilus.scalar.certificate import Certificate
 from nautilus.scalar.defs import Def
 from nautilus.scalar.ops import Program
 from nautilus.scalar.rewriting import find_defs, kernel_of
-from nautilus.scalar.value_range import LARGEST, Ranges
+from nautilus.scalar.value_range import Ranges
 
 _TARGET: Mapping[DType, DType] = {
     DType.F16: DType.F16, DType.BF16: DType.BF16, DType.F8E4M3: DType.F16, DType.F8E5M2: DType.F16,
