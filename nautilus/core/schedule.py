@@ -82,7 +82,9 @@ class MemoryPlan:
     ping_pong: bool = False  # units take turns at products
     persistent: str = "none"  # none | static | snake | dynamic
     sections: int = 0  # outermost grid axis in this many sections, walked one after the other; 0: none
-    cluster: int = 1  # blocks of a cluster that share loads: 1 or 2
+    # blocks of a cluster. engine warpgroup: they share loads, 1 or 2; engine warp: they make partial results of one
+    # result, which the first of them combines
+    cluster: int = 1
     held_stages: int = 1  # ring depth of operands that are loaded once a tile
     store_columns: int = 0  # finished accumulators are worked on and stored this many columns at a time; 0: all
 
@@ -220,7 +222,7 @@ def _check_memory(m: MemoryPlan, where: str) -> None:
         ("engine", m.engine, ENGINES),
         ("persistent", m.persistent, PERSISTENCE),
         ("rescale", m.rescale, RESCALES),
-        ("cluster", m.cluster, (1, 2)),
+        ("cluster", m.cluster, (1, 2) if m.engine == "warpgroup" else (1, 2, 4, 8)),
         ("store_columns", m.store_columns, (0, 32, 64, 128)),
     )
     _check_choices(choices, where)

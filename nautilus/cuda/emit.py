@@ -230,6 +230,8 @@ _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
     ma.BulkLoad: rings.print_load,
     ma.BulkStore: rings.print_store,
     ma.BulkWait: rings.print_bulk_wait,
+    ma.ClusterArrive: rings.print_cluster_arrive,
+    ma.ClusterWait: rings.print_cluster_wait,
     ma.LetOp: roles.print_let,
     ma.MatrixStore: warpgroup.print_matrix_store,
     ma.MbarArrive: rings.print_arrive,

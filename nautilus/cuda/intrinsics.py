@@ -359,6 +359,16 @@ HELPERS: Mapping[str, Helper] = {
         '                 "mapa.shared::cluster.u32 there, %0, %1;\\n"\n'
         '                 "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(bar), "r"(rank) : "memory");\n}'
     ),
+    "shared_of_block": Helper(
+        "// The place of `here` in block `rank` of the cluster.\n"
+        "__device__ __forceinline__ unsigned char* shared_of_block(unsigned char* here, u32 rank) {\n"
+        "    unsigned char* there;\n"
+        '    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(rank));\n'
+        "    return there;\n}"
+    ),
+    "cluster_arrive": _asm("cluster_arrive", "", "barrier.cluster.arrive;", "", "Releases what this thread wrote."),
+    "cluster_arrive_relaxed": _asm("cluster_arrive_relaxed", "", "barrier.cluster.arrive.relaxed;", ""),
+    "cluster_wait": _asm("cluster_wait", "", "barrier.cluster.wait;", "", "For all threads of the cluster."),
     "cluster_barrier": _asm(
         "cluster_barrier", "", "barrier.cluster.arrive;\\nbarrier.cluster.wait;", "", "All threads of the cluster."
     ),

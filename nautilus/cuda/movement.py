@@ -185,10 +185,10 @@ def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
                 _load_words(w, op.result, name, at, start, vec, pointer, None)
 
 
-def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str) -> str:
+def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str, memory: str = "smem") -> str:
     axes = w.smem[slot.buffer].axes
     row, col = tile_row_col(w, slot, {a.name: w.position(frag.layout, a.name, at) for a in axes})
-    return f"smem + {base} + {tile_byte(w, slot, row, col)}"
+    return f"{memory} + {base} + {tile_byte(w, slot, row, col)}"
 
 
 def _load_words(
@@ -294,9 +294,11 @@ def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
         frag = print_cast(w, frag, buffer.dtype)
     name, layout = w.name(frag), w.layout(frag)
     vec = op.vec if frag.type.dtype.bytes <= 4 else 1
-    slot = slot_offset(w, op.slot)
+    slot, memory = slot_offset(w, op.slot), "smem"
+    if op.block is not None:
+        memory = f"{w.speller.use('shared_of_block')}(smem, {op.block})"
     with w.registers("r", layout.registers, vec) as r:
-        w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r)))
+        w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r, memory)))
 
 
 def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: str) -> str:

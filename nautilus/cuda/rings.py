@@ -179,15 +179,33 @@ def barrier_setup(w: Writer) -> list[str]:
     for bar in w.kernel.mbars:
         places = (bar.offset + 8 * stage for stage in range(bar.stages))
         lines += [f"        {init}(shared + {at}, {bar.arrivals});" for at in places]
-    meet = f"{w.speller.use('cluster_barrier')}();" if w.kernel.cluster > 1 else "__syncthreads();"
+    meet = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
     return [*lines, f"        {fence}();", "    }", f"    {meet}"]
 
 
 def cluster_end(w: Writer) -> list[str]:
     """Lines that keep a block until no other of its cluster can arrive on its barriers any more."""
-    if w.kernel.cluster == 1 or not w.kernel.mbars:
+    if not _share_barriers(w.kernel):
         return []
     return [f"    {w.speller.use('cluster_barrier')}();"]
+
+
+def _share_barriers(kernel: ma.MemKernel) -> bool:
+    """Whether blocks of a cluster arrive, or their copies do, on each other's mbarriers."""
+    return any(
+        (isinstance(op, ma.MbarArrive) and op.cluster) or (isinstance(op, ma.BulkLoad) and op.multicast > 1)
+        for op in ma.walk_ops(kernel.body)
+    )
+
+
+def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:
+    """One half of the cluster's barrier."""
+    w.line(f"{w.speller.use('cluster_arrive_relaxed' if op.relaxed else 'cluster_arrive')}();")
+
+
+def print_cluster_wait(w: Writer, op: ma.ClusterWait) -> None:
+    """The other half."""
+    w.line(f"{w.speller.use('cluster_wait')}();")
 
 
 def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:

@@ -24,14 +24,15 @@ undefined-fragment, undefined-variable, undefined-buffer           a name withou
 layout, holders-disagree                                           registers that do not fit
 barrier, over-arrival, phase, deadlock, not-uniform                synchronisation that cannot work
 multicast                                                          blocks that copy parts of different tiles
+cluster                              a store into a block that may not run yet, or that may have ended
 unsupported                                                        what no instruction does
 ==================== ==================================================================
 
 The files: ``interp_values`` (registers, expressions), ``interp_smem`` (bytes and their history),
 ``interp_sync`` (barriers, scheduler), ``interp_global``, ``interp_mma`` (fragment maps),
 ``interp_data`` and ``interp_dot`` (operations), ``interp_flight``, ``interp_warpgroup`` and ``interp_bulk``
-(products and copies of the sm_90a class), ``interp_tiles`` (persistent blocks), ``interp_machine`` and
-``interp_block`` (control flow).
+(products and copies of the sm_90a class), ``interp_tiles`` (persistent blocks), ``interp_cluster`` (barriers and
+stores between blocks), ``interp_machine`` and ``interp_block`` (control flow).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy as np
 from nautilus.core.expr import Expr
 from nautilus.core.types import DType
 from nautilus.memory.interp_bulk import Meeting, load_together
+from nautilus.memory.interp_cluster import ClusterBarrier
 from nautilus.memory.interp_flight import InFlight, Undefined, Value
 from nautilus.memory.interp_machine import Context, InterpError, Machine
 from nautilus.memory.interp_smem import Clock, OpFault
@@ -60,6 +61,8 @@ from nautilus.memory.warpgroup_ops import (
     BulkLoad,
     BulkStore,
     BulkWait,
+    ClusterArrive,
+    ClusterWait,
     LetOp,
     MatrixStore,
     MbarExpect,
@@ -82,6 +85,7 @@ class BlockRun:
         ranks = machine.kernel.cluster
         self.barriers = Barriers(self.shared, machine.threads, machine.components)
         self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, ranks * machine.components, ranks)
+        self.cluster = ClusterBarrier(self.shared, ranks, machine.components, machine.threads, machine.span)
         self.scheduler = Scheduler(seed, self.mbarriers)
         self.meetings: dict[tuple[int, int, int], Meeting] = {}
         self.parts: dict[tuple[int, int], list[Array]] = {}  # of a multicast and block: every tile that it took part in
@@ -135,6 +139,11 @@ class BlockRun:
         left = ctx.actor.engines.unfinished()
         if left is not None:
             raise self.error(self.machine.ops[left], Fault("unfinished", f"{ctx.actor.name} ends without waiting"))
+        if ctx.actor.name.split(" ")[0] == "block":
+            try:
+                self.cluster.end(ctx.actor)
+            except OpFault as f:
+                raise self.error(self.machine.ops[f.op], f) from None
 
     def error(self, op: MemOp, f: Fault) -> InterpError:
         """The error of ``f`` in ``op``."""
@@ -191,6 +200,13 @@ class BlockRun:
                     raise Fault("phase", f"parity {p} is neither 0 nor 1")
                 yield Wait(op, lambda: self.mbarriers.passed(bar, p))
                 self.mbarriers.observe(ctx.actor, bar)
+            case ClusterArrive(relaxed=relaxed):
+                self.cluster.arrive(ctx.actor, relaxed)
+                yield Wait(op, lambda: True)
+            case ClusterWait():
+                phase = self.cluster.awaited(ctx.actor)
+                yield Wait(op, lambda: self.cluster.phase > phase)
+                self.cluster.observe(ctx.actor)
             case _:
                 raise Fault("unsupported", "the interpreter does not know this operation")
 

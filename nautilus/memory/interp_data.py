@@ -345,6 +345,8 @@ def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
     layout, dtype = run.machine.layout(op.value.layout), run.machine.smem(op.slot.buffer).dtype
     value = round_registers(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
     address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec)
+    if op.block is not None:
+        address = address + run.cluster.reach(ctx.actor, op.block)
     run.shared.store(ctx.actor.clock, address, encode(value, dtype), ctx.threads, run.op_number(op))
 
 

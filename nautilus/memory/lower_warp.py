@@ -83,7 +83,7 @@ class _WarpLowering(Lowering):
         rows = spread(axes, vec, self.b.warps)
         shared = self.b.shared(f"out_{op.buffer}", buffer.dtype, axes, 0, pad_for(axes[-1].size * buffer.dtype.bytes))
         slot = Slot(shared.name, ZERO)
-        self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, axes, buffer.dtype), op.span))
+        self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, axes, buffer.dtype), span=op.span))
         out = self.b.frag(f"{value.name}_rows", type_, rows)
         self.b.emit(ma.SharedLoad(out, slot, shared_vec(rows, axes, buffer.dtype), op.span))
         return out
@@ -148,5 +148,5 @@ class _WarpLowering(Lowering):
         else:
             frag = self.get(entry.value, copy.threads)
             vec = shared_vec(copy.threads, copy.axes, dtype)
-            self.b.emit(ma.SharedStore(slot, frag, vec, op.span), entry.depth)
+            self.b.emit(ma.SharedStore(slot, frag, vec, span=op.span), entry.depth)
         return slot

@@ -30,7 +30,7 @@ The whole grammar::
              | 'st.global' NAME '[' expr, ... ']' ',' frag ['where' expr] 'vec' NUMBER
              | frag '=' 'ld.shared' slot 'vec' NUMBER ':' ftype
              | frag '=' 'ld.matrix' slot 'at' AXIS NUMBER ':' ftype
-             | 'st.shared' slot ',' frag 'vec' NUMBER
+             | 'st.shared' slot ['block' NUMBER] ',' frag 'vec' NUMBER
              | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME
                ['mbar' NAME '[' expr ']']
              | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [number [',' THREADS]]
@@ -107,6 +107,8 @@ from nautilus.memory.warpgroup_ops import BulkCommit as BulkCommit
 from nautilus.memory.warpgroup_ops import BulkLoad as BulkLoad
 from nautilus.memory.warpgroup_ops import BulkStore as BulkStore
 from nautilus.memory.warpgroup_ops import BulkWait as BulkWait
+from nautilus.memory.warpgroup_ops import ClusterArrive as ClusterArrive
+from nautilus.memory.warpgroup_ops import ClusterWait as ClusterWait
 from nautilus.memory.warpgroup_ops import LetOp as LetOp
 from nautilus.memory.warpgroup_ops import MatrixStore as MatrixStore
 from nautilus.memory.warpgroup_ops import MbarExpect as MbarExpect
@@ -230,9 +232,12 @@ class MatrixLoad:
 
 @dataclass(frozen=True, slots=True)
 class SharedStore:
+    """``block``: in which block of the cluster; None: this one."""
+
     slot: Slot
     value: Frag
     vec: int = 1
+    block: int | None = None
     span: Span = _SPAN
 
 
@@ -352,7 +357,7 @@ MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | SliceOp | UndefinedOp | GlobalLoad | GlobalStore
     | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TilesOp | BulkLoad | BulkStore | BulkCommit | BulkWait
-    | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait
+    | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
 )  # fmt: skip
 
 

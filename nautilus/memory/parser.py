@@ -206,9 +206,9 @@ class Parser:
     def st_shared(self) -> SharedStore:
         ts, span = self.ts, self.ts.span()
         ts.expect("st.shared")
-        slot = self.slot()
+        slot, block = self.slot(), ts.integer() if ts.accept("block") else None
         ts.expect(",")
-        return SharedStore(slot, self.use(), self.field("vec"), span)
+        return SharedStore(slot, self.use(), self.field("vec"), block, span)
 
     def cp_async(self) -> AsyncCopy:
         ts, span = self.ts, self.ts.span()

@@ -13,6 +13,8 @@ from nautilus.memory.warpgroup_ops import (
     BulkLoad,
     BulkStore,
     BulkWait,
+    ClusterArrive,
+    ClusterWait,
     LetOp,
     Mailbox,
     MatrixStore,
@@ -145,9 +147,24 @@ def wg_wait(p: Parser) -> WgWait:
     return WgWait(pending, p.uses() if listed else (), pinned, span)
 
 
+def cluster_arrive(p: Parser) -> ClusterArrive:
+    """``cluster.arrive relaxed``."""
+    span = p.ts.span()
+    p.ts.expect("cluster.arrive")
+    return ClusterArrive(p.ts.accept("relaxed"), span)
+
+
+def cluster_wait(p: Parser) -> ClusterWait:
+    """``cluster.wait``."""
+    span = p.ts.span()
+    p.ts.expect("cluster.wait")
+    return ClusterWait(span)
+
+
 STATEMENTS: Mapping[str, Callable[[Parser], MemOp]] = {
     "let": let, "advance": advance, "tiles": tiles, "bulk.load": bulk_load, "bulk.store": bulk_store,
     "bulk.commit": bulk_commit, "bulk.wait": bulk_wait, "mbar.expect": mbar_expect,
     "named.arrive": named_arrive, "st.matrix": st_matrix, "fence.proxy": fence_proxy,
     "wg.fence": wg_fence, "wg.commit": wg_commit, "wg.wait": wg_wait,
+    "cluster.arrive": cluster_arrive, "cluster.wait": cluster_wait,
 }  # fmt: skip

@@ -129,7 +129,8 @@ def format_op(op: MemOp) -> str:
             target = f"{op.buffer}[{format_list(op.index)}]"
             return f"st.global {target}, %{op.value.name}{_where(op.mask)} vec {op.vec}"
         case SharedStore():
-            return f"st.shared {format_slot(op.slot)}, %{op.value.name} vec {op.vec}"
+            block = "" if op.block is None else f" block {op.block}"
+            return f"st.shared {format_slot(op.slot)}{block}, %{op.value.name} vec {op.vec}"
         case AsyncCopy():
             mbar = "" if op.mbar is None else f" mbar {format_ring(*op.mbar)}"
             source = f"{op.buffer}[{format_list(op.index)}]{_where(op.mask)}"

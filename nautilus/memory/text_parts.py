@@ -14,6 +14,8 @@ from nautilus.memory.warpgroup_ops import (
     BulkLoad,
     BulkStore,
     BulkWait,
+    ClusterArrive,
+    ClusterWait,
     LetOp,
     MatrixStore,
     MbarExpect,
@@ -27,7 +29,7 @@ from nautilus.memory.warpgroup_ops import (
 
 WarpgroupOp: TypeAlias = (
     LetOp | AdvanceOp | TilesOp | BulkLoad | BulkStore | BulkCommit | BulkWait | MbarExpect | NamedArrive
-    | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait
+    | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
 )  # fmt: skip
 
 
@@ -79,6 +81,10 @@ def format_warpgroup(op: WarpgroupOp) -> str:
             return "wg.fence"
         case WgCommit():
             return "wg.commit"
+        case ClusterArrive():
+            return "cluster.arrive" + (" relaxed" if op.relaxed else "")
+        case ClusterWait():
+            return "cluster.wait"
         case WgWait():
             ready = f" {format_frags(op.ready)}" if op.ready else ""
             return f"wg.wait {op.pending}" + (" pinned" if op.pinned else "") + ready

@@ -35,6 +35,7 @@ from nautilus.memory.ops import (
 )
 from nautilus.memory.text import format_op
 from nautilus.memory.verify_async import check_async
+from nautilus.memory.verify_cluster import check_cluster
 from nautilus.memory.verify_layout import cover_fault, layout_fault, same_map
 from nautilus.memory.verify_smem import check_smem
 from nautilus.memory.warpgroup_ops import (
@@ -155,6 +156,7 @@ class KernelScope:
         self._cursors()
         self.block(k.body)
         check_async(k)
+        check_cluster(k)
 
     def _cluster(self) -> None:
         k = self.kernel

@@ -212,6 +212,9 @@ def st_shared(s: KernelScope, op: SharedStore) -> None:
     layout = s.use(op.value)
     buffer = _stage_of(s, op.slot, op.value.type)
     _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    if op.block is not None:
+        ok = s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster
+        s.need(ok, "stores go to a block of the cluster", f"block {op.block} of {s.kernel.cluster}")
 
 
 def cp_async(s: KernelScope, op: AsyncCopy) -> None:

@@ -26,6 +26,8 @@ from nautilus.memory.warpgroup_ops import (
     BulkLoad,
     BulkStore,
     BulkWait,
+    ClusterArrive,
+    ClusterWait,
     LetOp,
     Mailbox,
     MatrixStore,
@@ -345,8 +347,17 @@ def _mailbox(s: KernelScope, box: Mailbox) -> None:
     s.need(ok, "a mailbox is given back by every warp that does not lead", f"{full.arrivals}, {empty.arrivals}: {back}")
 
 
+def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
+    """All threads of a block that is in a cluster; where in the kernel, ``verify_cluster`` says."""
+    _engines(s)
+    s.need(s.kernel.cluster > 1, "clusters are declared", f"kernel {s.kernel.name} has none")
+    ok = s.role is None and s.units == 1
+    s.need(ok, "all threads of a block come to the cluster's barrier", s.role or f"{s.units} units")
+
+
 WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
     LetOp: let, AdvanceOp: advance, TilesOp: tiles, BulkLoad: bulk_load, BulkStore: bulk_store,
     BulkCommit: bulk_commit, BulkWait: bulk_wait, MbarExpect: mbar_expect, NamedArrive: named_arrive,
     MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
+    ClusterArrive: cluster_mark, ClusterWait: cluster_mark,
 }  # fmt: skip

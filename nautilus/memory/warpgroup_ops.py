@@ -13,6 +13,7 @@ tensor maps", "mbarrier".  The grammar (continued from ``memory.ops``)::
              | 'named.arrive' number ',' THREADS              -- bar.arrive: counts, does not wait
              | 'st.matrix' slot ',' frag
              | 'fence.proxy' | 'wg.fence' | 'wg.commit'
+             | 'cluster.arrive' ['relaxed'] | 'cluster.wait'
              | 'wg.wait' NUMBER ['pinned'] [frag, ...]
 
 Meaning.
@@ -56,6 +57,12 @@ Meaning.
   ``snake``: likewise, every second round backwards, which evens out sorted lengths; ``dynamic``: the next free
   one, in order: the role that ``leads`` fetches it and sends it through the ring of SMEM (i32[1] a stage) with
   its full and empty barriers.
+* ``cluster.arrive``, ``cluster.wait``: the two halves of a barrier of all threads of the cluster, at the top of a
+  kernel; a wait may stand under a condition behind the last arrival, and whoever need not wait goes on.  What
+  threads did before they arrived is seen by those who waited, but for a ``relaxed`` arrival, which only counts.
+* ``st.shared .. block n`` goes to block n of the cluster, where the stage is at the same place: behind a
+  ``cluster.wait``, because before it that block may not run yet, and before its end.  Nothing but such stores writes
+  the buffer.
 * the variable ``unit`` may stand in any expression; a barrier's number may depend on it.
 """
 
@@ -212,6 +219,21 @@ class WgWait:
     pending: int
     ready: tuple[Frag, ...] = ()
     pinned: bool = False
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterArrive:
+    """All threads of the block arrive at the cluster's barrier; ``relaxed``: it orders nothing."""
+
+    relaxed: bool = False
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWait:
+    """All threads of the cluster have arrived."""
+
     span: Span = _SPAN
 
 

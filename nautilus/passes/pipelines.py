@@ -93,7 +93,7 @@ MA_TILE = Stage(
         *("hold-operands", "chunk-epilogue", "bulk-stores", "pipeline-products", "specialise-warps"),
         *("fresh-accumulators", "order-products", "cluster-loads", "persistent-grid", "ping-pong", "sink-indices"),
         *("clean-memory", "allocate-shared", "synchronize", "bulk-rings", "await-copies", "join-blocks"),
-        *("early-launch",),
+        *("join-clusters", "early-launch"),
     ),
     verify="nautilus.memory.verify:verify",
     format="nautilus.memory.text:format",

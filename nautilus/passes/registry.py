@@ -64,6 +64,7 @@ PASSES: Mapping[str, str] = {
     "bulk-rings": "nautilus.memory.passes.bulk_rings:BulkRings",
     "early-launch": "nautilus.memory.passes.early_launch:EarlyLaunch",
     "join-blocks": "nautilus.memory.passes.join_blocks:JoinBlocks",
+    "join-clusters": "nautilus.memory.passes.join_clusters:JoinClusters",
     "synchronize": "nautilus.memory.passes.synchronize:Synchronize",
 }
 

@@ -72,7 +72,7 @@ def default_schedule(program: Program, arch: str = "sm_90a", fallbacks: Fallback
     steps = {g: fallbacks.steps(plan.name) for g, plan in plans.items()}
     kernels = {plans[g].name: sized(plans[g], unified[g], target, steps[g]) for g in _ordered(defs, groups)}
     whole = {plans[g].name: unified[g] for g in _ordered(defs, groups)}
-    return Schedule(kernels=tuple(plan_join.joined(kernels, whole, target).values()))
+    return Schedule(kernels=tuple(plan_join.joined(kernels, whole, target, fallbacks).values()))
 
 
 def sized(plan: KernelPlan, unified: Unified, target: Limits, steps: int) -> KernelPlan:

@@ -132,7 +132,7 @@ def default_splits(
             continue  # how long the walk is, and so whether a second kernel pays, is known at launch only
         stream = _stream(plan, unified, walk, limits(arch))
         ends = _reductions(unified, walk)
-        if not any(name.startswith(f"{d.name}_part") for d in ends for name, _ in fallbacks.taken):
+        if not any(_failed(d, fallbacks) for d in ends):
             row = stream.step // tile
             grid = 1 if invariant else stream.blocks
             found = plan_join.cut(plan, unified, walk, grid, row, stream.partial, limits(arch))
@@ -145,6 +145,12 @@ def default_splits(
         if count > 1:
             out += [SplitPlan(d.name, _own_name(d, defs, walk), count, tile) for d in _reductions(unified, walk)]
     return tuple(out)
+
+
+def _failed(d: Def, fallbacks: Fallbacks) -> bool:
+    """Whether the units that reduce ``d`` would not do. Those who combine them first give up their cluster."""
+    part = f"{d.name}_part"
+    return any(name == part or (name.startswith(part) and fallbacks.exhausted(name)) for name, _ in fallbacks.taken)
 
 
 def twice(program: Program, ends: list[tuple[str, str]], found: plan_join.Cut) -> list[SplitPlan]:

@@ -22,6 +22,7 @@ from nautilus.tune.machine import machine
 from nautilus.tune.model import Estimate, KernelEstimate
 from nautilus.tune.registers import bodies, peak
 from nautilus.tune.shape import CHAIN, PRODUCT, shape_of
+from nautilus.tune.work import shares_loads
 
 #: (structure, engine) -> where its default numbers come from
 SOURCES: Mapping[tuple[str, str], str] = {
@@ -135,7 +136,7 @@ def order(plan: KernelPlan, kernel: MemKernel) -> str:
     if m.sections > 1:
         text += f" in {m.sections} sections"
     if kernel.cluster > 1:
-        text += f", clusters of {kernel.cluster} share loads"
+        text += f", clusters of {kernel.cluster} {'share loads' if shares_loads(kernel) else 'combine what they make'}"
     return f"{text}, " + (f"persistent blocks, {tiles.order} tiles" if tiles is not None else "one block a tile")
 
 

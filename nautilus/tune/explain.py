@@ -145,10 +145,16 @@ def explain(request: Request) -> dict[str, Any]:
 
 
 def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str, ...]:
-    """What units compute that became part of the kernel of ``plan``."""
+    """What units and blocks of a cluster compute that became part of the kernel of ``plan``."""
     defs = read_defs(program)
-    read = {ld.buffer for o in plan.ops if o in defs for ld in defs[o].reads()}
-    return tuple(o for k in schedule.kernels if k.memory.join and read & set(k.ops) for o in k.ops)
+    read = {ld.buffer for o in plan.ops if o in defs for ld in defs[o].reads()} - set(plan.ops)
+    found = [k for k in schedule.kernels if _is_part(k) and read & set(k.ops)]
+    return tuple(o for k in found for o in (*_joined(schedule, program, k), *k.ops))
+
+
+def _is_part(plan: KernelPlan) -> bool:
+    """Whether the kernel becomes part of the one that reads what it makes."""
+    return plan.memory.join or (plan.memory.cluster > 1 and plan.memory.engine == "warp")
 
 
 def _space_size(program: Program, arch: str) -> dict[str, int]:

@@ -41,6 +41,8 @@ def knobs(plan: KernelPlan, shape: KernelShape) -> tuple[Knob, ...]:
     wide = plan.memory.engine == "warpgroup"
     if plan.memory.join:
         found = _unit(plan, shape)
+    elif plan.memory.cluster > 1 and not wide:
+        found = [_memory("cluster", (plan.memory.cluster, 1), plan)]  # the rest is settled by how the walk is cut
     elif shape.kind == PRODUCT:
         found = _wide_product(plan, shape) if wide else _plain_product(plan, shape)
     elif shape.kind == CHAIN:

@@ -178,6 +178,7 @@ def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbe
     others = _others(slow, factor * alone, work, beside)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
+    barriers = barriers + np.asarray(c.meetings) * m.meeting
     fixed = 200.0 if persistent else m.block
     cycles = inside + others + (empties / units + chains + barriers + waits + fixed) / beside
     if work.cluster > 1 and not np.any(c.chains):

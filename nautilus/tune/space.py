@@ -241,7 +241,7 @@ def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fi
         if other.memory.engine not in plans:
             plans[other.memory.engine] = replace(other, name=plan.name)
     shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
-    found = {e: () if fixed else knobs(p, shapes[e]) for e, p in plans.items()}
+    found = {e: () if fixed and p.memory.cluster == 1 else knobs(p, shapes[e]) for e, p in plans.items()}
     return KernelSpace(plan.name, plans, shapes, found, prefix)
 
 

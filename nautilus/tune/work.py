@@ -43,6 +43,7 @@ class Counts:
     shared: Any = 0.0  # bytes that warps read and write in shared memory
     empties: Any = 0.0  # how often the last product in flight is waited for
     barriers: Any = 0.0  # of all threads of the block
+    meetings: Any = 0.0  # of the blocks of a cluster, behind stores into one of them
     chains: Any = 0.0  # reductions between lanes, in loops: latency that work of the same unit cannot fill
     waits: Any = 0.0  # iterations that wait for copies of their own
     read: Any = 0.0  # bytes loaded
@@ -74,7 +75,7 @@ class Work:
     rings: dict[str, tuple[int, bool]]  # loaded in loops: buffer of shared memory -> (stages, released late)
     stage_bytes: float  # of all rings together, one iteration's
     evaluated: int  # tiles counted one by one
-    cluster: int
+    cluster: int  # blocks that share loads
     stored: frozenset[str] = field(default_factory=frozenset)
     joined: bool = False  # units copy for themselves and wait for nobody until the block combines what they made
 
@@ -146,7 +147,8 @@ class _Counter:
         return Work(
             self.tiles, self.counts, self.loads, units, self.warps, self._own(consumers), self.order, bool(consumers),
             self._turns(consumers), ring, self.rings, max(1.0, self.iteration_bytes),
-            min(self.tiles, MOST_TILES), self.kernel.cluster, frozenset(self.stored),
+            min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
+            frozenset(self.stored),
         )  # fmt: skip
 
     def _joined(self, r: Role) -> Work:
@@ -295,6 +297,8 @@ class _Counter:
                 self.through_shared(f, 8, times)
             case ma.Barrier(threads=threads) if threads is None or threads > 32:
                 c.barriers = c.barriers + times * (1.0 if threads is None else 0.5)
+            case ma.ClusterArrive(relaxed=False):
+                c.meetings = c.meetings + times
             case ma.ReduceOp():
                 self.reduce(op, times)
             case ma.MapOp(result=r, op=name):
@@ -427,6 +431,11 @@ def is_joined(kernel: MemKernel) -> bool:
     return alike and not isinstance(kernel.body[-1], ma.RolesOp)
 
 
+def shares_loads(kernel: MemKernel) -> bool:
+    """Whether the blocks of a cluster load for each other (pass ``cluster-loads``)."""
+    return any(isinstance(op, ma.BulkLoad) and op.multicast > 1 for op in ma.walk_ops(kernel.body))
+
+
 def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """``env`` with everything that has a range (of loops, of units) at its first and at its last value."""
     first, last = dict(env), dict(env)
@@ -466,4 +475,4 @@ def _rate(dtype: DType) -> float:
     return 4096.0 * 2 / max(dtype.bytes, 1)
 
 
-__all__ = ["Access", "Counts", "Work", "count", "evaluate", "is_joined"]
+__all__ = ["Access", "Counts", "Work", "count", "evaluate", "is_joined", "shares_loads"]

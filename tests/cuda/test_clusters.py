@@ -1,22 +1,26 @@
-"""The printed CUDA of clusters: who loads what, where barriers are, and that whole kernels compile without a spill."""
+"""The printed CUDA of clusters: who loads and stores what, where barriers are, that whole kernels compile without a
+spill."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nautilus.core.errors import ScheduleError
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.tensor_maps import copy_of
-from nautilus.driver import compile_file
+from nautilus.driver import Request, compile_file
 from nautilus.memory.ops import BulkLoad, walk_ops
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify
 from nautilus.runtime.nvrtc import compile_cuda
+from tests.endtoend.decode import Decode, road, schedule
 from tests.memory.roles import scheduled
+from tests.memory.unit_programs import ALIKE, clustered
 from tests.memory.warpgroup_programs import cluster
 
 #: two blocks with 64 rows each share B, whose stage has two slabs
@@ -104,3 +108,58 @@ def test_a_causal_walk_is_refused() -> None:
     request = scheduled("attention/causal_prefill.naut", {}, **plan)
     with pytest.raises(ScheduleError, match=r"how often s_\w+ is loaded differs .* depends on i0"):
         compile_file(request)
+
+
+# -- clusters that combine ------------------------------------------------------------------------
+
+
+def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
+    text = emit_module(clustered(parse(ALIKE)))
+    filecheck(
+        text,
+        """
+        CHECK: asm("mapa.u64 %0, %1, %2;"
+        CHECK: barrier.cluster.arrive;
+        CHECK: barrier.cluster.arrive.relaxed;
+        CHECK: barrier.cluster.wait;
+        CHECK: __launch_bounds__(32, 1) __cluster_dims__(4, 1, 1)
+        CHECK: const int rank = block % 4;
+        CHECK: cluster_arrive_relaxed();
+        CHECK: cluster_wait();
+        CHECK: *reinterpret_cast<u32*>(shared_of_block(smem, 0) + 2048 + (rank) * 128
+        CHECK: *reinterpret_cast<u32*>(shared_of_block(smem, 0) + 2560 + (rank) * 4
+        CHECK: cluster_arrive();
+        CHECK-NEXT: if (rank == 0) {
+        CHECK-NEXT: cluster_wait();
+        CHECK: (smem + 2048
+        CHECK: <<<8, 32, 2576, stream>>>
+        """,
+    )
+    assert "cluster_barrier" not in text
+    calls = ("cluster_arrive_relaxed", "cluster_wait", "cluster_arrive")
+    assert [text.count(f"    {call}();") for call in calls] == [1, 2, 1]
+    assert all(r.spill_stores == r.stack_bytes == 0 for r in compile_cuda(text, "sm_90a").resources)
+
+
+def test_rings_of_such_blocks_are_their_own() -> None:
+    """Nobody else arrives on their barriers: neither their start nor the block's end is the cluster's."""
+    given = Decode(1024, 128, heads=4, group=4).text
+    text = road(given, schedule(given, 2, 4, 32, bulk_copies=True)).result.cuda
+    assert "mbarrier_init" in text and "__cluster_dims__(2, 1, 1)" in text and "cluster_barrier" not in text
+    assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(text, "sm_90a").resources)
+
+
+SHAPES = (
+    Decode(16384, 128, 8, 32, 4), Decode(16384, 64, 8, 64, 8, dtype="bf16"), Decode(65536, 96, 8, 24, 3),
+    Decode(16384, 128, 2, 64, 2, score="softcap"), Decode(16384, 128, 8, 8, 1, score="alibi"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("given", SHAPES, ids=str)
+def test_default_plans_compile_without_spills(given: Decode) -> None:
+    result = compile_file(Request(Path("given.naut"), text=given.text))
+    (kernel,) = result.modules["ma-tile"].kernels
+    assert kernel.cluster == 2 and not kernel.early
+    built = compile_cuda(result.cuda, "sm_90a")
+    assert "warning" not in built.log.lower(), built.log
+    assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources)

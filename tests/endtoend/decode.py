@@ -91,11 +91,19 @@ def forced(groups: int, units: int, step: int) -> Iterator[None]:
 
 
 def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **memory: object) -> Schedule:
-    """What the rules say for so many groups of units; ``memory``: other choices for the kernel of the units."""
+    """What the rules say for so many groups of units; ``memory``: other choices for the kernel of the units.
+
+    ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
+    """
+    cluster = memory.pop("cluster", None)
     with forced(groups, units, step):
         found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
     assert found is not None and found.splits, "nothing was cut"
-    kernels = (replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels)  # type: ignore[arg-type]
+    kernels = [replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels]  # type: ignore[arg-type]
+    if cluster is not None:
+        kernels = [
+            replace(k, memory=replace(k.memory, cluster=cluster)) if k.memory.cluster > 1 else k for k in kernels
+        ]  # type: ignore[arg-type]
     return replace(found, kernels=tuple(kernels))
 
 

@@ -18,7 +18,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
 from nautilus.memory.ops import RolesOp, walk_ops
 from nautilus.memory.warpgroup_ops import BulkLoad
-from nautilus.scalar import plan_cuts
+from nautilus.scalar import plan_cuts, plan_join
 from tests.endtoend.decode import Decode, drawn, road, schedule
 from tests.endtoend.support import Road, complaints
 
@@ -39,6 +39,11 @@ def joint(made: Road) -> list[int]:
     """Units of each kernel that has any."""
     kernels = made.result.modules["ma-tile"].kernels
     return [r.units for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
+
+
+def clusters(made: Road) -> list[int]:
+    """Blocks of a cluster, of each kernel."""
+    return [k.cluster for k in made.result.modules["ma-tile"].kernels]
 
 
 @pytest.mark.parametrize("given", DEFAULT, ids=str)
@@ -69,9 +74,78 @@ def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool
     text = Decode(n, heads=4, group=2).text
     made = road(text, schedule(text, groups, units, step, bulk_copies=bulk))
     assert joint(made) == [units]
-    assert len(made.result.modules["ma-tile"].kernels) == (1 if groups == 1 else 2)
+    assert clusters(made) == {1: [1], 2: [2], 3: [1, 1]}[groups]
     wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_groups_of_two_with_a_second_kernel(bulk: bool) -> None:
+    text = Decode(256, heads=4, group=2).text
+    made = road(text, schedule(text, 2, 4, 16, bulk_copies=bulk, cluster=1))
+    assert joint(made) == [4] and clusters(made) == [1, 1]
+    wrong = complaints(made)
+    assert not wrong, "\n".join(wrong)
+
+
+#: two groups: units of each, steps
+CLUSTERED = [
+    (Decode(201, heads=4, group=2), 2, 32),  # the second group is short
+    (Decode(30, heads=2), 4, 16),  # it has no keys
+    (Decode(150, 64, 1, 5, 5, mask=" | j < N - 90"), 4, 16),  # nobody sees its keys
+    (Decode(170, 64, 1, 3, 3, mask=" | -50 < j - i - N + M <= 0"), 4, 16),  # nobody sees those of the first
+    (Decode(140, 96, 1, 6, 3, dtype="bf16"), 2, 16),
+    (Decode(130, 256, 1, 2, 2, dtype="bf16"), 2, 16),
+    (Decode(170, rows=5), 4, 16),  # more queries than one
+    (Decode(128, 128, 2, 8, 8, score="softcap"), 4, 16),
+    (Decode(100, 96, 1, 1, 1, score="alibi"), 4, 16),
+]
+
+
+@pytest.mark.parametrize(("given", "units", "step"), CLUSTERED, ids=str)
+def test_two_groups_are_a_cluster(given: Decode, units: int, step: int) -> None:
+    made = road(given.text, schedule(given.text, 2, units, step))
+    assert joint(made) == [units] and clusters(made) == [2]
+    assert not any(b.space.value == "temp" for b in made.result.modules["ma-tile"].buffers)
+    for kind in ("random", "large-logits", "one-hot", "masked"):
+        wrong = complaints(made, kind=kind, stages=("ma-tile",))
+        assert not wrong, "\n".join(wrong)
+
+
+#: what else becomes of the result in the kernel that combines
+MORE = {
+    "gated": ("input X: f16[B, H, M, D]", "output R: f16[B, H, M, D]", "R[b, h, i, d] = O[b, h, i, d] * X[b, h, i, d]"),
+    "normal": (
+        "", "output R: f32[B, H, M, D]", "R[b, h, i, d] = O[b, h, i, d] / sqrt(sum[e](O[b, h, i, e] * O[b, h, i, e]))",
+    ),
+    "twice": (
+        "", "output O: f16[B, H, M, D]\noutput R: f16[B, M, H, D]", "R[b, i, h, d] = 2.0 * O[b, h, i, d]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_clusters_with_more_behind_them(name: str) -> None:
+    text = Decode(201, heads=4, group=2).text
+    declared, output, last = MORE[name]
+    text = text.replace("output O: f16[B, H, M, D]", f"{declared}\n{output}") + f"\n{last}\n"
+    made = road(text, schedule(text, 2, 4, 16))
+    assert clusters(made) == [2]
+    wrong = complaints(made)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule leaves room, and whatever it misses the pass refuses by name: then the kernels are planned again."""
+    large = Decode(16384, 256, 8, 32, 4)
+    fitting = compile_file(Request(Path("given.naut"), text=replace(large, d=128).text))
+    assert [k.cluster for k in fitting.modules["ma-tile"].kernels] == [2]
+    found = compile_file(Request(Path("given.naut"), text=large.text))
+    assert [k.cluster for k in found.modules["ma-tile"].kernels] == [1, 1] and not found.context.fallbacks.taken
+    monkeypatch.setattr(plan_join, "_SMALL", -(1 << 20))
+    again = compile_file(Request(Path("given.naut"), text=large.text))
+    assert again.context.fallbacks.taken == (("O_acc_part_2", 1),)
+    assert again.cuda == found.cuda
 
 
 def test_chunks_that_hold_nothing() -> None:

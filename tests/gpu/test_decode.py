@@ -62,6 +62,60 @@ def test_groups_and_units(group: int, n: int, groups: int, units: int, step: int
     check(text, INPUTS, schedule(text, groups, units, step, stages=stages, bulk_copies=bulk))
 
 
+#: grids for which the rules want two groups: whole, with short last tiles, other heads and types
+CLUSTERS = (
+    Decode(2048, 128, 1, 50, 1),
+    Decode(4000, 64, 6, 32, 4, dtype="bf16"),
+    Decode(3000, 128, 6, 32, 4, dtype="bf16"),
+    Decode(2304, 96, 6, 24, 3),
+    Decode(3000, 96, 5, 24, 3),
+    Decode(4096, 128, 5, 64, 8, score="softcap"),
+    Decode(2300, 128, 1, 48, 1, score="alibi", rows=5),
+)
+
+
+@pytest.mark.parametrize("given", CLUSTERS, ids=str)
+def test_two_groups_are_a_cluster(given: Decode) -> None:
+    result = check(given.text, INPUTS)
+    assert [k.cluster for k in result.modules["ma-tile"].kernels] == [2]
+
+
+FORCED_CLUSTERS = [(1024, 4, 32, 2, False), (1000, 2, 64, 3, False), (1024, 4, 32, 2, True), (60, 4, 16, 3, False)]
+
+
+@pytest.mark.parametrize(("n", "units", "step", "stages", "bulk"), FORCED_CLUSTERS)
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_a_cluster_and_a_second_kernel(cluster: int, n: int, units: int, step: int, stages: int, bulk: bool) -> None:
+    text = Decode(n, 128, 2, 12, 3, dtype="bf16").text
+    plan = schedule(text, 2, units, step, stages=stages, bulk_copies=bulk, cluster=cluster)
+    result = check(text, INPUTS, plan)
+    assert [k.cluster for k in result.modules["ma-tile"].kernels] == [2] * (cluster == 2) + [1, 1] * (cluster == 1)
+
+
+EMPTY = (" | j < N - 600", " | -300 < j - i - N + M <= 0")  # the second group, and the first one, see nothing
+
+
+@pytest.mark.parametrize("mask", EMPTY)
+@pytest.mark.parametrize("group", [1, 7])
+def test_groups_that_see_nothing(group: int, mask: str) -> None:
+    text = Decode(1024, 64, 3, 14, group, mask=mask).text
+    result = check(text, INPUTS, schedule(text, 2, 4, 16))
+    assert [k.cluster for k in result.modules["ma-tile"].kernels] == [2]
+
+
+@pytest.mark.parametrize("given", [Decode(2048, 128, 1, 50, 1), Decode(3000, 96, 5, 24, 3)], ids=str)
+def test_many_launches_of_a_cluster_have_the_same_bits(given: Decode) -> None:
+    result, cubin = build_cubin(Request(Path("given.naut"), "sm_90a", text=given.text))
+    inputs = generate(result.modules["spec"], "random", 3)
+    with device.opened(result, cubin) as runner:
+        first, same = runner.run(inputs)
+        assert same and np.abs(first["O"]).max() > 0
+        for _ in range(30):
+            again, same = runner.run(inputs)
+            assert same
+            np.testing.assert_array_equal(again["O"], first["O"])
+
+
 def test_the_class_of_sm_80_on_the_same_card() -> None:
     assert "mbarrier" not in check(SHAPES[0].text, INPUTS, arch="sm_90").cuda
 

@@ -29,8 +29,12 @@ def early(given: Decode, arch: str = "sm_90a") -> list[bool]:
 
 def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
     assert early(SHORT) == [False, True]
-    assert early(replace(SHORT, batch=8, n=16384)) == [False, False]  # 128 and 64 blocks
     assert early(SHORT, "sm_80") == [False, False]
+    long = replace(SHORT, batch=8, n=16384)
+    found = compiled(long).context.schedule
+    apart = replace(found, kernels=tuple(replace(k, memory=replace(k.memory, cluster=1)) for k in found.kernels))
+    kernels = compiled(long, schedule=apart).modules["ma-tile"].kernels
+    assert [(k.blocks.value, k.early) for k in kernels] == [(128, False), (64, False)]
 
 
 def test_the_switch() -> None:

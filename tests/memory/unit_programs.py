@@ -1,4 +1,4 @@
-"""Kernels whose blocks become units of another kernel's blocks: a small pair, and real ones before they are joined."""
+"""Kernels whose blocks become units of another kernel's blocks, or clusters: a small pair, and real ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
 from nautilus.memory.ops import MemModule
 from nautilus.memory.passes.join_blocks import JoinBlocks
+from nautilus.memory.passes.join_clusters import JoinClusters
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify
@@ -53,6 +54,8 @@ module sums target sm_90a {
   }
 }
 """
+#: the same for blocks of one warp: those of ``part`` are clusters of four
+ALIKE = PAIR.replace("grid 2 warps 4", "grid 2 warps 1").replace("warp(*:4)", "warp()")
 ROWS = {"X": np.random.default_rng(0).normal(size=(2, 64, 32)).astype(np.float32)}
 
 
@@ -78,6 +81,23 @@ def plan(m: MemModule, *joined: str) -> Schedule:
     )
 
 
+def cluster_plan(m: MemModule, name: str, size: int) -> Schedule:
+    """A schedule that wants the blocks of kernel ``name`` in clusters of ``size``."""
+    kernels = (
+        KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), memory=MemoryPlan(cluster=size if k.name == name else 1))
+        for k in m.kernels
+    )
+    return Schedule((), tuple(kernels))
+
+
+def clustered(m: MemModule, name: str = "part", size: int = 4) -> MemModule:
+    """``m`` with the blocks of ``name`` in clusters; it verifies and reads back."""
+    out = JoinClusters(cluster_plan(m, name, size)).apply(m)
+    verify(out)
+    assert parse(ma_format(out)) == out
+    return out
+
+
 def joined(m: MemModule, *names: str) -> MemModule:
     """``m`` with ``names`` (``part``) joined; it verifies and reads back."""
     out = JoinBlocks(plan(m, *(names or ("part",)))).apply(m)
@@ -90,7 +110,7 @@ def joined(m: MemModule, *names: str) -> MemModule:
 def apart(given: Decode, groups: int, units: int, step: int, **memory: bool) -> MemModule:
     """A kernel of ``given`` as it is before its blocks are joined."""
     wanted = schedule(given.text, groups, units, step, **memory)
-    kernels = tuple(replace(k, memory=replace(k.memory, join=False)) for k in wanted.kernels)
+    kernels = tuple(replace(k, memory=replace(k.memory, join=False, cluster=1)) for k in wanted.kernels)
     module = road(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module

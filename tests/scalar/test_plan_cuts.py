@@ -167,6 +167,40 @@ def test_cut_programs_plan_as_a_kernel_for_each_level(batch: int, ends: list[str
     assert default_packs(new) == ()
 
 
+@pytest.mark.parametrize(
+    ("batch", "n", "heads", "clusters"),
+    [
+        (8, 4096, 64, [1, 1]),  # one group
+        (8, 16384, 64, [1, 2, 1]),
+        (8, 65536, 64, [1, 2, 1]),
+        (16, 65536, 32, [1, 2, 1]),
+        (4, 16384, 64, [1, 1, 1]),  # four groups: a second kernel
+        (32, 16384, 64, [1, 1]),
+    ],
+)
+def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list[int]) -> None:
+    program = Pack(plan_packs(decode(batch, n, heads))).apply(decode(batch, n, heads))
+    new = SplitKUpdate(plan_splits(program)).apply(program)
+    kernels = default_schedule(new).kernels
+    assert [k.memory.cluster for k in kernels] == clusters
+    assert len({prod(k.memory.warps) for k in kernels[1:] if 2 in clusters}) < 2  # whoever is in it has as many threads
+    assert all(k.memory.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
+
+
+def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
+    program = Pack(plan_packs(decode(8, 16384))).apply(decode(8, 16384))
+    found = {}
+    for steps in range(3):
+        fallbacks = Fallbacks.of({"O_acc_part_2": steps})
+        cuts = default_splits(program, fallbacks=fallbacks)
+        new = SplitKUpdate(Schedule(splits=cuts)).apply(program)
+        kernels = default_schedule(new, fallbacks=fallbacks).kernels
+        found[steps] = [(k.memory.join, k.memory.cluster) for k in kernels]
+    assert found[0] == [(True, 1), (False, 2), (False, 1)]
+    assert found[1] == [(True, 1), (False, 1), (False, 1)]
+    assert not any(join for join, _ in found[2])
+
+
 def test_the_units_without_turns_are_what_they_were() -> None:
     """A kernel that did not fit as units is planned without them."""
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))

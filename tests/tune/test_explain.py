@@ -51,6 +51,13 @@ def test_units_that_became_part_of_a_kernel_are_told() -> None:
     assert "partial: 4 x 1 warps" in words and "units = 8x16 (" in words and "groups = 2 (" in words
 
 
+def test_blocks_that_combine_in_a_cluster_are_told() -> None:
+    words = text(told("attention/gqa_decode", dims={"N": 16384}))
+    made = "S_sum P_max_part P_sum_part O_acc_part P_max_part_2 P_sum_part_2 O_acc_part_2"
+    assert f"kernel O: computes {made} P_max P_sum O_acc O" in words
+    assert "clusters of 2 combine what they make" in words
+
+
 def test_refused_points_say_what_they_would_have_been_worth() -> None:
     found = told("matmul/f16")
     refused = {(a["choice"], a["value"]): a for a in found["refused"]}

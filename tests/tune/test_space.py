@@ -158,9 +158,22 @@ def test_units_of_a_block_take_turns(name: str) -> None:
     assert unit.memory.join and unit.memory.stages == 2 and unit.axis("j").tile == 64
     assert joined.memory.warps[0] * joined.memory.warps[1] == 2 and last.name == "O"
     done = lower_program(p, found, ARCH)
-    assert done.module is not None and len(done.module.kernels) == 2
+    assert done.module is not None and [k.cluster for k in done.module.kernels] == [2]
+    values = {"units": "2x64", "groups": 2, "units.O_acc_part_2.cluster": 1}
+    second = candidate(p, ARCH, values)
+    assert isinstance(second, Schedule) and len(second.kernels) == 3
+    done = lower_program(p, second, ARCH)
+    assert done.module is not None and [k.cluster for k in done.module.kernels] == [1, 1]
     apart = candidate(p, ARCH, {"units.O_acc_part.join": False})
     assert isinstance(apart, Schedule) and len(apart.kernels) == 2
+
+
+def test_whether_groups_are_a_cluster_is_a_choice() -> None:
+    p = program("attention/gqa_decode", (("N", 16384),))
+    name = "units.O_acc_part_2.cluster"
+    assert {c.name: c.values for c in choices(p, ARCH)}[name] == (1, 2)
+    assert defaults(p, ARCH)[name] == 2 and (name, 1) in neighbours(p, ARCH, defaults(p, ARCH))
+    assert name not in defaults(program("attention/gqa_decode"), ARCH)  # one group
 
 
 def test_groups_of_units_are_all_alike() -> None:
