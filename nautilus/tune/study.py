@@ -117,7 +117,10 @@ def _server(o: Any, url: str) -> Any:
     """A database server's storage; what it refuses at first it refuses at once."""
     from sqlalchemy import create_engine, make_url
 
-    address = make_url(url)
+    try:
+        address = make_url(url)
+    except Exception as error:
+        raise InputError(f"--storage {_shown(url)}: not a URL (in a password, @ is %40 and : is %3A)") from error
     if address.drivername in _DRIVERS:
         modules = _DRIVERS[address.drivername]
         module = next((m for m in modules if find_spec(m) is not None), "")
@@ -176,7 +179,7 @@ def _again(action: Callable[[], T], away: float = _AWAY) -> T:
             if not pauses and (lost is None or time.monotonic() > end):
                 if lost is None or not away:
                     raise
-                raise InputError(f"--storage: lost ({_said(lost)}); --study or --resume goes on") from error
+                raise InputError(f"--storage: lost ({_said(lost)}); the same --study, or --resume, goes on") from error
         time.sleep((pauses.pop(0) if pauses else 3.0) * (0.5 + random.random()))
 
 
@@ -351,7 +354,7 @@ class Study:
         """Keep something with the trial, unless another process took that for lost and ended it."""
 
         def mark() -> None:
-            with suppress(self._o.exceptions.UpdateFinishedTrialError):
+            with suppress(RuntimeError):  # Optuna: the trial is finished
                 asked.trial.set_user_attr(name, value)
 
         _again(mark)
