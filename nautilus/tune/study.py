@@ -15,12 +15,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import socket
+import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +33,28 @@ from nautilus.tune.database import data_folder
 from nautilus.tune.searchspace import SearchSpace
 
 _LOST = 1800.0  # seconds after which a running trial of another host counts as lost
+_UNSAID = _LOST + 26 * 3600.0  # the same where only Optuna's local time says when it began, of whatever time zone
+_AWAY = 60.0  # seconds that a database server may be away, to be started again for example
+#: drivers by what a URL begins with, the one that is taken first in front; and what pip calls them
+_DRIVERS = {
+    "postgresql": ("psycopg", "psycopg2"),
+    "mysql": ("pymysql", "MySQLdb"),
+    "mariadb": ("pymysql", "MySQLdb"),
+}
+_PACKAGES = {
+    "psycopg": "'psycopg[binary]'",
+    "psycopg2": "psycopg2-binary",
+    "pymysql": "pymysql",
+    "MySQLdb": "mysqlclient",
+}
+#: so that a host that does not answer is an error within seconds, not minutes: of libpq (seconds, but
+#: tcp_user_timeout in ms), and of MySQL's drivers
+_LIBPQ = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}  # fmt: skip
+_MYSQL = {"connect_timeout": 10, "read_timeout": 30, "write_timeout": 30}
+_TIMEOUTS: dict[str, dict[str, int]] = {"psycopg": _LIBPQ, "psycopg2": _LIBPQ, "pymysql": _MYSQL, "mysqldb": _MYSQL}
 #: names of a trial's attributes. CANDIDATE: hash, schedule, values and owner of one that is or was built;
 #: WITHDRAWN: nothing was compiled, so it is not one of the trials that were asked for
 CANDIDATE, TROUBLE, ESTIMATE, WITHDRAWN = "candidate", "trouble", "estimate", "withdrawn"
@@ -72,12 +97,52 @@ def open_storage(url: str) -> Any:
             )
         if url.startswith("sqlite"):
             return _sqlite(o, url)
-        return o.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+        return _server(o, url)
     except InputError:
         raise
     except Exception as error:  # drivers of databases raise their own
-        first = str(error).split("\n", 1)[0]
-        raise InputError(f"--storage {url}: {type(error).__name__}: {first}") from error
+        raise InputError(f"--storage {_shown(url)}: {_said(error)}") from error
+
+
+def _shown(url: str) -> str:
+    """``url`` without its password."""
+    return re.sub(r"(://[^:/]*):.*@", r"\1:***@", url)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).split(chr(10), 1)[0]}"
+
+
+def _server(o: Any, url: str) -> Any:
+    """A database server's storage; what it refuses at first it refuses at once."""
+    from sqlalchemy import create_engine, make_url
+
+    try:
+        address = make_url(url)
+    except Exception as error:
+        raise InputError(f"--storage {_shown(url)}: not a URL (in a password, @ is %40 and : is %3A)") from error
+    if address.drivername in _DRIVERS:
+        modules = _DRIVERS[address.drivername]
+        module = next((m for m in modules if find_spec(m) is not None), "")
+        if not module:
+            packages = " or ".join(_PACKAGES[m] for m in modules)
+            raise InputError(f"--storage {_shown(url)}: its driver is not installed: pip install {packages}")
+        address = address.set(drivername=f"{address.drivername}+{module.lower()}")
+    driver = address.drivername.rpartition("+")[2]
+    timeouts = {n: v for n, v in _TIMEOUTS.get(driver, {}).items() if n not in address.query}
+    more = {"pool_pre_ping": True, "connect_args": timeouts}
+    try:
+        engine = create_engine(address, **more)
+    except ImportError as error:
+        package = next((p for m, p in _PACKAGES.items() if m.lower() == driver), "")
+        hint = f": pip install {package}" if package else ""
+        raise InputError(f"--storage {_shown(url)}: its driver is not installed ({error}){hint}") from error
+    with engine.connect():
+        pass
+    engine.dispose()
+    plain = address.render_as_string(hide_password=False)
+    # two processes may make the tables at once
+    return _again(lambda: o.storages.RDBStorage(plain, engine_kwargs=more), away=0.0)
 
 
 def _sqlite(o: Any, url: str) -> Any:
@@ -99,14 +164,35 @@ def _sqlite(o: Any, url: str) -> Any:
     return storage
 
 
-def _again(action: Callable[[], T]) -> T:
-    """``action``, repeated where a storage that others use refuses it (a locked file, a race, a lost connection)."""
-    for pause in (0.1, 0.3, 1.0, 3.0):
+def _again(action: Callable[[], T], away: float = _AWAY) -> T:
+    """``action``, repeated where a storage that others use refuses it (a locked file, a race, a lost connection).
+
+    Raises InputError where a database server does not come back within ``away`` seconds.
+    """
+    end = time.monotonic() + away
+    pauses = [0.1, 0.3, 1.0, 3.0]
+    while True:
         try:
             return action()
-        except Exception:
-            time.sleep(pause * (0.5 + random.random()))
-    return action()
+        except Exception as error:
+            lost = _lost(error)
+            if not pauses and (lost is None or time.monotonic() > end):
+                if lost is None or not away:
+                    raise
+                raise InputError(f"--storage: lost ({_said(lost)}); the same --study, or --resume, goes on") from error
+        time.sleep((pauses.pop(0) if pauses else 3.0) * (0.5 + random.random()))
+
+
+def _lost(error: BaseException) -> BaseException | None:
+    """What a database server, or the way to it, is to blame for in ``error``; None where that is nothing."""
+    from sqlalchemy.exc import InterfaceError, OperationalError
+
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OperationalError | InterfaceError):
+            return None if isinstance(found.orig, sqlite3.Error) else found
+        found = found.__cause__ or found.__context__
+    return None
 
 
 def study_name(storage: Any, wanted: str, label: str, resume: bool) -> str:
@@ -114,7 +200,8 @@ def study_name(storage: Any, wanted: str, label: str, resume: bool) -> str:
     if wanted:
         return f"{wanted}-{label}"
     prefix = f"tune-{label}-"
-    taken = [s.study_name for s in storage.get_all_studies() if s.study_name.startswith(prefix)]
+    studies = _again(storage.get_all_studies)
+    taken = [s.study_name for s in studies if s.study_name.startswith(prefix)]
     numbers = [int(n) for name in taken if (n := name.removeprefix(prefix)).isdigit()]
     last = max(numbers, default=0)
     return f"{prefix}{last if resume and last else last + 1}"
@@ -158,11 +245,14 @@ class Study:
         self.refresh()
 
     def _alive(self, trial: Any) -> bool:
-        host, _, pid = str(trial.user_attrs.get(CANDIDATE, {}).get("owner", "")).rpartition(":")
+        about = trial.user_attrs.get(CANDIDATE, {})
+        host, _, pid = str(about.get("owner", "")).rpartition(":")
         if host == socket.gethostname() and pid.isdigit():
             return _runs(int(pid))
+        if "began" in about:
+            return time.time() - float(about["began"]) < _LOST
         began = trial.datetime_start
-        return began is not None and time.time() - began.timestamp() < _LOST
+        return began is not None and time.time() - began.timestamp() < _UNSAID
 
     def _begun(self) -> list[Any]:
         """Trials that were or are being built somewhere, also those that came to nothing."""
@@ -232,32 +322,57 @@ class Study:
     def spend(self, asked: Asked, schedule: Schedule, hash_: str) -> bool:
         """Say that the sample is being built; False where another process said so of an earlier sample like it.
 
-        Each says it first and looks then, so that of two that drew the same one only the later gives way.
+        Each says it first and looks then, so that of two that drew the same one the later gives way.
         """
         about = {"hash": hash_, "schedule": asdict(schedule), "values": dict(asked.values), "owner": self._owner}
-        _again(lambda: asked.trial.set_user_attr(CANDIDATE, about))
-        self.refresh()
+        self._mark(asked, CANDIDATE, about | {"began": time.time()})
         mine = asked.trial.number
-        if not any(t.number < mine and t.user_attrs[CANDIDATE]["hash"] == hash_ for t in self._begun()):
+        if self._first(mine, hash_):
             return True
-        _again(lambda: self._study.tell(mine, state=self._o.trial.TrialState.FAIL))
+        _again(lambda: self._study.tell(mine, state=self._o.trial.TrialState.FAIL, skip_if_finished=True))
         self.refresh()
         return False
+
+    def _first(self, mine: int, hash_: str) -> bool:
+        """No other process builds it.
+
+        A later one that said so, too, either gives way in a moment or looked before there was anything to see; then
+        it has begun, and the earlier one gives way.
+        """
+        running = self._o.trial.TrialState.RUNNING
+        for pause in (0.1, 0.2, 0.4, 0.8, 0.0):
+            self.refresh()
+            others = [t for t in self._begun() if t.number != mine and t.user_attrs[CANDIDATE]["hash"] == hash_]
+            if not others:
+                return True
+            if any(t.number < mine or t.state != running for t in others):
+                return False
+            time.sleep(pause)
+        return False
+
+    def _mark(self, asked: Asked, name: str, value: Any) -> None:
+        """Keep something with the trial, unless another process took that for lost and ended it."""
+
+        def mark() -> None:
+            with suppress(RuntimeError):  # Optuna: the trial is finished
+                asked.trial.set_user_attr(name, value)
+
+        _again(mark)
 
     def tell(self, asked: Asked, seconds: float, estimate: float | None = None) -> None:
         """The seconds that the sample took."""
         if estimate is not None:
-            _again(lambda: asked.trial.set_user_attr(ESTIMATE, estimate))
+            self._mark(asked, ESTIMATE, estimate)
         self._tell(asked, seconds)
 
     def refuse(self, asked: Asked, why: str) -> None:
         """The sample has no time."""
-        _again(lambda: asked.trial.set_user_attr(TROUBLE, why[:500]))
+        self._mark(asked, TROUBLE, why[:500])
         self._tell(asked, None)
 
     def withdraw(self, asked: Asked, why: str) -> None:
         """The sample was never compiled: it is refused, and does not count as one of the trials."""
-        _again(lambda: asked.trial.set_user_attr(WITHDRAWN, True))
+        self._mark(asked, WITHDRAWN, True)
         self.refuse(asked, why)
 
     def _tell(self, asked: Asked, seconds: float | None) -> None:
@@ -267,10 +382,10 @@ class Study:
 
     def remember(self, name: str, value: Any) -> None:
         """Keep something with the study itself."""
-        self._study.set_user_attr(name, value)
+        _again(lambda: self._study.set_user_attr(name, value))
 
     def recall(self, name: str) -> Any:
-        return self._study.user_attrs.get(name)
+        return _again(lambda: self._study.user_attrs).get(name)
 
 
 def _distributions(o: Any, space: SearchSpace) -> dict[str, Any]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
+from nautilus.tune import study as module
 from nautilus.tune.early import beats, best_in_top, nothing_left, promising, rank_correlation
 from nautilus.tune.searchspace import SearchSpace
-from nautilus.tune.study import Study, open_storage, study_name
+from nautilus.tune.study import Study, open_storage, optuna, study_name
 from tests.tune.toy import Choice, Refused
 
 CHOICES = (Choice("stages", (1, 2, 4)), Choice("warps", ((2, 2), (4, 1))), Choice("overlap", (False, True)))
@@ -98,6 +104,167 @@ def test_names() -> None:
 def test_a_storage_that_is_none(url: str) -> None:
     with pytest.raises(InputError, match="--storage"):
         open_storage(url)
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses, which take no time: each moves the clock instead."""
+    passed: list[float] = []
+    began = time.time()
+
+    def sleep(seconds: float) -> None:
+        passed.append(seconds)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: sum(passed), time=lambda: began + sum(passed))
+    monkeypatch.setattr(module, "time", clock)
+    return passed
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://me:secret@db/x", r"//me:\*\*\*@db/x: .* pip install 'psycopg\[binary\]' or psycopg2-binary"),
+        ("mysql://me:secret@db/x", "pip install pymysql or mysqlclient"),
+        ("postgresql+psycopg2://me:secret@db/x", "pip install psycopg2-binary"),
+        ("mysql+mysqldb://me:secret@db/x", "pip install mysqlclient"),
+        ("postgresql://me:my@secret:0@db/x", "%40"),
+    ],
+)
+def test_a_driver_that_is_missing_is_named_and_no_password_is(
+    url: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("psycopg", "psycopg2", "pymysql", "MySQLdb"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=message) as caught:
+        open_storage(url)
+    assert "secret" not in str(caught.value)
+
+
+def refusal(text: str) -> Exception:
+    """What Optuna raises of a database server."""
+    from sqlalchemy.exc import OperationalError
+
+    error = optuna().exceptions.StorageInternalError("An exception is raised during the commit.")
+    error.__cause__ = OperationalError("SELECT 1", {}, Exception(text))
+    return error  # type: ignore[no-any-return]
+
+
+class Flaky:
+    """Fails for a number of seconds."""
+
+    def __init__(self, ticks: list[float], seconds: float, error: Exception) -> None:
+        self.ticks, self.seconds, self.error = ticks, seconds, error
+
+    def __call__(self) -> str:
+        if sum(self.ticks) < self.seconds:
+            raise self.error
+        return "done"
+
+
+def test_a_server_may_be_away_for_a_while(ticks: list[float]) -> None:
+    assert module._again(Flaky(ticks, 40.0, refusal("the database system is starting up"))) == "done"
+    ticks.clear()
+    with pytest.raises(InputError, match=r"lost \(OperationalError: .*refused\); the same --study,") as caught:
+        module._again(Flaky(ticks, 1000.0, refusal("connection refused")))
+    assert 60.0 < sum(ticks) < 70.0 and "\n" not in str(caught.value)
+
+
+def test_other_troubles_are_not_waited_for_that_long(ticks: list[float]) -> None:
+    assert module._again(Flaky(ticks, 1.0, ValueError("a race"))) == "done"
+    with pytest.raises(ValueError, match="no race"):
+        module._again(Flaky(ticks, 1000.0, ValueError("no race")))
+    assert sum(ticks) < 20.0
+
+
+def test_of_two_that_drew_the_same_one_builds_it_whoever_speaks_first(ticks: list[float], tmp_path: Path) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
+    one, two = study(storage), study(storage)
+    early, late = one.ask(), two.ask()
+    assert one.spend(early, Schedule(), "h1") and not two.spend(late, Schedule(), "h1")
+    early, late = one.ask(), two.ask()
+    assert two.spend(late, Schedule(), "h2") and not one.spend(early, Schedule(), "h2")
+    assert one.spent == two.spent == 2
+    assert 1.0 < sum(ticks) < 5.0  # the later one might have been about to give way
+
+
+def test_the_earlier_one_builds_it_where_the_later_one_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
+    one, two = study(storage), study(storage)
+    early, late = one.ask(), two.ask()
+    two._mark(late, module.CANDIDATE, {"hash": "h", "owner": "elsewhere:1", "began": time.time()})
+
+    def sleep(seconds: float) -> None:
+        two._study.tell(late.trial.number, state=optuna().trial.TrialState.FAIL)
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    assert one.spend(early, Schedule(), "h")
+
+
+def test_time_zones_end_no_trial_of_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ticks: list[float]
+) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
+    made = study(storage)
+    monkeypatch.setattr(made, "_owner", "elsewhere:1")
+    building, asked = made.ask(), made.ask()
+    made.spend(building, Schedule(), "far")
+    drawn = made._study.get_trials()[asked.trial.number]
+    # Optuna's times are local ones: those of a host to the west are hours old
+    west = SimpleNamespace(user_attrs={}, datetime_start=datetime.now() - timedelta(hours=9))
+    assert made._alive(drawn) and made._alive(west)
+    assert study(storage).tried() == {"far"}
+    ticks.append(2000.0)
+    assert study(storage).tried() == set()
+
+
+def test_what_another_process_took_for_lost_can_still_be_told(tmp_path: Path, ticks: list[float]) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
+    made = study(storage)
+    for end in (lambda a: made.tell(a, 1.0, 2.0), lambda a: made.refuse(a, "why"), lambda a: made.withdraw(a, "why")):
+        asked = made.ask()
+        made.spend(asked, Schedule(), "h")
+        made._study.tell(asked.trial.number, state=optuna().trial.TrialState.FAIL)
+        end(asked)
+    assert made.history() == [] and not ticks
+
+
+SERVER = os.environ.get("NAUTILUS_TEST_STORAGE", "")  # postgresql://..., mysql://...: a database to try it with
+needs_server = pytest.mark.skipif(not SERVER, reason="NAUTILUS_TEST_STORAGE names no database server")
+
+
+@needs_server
+def test_a_database_server() -> None:
+    name = f"test-{os.getpid()}-{time.time()}"
+    storage = open_storage(SERVER)
+    one, two = study(storage, name), study(open_storage(SERVER), name)
+    try:
+        one.enqueue(SPACE.defaults)
+        asked = one.ask()
+        assert asked.values == SPACE.defaults and one.spend(asked, Schedule(inline=()), "h")
+        twin = two.ask()
+        assert not two.spend(twin, Schedule(inline=()), "h")
+        one.tell(asked, 2.0, estimate=1.0)
+        two.refresh()
+        assert two.spent == 1 and two.estimates() == [(1.0, 2.0)]
+        storage.engine.dispose()  # connections that the server has closed
+        one.remember("result", {"a": 1})
+        assert two.recall("result") == {"a": 1}
+    finally:
+        optuna().delete_study(study_name=name, storage=storage)
+
+
+@needs_server
+def test_what_a_database_server_refuses_it_refuses_at_once() -> None:
+    from sqlalchemy import make_url
+
+    wrong = make_url(SERVER).set(password="not-this-one").render_as_string(hide_password=False)
+    began = time.monotonic()
+    with pytest.raises(InputError, match="--storage") as caught:
+        open_storage(wrong)
+    assert "not-this-one" not in str(caught.value) and time.monotonic() - began < 10.0
 
 
 def test_rank_correlation_and_top() -> None:
