@@ -1,12 +1,10 @@
 """The search for one spec at one set of sizes: ask, drop duplicates, build, check and time, tell.
 
-In order: what rules and the database know already; single changes of the rules' schedule, those first that the
-cost model likes, and the points that it likes best of many (:mod:`nautilus.tune.screen`); then in turn those of
-them that look best once the model is corrected by what was measured (:mod:`nautilus.tune.residual`), what is expected
-of the effects measured so far (:mod:`nautilus.tune.order`) and Optuna's sampler, until the trials or the time are
-spent, the space has nothing new, or model and history agree that nothing better is left.  In the end the best few are
-timed again in one shuffled series, beside the schedule of the rules, and that decides: what does not beat the rules'
-by more than noise does not replace it.
+In order: what rules and the database know already; single changes of the rules' schedule, those first that the cost
+model likes, and the points that it likes best of many; then in turn what the guide says (:mod:`nautilus.tune.guide`) and
+Optuna's sampler, until the trials or the time are spent, the space has nothing new, or model and history agree that
+nothing better is left.  In the end the best few are timed again in one shuffled series, beside the schedule of the
+rules, and that decides: what does not beat the rules' by more than noise does not replace it.
 
 Everything that takes long is in workers (:mod:`nautilus.tune.workers`); every result is in the database
 before the next step, so a search that is killed loses the candidates in flight and nothing else.
@@ -23,19 +21,15 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from nautilus.core.numerics import Array
 from nautilus.tune import workers
 from nautilus.tune.brief import Candidate, Finished, Progress, Settings, Subject, Watcher
 from nautilus.tune.build import BuildJob, Built
 from nautilus.tune.database import append
 from nautilus.tune.early import beats, hopeless, nothing_left, promising
+from nautilus.tune.guide import Guide
 from nautilus.tune.measure import FinalsJob, Measured, MeasureJob
-from nautilus.tune.order import difference, effects, proposals, single_changes
-from nautilus.tune.residual import Fields, corrections, errors_of
 from nautilus.tune.rows import COMPILER, OK, Row, schedule_hash
-from nautilus.tune.screen import ELITE, SCREEN, Screen
+from nautilus.tune.screen import SCREEN
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study
 from nautilus.tune.workers import DONE, Outcome, Pool, pause
@@ -46,13 +40,9 @@ _SMALL = 256  # points of a space that is gone through one by one when samples b
 _DULL = 16  # useless samples in a row before that
 _AHEAD = 2  # built candidates that wait for each device
 _FINALISTS = 4
-_PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
-_BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
 _SAMPLED = 4  # every so many samples is the sampler's own, and every so many one that the effects suggest
 _MODELLED = 0.25  # share of the trials before which neither is asked
-_SCREENING = 30.0  # seconds in which the model ranks points before anything is measured
-_GENETIC = 200  # points that the model likes best, of which the corrected model chooses the parents
-_GROWN = 4  # times the points screened at first that are screened in all
+_BREEDING = 4  # one of so many builders screens, and all that have nothing else to do
 
 
 class Search:
@@ -69,18 +59,12 @@ class Search:
         self.subject: Subject
         self.builders, self.meters, self.watcher = builders, meters, watcher
         self.progress = Progress(settings.trials)
-        self.order = random.Random(settings.seed)
         self.ready: list[tuple[Candidate, Built]] = []
         self.rows: dict[str, Row] = {}  # the latest of every schedule that was measured here
         self.built: dict[str, Built] = {}  # those that may get into the finals
-        self.screen = Screen(space, builders, self.order)
-        self.fields = Fields()
-        self.base: Mapping[str, Any] = space.defaults  # what changes are counted from
-        self.singles: dict[str, Mapping[str, Any]] = {}  # single changes of it
+        self.guide = Guide.of(space, study, builders, random.Random(settings.seed))
         self.queue: deque[Mapping[str, Any]] = deque()  # to be sampled first
         self.turn = 0
-        self.proposed: set[str] = set()  # hashes
-        self.parents: list[str] = []  # hashes
         self.troubles: Counter[str] = Counter()
         self.legal: dict[str, Mapping[str, Any]] | None = None  # all of a small space
         self.useless = 0
@@ -91,16 +75,11 @@ class Search:
     # -- the whole ------------------------------------------------------------------------------
     def prepare(self) -> None:
         """Rank single changes and other points by the model, unless that is what measures."""
-        if self.meters is not None:
-            self._screen()
+        if self.meters is None:
+            self.guide.list_singles()
             return
-        for values in single_changes(self.space.choices, self.base):
-            if (own := self._hash_of(values)) is not None:
-                self.singles.setdefault(own, values)
-
-    def _hash_of(self, values: Mapping[str, Any]) -> str | None:
-        schedule, _ = self.space.drafted(values)
-        return schedule_hash(schedule) if schedule is not None else None
+        self._phase("model")
+        self.guide.look_around(self.settings)
 
     def run(self, subject: Subject) -> Finished:
         """Search; the workers are idle afterwards."""
@@ -118,18 +97,16 @@ class Search:
         """What is sampled first: what is known, single changes, and the model's favourites."""
         if self.settings.scratch:
             return
-        ranked = self.screen.best()
         known = [*self.subject.known[:1], *self.subject.neighbours]
         self.queue.extend(r.values for r in known if r.values)
-        singles = [h for h in ranked if h in self.singles] if ranked else list(self.singles)
-        self.queue.extend(self.singles[h] for h in singles[: self.settings.trials // 4])
+        self.queue.extend(self.guide.best_singles[: self.settings.trials // 4])
 
     def _start(self) -> None:
         """What is built without being sampled."""
         self.progress.best = min(self.study.history(), default=None)
         if self.settings.scratch:
             return
-        self.coming = {h for h in [self._hash_of(self.space.defaults)] if h is not None}
+        self.coming = {h for h in [self.space.hash_of(self.space.defaults)] if h is not None}
         self._build(Candidate(RULES, None, ""))
         for row in self.subject.known[:1]:
             schedule = row.read_schedule()
@@ -142,6 +119,8 @@ class Search:
         self._phase("search")
         while True:
             stopped = stopped or self._reason()
+            if not stopped:
+                self._breed(len(self.builders.workers) // _BREEDING)
             while not stopped and self.builders.free and len(self.ready) < self._room:
                 candidate = self._next()
                 if candidate is not None:
@@ -150,7 +129,7 @@ class Search:
                 if candidate is None:
                     break
             if not stopped and len(self.ready) >= self._room:
-                self._breed()
+                self._breed(len(self.builders.workers))
             if stopped and not self.builders.busy and not self.ready and not self._measuring:
                 return stopped
             self._advance()
@@ -186,7 +165,7 @@ class Search:
         if self.legal is None:
             self.legal = {}
             for point in self.space.points():
-                if (own := self._hash_of(point)) is not None:
+                if (own := self.space.hash_of(point)) is not None:
                     self.legal.setdefault(own, point)
         known = self._seen()
         left = [values for own, values in self.legal.items() if own not in known]
@@ -196,14 +175,14 @@ class Search:
 
     def _promising(self) -> list[Mapping[str, Any]]:
         """Values of screened points that the model, at its most optimistic, puts before the best."""
-        tried, found = self.study.tried(), self.screen.found
+        tried, found = self.study.tried(), self.guide.screen.found
         left = {h: p.estimate for h, p in found.items() if h not in tried}
         best = min(self.study.history(), default=0.0)
         return [found[h].values for h in promising(left, self.study.estimates(), best)[:_AHEAD]]
 
     def _seen(self) -> set[str]:
         """Hashes of what was built, is being built, or was refused."""
-        return self.study.tried() | self.rows.keys() | self.coming | self.screen.refused.keys()
+        return self.study.tried() | self.rows.keys() | self.coming | self.guide.screen.refused.keys()
 
     def _phase(self, name: str) -> None:
         self.progress.phase = name
@@ -231,8 +210,8 @@ class Search:
             if known.get(own, 0.0) > 0.0:
                 self.study.tell(asked, known[own])
                 self.progress.duplicates += 1
-            elif own in self.screen.refused:
-                self.study.refuse(asked, self.screen.refused[own])
+            elif own in self.guide.screen.refused:
+                self.study.refuse(asked, self.guide.screen.refused[own])
                 self.progress.refused += 1
             elif own in self._seen():
                 self.study.refuse(asked, "known, or being built")
@@ -253,87 +232,19 @@ class Search:
         kind = 1 if early else self.turn % _SAMPLED
         if kind == 0:
             return
-        corrected = self._corrected() if kind != 2 else None
-        near = self._proposed() if corrected is None else corrected
+        seen = self._seen()
+        favourite = self.guide.favourite(seen) if kind != 2 else None
+        near = self.guide.change(seen, self.turn // _SAMPLED) if favourite is None else favourite
         if near is not None:
             self.study.enqueue(near)
 
-    def _corrected(self) -> Mapping[str, Any] | None:
-        """The screened point that may be the fastest by the model, corrected by what was measured."""
-        seen = self._seen() | self.proposed
-        left = [h for h in self.screen.found if h not in seen]
-        if not left:
-            return None
-        expected, doubt = self._expected(left)
-        own = left[int(np.argmin(expected - doubt))]
-        self.proposed.add(own)  # whatever becomes of it, once is enough
-        return self.screen.found[own].values
-
-    def _expected(self, wanted: Sequence[str]) -> tuple[Array, Array]:
-        """The logarithm of the corrected estimates of screened points, and how far to trust it."""
-        outcomes = self.study.outcomes()
-        for own, schedule, _, _ in outcomes:
-            self.fields.add(own, schedule)
-        for own in wanted:
-            self.fields.add(own, self.screen.found[own].schedule)
-        names, errors = [o[0] for o in outcomes], errors_of([(o[2], o[3]) for o in outcomes])
-        between = self.fields.distances
-        mean, doubt = corrections(between(names, names), errors, between(wanted, names))
-        return np.log([self.screen.found[h].estimate for h in wanted]) + mean, doubt
-
-    def _breed(self) -> None:
-        """Let builders that have nothing to do screen children of what is best by now."""
-        screen = self.screen
-        if self.meters is None or not self.parents or len(screen.found) > _GROWN * self.settings.screened:
-            return
-        while self.builders.free and (child := screen.child(self.parents)) is not None:
+    def _breed(self, most: int) -> None:
+        """Let up to ``most`` builders screen children of what is best by now."""
+        now = sum(c.origin == SCREEN for c in self.builders.busy.values())
+        for _ in range(min(self.builders.free, most - now) if self.meters is not None else 0):
+            if (child := self.guide.child(self.settings)) is None:
+                break
             self._build(child)
-
-    def _rank(self) -> None:
-        """The points that shall have children, by the corrected model."""
-        if self.screen.found:
-            wanted = self.screen.best(_GENETIC)
-            expected, _ = self._expected(wanted)
-            self.parents = [wanted[n] for n in np.argsort(expected, kind="stable")[:ELITE]]
-
-    def _proposed(self) -> Mapping[str, Any] | None:
-        """What the effects of single changes speak for, near one of the best."""
-        best = self.study.best(_BASES)
-        if not best:
-            return None
-        values = best[self.turn // _SAMPLED % len(best)][2]
-        known = effects(values, self.base, self._estimates(), self.study.points())
-        seen = self._seen() | self.proposed
-        for near in proposals(values, known, _PROPOSED):
-            if (own := self._hash_of(near)) is not None and own not in seen:
-                self.proposed.add(own)
-                return near
-        return None
-
-    def _estimates(self) -> list[tuple[Mapping[str, Any], float]]:
-        """Single changes of the base, and their time relative to it by the model."""
-        found = self.screen.found
-        standard = found.get(self._hash_of(self.base) or "")
-        if standard is None:
-            return []
-        return [(v, found[h].estimate / standard.estimate) for h, v in self.singles.items() if h in found]
-
-    def _screen(self) -> None:
-        """Ask the model about many points; then about single changes of the one that changes are counted from."""
-        self._phase("model")
-        seconds, scratch = min(_SCREENING, self.settings.timeout / 5 or _SCREENING), self.settings.scratch
-        screened = self.settings.screened
-        if not scratch:
-            given = [self.base, *single_changes(self.space.choices, self.base)]
-            self.screen.run(given, self.base, screened, seconds)
-        else:
-            self.screen.run((), None, screened, 0.6 * seconds)
-            self.screen.climb(0.4 * seconds)
-            for own in self.screen.best(1):
-                self.base = self.screen.found[own].values
-        for own, point in self.screen.found.items():
-            if len(difference(point.values, self.base)) == 1:
-                self.singles[own] = point.values
 
     # -- work -----------------------------------------------------------------------------------
     def _build(self, candidate: Candidate) -> None:
@@ -365,7 +276,7 @@ class Search:
 
     def _built(self, candidate: Candidate, outcome: Outcome) -> None:
         if candidate.origin == SCREEN:
-            self.screen.take(candidate, outcome)
+            self.guide.screen.take(candidate, outcome)
             return
         if outcome.kind != DONE:
             states = {workers.LATE: "compile-hang", workers.DIED: "compile-crash"}
@@ -428,7 +339,7 @@ class Search:
             if candidate.origin == RULES:
                 self.progress.rules = seconds
         if self.meters is not None:
-            self._rank()
+            self.guide.learn()
         self._trim()
 
     def _trim(self) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from nautilus.core.schedule import Schedule
 from nautilus.passes.registry import load
+from nautilus.tune.rows import schedule_hash
 
 
 class Choice(Protocol):
@@ -88,6 +89,11 @@ class SearchSpace:
     def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         """The schedule that ``values`` say, which may be illegal; or None and the reason."""
         return self._made(self.draft or self.candidate, values)
+
+    def hash_of(self, values: Mapping[str, Any]) -> str | None:
+        """The hash of what :meth:`drafted` gives."""
+        schedule, _ = self.drafted(values)
+        return schedule_hash(schedule) if schedule is not None else None
 
     def _made(self, make: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         try:

@@ -1,0 +1,137 @@
+"""Where a search looks next: the model's word on many points, what measurements say of the model, and of changes.
+
+Two ways to a next point.  The *favourite* is the screened point (:mod:`nautilus.tune.screen`) that may be the fastest
+once the model is corrected by what was measured (:mod:`nautilus.tune.residual`).  A *change* is what the effects
+measured so far, taken together, speak for near one of the best points (:mod:`nautilus.tune.order`).  Both give a point
+once only, whatever becomes of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.numerics import Array
+from nautilus.tune.brief import Candidate, Settings
+from nautilus.tune.order import difference, effects, proposals, single_changes
+from nautilus.tune.residual import Fields, corrections, errors_of
+from nautilus.tune.screen import ELITE, Screen
+from nautilus.tune.searchspace import SearchSpace
+from nautilus.tune.study import Study
+from nautilus.tune.workers import Pool
+
+Values = Mapping[str, Any]
+_PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
+_BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
+_SCREENING = 30.0  # seconds in which the model ranks points before anything is measured
+_CLIMB = 0.4  # of them, where nothing is known: for single changes of the best point
+_GENETIC = 200  # points that the model likes best, of which the corrected model chooses the parents
+_GROWN = 4  # times the points screened at first that are screened in all
+
+
+@dataclass
+class Guide:
+    """``base``: the point that changes are counted from, the rules' or the model's best; ``singles`` of it by hash."""
+
+    space: SearchSpace
+    study: Study
+    screen: Screen
+    base: Values
+    singles: dict[str, Values] = field(default_factory=dict)
+    fields: Fields = field(default_factory=Fields)
+    given: set[str] = field(default_factory=set)
+    parents: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(space: SearchSpace, study: Study, builders: Pool[Candidate], order: random.Random) -> Guide:
+        """With nothing screened yet."""
+        return Guide(space, study, Screen(space, builders, order), space.defaults)
+
+    def look_around(self, settings: Settings) -> None:
+        """Have the model rank many points: near the rules' and single changes of it, or of no knowledge at all."""
+        screen = self.screen
+        seconds = min(_SCREENING, settings.timeout / 5 or _SCREENING)
+        if settings.scratch:
+            screen.run((), None, settings.screened, (1.0 - _CLIMB) * seconds)
+            screen.climb(_CLIMB * seconds)
+            for own in screen.best(1):
+                self.base = screen.found[own].values
+        else:
+            given = [self.base, *single_changes(self.space.choices, self.base)]
+            screen.run(given, self.base, settings.screened, seconds)
+        for own, point in screen.found.items():
+            if len(difference(point.values, self.base)) == 1:
+                self.singles[own] = point.values
+
+    def list_singles(self) -> None:
+        """The single changes of the base, unranked."""
+        for values in single_changes(self.space.choices, self.base):
+            if (own := self.space.hash_of(values)) is not None:
+                self.singles.setdefault(own, values)
+
+    @property
+    def best_singles(self) -> list[Values]:
+        """Single changes of the base, those first that the model likes."""
+        ranked = [h for h in self.screen.best() if h in self.singles] or list(self.singles)
+        return [self.singles[h] for h in ranked]
+
+    def favourite(self, seen: Set[str]) -> Values | None:
+        """The screened point that may be the fastest by the corrected model."""
+        left = [h for h in self.screen.found if h not in seen and h not in self.given]
+        if not left:
+            return None
+        expected, doubt = self._expected(left)
+        own = left[int(np.argmin(expected - doubt))]
+        self.given.add(own)
+        return self.screen.found[own].values
+
+    def change(self, seen: Set[str], turn: int) -> Values | None:
+        """What the effects of single changes speak for, near one of the best."""
+        best = self.study.best(_BASES)
+        if not best:
+            return None
+        values = best[turn % len(best)][2]
+        known = effects(values, self.base, self._estimates(), self.study.points())
+        for near in proposals(values, known, _PROPOSED):
+            own = self.space.hash_of(near)
+            if own is not None and own not in seen and own not in self.given:
+                self.given.add(own)
+                return near
+        return None
+
+    def learn(self) -> None:
+        """Choose the points that shall have children, by the model as measurements correct it by now."""
+        wanted = self.screen.best(_GENETIC)
+        if wanted:
+            expected, _ = self._expected(wanted)
+            self.parents = [wanted[n] for n in np.argsort(expected, kind="stable")[:ELITE]]
+
+    def child(self, settings: Settings) -> Candidate | None:
+        """Another point to be screened, once something was measured."""
+        if not self.parents or len(self.screen.found) > _GROWN * settings.screened:
+            return None
+        return self.screen.child(self.parents)
+
+    def _expected(self, wanted: list[str]) -> tuple[Array, Array]:
+        """The logarithm of the corrected estimates of screened points, and how far to trust it."""
+        outcomes = self.study.outcomes()
+        for own, schedule, _, _ in outcomes:
+            self.fields.add(own, schedule)
+        for own in wanted:
+            self.fields.add(own, self.screen.found[own].schedule)
+        names, errors = [o[0] for o in outcomes], errors_of([(o[2], o[3]) for o in outcomes])
+        between = self.fields.distances
+        mean, doubt = corrections(between(names, names), errors, between(wanted, names))
+        return np.log([self.screen.found[h].estimate for h in wanted]) + mean, doubt
+
+    def _estimates(self) -> list[tuple[Values, float]]:
+        """Single changes of the base, and their time relative to it by the model."""
+        found = self.screen.found
+        standard = found.get(self.space.hash_of(self.base) or "")
+        if standard is None:
+            return []
+        return [(v, found[h].estimate / standard.estimate) for h, v in self.singles.items() if h in found]
