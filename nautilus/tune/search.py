@@ -1,10 +1,10 @@
 """The search for one spec at one set of sizes: ask, drop duplicates, build, check and time, tell.
 
 In order: what rules and the database know already; single changes of the rules' schedule, those first that the cost
-model likes, and the points that it likes best of many; then in turn what the guide says (:mod:`nautilus.tune.guide`) and
-Optuna's sampler, until the trials or the time are spent, the space has nothing new, or model and history agree that
-nothing better is left.  In the end the best few are timed again in one shuffled series, beside the schedule of the
-rules, and that decides: what does not beat the rules' by more than noise does not replace it.
+model likes; then in turn what the guide says (:mod:`nautilus.tune.guide`) and Optuna's sampler, until the trials or the
+time are spent, the space has nothing new, or model and history agree that nothing better is left.  In the end the best
+few are timed again in one shuffled series, beside the schedule of the rules, and that decides: what does not beat the
+rules' by more than noise does not replace it.
 
 Everything that takes long is in workers (:mod:`nautilus.tune.workers`); every result is in the database
 before the next step, so a search that is killed loses the candidates in flight and nothing else.
