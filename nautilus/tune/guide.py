@@ -19,7 +19,7 @@ from nautilus.core.numerics import Array
 from nautilus.tune.brief import Candidate, Settings
 from nautilus.tune.order import difference, effects, proposals, single_changes
 from nautilus.tune.residual import Fields, corrections, errors_of
-from nautilus.tune.screen import ELITE, Screen
+from nautilus.tune.screen import Screen
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study
 from nautilus.tune.workers import Pool
@@ -108,7 +108,7 @@ class Guide:
         wanted = self.screen.best(_GENETIC)
         if wanted:
             expected, _ = self._expected(wanted)
-            self.parents = [wanted[n] for n in np.argsort(expected, kind="stable")[:ELITE]]
+            self.parents = self.screen.mixed([wanted[n] for n in np.argsort(expected, kind="stable")])
 
     def child(self, settings: Settings) -> Candidate | None:
         """Another point to be screened, once something was measured."""
@@ -124,7 +124,7 @@ class Guide:
         for own in wanted:
             self.fields.add(own, self.screen.found[own].schedule)
         names, errors = [o[0] for o in outcomes], errors_of([(o[2], o[3]) for o in outcomes])
-        between = self.fields.distances
+        between = self.fields.covariance
         mean, doubt = corrections(between(names, names), errors, between(wanted, names))
         return np.log([self.screen.found[h].estimate for h in wanted]) + mean, doubt
 

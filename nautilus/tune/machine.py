@@ -29,6 +29,7 @@ class Machine:
     special: float  # results of the special-function unit a cycle and multiprocessor
     shared: float  # bytes a cycle and multiprocessor
     l2: float  # bytes a cycle and multiprocessor from L2
+    bulk: float  # the same by bulk copies
     l2_bytes: float  # of operands that stay in L2 between waves
     dram: float  # bytes a second, reading and writing
     dram_read: float  # bytes a second, reading only
@@ -40,6 +41,7 @@ class Machine:
     start: float = 1.6e9  # blocks a second
     drain: float = 64.0  # cycles that a product pipeline stands still for when it is waited for
     load_latency: float = 512.0  # cycles from asking for a stage to its arrival, from L2
+    line: float = 1.35  # cycles of a row of shared memory that a bulk copy fills, however short
     barrier: float = 40.0  # cycles to bring the warps of a block together
     meeting: float = 600.0  # cycles until stores into another block of the cluster are there, and known to be
     chain: float = 300.0  # cycles that a reduction between lanes, and what depends on it, leaves unused
@@ -48,7 +50,7 @@ class Machine:
 
 _H200 = Machine(
     multiprocessors=132, clock=1.98e9, tensor_half=4096.0, warp_products=0.62, fma=128.0, special=16.0, shared=128.0,
-    l2=80.0, l2_bytes=32e6, dram=4.25e12, dram_read=4.66e12, in_flight=1.9e6, power_tensor=0.265e9,
+    l2=80.0, bulk=85.0, l2_bytes=32e6, dram=4.25e12, dram_read=4.66e12, in_flight=1.9e6, power_tensor=0.265e9,
     power_bytes=18e9,
 )  # fmt: skip
 

@@ -37,6 +37,7 @@ STORE = 20.0  # cycles of an instruction of a warp that stores pieces shorter th
 COUPLED = 0.02  # of a cluster's time that its blocks wait for each other: what they share, L2 had merged anyway
 INDEPENDENT = 0.06  # of the shorter of work and traffic, where units with rings of their own wait for nobody
 MIXED = 0.3  # of the shorter of special-function and other instructions: they share the issue slots
+SHARP = 6.0  # how well work hides copies: of two that take as long, all but an eighth of one
 _FEW = 20_000  # tiles up to which a list schedule is run, not bounded
 
 
@@ -168,8 +169,9 @@ def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbe
     idle = max(1.0, 4.0 / (work.warps * units * beside))  # a scheduler without a warp does nothing
     slow, alone = slow * idle, alone * idle
     empties = (m.drain + 36.0) * np.asarray(c.empties)
+    copies = np.maximum(np.asarray(c.lines) * m.line, np.asarray(c.read) / m.bulk) if np.any(c.lines) else np.zeros(1)
     if work.own:
-        return _own_cycles(products, under, alone, empties, work, m)
+        return _own_cycles(products, under, alone, empties, copies, work, m)
     factor = TURNS if work.turns else LOCKSTEP if units > 1 and not work.joined else 1.0
     overlap = (0.75 if work.turns else 1.0) * UNDER / units
     inside = np.maximum(products, under) + overlap * np.minimum(products, under)
@@ -183,7 +185,13 @@ def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbe
     cycles = inside + others + (empties / units + chains + barriers + waits + fixed) / beside
     if work.cluster > 1 and not np.any(c.chains):
         cycles = cycles * (1.0 + COUPLED)
-    return _as_array(np.maximum(cycles, _ring_cycles(work, cycles, m)), work)
+    return _as_array(_beside(np.maximum(cycles, _ring_cycles(work, cycles, m)), copies), work)
+
+
+def _beside(cycles: Any, copies: Any) -> Any:
+    """Work and the copies that feed it: the longer one, and more where they take about as long."""
+    found: Any = (np.asarray(cycles) ** SHARP + np.asarray(copies) ** SHARP) ** (1.0 / SHARP)
+    return found
 
 
 def _others(slow: Any, alone: Any, work: Work, beside: int) -> Any:
@@ -193,12 +201,19 @@ def _others(slow: Any, alone: Any, work: Work, beside: int) -> Any:
     return longer + shorter / min(4.0, streams)
 
 
-def _own_cycles(products: Any, under: Any, alone: Any, empties: Any, work: Work, m: Machine) -> Numbers:
-    """One unit's products run while the others do the rest of their tiles."""
+def _own_cycles(
+    products: Any, under: Any, alone: Any, empties: Any, copies: Any, work: Work, m: Machine
+) -> Numbers:  # fmt: skip
+    """One unit's products run while the others do the rest of their tiles.
+
+    Not so in loops in which products wait for elementwise work: the units come to want the same at the same time.
+    """
     inside = np.maximum(products, under) + UNDER * np.minimum(products, under) + empties
     whole = inside + alone + 200.0
     cycles = np.maximum(inside + 0.1 * alone, whole / work.units)
-    return _as_array(np.maximum(cycles, _ring_cycles(work, cycles, m)), work)
+    if np.any(work.consumer.chains):
+        cycles = products + under + alone + empties + 200.0
+    return _as_array(_beside(np.maximum(cycles, _ring_cycles(work, cycles, m)), copies), work)
 
 
 def _fetch(work: Work, m: Machine) -> float:

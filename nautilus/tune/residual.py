@@ -1,9 +1,11 @@
 """What the measurements so far say about the cost model's error: a Gaussian process over schedules.
 
-The model ranks well, but errs alike on like schedules.  So the logarithm of measured over estimated time is taken as a
-constant plus what schedules share: its covariance falls by 1/e with every :data:`LENGTH` fields in which two schedules
-differ.  The process then corrects the estimate of a schedule that nobody measured, and says how far to trust the
-correction (C. E. Rasmussen, C. K. I. Williams: Gaussian Processes for Machine Learning, chapter 2).
+The model ranks well, but errs alike on like schedules.  So the logarithm of measured over estimated time is taken as
+the sum of a constant, of what schedules of one structure share (:func:`structure_of`), and of what schedules share that
+differ in few fields: its covariance falls by 1/e with every :data:`LENGTH` of them.  The process then corrects the
+estimate of a schedule that nobody measured, and says how far to trust the correction: least where no schedule of that
+structure was measured, so that a structure on which the model is wrong does not keep a search from all others
+(C. E. Rasmussen, C. K. I. Williams: Gaussian Processes for Machine Learning, chapter 2).
 """
 
 from __future__ import annotations
@@ -20,22 +22,25 @@ from nautilus.core.numerics import Array
 from nautilus.core.schedule import Schedule
 
 LENGTH = 6.0  # fields
-_CONSTANT, _SHARED, _NOISE = 0.5, 0.10, 0.01  # standard deviations of the logarithm
+_CONSTANT, _STRUCTURE, _SHARED, _NOISE = 0.3, 0.15, 0.10, 0.01  # standard deviations of the logarithm
+PRIOR = _CONSTANT**2 + _STRUCTURE**2 + _SHARED**2  # the variance of what nothing is known of
 FAILED = 0.5  # a schedule that failed is taken to cost this much more, in the logarithm
 _ABSENT = -1
 
 
 @dataclass
 class Fields:
-    """Schedules as vectors of their fields, to count in how many two of them differ."""
+    """Schedules as vectors of their fields, and how much two of them have in common."""
 
     _columns: dict[str, int] = field(default_factory=dict)  # of every path that was seen
     _codes: dict[tuple[str, str], int] = field(default_factory=dict)  # of its values
     _known: dict[str, dict[int, int]] = field(default_factory=dict)
+    _structures: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, schedule: Schedule) -> None:
         """Remember ``schedule`` as ``name``."""
         if name not in self._known:
+            self._structures[name] = structure_of(schedule)
             self._known[name] = {
                 self._columns.setdefault(path, len(self._columns)): self._codes.setdefault(
                     (path, value), len(self._codes)
@@ -47,6 +52,13 @@ class Fields:
         """[len(a), len(b)]: in how many fields each of ``a`` differs from each of ``b``."""
         left, right = self._matrix(a), self._matrix(b)
         return np.array([(right != row).sum(axis=1) for row in left]).reshape(len(a), len(b))
+
+    def covariance(self, a: Sequence[str], b: Sequence[str]) -> Array:
+        """[len(a), len(b)]: of the model's errors on each of ``a`` and each of ``b``."""
+        alike = np.exp(-self.distances(a, b) / LENGTH)
+        same = [[self._structures[x] == self._structures[y] for y in b] for x in a]
+        found: Array = _CONSTANT**2 + _STRUCTURE**2 * np.array(same).reshape(alike.shape) + _SHARED**2 * alike
+        return found
 
     def _matrix(self, names: Sequence[str]) -> Array:
         out = np.full((len(names), len(self._columns)), _ABSENT)
@@ -68,19 +80,34 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
         yield path, json.dumps(value)
 
 
-def corrections(among: Array, errors: Array, across: Array) -> tuple[Array, Array]:
+def structure_of(schedule: Schedule) -> str:
+    """What kernels there are and how their blocks are organised, without any size."""
+    kernels = [
+        (
+            k.ops,
+            k.memory.engine,
+            k.memory.specialise,
+            k.memory.own_tiles,
+            k.memory.join,
+            bool(k.memory.persistent != "none"),
+        )
+        for k in schedule.kernels
+    ]
+    return json.dumps([schedule.inline, [(s.op, s.splits > 1, s.turns > 1) for s in schedule.splits or ()], kernels])
+
+
+def corrections(own: Array, errors: Array, across: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of log(measured / estimated) of schedules that nobody measured.
 
-    ``errors`` [n]: that logarithm of measured ones; ``among`` [n, n]: the fields in which these differ; ``across``
-    [m, n]: in which those that are asked about differ from them.
+    ``errors`` [n]: that logarithm of measured ones; ``own`` [n, n] and ``across`` [m, n]: their covariance with each
+    other, and of those that are asked about with them.
     """
     centre = float(np.median(errors)) if len(errors) else 0.0
-    own = _covariance(among) + _NOISE**2 * np.eye(len(errors))
-    shared = _covariance(across)
-    solved = np.linalg.solve(own, np.column_stack([errors - centre, shared.T]))
-    explained = np.einsum("ij,ji->i", shared, solved[:, 1:])
-    mean: Array = shared @ solved[:, 0] + centre
-    return mean, np.sqrt(np.maximum(_CONSTANT**2 + _SHARED**2 - explained, 0.0))
+    noisy = own + _NOISE**2 * np.eye(len(errors))
+    solved = np.linalg.solve(noisy, np.column_stack([errors - centre, across.T]))
+    explained = np.einsum("ij,ji->i", across, solved[:, 1:])
+    mean: Array = across @ solved[:, 0] + centre
+    return mean, np.sqrt(np.maximum(PRIOR - explained, 0.0))
 
 
 def errors_of(outcomes: Sequence[tuple[float | None, float | None]]) -> Array:
@@ -92,8 +119,3 @@ def errors_of(outcomes: Sequence[tuple[float | None, float | None]]) -> Array:
     known = [log(s / e) for e, s in outcomes if e and s]
     centre = float(np.median(known)) if known else 0.0
     return np.array([log(s / e) if e and s else centre + (FAILED if s is None else 0.0) for e, s in outcomes])
-
-
-def _covariance(apart: Array) -> Array:
-    found: Array = _CONSTANT**2 + _SHARED**2 * np.exp(-apart / LENGTH)
-    return found

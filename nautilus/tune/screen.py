@@ -16,32 +16,41 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from nautilus.core.schedule import Schedule
 from nautilus.tune.brief import Candidate
 from nautilus.tune.build import BuildJob
 from nautilus.tune.order import single_changes
+from nautilus.tune.residual import structure_of
 from nautilus.tune.rows import schedule_hash
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.workers import DONE, Outcome, Pool, pause
 
 Values = Mapping[str, Any]
 SCREEN = "screen"  # where its candidates come from
-ELITE = 24  # points that have children
+_ELITE = 24  # points that have children, and ...
+_KINDS = 12  # ... the best one of so many structures that have none among them
 _FIRST = 96  # points that are drawn evenly
 _GENERATION = 32
 _CROSSED = 0.5  # share of children with two parents
+_ANY = 0.3  # share of children whose first parent is any of them
 _CHANGED = 1.5  # choices that a child draws anew, on average
 _TRIES = 8  # draws until a point is new
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Screened:
     """A legal point. ``estimate``: the model's seconds."""
 
     estimate: float
-    schedule: Any
+    schedule: Schedule
     values: Values
+
+    @cached_property
+    def structure(self) -> str:
+        return structure_of(self.schedule)
 
 
 @dataclass
@@ -64,7 +73,7 @@ class Screen:
         self._ask((c for v in given if (c := self._new(v))), end)
         left = most
         while left > 0 and time.monotonic() < end:
-            parents = [] if most - left < min(_FIRST, most // 4) else self.best(ELITE)
+            parents = [] if most - left < min(_FIRST, most // 4) else self.mixed(self.best())
             count = min(left, _GENERATION)
             self._ask((c for n in range(count) if (c := self.child(parents, near if n % 2 else None))), end)
             left -= count
@@ -81,6 +90,16 @@ class Screen:
         """Hashes, the fastest by the model first; ``count`` 0: all."""
         ranked = sorted(self.found, key=lambda h: (self.found[h].estimate, h))
         return ranked[:count] if count else ranked
+
+    def mixed(self, ranked: Sequence[str]) -> list[str]:
+        """Parents out of ``ranked``: the first ones, and the first of other structures, which may come to lead."""
+        chosen = list(ranked[:_ELITE])
+        known = {self.found[h].structure for h in chosen}
+        for own in ranked[_ELITE:]:
+            if len(chosen) < _ELITE + _KINDS and (kind := self.found[own].structure) not in known:
+                known.add(kind)
+                chosen.append(own)
+        return chosen
 
     def _ask(self, wanted: Iterable[Candidate], end: float) -> None:
         waiting = iter(wanted)  # drawn while others are with the builders
@@ -99,7 +118,7 @@ class Screen:
             return
         if outcome.value.refused:
             self.refused[candidate.hash] = outcome.value.trouble
-        elif outcome.value.estimate is not None:
+        elif outcome.value.estimate is not None and candidate.schedule is not None:
             self.found[candidate.hash] = Screened(outcome.value.estimate, candidate.schedule, candidate.values)
 
     def child(self, parents: Sequence[str], near: Values | None = None) -> Candidate | None:
@@ -113,6 +132,8 @@ class Screen:
     def _mixed(self, elite: list[Values]) -> dict[str, Any]:
         # of two drawn places the better one: the first have the most children
         a, b = (elite[min(self.order.randrange(len(elite)) for _ in range(2))] for _ in range(2))
+        if self.order.random() < _ANY:
+            a = self.order.choice(elite)
         crossed = self.order.random() < _CROSSED
         values = {n: b.get(n, v) if crossed and self.order.random() < 0.5 else v for n, v in a.items()}
         choices = self.space.choices

@@ -47,6 +47,7 @@ class Counts:
     chains: Any = 0.0  # reductions between lanes, in loops: latency that work of the same unit cannot fill
     waits: Any = 0.0  # iterations that wait for copies of their own
     read: Any = 0.0  # bytes loaded
+    lines: Any = 0.0  # rows of shared memory that bulk copies fill
     flops: Any = 0.0
 
 
@@ -170,6 +171,7 @@ class _Counter:
         kept, self.counts = self.counts, Counts()
         self.block(r.body, 1.0, dict(self.env))
         kept.read = kept.read + self.counts.read
+        kept.lines = kept.lines + self.counts.lines
         self.counts = kept
 
     def _own(self, consumers: list[Role]) -> bool:
@@ -384,6 +386,9 @@ class _Counter:
 
     def bulk(self, op: ma.BulkLoad, times: Any, env: dict[str, Any]) -> None:
         self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
+        s = self.smem[op.slot.buffer]
+        rows = prod(a.size for a in s.axes) * s.dtype.bytes / (op.slot.swizzle or s.axes[-1].size * s.dtype.bytes)
+        self.counts.lines = self.counts.lines + times * rows
         if op.mbar is None:
             self.ring(op.slot, 1, False)
         else:

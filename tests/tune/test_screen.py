@@ -12,8 +12,8 @@ import pytest
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.tune.early import hopeless
-from nautilus.tune.residual import FAILED, Fields, corrections, errors_of
-from nautilus.tune.screen import Screen
+from nautilus.tune.residual import FAILED, PRIOR, Fields, corrections, errors_of
+from nautilus.tune.screen import Screen, Screened
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.workers import Limit, Pool, Service
 from tests.tune.toy import Choice
@@ -93,13 +93,34 @@ def test_the_distance_counts_fields() -> None:
     assert found[0].tolist() == [0, 2, 2 + 3] and found[1].tolist() == [2, 0, 3]
 
 
+def fields_with(**schedules: Schedule) -> Fields:
+    found = Fields()
+    for name, made in schedules.items():
+        found.add(name, made)
+    return found
+
+
 def test_like_schedules_are_corrected_alike() -> None:
-    apart = np.array([[0.0, 20.0], [20.0, 0.0]])
-    errors = np.array([0.2, 0.0])  # the first took 20 % more than the model said
-    mean, doubt = corrections(apart, errors, np.array([[0.0, 20.0], [1.0, 20.0], [20.0, 1.0], [40.0, 40.0]]))
-    assert mean[0] == pytest.approx(0.2, abs=0.01) and doubt[0] < 0.02
-    assert mean[0] > mean[1] > mean[3] > mean[2]
-    assert doubt[0] < doubt[1] < doubt[3]
+    fields = fields_with(
+        slow=schedule(1, 8), near=schedule(2, 8), other=schedule(4, 64, 64, 64), far=schedule(9, 9, 9, 9, 9)
+    )
+    names, errors = ["slow", "other"], np.array([0.2, 0.0])  # the first took 20 % more than the model said
+    mean, doubt = corrections(
+        fields.covariance(names, names), errors, fields.covariance(["slow", "near", "far", "other"], names)
+    )
+    assert mean[0] == pytest.approx(0.2, abs=0.02) and doubt[0] < 0.02
+    assert mean[0] > mean[1] > mean[2] > mean[3]
+    assert doubt[0] < doubt[1] < doubt[2]
+
+
+def test_a_structure_that_the_model_is_wrong_about_is_left_for_others() -> None:
+    odd = schedule(3, 16)
+    odd = replace(odd, kernels=tuple(replace(k, memory=replace(k.memory, own_tiles=True)) for k in odd.kernels))
+    fields = fields_with(a=schedule(1, 8), b=schedule(2, 8), c=schedule(3, 8), odd=odd)
+    names, errors = ["a", "b"], np.array([0.7, 0.7])  # twice what the model said
+    mean, doubt = corrections(fields.covariance(names, names), errors, fields.covariance(["c", "odd"], names))
+    hopes = mean - doubt
+    assert hopes[1] < hopes[0] - 0.1
 
 
 def test_what_failed_is_slow_and_what_is_on_its_way_is_like_the_rest() -> None:
@@ -111,7 +132,19 @@ def test_what_failed_is_slow_and_what_is_on_its_way_is_like_the_rest() -> None:
 
 def test_before_anything_is_measured_all_are_as_doubtful() -> None:
     mean, doubt = corrections(np.zeros((0, 0)), np.zeros(0), np.zeros((3, 0)))
-    assert mean.tolist() == [0.0] * 3 and doubt[0] == doubt[1] > 0.0
+    assert mean.tolist() == [0.0] * 3 and doubt == pytest.approx([PRIOR**0.5] * 3)
+
+
+def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
+    made = screen(pool)
+    for n in range(60):
+        own = schedule(n, 8)
+        rare = n in (40, 50, 55)
+        memory = replace(own.kernels[0].memory, own_tiles=rare, specialise=n != 55)
+        own = replace(own, kernels=(replace(own.kernels[0], memory=memory),))
+        made.found[f"{n:02}"] = Screened(1.0 + n, own, {})
+    chosen = made.mixed(made.best())
+    assert chosen == [f"{n:02}" for n in range(24)] + ["40", "55"]
 
 
 def test_the_model_gives_up_what_it_is_sure_of() -> None:
