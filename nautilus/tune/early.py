@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 GAIN = 0.005  # a best that is better by less than this is noise
 _ENOUGH = 8  # measured candidates before the model may give one up
@@ -40,19 +40,6 @@ def hopeless(pairs: Sequence[tuple[float, float]], best: float) -> float:
         return 0.0
     ratios = sorted(m / e for e, m in pairs if e > 0.0)
     return _HOPELESS * best / ratios[int(_OPTIMISM * len(ratios))]
-
-
-def promising(untried: Mapping[str, float], pairs: Sequence[tuple[float, float]], best: float) -> list[str]:
-    """Names of untried points that may beat ``best`` seconds, the likeliest first.
-
-    ``untried``: the model's seconds; ``pairs``: the model's and the measured seconds of what was tried, whose low
-    quantile says how much faster than estimated a point can be.  No pairs: the model is not believed.
-    """
-    ratios = sorted(m / e for e, m in pairs if e > 0.0)
-    if not ratios:
-        return []
-    hope = ratios[int(_OPTIMISM * len(ratios))]
-    return sorted((n for n, e in untried.items() if e * hope < (1.0 - GAIN) * best), key=lambda n: (untried[n], n))
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:

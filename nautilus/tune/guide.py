@@ -11,12 +11,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from math import log
 from typing import Any
 
 import numpy as np
 
 from nautilus.core.numerics import Array
 from nautilus.tune.brief import Candidate, Settings
+from nautilus.tune.early import GAIN
 from nautilus.tune.order import difference, effects, proposals, single_changes
 from nautilus.tune.residual import Fields, corrections, errors_of
 from nautilus.tune.screen import Screen
@@ -27,8 +29,10 @@ from nautilus.tune.workers import Pool
 Values = Mapping[str, Any]
 _PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
 _BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
-_SCREENING = 30.0  # seconds in which the model ranks points before anything is measured
-_CLIMB = 0.4  # of them, where nothing is known: for single changes of the best point
+#: seconds in which the model ranks points before anything is measured, and their share of a time limit: more where
+#: nothing is known
+_SCREENING = {False: (20.0, 0.2), True: (40.0, 0.33)}
+_CLIMB = 0.25  # of them, where nothing is known: for single changes of the best point
 _GENETIC = 200  # points that the model likes best, of which the corrected model chooses the parents
 _GROWN = 4  # times the points screened at first that are screened in all
 
@@ -54,7 +58,8 @@ class Guide:
     def look_around(self, settings: Settings) -> None:
         """Have the model rank many points: near the rules' and single changes of it, or of no knowledge at all."""
         screen = self.screen
-        seconds = min(_SCREENING, settings.timeout / 5 or _SCREENING)
+        most, share = _SCREENING[settings.scratch]
+        seconds = min(most, share * settings.timeout or most)
         if settings.scratch:
             screen.run((), None, settings.screened, (1.0 - _CLIMB) * seconds)
             screen.climb(_CLIMB * seconds)
@@ -78,6 +83,16 @@ class Guide:
         """Single changes of the base, those first that the model likes."""
         ranked = [h for h in self.screen.best() if h in self.singles] or list(self.singles)
         return [self.singles[h] for h in ranked]
+
+    def hopes(self, seen: Set[str], best: float) -> list[Values]:
+        """Screened points that the corrected model, at its most optimistic, puts before ``best`` seconds."""
+        left = [h for h in self.screen.found if h not in seen and h not in self.given]
+        if not left or not best:
+            return []
+        expected, doubt = self._expected(left)
+        hope = expected - doubt
+        good = [n for n in np.argsort(hope, kind="stable") if hope[n] < log((1.0 - GAIN) * best)]
+        return [self.screen.found[left[n]].values for n in good]
 
     def favourite(self, seen: Set[str]) -> Values | None:
         """The screened point that may be the fastest by the corrected model."""

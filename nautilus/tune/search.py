@@ -25,7 +25,7 @@ from nautilus.tune import workers
 from nautilus.tune.brief import Candidate, Finished, Progress, Settings, Subject, Watcher
 from nautilus.tune.build import BuildJob, Built
 from nautilus.tune.database import append
-from nautilus.tune.early import beats, hopeless, nothing_left, promising
+from nautilus.tune.early import beats, hopeless, nothing_left
 from nautilus.tune.guide import Guide
 from nautilus.tune.measure import FinalsJob, Measured, MeasureJob
 from nautilus.tune.rows import COMPILER, OK, Row, schedule_hash
@@ -150,12 +150,10 @@ class Search:
             return "all trials made"
         if self.useless >= _USELESS or (self.useless >= _DULL and self._exhausted()):
             return "the space has nothing new"
-        if self.meters is not None and nothing_left(self.study.history(), self.settings.trials):
-            left = self._promising()
-            if not left:
-                return "model and history agree that nothing better is left"
-            for values in left:
-                self.study.enqueue(values)
+        history = self.study.history()
+        agreed = self.meters is not None and nothing_left(history, self.settings.trials)
+        if agreed and not self.guide.hopes(self._seen(), min(history)):
+            return "model and history agree that nothing better is left"
         return ""
 
     def _exhausted(self) -> bool:
@@ -172,13 +170,6 @@ class Search:
         for values in left[: _AHEAD * max(1, len(self.builders.workers))]:
             self.study.enqueue(values)
         return not left
-
-    def _promising(self) -> list[Mapping[str, Any]]:
-        """Values of screened points that the model, at its most optimistic, puts before the best."""
-        tried, found = self.study.tried(), self.guide.screen.found
-        left = {h: p.estimate for h, p in found.items() if h not in tried}
-        best = min(self.study.history(), default=0.0)
-        return [found[h].values for h in promising(left, self.study.estimates(), best)[:_AHEAD]]
 
     def _seen(self) -> set[str]:
         """Hashes of what was built, is being built, or was refused."""

@@ -12,6 +12,7 @@ import pytest
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.tune.early import hopeless
+from nautilus.tune.guide import Guide
 from nautilus.tune.residual import FAILED, PRIOR, Fields, corrections, errors_of
 from nautilus.tune.screen import Screen, Screened
 from nautilus.tune.searchspace import SearchSpace
@@ -133,6 +134,32 @@ def test_what_failed_is_slow_and_what_is_on_its_way_is_like_the_rest() -> None:
 def test_before_anything_is_measured_all_are_as_doubtful() -> None:
     mean, doubt = corrections(np.zeros((0, 0)), np.zeros(0), np.zeros((3, 0)))
     assert mean.tolist() == [0.0] * 3 and doubt == pytest.approx([PRIOR**0.5] * 3)
+
+
+class Told:
+    """A study of which only the outcomes count."""
+
+    def __init__(self, *outcomes: tuple[str, Schedule, float | None, float | None]) -> None:
+        self.found = list(outcomes)
+
+    def outcomes(self) -> list[tuple[str, Schedule, float | None, float | None]]:
+        return self.found
+
+
+def test_hope_is_what_the_corrected_model_allows(pool: Pool[Any]) -> None:
+    made = screen(pool)
+    for name, seconds in {"a": 1.0, "b": 1.05, "c": 3.0}.items():
+        made.found[name] = Screened(seconds, schedule(ord(name), 8), {"name": name})
+    study: Any = Told(("a", made.found["a"].schedule, 1.0, 1.0))
+    guide = Guide(SPACE, study, made, SPACE.defaults)
+    assert guide.hopes({"a"}, 1.0) == [{"name": "b"}]  # c is three times as slow as the model ever erred
+    assert guide.hopes({"a", "b"}, 1.0) == []
+    assert guide.hopes({"a"}, 0.5) == [] and guide.hopes({"a"}, 0.0) == []
+    assert guide.favourite({"a"}) == {"name": "b"}
+    assert guide.hopes({"a"}, 1.0) == []  # what was given is under way
+    study.found.append(("b", made.found["b"].schedule, None, None))
+    guide.learn()
+    assert set(guide.parents) == {"a", "b", "c"} and guide.parents[0] == "a"
 
 
 def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:

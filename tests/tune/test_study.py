@@ -15,7 +15,7 @@ import pytest
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
 from nautilus.tune import study as module
-from nautilus.tune.early import beats, best_in_top, nothing_left, promising, rank_correlation
+from nautilus.tune.early import beats, best_in_top, nothing_left, rank_correlation
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.study import Study, open_storage, optuna, study_name
 from tests.tune.toy import Choice, Refused
@@ -289,6 +289,3 @@ def test_early_end() -> None:
     assert not nothing_left(falling, 64)
     assert nothing_left([*falling, *([1.0] * 20)], 64)
     assert not nothing_left([1.0] * 20, 64)
-    pairs = [(1.0, 1.0), (1.0, 2.0), (1.0, 1.5)]
-    assert promising({"a": 0.5, "b": 2.0, "c": 0.4}, pairs, 1.0) == ["c", "a"]
-    assert promising({"a": 0.5}, [], 1.0) == []
