@@ -14,6 +14,7 @@ _HEADS = (
     "contender", "us", "spread", "TFLOP/s", "GB/s", "% product", "% copy", "us sus.", "spread", "TFLOP/s",
     "ours/peer", "sus.", "error", "check",
 )  # fmt: skip
+_SUSTAINED = (7, 8, 9, 11)  # columns of what ``--rounds 0`` does not time
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,17 @@ class Report:
         return verdict is not None and verdict.ok
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The protocols that anything was timed by; the first one always counts."""
+        return ("cool", "sustained") if any(r.sustained is not None for r in self.rows) else ("cool",)
+
+    @property
     def ours(self) -> Row:
         return next(r for r in self.rows if r.name == OURS)
 
     def ratio(self, row: Row, kind: str) -> float | str | None:
-        """Ours beside ``row``; a text says why not; None for ours itself and for ceilings."""
-        if row.name == OURS or row.is_ceiling:
+        """Ours beside ``row``; a text says why not; None for ours itself, for ceilings, and for what was not asked."""
+        if row.name == OURS or row.is_ceiling or kind not in self.kinds:
             return None
         return ratio(self.ours, row, kind, self.limits[kind == "sustained"])
 
@@ -73,9 +79,11 @@ def text(report: Report) -> str:
     about = report.about
     lines = [f"{report.name}: {about.get('device', '?')}, {about.get('arch', '?')}, {about.get('sizes', '')}"]
     cells = [list(_HEADS), *(_cells(report, r) for r in report.rows)]
-    widths = [max(len(line[c]) for line in cells) for c in range(len(_HEADS))]
+    if "sustained" not in report.kinds:
+        cells = [[x for c, x in enumerate(line) if c not in _SUSTAINED] for line in cells]
+    widths = [max(len(line[c]) for line in cells) for c in range(len(cells[0]))]
     for line in cells:
-        padded = [x.ljust(w) if c in (0, len(_HEADS) - 1) else x.rjust(w)
+        padded = [x.ljust(w) if c in (0, len(line) - 1) else x.rjust(w)
                   for c, (x, w) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
         lines.append("  ".join(padded).rstrip())
     for row in report.rows:

@@ -69,6 +69,15 @@ def test_a_wide_spread_is_marked_and_refused_in_one_column_only() -> None:
     assert "no sustained" not in shown
 
 
+def test_without_sustained_rounds_nothing_is_said_of_them() -> None:
+    rows = [replace(r, sustained=None) for r in (row(OURS, 100), row("cudnn", 120))]
+    shown = text(report(*rows))
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if line}
+    assert "sus" not in shown and "refused" not in shown and "no " not in shown.replace("applicable: no", "")
+    assert lines["cudnn"][-3:] == ["1.200", "2.0e-04", "ok"]
+    assert as_dict(report(*rows))["contenders"][1]["refused_sustained"] is None
+
+
 def test_a_ceiling_that_spreads_is_no_measure() -> None:
     good = report(row(OURS, 100), *CEILINGS)
     assert shares(good, good.ours) == pytest.approx((0.01, 0.0025))

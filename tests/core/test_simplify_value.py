@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.expr import Const, Expr, Op, Param
@@ -93,18 +93,31 @@ def run(e: Expr, env: dict[str, Array]) -> Array:
     raise AssertionError(e)
 
 
+def by_computed_zero(e: Expr, env: dict[str, Array]) -> Array:
+    """Where something is divided by a zero whose sign depends on how it was computed."""
+    found = np.zeros(env["x"].shape, bool)
+    if isinstance(e, Op):
+        for a in e.args:
+            found |= by_computed_zero(a, env)
+        if e.op == "div" and isinstance(e.args[1], Op):
+            found |= run(e.args[1], env) == 0.0
+    return found
+
+
 @settings(max_examples=300, deadline=None)
 @given(values())
+@example(parse_expr("max(0.0, 1.0 / (0.0 + (0.0 - x)))", BUFFERS, PARAMS))
 def test_value_is_kept(e: Expr) -> None:
     specials = np.array([0.0, 1.0, -2.0, 3.5, np.inf, -np.inf, np.nan])
     x, y = (a.ravel() for a in np.meshgrid(specials, specials))
     env = {"x": x, "y": y}
-    a, b = np.broadcast_arrays(run(e, env), run(simplify_value(e), env))
-    nan = np.isnan(a)
-    assert (np.isnan(b) == nan).all()
-    close = (a == b) | np.isclose(a, b, rtol=1e-12, atol=1e-300)
+    a, b, _ = np.broadcast_arrays(run(e, env), run(simplify_value(e), env), x)
     # the sign of a zero is not part of the reals, and 1 / 0 shows it
-    assert (nan | close | (np.isinf(a) & np.isinf(b))).all()
+    sure = ~by_computed_zero(e, env)
+    nan = np.isnan(a)
+    assert (np.isnan(b) == nan)[sure].all()
+    close = (a == b) | np.isclose(a, b, rtol=1e-12, atol=1e-300)
+    assert (nan | close)[sure].all()
 
 
 def test_widens() -> None:
