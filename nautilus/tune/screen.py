@@ -36,6 +36,7 @@ _FIRST = 96  # points that are drawn evenly
 _GENERATION = 32
 _CROSSED = 0.5  # share of children with two parents
 _ANY = 0.3  # share of children whose first parent is any of them
+_WILD, _REDRAWN = 0.25, 0.4  # share of children of which this share of the choices is drawn anew: other structures
 _CHANGED = 1.5  # choices that a child draws anew, on average
 _TRIES = 8  # draws until a point is new
 
@@ -125,6 +126,8 @@ class Screen:
         """A new point made of ``parents`` (hashes, the best first); without any an even draw, or one near ``near``."""
         for _ in range(_TRIES):
             values = self._mixed([self.found[h].values for h in parents]) if parents else None
+            if values is not None and self.order.random() < _WILD:
+                values = self.space.random(self.order, values, _REDRAWN)
             if (made := self._new(values or self.space.random(self.order, near))) is not None:
                 return made
         return None

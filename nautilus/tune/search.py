@@ -151,7 +151,8 @@ class Search:
         if self.useless >= _USELESS or (self.useless >= _DULL and self._exhausted()):
             return "the space has nothing new"
         history = self.study.history()
-        agreed = self.meters is not None and nothing_left(history, self.settings.trials)
+        known = self.meters is not None and not self.settings.scratch  # else nothing says that a good point was seen
+        agreed = known and nothing_left(history, self.settings.trials)
         if agreed and not self.guide.hopes(self._seen(), min(history)):
             return "model and history agree that nothing better is left"
         return ""
