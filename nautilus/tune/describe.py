@@ -124,7 +124,7 @@ def roles(kernel: MemKernel) -> str:
     texts = []
     for r in found:
         what = "one thread that copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"
-        texts.append(f"{r.name}: {what}, {r.registers or '?'} registers a thread")
+        texts.append(f"{r.name}: {what}" + (f", {r.registers} registers a thread" if r.registers else ""))
     return "; ".join(texts)
 
 
