@@ -173,8 +173,7 @@ def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbe
     if work.own:
         return _own_cycles(products, under, alone, empties, copies, work, m)
     factor = TURNS if work.turns else LOCKSTEP if units > 1 and not work.joined else 1.0
-    overlap = (0.75 if work.turns else 1.0) * UNDER / units
-    inside = np.maximum(products, under) + overlap * np.minimum(products, under)
+    inside = _in_flight(products, under, units, work.turns)
     chains = m.chain * np.asarray(c.chains) + (m.barrier * np.asarray(c.empties) if work.turns else 0.0)
     # warps of blocks beside each other fill each other's gaps
     others = _others(slow, factor * alone, work, beside)
@@ -186,6 +185,13 @@ def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbe
     if work.cluster > 1 and not np.any(c.chains):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(_beside(np.maximum(cycles, _ring_cycles(work, cycles, m)), copies), work)
+
+
+def _in_flight(products: Any, under: Any, units: int, turns: bool) -> Any:
+    """Products and the elementwise work under them: more units fill more gaps, and there are few where one is short."""
+    longer, shorter = np.maximum(products, under), np.minimum(products, under)
+    gaps = 0.4 + 3.0 * (shorter / np.maximum(longer, 1.0)) ** 3
+    return longer + np.minimum(1.0, (0.9 if turns else 1.0) * 2.0 * UNDER / units**2 * gaps) * shorter
 
 
 def _beside(cycles: Any, copies: Any) -> Any:
