@@ -49,6 +49,10 @@ class Smem:
     def bytes(self) -> int:
         return self.stages * self.stage_bytes
 
+    def meets(self, other: Smem) -> bool:
+        """Whether the two have bytes in common."""
+        return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Mbar:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from nautilus.core.errors import VerifyError
-from nautilus.memory.ops import ClusterArrive, ClusterWait, IfOp, MemKernel, MemOp, SharedStore, Smem, walk_ops
+from nautilus.memory.ops import ClusterArrive, ClusterWait, IfOp, MemKernel, MemOp, SharedStore, walk_ops
 from nautilus.memory.text import format_op
 from nautilus.memory.verify_smem import touch
 
@@ -82,13 +82,9 @@ def _bytes(k: MemKernel, op: SharedStore) -> None:
     """Nothing else shares or writes the bytes of the buffer that ``op`` writes."""
     (own,) = (s for s in k.smem if s.name == op.slot.buffer)
     over = {s.name for s in k.smem if s.over == own.name}
-    if own.over is not None or any(_meet(own, s) for s in k.smem if s is not own and s.name not in over):
+    if own.over is not None or any(own.meets(s) for s in k.smem if s is not own and s.name not in over):
         _reject(op, "other blocks store to bytes of their own", own.name)
     for x in walk_ops(k.body):
         writes = touch(x).writes & {own.name, *over}
         if writes and not (isinstance(x, SharedStore) and x.block is not None):
             _reject(x, "only stores from the cluster write what they write", own.name)
-
-
-def _meet(a: Smem, b: Smem) -> bool:
-    return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes

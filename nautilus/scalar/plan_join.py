@@ -113,10 +113,10 @@ def joined(
         found = turns_of(unified[name])
         if found is None or not few_rows(plan, unified[name]):
             continue
-        reader = _reader(unified, name, found.by)
+        parts = _parts(unified[name], found.by)
+        reader = _reader(unified, name, parts)
         if reader is None:
             continue
-        parts = _parts(unified[name], found.by)
         out[name] = _units(plan, unified[name], found, target)
         out[reader] = _combining(out[reader], unified[reader], parts, out[name], found.turns, found.turns)
         if not fallbacks.steps(reader):
@@ -129,9 +129,8 @@ def _parts(unified: Unified, by: str) -> dict[str, Def]:
     return {d.name: d for d in unified.defs if d.axis(by) is not None}
 
 
-def _reader(unified: Mapping[str, Unified], name: str, by: str) -> str | None:
-    """The one kernel that reads what kernel ``name`` makes in chunks ``by``."""
-    parts = _parts(unified[name], by)
+def _reader(unified: Mapping[str, Unified], name: str, parts: Mapping[str, Def]) -> str | None:
+    """The one kernel that reads ``parts``, which kernel ``name`` makes."""
     readers = [n for n, u in unified.items() if n != name and _reads(u, parts)]
     return readers[0] if len(readers) == 1 else None
 
@@ -156,10 +155,10 @@ def _cluster(
     groups = next((c for d in unified[name].defs if (c := chunks_of(d)) is not None), None)
     if groups is None or unified[name].extents[groups.by] != CLUSTER or not target.warpgroup:
         return {}
-    reader, plan = _reader(unified, name, groups.by), plans[name]
+    plan, parts = plans[name], _parts(unified[name], groups.by)
+    reader = _reader(unified, name, parts)
     if reader is None:
         return {}
-    parts = _parts(unified[name], groups.by)
     tiles = {a.name: a.tile for a in plan.axes}
     pushed = sum(d.buffer.dtype.bytes * prod(tiles[a.name] for a in d.par) for d in parts.values())
     if used + CLUSTER * pushed + _SMALL > target.smem_block:

@@ -86,23 +86,25 @@ class Guide:
 
     def hopes(self, seen: Set[str], best: float) -> list[Values]:
         """Screened points that the corrected model, at its most optimistic, puts before ``best`` seconds."""
-        left = [h for h in self.screen.found if h not in seen and h not in self.given]
-        if not left or not best:
+        if not best:
             return []
-        expected, doubt = self._expected(left)
-        hope = expected - doubt
-        good = [n for n in np.argsort(hope, kind="stable") if hope[n] < log((1.0 - GAIN) * best)]
-        return [self.screen.found[left[n]].values for n in good]
+        return [self.screen.found[h].values for h, least in self._hopeful(seen) if least < log((1.0 - GAIN) * best)]
 
     def favourite(self, seen: Set[str]) -> Values | None:
         """The screened point that may be the fastest by the corrected model."""
+        for own, _ in self._hopeful(seen)[:1]:
+            self.given.add(own)
+            return self.screen.found[own].values
+        return None
+
+    def _hopeful(self, seen: Set[str]) -> list[tuple[str, float]]:
+        """Screened points that nobody tried, and the logarithm of the seconds that each may take at the least."""
         left = [h for h in self.screen.found if h not in seen and h not in self.given]
         if not left:
-            return None
+            return []
         expected, doubt = self._expected(left)
-        own = left[int(np.argmin(expected - doubt))]
-        self.given.add(own)
-        return self.screen.found[own].values
+        least = expected - doubt
+        return [(left[n], float(least[n])) for n in np.argsort(least, kind="stable")]
 
     def change(self, seen: Set[str], turn: int) -> Values | None:
         """What the effects of single changes speak for, near one of the best."""

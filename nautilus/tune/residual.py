@@ -83,15 +83,9 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 def structure_of(schedule: Schedule) -> str:
     """What kernels there are and how their blocks are organised, without any size."""
     kernels = [
-        (
-            k.ops,
-            k.memory.engine,
-            k.memory.specialise,
-            k.memory.own_tiles,
-            k.memory.join,
-            bool(k.memory.persistent != "none"),
-        )
+        (k.ops, m.engine, m.specialise, m.own_tiles, m.join, m.persistent != "none")
         for k in schedule.kernels
+        for m in [k.memory]
     ]
     return json.dumps([schedule.inline, [(s.op, s.splits > 1, s.turns > 1) for s in schedule.splits or ()], kernels])
 

@@ -73,7 +73,7 @@ def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
             except ScheduleError:
                 raise
             except (UnsupportedError, VerifyError) as error:
-                raise ScheduleError(_one_line(error)) from error
+                raise ScheduleError(one_line(error)) from error
             except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
                 detail = f"{type(error).__name__} {error}".strip()
                 raise ScheduleError(f"internal error in pass {step.stage.name}/{step.name}: {detail}") from error
@@ -100,11 +100,12 @@ def verify_fault(module: MemModule) -> str | None:
     try:
         verify(module)
     except VerifyError as error:
-        return f"{error.rule}: {error.detail}" if error.detail else _one_line(error)
+        return f"{error.rule}: {error.detail}" if error.detail else one_line(error)
     return None
 
 
-def _one_line(error: NautilusError) -> str:
+def one_line(error: NautilusError) -> str:
+    """What ``error`` says, without where."""
     return str(error).partition("\n")[0]
 
 

@@ -3,8 +3,8 @@
 Generation by generation.  The first is what the caller knows and even draws; each later one is children of the best
 points so far: two of them crossed, then one choice or a few drawn anew.  A child whose schedule is known is drawn
 again: most of a space may be choices that others switch off, and changing those changes nothing.  In the end the best
-one may climb: all of its single changes, as long as one is better.  Every point is
-lowered by a worker as far as the model needs, which finds out as well what no pass accepts.
+one may climb: all of its single changes, as long as one is better.  Every point is lowered by a worker as far as the
+model needs, which finds out as well what no pass accepts.
 
 The model places the fastest measured point among its first ten most of the time, while even draws of a space of 10^13
 points hold none that is within 10 % of it: what a search with few trials lacks is good points, not a better order.
@@ -124,11 +124,12 @@ class Screen:
 
     def child(self, parents: Sequence[str], near: Values | None = None) -> Candidate | None:
         """A new point made of ``parents`` (hashes, the best first); without any an even draw, or one near ``near``."""
+        elite = [self.found[h].values for h in parents]
         for _ in range(_TRIES):
-            values = self._mixed([self.found[h].values for h in parents]) if parents else None
-            if values is not None and self.order.random() < _WILD:
+            values = self._mixed(elite) if elite else self.space.random(self.order, near)
+            if elite and self.order.random() < _WILD:
                 values = self.space.random(self.order, values, _REDRAWN)
-            if (made := self._new(values or self.space.random(self.order, near))) is not None:
+            if (made := self._new(values)) is not None:
                 return made
         return None
 

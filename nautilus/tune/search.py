@@ -94,7 +94,7 @@ class Search:
         return Finished(best, rules, stopped, self.progress, self.troubles, seconds, startup)
 
     def _plan(self) -> None:
-        """What is sampled first: what is known, single changes, and the model's favourites."""
+        """What is sampled first: what is known, and single changes."""
         if self.settings.scratch:
             return
         known = [*self.subject.known[:1], *self.subject.neighbours]

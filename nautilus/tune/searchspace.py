@@ -34,27 +34,22 @@ class Choice(Protocol):
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """``candidate`` gives a schedule for values, or an object with a ``reason`` why there is none.
-
-    ``draft`` the same, but quickly and without carrying it out: a schedule that it gives may be illegal.
-    """
+    """``draft`` gives a schedule for values, which may be illegal, or an object with a ``reason`` why there is none."""
 
     choices: Sequence[Choice]
     defaults: Mapping[str, Any]
-    candidate: Callable[[Mapping[str, Any]], Any]
+    draft: Callable[[Mapping[str, Any]], Any]
     inline: tuple[str, ...] | None = None  # what a schedule inlines that leaves the choice open
-    draft: Callable[[Mapping[str, Any]], Any] | None = None
 
     @staticmethod
     def of(module: str, program: Any, arch: str, inline: tuple[str, ...] | None) -> SearchSpace:
-        """The space that ``module`` (``choices``, ``defaults``, ``candidate``, ``draft``) makes of ``program``."""
-        candidate, draft = load(f"{module}:candidate"), load(f"{module}:draft")
+        """The space that ``module`` (``choices``, ``defaults``, ``draft``) makes of ``program``."""
+        draft = load(f"{module}:draft")
         return SearchSpace(
             load(f"{module}:choices")(program, arch),
             load(f"{module}:defaults")(program, arch),
-            lambda values: candidate(program, arch, dict(values)),
-            inline,
             lambda values: draft(program, arch, dict(values)),
+            inline,
         )
 
     @cached_property
@@ -82,27 +77,23 @@ class SearchSpace:
         """8 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()[:8]
 
-    def schedule(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
-        """The schedule, or None and the reason. Equal choices make equal schedules, as the rules write them."""
-        return self._made(self.candidate, values)
-
     def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
-        """The schedule that ``values`` say, which may be illegal; or None and the reason."""
-        return self._made(self.draft or self.candidate, values)
+        """The schedule that ``values`` say, or None and the reason.
 
-    def hash_of(self, values: Mapping[str, Any]) -> str | None:
-        """The hash of what :meth:`drafted` gives."""
-        schedule, _ = self.drafted(values)
-        return schedule_hash(schedule) if schedule is not None else None
-
-    def _made(self, make: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
+        Equal choices make equal schedules, as the rules write them.
+        """
         try:
-            found = make(values)
+            found = self.draft(values)
         except Exception as error:  # one bad point must not end a search of hours; the study keeps the reason
             return None, f"{type(error).__name__}: {error}"
         if not isinstance(found, Schedule):
             return None, str(found.reason)
         return (replace(found, inline=self.inline) if found.inline is None else found), ""
+
+    def hash_of(self, values: Mapping[str, Any]) -> str | None:
+        """The hash of what :meth:`drafted` gives."""
+        schedule, _ = self.drafted(values)
+        return schedule_hash(schedule) if schedule is not None else None
 
     def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Values from what the sampler drew."""

@@ -224,6 +224,7 @@ class Study:
         self._distributions = _distributions(self._o, space)
         self._study = _again(lambda: self._o.create_study(storage=storage, study_name=name, load_if_exists=True))
         self._trials: list[Any] = []
+        self._schedules: dict[str, Schedule] = {}  # by hash
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self.refresh()
         sampler = self._o.samplers.TPESampler(
@@ -300,15 +301,21 @@ class Study:
             if WITHDRAWN not in t.user_attrs:
                 c = t.user_attrs[CANDIDATE]
                 seconds = None if t.state == state.PRUNED else float(t.value or 0.0)
-                schedule = Schedule.from_json(json.dumps(c["schedule"]))
-                found.append((str(c["hash"]), schedule, t.user_attrs.get(ESTIMATE), seconds))
+                found.append((str(c["hash"]), self._schedule(c), t.user_attrs.get(ESTIMATE), seconds))
         return found
 
     def best(self, count: int) -> list[tuple[float, Schedule, dict[str, Any]]]:
         """Seconds, schedule and values of the ``count`` best that were measured, by any process."""
         done = sorted(self._complete(), key=lambda t: (t.value, t.user_attrs[CANDIDATE]["hash"]))[:count]
         found = [(float(t.value), t.user_attrs[CANDIDATE]) for t in done]
-        return [(v, Schedule.from_json(json.dumps(c["schedule"])), dict(c["values"])) for v, c in found]
+        return [(v, self._schedule(c), dict(c["values"])) for v, c in found]
+
+    def _schedule(self, candidate: Mapping[str, Any]) -> Schedule:
+        """The schedule of a trial's candidate; each is read once, for all of them are asked for again and again."""
+        own = str(candidate["hash"])
+        if own not in self._schedules:
+            self._schedules[own] = Schedule.from_json(json.dumps(candidate["schedule"]))
+        return self._schedules[own]
 
     def enqueue(self, values: Mapping[str, Any]) -> None:
         """Have ``values`` sampled soon."""

@@ -11,12 +11,20 @@ from nautilus.memory.interp import InterpError, run_module
 from nautilus.memory.ops import MemModule
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
-from tests.endtoend.decode import Decode
-from tests.memory import programs as p
-from tests.memory.unit_programs import ALIKE, ROWS, apart, clustered, joined, sums
+from tests.memory.unit_programs import (
+    ALIKE,
+    GIVEN,
+    INPUTS,
+    ROWS,
+    apart,
+    attended,
+    changed,
+    clustered,
+    inputs_of,
+    joined,
+    sums,
+)
 
-GIVEN = Decode(256, heads=2, group=2)
-INPUTS = {"Q": p.random(1, 1, 2, 1, 64), "K": p.random(2, 1, 1, 256, 64), "V": p.random(3, 1, 1, 256, 64)}
 SEEDS = range(3)
 
 
@@ -28,24 +36,14 @@ def right(name: str) -> str:
     return ma_format(clustered(joined(apart(GIVEN, 2, 2, 16), "O_acc_part"), "O_acc_part_2", 2))
 
 
-def faulty(name: str, old: str, new: str) -> MemModule:
-    """The program with the first ``old`` replaced."""
-    text = right(name)
-    assert old in text, old
-    return parse(text.replace(old, new, 1))
-
-
 def failure(m: MemModule, seed: int) -> InterpError:
     with pytest.raises(InterpError) as info:
-        run_module(m, ROWS if "X" in {b.name for b in m.buffers} else INPUTS, seed=seed)
+        run_module(m, inputs_of(m), seed=seed)
     return info.value
 
 
 def test_without_faults_there_is_no_error() -> None:
-    q, k, v = (INPUTS[n].astype(np.float64) for n in "QKV")
-    s = np.einsum("bhid,bgjd->bhij", q, k) / 8
-    e = np.exp(s - s.max(-1, keepdims=True))
-    want = np.einsum("bhij,bgjd->bhid", e / e.sum(-1, keepdims=True), v)
+    want = attended()
     for seed in SEEDS:
         np.testing.assert_allclose(run_module(parse(right("units")), INPUTS, seed=seed)["O"], want, atol=4e-3)
         np.testing.assert_allclose(run_module(parse(right("pair")), ROWS, seed=seed)["Y"], sums(), rtol=1e-5)
@@ -131,7 +129,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("what", FAULTS)
 def test_faults(what: str, seed: int) -> None:
     name, old, new, kinds, ops = FAULTS[what]
-    error = failure(faulty(name, old, new), seed)
+    error = failure(changed(right(name), old, new), seed)
     assert error.kind in kinds, error
     assert any(op in error.op for op in ops), error
     assert error.op in str(error)

@@ -11,12 +11,8 @@ from nautilus.memory.interp import InterpError, run_block, run_module
 from nautilus.memory.ops import MemModule
 from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
-from tests.endtoend.decode import Decode
-from tests.memory import programs as p
-from tests.memory.unit_programs import PAIR, ROWS, apart, joined
+from tests.memory.unit_programs import GIVEN, INPUTS, PAIR, apart, attended, changed, inputs_of, joined
 
-GIVEN = Decode(256, heads=2, group=2)
-INPUTS = {"Q": p.random(1, 1, 2, 1, 64), "K": p.random(2, 1, 1, 256, 64), "V": p.random(3, 1, 1, 256, 64)}
 SEEDS = range(3)
 
 
@@ -28,25 +24,14 @@ def right(name: str) -> str:
     return ma_format(joined(apart(GIVEN, 1, 2, 16, bulk_copies=name == "bulk"), "O_acc_part"))
 
 
-def faulty(name: str, old: str, new: str) -> MemModule:
-    """The program with the first ``old`` replaced."""
-    text = right(name)
-    assert old in text, old
-    return parse(text.replace(old, new, 1))
-
-
 def failure(m: MemModule, seed: int = 0) -> InterpError:
-    inputs = ROWS if "X" in {b.name for b in m.buffers} else INPUTS
     with pytest.raises(InterpError) as info:
-        run_block(m, m.kernels[0].name, 0, inputs, seed=seed)
+        run_block(m, m.kernels[0].name, 0, inputs_of(m), seed=seed)
     return info.value
 
 
 def test_without_faults_there_is_no_error() -> None:
-    q, k, v = (INPUTS[n].astype(np.float64) for n in "QKV")
-    s = np.einsum("bhid,bgjd->bhij", q, k) / 8
-    e = np.exp(s - s.max(-1, keepdims=True))
-    want = np.einsum("bhij,bgjd->bhid", e / e.sum(-1, keepdims=True), v)
+    want = attended()
     for name in ("copies", "bulk"):
         for seed in SEEDS:
             np.testing.assert_allclose(run_module(parse(right(name)), INPUTS, seed=seed)["O"], want, atol=4e-3)
@@ -128,7 +113,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("what", FAULTS)
 def test_faults(what: str, seed: int) -> None:
     name, old, new, kinds, ops = FAULTS[what]
-    error = failure(faulty(name, old, new), seed)
+    error = failure(changed(right(name), old, new), seed)
     assert error.kind in kinds, error
     assert any(op in error.op for op in ops), error
     assert error.op in str(error)

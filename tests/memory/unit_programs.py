@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from nautilus.core.numerics import Array
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
 from nautilus.memory.ops import MemModule
 from nautilus.memory.passes.join_blocks import JoinBlocks
@@ -15,6 +16,10 @@ from nautilus.memory.text import format as ma_format
 from nautilus.memory.text import parse
 from nautilus.memory.verify import verify
 from tests.endtoend.decode import Decode, road, schedule
+from tests.memory import programs as p
+
+GIVEN = Decode(256, heads=2, group=2)
+INPUTS = {"Q": p.random(1, 1, 2, 1, 64), "K": p.random(2, 1, 1, 256, 64), "V": p.random(3, 1, 1, 256, 64)}
 
 #: sums and the maximum of 64 rows, of which each of four blocks has 16; ``whole`` has its block's number as ``r``
 PAIR = """
@@ -114,3 +119,23 @@ def apart(given: Decode, groups: int, units: int, step: int, **memory: bool) -> 
     module = road(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module
+
+
+def attended() -> Array:
+    """What the kernels of ``GIVEN`` make of ``INPUTS``."""
+    q, k, v = (INPUTS[n].astype(np.float64) for n in "QKV")
+    s = np.einsum("bhid,bgjd->bhij", q, k) / 8
+    e = np.exp(s - s.max(-1, keepdims=True))
+    found: Array = np.einsum("bhij,bgjd->bhid", e / e.sum(-1, keepdims=True), v)
+    return found
+
+
+def inputs_of(m: MemModule) -> dict[str, Array]:
+    """``ROWS`` for the small kernels, ``INPUTS`` for the real ones."""
+    return ROWS if "X" in {b.name for b in m.buffers} else INPUTS
+
+
+def changed(text: str, old: str, new: str) -> MemModule:
+    """The program with the first ``old`` replaced."""
+    assert old in text, old
+    return parse(text.replace(old, new, 1))

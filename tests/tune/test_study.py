@@ -46,10 +46,10 @@ def test_values_of_another_space_become_the_nearest_or_the_default() -> None:
 
 def test_a_schedule_that_leaves_inlining_open_gets_the_rules() -> None:
     space = SearchSpace(CHOICES, {}, lambda v: Schedule(), ("P",))
-    assert space.schedule({})[0] == Schedule(inline=("P",))
-    assert SPACE.schedule({}) == (None, "never")
+    assert space.drafted({})[0] == Schedule(inline=("P",))
+    assert SPACE.drafted({}) == (None, "never")
     broken = SearchSpace(CHOICES, {}, lambda v: v["nothing"])
-    assert broken.schedule({}) == (None, "KeyError: 'nothing'")
+    assert broken.drafted({}) == (None, "KeyError: 'nothing'")
 
 
 def test_the_hash_follows_the_choices() -> None:
