@@ -35,6 +35,24 @@ from nautilus.core.types import DType
 _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
+class _Nested:
+    """Expressions in expressions: the hash is kept, or each look in a dictionary would go through all of them.
+
+    It is no field of the dataclass, so that neither a copy nor another process gets it.
+    """
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def _kept_hash(self, *parts: object) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(parts)
+            object.__setattr__(self, "_hash", found)
+            return found
+
+
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal. ``value`` is int for integer types, bool for bool, float otherwise."""
@@ -63,7 +81,7 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Load(_Nested):
     """The element of ``buffer`` at ``index``; its type is the buffer's storage type."""
 
     buffer: str
@@ -71,15 +89,21 @@ class Load:
     dtype: DType
     span: Span = _SPAN
 
+    def __hash__(self) -> int:
+        return self._kept_hash(self.buffer, self.index, self.dtype)
+
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class Op(_Nested):
     """An operation from :data:`OPS` applied to its arguments."""
 
     op: str
     args: tuple[Expr, ...]
     dtype: DType
     span: Span = _SPAN
+
+    def __hash__(self) -> int:
+        return self._kept_hash(self.op, self.args, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +116,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(_Nested):
     """``op`` over ``axes`` of ``body`` where ``cond`` holds (None: everywhere). Spec level only."""
 
     op: str
@@ -101,6 +125,9 @@ class Reduce:
     body: Expr
     dtype: DType
     span: Span = _SPAN
+
+    def __hash__(self) -> int:
+        return self._kept_hash(self.op, self.axes, self.cond, self.body, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ _BASES = 3  # best points around which the effects are tried in turn: the best o
 _SCREENING = {False: (20.0, 0.2), True: (40.0, 0.33)}
 _CLIMB = 0.25  # of them, where nothing is known: for single changes of the best point
 _GENETIC = 200  # points that the model likes best, of which the corrected model chooses the parents
+_WIDER = 4  # times as many points are ranked where nothing is known
 _GROWN = 4  # times the points screened at first that are screened in all
+_RANKED, _KINDS = 400, 50  # screened points of which the next is chosen, and structures that have none among them
 
 
 @dataclass
@@ -61,16 +63,21 @@ class Guide:
         most, share = _SCREENING[settings.scratch]
         seconds = min(most, share * settings.timeout or most)
         if settings.scratch:
-            screen.run((), None, settings.screened, (1.0 - _CLIMB) * seconds)
+            screen.run((), None, self._most(settings), (1.0 - _CLIMB) * seconds)
             screen.climb(_CLIMB * seconds)
             for own in screen.best(1):
                 self.base = screen.found[own].values
         else:
             given = [self.base, *single_changes(self.space.choices, self.base)]
-            screen.run(given, self.base, settings.screened, seconds)
+            screen.run(given, self.base, self._most(settings), seconds)
         for own, point in screen.found.items():
             if len(difference(point.values, self.base)) == 1:
                 self.singles[own] = point.values
+
+    @staticmethod
+    def _most(settings: Settings) -> int:
+        """Points to screen before anything is measured, if there is time."""
+        return settings.screened * (_WIDER if settings.scratch else 1)
 
     def list_singles(self) -> None:
         """The single changes of the base, unranked."""
@@ -99,7 +106,8 @@ class Guide:
 
     def _hopeful(self, seen: Set[str]) -> list[tuple[str, float]]:
         """Screened points that nobody tried, and the logarithm of the seconds that each may take at the least."""
-        left = [h for h in self.screen.found if h not in seen and h not in self.given]
+        new = [h for h in self.screen.best() if h not in seen and h not in self.given]
+        left = self.screen.leaders(new, _RANKED, _KINDS)
         if not left:
             return []
         expected, doubt = self._expected(left)
@@ -129,7 +137,7 @@ class Guide:
 
     def child(self, settings: Settings) -> Candidate | None:
         """Another point to be screened, once something was measured."""
-        if not self.parents or len(self.screen.found) > _GROWN * settings.screened:
+        if not self.parents or len(self.screen.found) > _GROWN * self._most(settings):
             return None
         return self.screen.child(self.parents)
 

@@ -83,11 +83,17 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 def structure_of(schedule: Schedule) -> str:
     """What kernels there are and how their blocks are organised, without any size."""
     kernels = [
-        (k.ops, m.engine, m.specialise, m.own_tiles, m.join, m.persistent != "none")
+        (m.engine, m.specialise, m.own_tiles, m.join, m.persistent != "none")
         for k in schedule.kernels
         for m in [k.memory]
     ]
-    return json.dumps([schedule.inline, [(s.op, s.splits > 1, s.turns > 1) for s in schedule.splits or ()], kernels])
+    return grouping_of(schedule) + json.dumps(kernels)
+
+
+def grouping_of(schedule: Schedule) -> str:
+    """What kernels there are, without anything about them."""
+    cuts = [(s.op, s.splits > 1, s.turns > 1) for s in schedule.splits or ()]
+    return json.dumps([schedule.inline, cuts, [k.ops for k in schedule.kernels]])
 
 
 def corrections(own: Array, errors: Array, across: Array) -> tuple[Array, Array]:

@@ -3,8 +3,8 @@
 Generation by generation.  The first is what the caller knows and even draws; each later one is children of the best
 points so far: two of them crossed, then one choice or a few drawn anew.  A child whose schedule is known is drawn
 again: most of a space may be choices that others switch off, and changing those changes nothing.  In the end the best
-one may climb: all of its single changes, as long as one is better.  Every point is lowered by a worker as far as the
-model needs, which finds out as well what no pass accepts.
+one may climb: all of its single changes, and those that help together, as long as one is better.  Every point is
+lowered by a worker as far as the model needs, which finds out as well what no pass accepts.
 
 The model places the fastest measured point among its first ten most of the time, while even draws of a space of 10^13
 points hold none that is within 10 % of it: what a search with few trials lacks is good points, not a better order.
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,8 +23,8 @@ from typing import Any
 from nautilus.core.schedule import Schedule
 from nautilus.tune.brief import Candidate
 from nautilus.tune.build import BuildJob
-from nautilus.tune.order import single_changes
-from nautilus.tune.residual import structure_of
+from nautilus.tune.order import difference, single_changes
+from nautilus.tune.residual import grouping_of, structure_of
 from nautilus.tune.rows import schedule_hash
 from nautilus.tune.searchspace import SearchSpace
 from nautilus.tune.workers import DONE, Outcome, Pool, pause
@@ -53,6 +54,10 @@ class Screened:
     def structure(self) -> str:
         return structure_of(self.schedule)
 
+    @cached_property
+    def grouping(self) -> str:
+        return grouping_of(self.schedule)
+
 
 @dataclass
 class Screen:
@@ -80,12 +85,25 @@ class Screen:
             left -= count
 
     def climb(self, seconds: float) -> None:
-        """Ask about all single changes of the best point, and again while that finds a better one."""
+        """Ask about all single changes of the best point and those that help together, as long as one is better."""
         end, before = time.monotonic() + seconds, ""
         while time.monotonic() < end and self.found and (best := self.best(1)[0]) != before:
             before = best
-            changes = single_changes(self.space.choices, self.found[best].values)
+            values = self.found[best].values
+            changes = list(single_changes(self.space.choices, values))
             self._ask((c for v in changes if (c := self._new(v))), end)
+            self._ask((c for v in self._together(values, changes) if (c := self._new(v))), end)
+
+    def _together(self, values: Values, changes: Sequence[Values]) -> Iterator[Values]:
+        """``values`` with the best two of ``changes`` that help, with the best three, and so on; one of each choice."""
+        limit = self.found[self.space.hash_of(values) or ""].estimate
+        known = [(p.estimate, n) for n, v in enumerate(changes) if (p := self.found.get(self.space.hash_of(v) or ""))]
+        taken: dict[str, Any] = {}
+        for _, n in sorted(k for k in known if k[0] < limit):
+            ((name, value),) = [(c, changes[n][c]) for c in difference(changes[n], values)]
+            if name not in taken:
+                taken[name] = value
+                yield {**values, **taken}
 
     def best(self, count: int = 0) -> list[str]:
         """Hashes, the fastest by the model first; ``count`` 0: all."""
@@ -93,11 +111,20 @@ class Screen:
         return ranked[:count] if count else ranked
 
     def mixed(self, ranked: Sequence[str]) -> list[str]:
-        """Parents out of ``ranked``: the first ones, and the first of other structures, which may come to lead."""
-        chosen = list(ranked[:_ELITE])
+        """Parents out of ``ranked``: the first ones, and the first of other structures, which may come to lead.
+
+        The only schedule of its kernels has no choices of its own, so its values are noise: it is no parent.
+        """
+        variety = Counter(p.grouping for p in self.found.values())
+        able = [h for h in ranked if variety[self.found[h].grouping] > 1] or ranked
+        return self.leaders(able, _ELITE, _KINDS)
+
+    def leaders(self, ranked: Sequence[str], most: int, kinds: int) -> list[str]:
+        """The first ``most`` of ``ranked``, and the first one of up to ``kinds`` structures that have none there."""
+        chosen = list(ranked[:most])
         known = {self.found[h].structure for h in chosen}
-        for own in ranked[_ELITE:]:
-            if len(chosen) < _ELITE + _KINDS and (kind := self.found[own].structure) not in known:
+        for own in ranked[most:]:
+            if len(chosen) < most + kinds and (kind := self.found[own].structure) not in known:
                 known.add(kind)
                 chosen.append(own)
         return chosen
