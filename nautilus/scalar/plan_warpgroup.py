@@ -7,7 +7,9 @@ nobody measured, and it keeps the general plan.
 
 * a chain: two units of 64 rows, three where the accumulators are narrow; the walk in steps of 128,
   64 where shared memory or registers end (two of them are the rows of a tile, so that none is wasted at a
-  diagonal); rings of two stages, one of which lends room to the results where there is none else.
+  diagonal); rings of two stages, one of which lends room to the results where there is none else.  Units take
+  turns at products where these are short beside the elementwise work: narrow accumulators, or several special
+  functions for each element between the products, which then start as early as they can.
 * a product: the tile with the best merit x useful area per wave of blocks.
 """
 
@@ -16,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from nautilus.core.expr import Expr, Load, Var, children, free_vars
+from nautilus.core.expr import Expr, Load, Op, Var, children, free_vars
+from nautilus.core.expr import walk as within
 from nautilus.core.index import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
 from nautilus.core.targets import Limits
@@ -34,6 +37,7 @@ MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
 WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
 OUTER = 16  # or so many outer points
 L2_BYTES = 16 << 20  # of operands that blocks in flight may share
+SPECIAL = frozenset({"exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "sin", "cos", "sqrt", "rsqrt", "pow"})
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -184,6 +188,17 @@ def _places(unified: Unified, walk: str) -> bool:
     return any(place(d.value) for d in unified.defs)
 
 
+def _special(unified: Unified, row: str, walk: str) -> int:
+    """Special functions that are evaluated for every pair of a row and a position of the walk."""
+
+    pair = {row, walk}
+    return len({e for d in unified.defs for e in within(d.value) if _is_special(e) and pair <= free_vars(e)})
+
+
+def _is_special(e: Expr) -> bool:
+    return isinstance(e, Op) and e.op in SPECIAL and e.dtype.is_float
+
+
 def chain(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot], light: bool = False
 ) -> KernelPlan | None:
@@ -210,13 +225,15 @@ def chain(
     fetched = uneven or width > 128
     registers = (32, 160) if units == 3 else (40, 232) if fetched or pairs else (24, 240)
     piece = NARROW if own <= free and _places(unified, walk) else CHUNK if own <= free or lent else 0
+    heavy = units == 2 and width <= 128 and not light and _special(unified, row, walk) >= 2
+    turns = units == 3 or heavy or (width <= 64 and not light)
     # accumulators of both products, the operand between them, and the held one
     live = width // 2 + step // 2 + step // 4 + deep // 4
     memory = MemoryPlan(
         engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
         epilogue="bulk" if own <= free else "bulk-ring" if lent else "bulk-reuse", registers=registers,
-        persistent="dynamic" if fetched else "static", rescale="late", cluster=2 if pairs else 1,
-        store_columns=piece, ping_pong=units == 3,
+        persistent="dynamic" if fetched else "static", rescale="early" if heavy else "late",
+        cluster=2 if pairs else 1, store_columns=piece, ping_pong=turns, pin_waits=heavy, in_flight=not heavy,
         hold=not light and live <= HELD_SHARE * registers[1],
         held_stages=2 if own + held <= free else 1,
         sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,

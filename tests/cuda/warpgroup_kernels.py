@@ -199,7 +199,9 @@ CHECK-NEXT: reinterpret_cast<volatile int*>(smem + 8192)[t_stage] = v;
 CHECK-NEXT: mbarrier_arrive(shared + 8464 + (t_stage) * 8);
 CHECK-NEXT: if (++t_stage == 2) {
 CHECK: if (v >= 20) break;
-CHECK-NEXT: next = gridDim.x + atomicAdd(tile_counter, 1u);
+CHECK: mbarrier_expect(shared
+CHECK: next = gridDim.x + atomicAdd(tile_counter, 1u);
+CHECK-NEXT: }
 CHECK: for (int q_2 = 0;; ++q_2) {
 CHECK-NEXT: mbarrier_wait(shared + 8464 + (t_stage_2) * 8, t_phase_2);
 CHECK-NEXT: const int v_2 = __shfl_sync(0xffffffffu, lane == 0 ? {{.*}}(smem + 8192)[t_stage_2] : 0, 0);

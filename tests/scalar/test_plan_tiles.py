@@ -77,3 +77,22 @@ def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
     assert (k.memory.epilogue, k.memory.store_columns) == ("bulk-ring", 64)
     narrow = planned("attention/causal_prefill", "sm_90a")
     assert (tiles(narrow)["j"], narrow.memory.epilogue) == (128, "bulk")
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "turns", "soon"),
+    [
+        ("attention/causal_prefill", 4096, False, False),
+        ("attention/alibi_prefill", 4096, False, False),
+        ("attention/causal_prefill_d256", 4096, False, False),
+        ("attention/softcap_prefill", 4096, True, True),  # two special functions for each score
+        ("attention/causal_prefill_d64", 1024, True, False),  # short products
+        ("attention/global_prefill_d64", 4096, True, False),
+    ],
+)
+def test_units_take_turns_where_products_are_short_beside_the_rest(
+    spec: str, rows: int, turns: bool, soon: bool
+) -> None:
+    m = planned(spec, "sm_90a", M=rows, N=rows).memory
+    assert m.ping_pong == turns
+    assert (m.pin_waits, m.rescale == "early", not m.in_flight) == (soon, soon, soon)
