@@ -89,7 +89,7 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
         lighter = base_schedule(program, request.arch, request.precision, given, done.context.fallbacks)
         if lighter != schedule:
             names = ", ".join(kernel for kernel, _ in done.context.fallbacks.taken)
-            return Chosen(program, lighter, f"the default rules, with lighter products in {names}", None)
+            return Chosen(program, lighter, f"the default rules, their first plan of {names} refused", None)
     return Chosen(program, schedule, "the default rules", defaults(program, request.arch))
 
 

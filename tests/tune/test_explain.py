@@ -135,7 +135,7 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
 def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends() -> None:
     request = Request(Path("masked.naut"), text=dedent(ATTENTION["a mask as an input"]).lstrip())
     found = explain(request)
-    assert found["from"] == "the default rules, with lighter products in O" and found["fault"] is None
+    assert found["from"] == "the default rules, their first plan of O refused" and found["fault"] is None
     schedule = build_cubin(request)[0].context.schedule
     assert schedule is not None
     tiles = {a.name: a.tile for a in schedule.kernels[0].axes}
