@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from nautilus.core.calc import calc
 from nautilus.core.conditions import TRUE, conjunction
 from nautilus.core.errors import UnsupportedError
+from nautilus.core.evaluate import evaluate
 from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute, walk
-from nautilus.core.numerics import eval_op
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
 _EXACT = 1 << 25  # points up to which a condition is counted one by one
@@ -177,15 +176,3 @@ def fraction(condition: Expr, extents: Mapping[str, int]) -> float:
     env = {n: points[n].reshape([-1 if m == n else 1 for m in names]) for n in names}
     kept = np.broadcast_to(evaluate(condition, env), tuple(len(points[n]) for n in names))
     return float(np.count_nonzero(kept)) / kept.size
-
-
-def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
-    """``e``, which reads no tensor, at the values of ``env`` (numpy arrays that broadcast)."""
-    match e:
-        case Const(value=value):
-            return np.asarray(value)
-        case Var(name=name) | Param(name=name):
-            return env[name]
-        case Op(op=op, args=args, dtype=dtype):
-            return eval_op(op, [evaluate(a, env) for a in args], dtype)
-    raise KeyError(type(e).__name__)

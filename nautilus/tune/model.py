@@ -135,9 +135,9 @@ def _together(on_chip: float, memory: float, work: Work, beside: int) -> float:
 
 
 def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:
-    from nautilus.tune.work import evaluate
+    from nautilus.tune.work import estimated
 
-    return max(1, min(work.tiles, int(evaluate(kernel.blocks, {})), m.multiprocessors * kernel.min_blocks))
+    return max(1, min(work.tiles, int(estimated(kernel.blocks, {})), m.multiprocessors * kernel.min_blocks))
 
 
 def occupancy(kernel: MemKernel, registers: int, target: Limits) -> int:

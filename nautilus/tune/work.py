@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.errors import NautilusError
-from nautilus.core.expr import Const, Expr, Op, Param, Var
-from nautilus.core.numerics import eval_op
+from nautilus.core.evaluate import evaluate
+from nautilus.core.expr import Expr, Param
 from nautilus.core.types import DType
 from nautilus.memory import ops as ma
 from nautilus.memory.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot, TilesOp
@@ -81,18 +81,13 @@ class Work:
     joined: bool = False  # units copy for themselves and wait for nobody until the block combines what they made
 
 
-def evaluate(e: Expr, env: Mapping[str, Any]) -> Any:
+def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
     """``e`` at the values of ``env``; what the launch or memory decides is a number of no meaning."""
-    match e:
-        case Const(value=value):
-            return np.asarray(value)
-        case Var(name=name):
-            return env.get(name, np.asarray(0))
-        case Param(name=name):
-            return env.get(name, np.asarray(_SIZE))
-        case Op(op=op, args=args, dtype=dtype):
-            return eval_op(op, [evaluate(a, env) for a in args], dtype)
-    return np.asarray(0 if e.dtype is not DType.BOOL else True)
+    return evaluate(e, env, _meaningless)
+
+
+def _meaningless(e: Expr) -> Any:
+    return np.asarray(True if e.dtype is DType.BOOL else _SIZE if isinstance(e, Param) else 0)
 
 
 def count(module: MemModule, kernel: MemKernel) -> Work:
@@ -107,7 +102,7 @@ class _Counter:
         self.smem = {s.name: s for s in kernel.smem}
         tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, TilesOp)), None)
         cluster = kernel.cluster if tiles is not None else 1  # the blocks of a cluster take one turn together
-        total = evaluate(tiles.count if tiles is not None else kernel.blocks, {})
+        total = estimated(tiles.count if tiles is not None else kernel.blocks, {})
         self.tiles = max(1, int(total) * cluster)
         number = np.arange(min(self.tiles, MOST_TILES), dtype=np.int64)
         self.env: dict[str, Any] = {"block": number, UNIT: np.asarray(0)}
@@ -115,7 +110,7 @@ class _Counter:
             self.env = {tiles.var: number // cluster, tiles.seq: np.asarray(0), UNIT: np.asarray(0)}
             self.env["block"] = number % cluster
         for name, e in kernel.decode:
-            self.env[name] = evaluate(e, self.env)
+            self.env[name] = estimated(e, self.env)
         self.order = tiles.order if tiles is not None else "none"
         self.flight = 0
         self.counts = Counts()
@@ -198,10 +193,10 @@ class _Counter:
         for op in body:
             match op:
                 case ma.LetOp(var=var, expr=e):
-                    env[var] = evaluate(e, env)
+                    env[var] = estimated(e, env)
                     if self.private > 1 and UNIT in _names(e):
                         first, last = _ends(env)
-                        env[f"{var}#"] = (evaluate(e, first), evaluate(e, last))
+                        env[f"{var}#"] = (estimated(e, first), estimated(e, last))
                 case TilesOp(body=inner):
                     self.block(inner, times, dict(env))
                 case ma.IfOp(cond=cond, body=inner):
@@ -464,7 +459,7 @@ def _keeps_references(kernel: MemKernel) -> bool:
 
 def _safe(e: Expr, env: Mapping[str, Any]) -> Any:
     try:
-        return evaluate(e, env)
+        return estimated(e, env)
     except (NautilusError, ArithmeticError, TypeError, ValueError, KeyError):
         return np.asarray(1)
 
@@ -480,4 +475,4 @@ def _rate(dtype: DType) -> float:
     return 4096.0 * 2 / max(dtype.bytes, 1)
 
 
-__all__ = ["Access", "Counts", "Work", "count", "evaluate", "is_joined", "shares_loads"]
+__all__ = ["Access", "Counts", "Work", "count", "estimated", "is_joined", "shares_loads"]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nautilus.bench.contenders import NotApplicable
-from nautilus.bench.count import evaluate
 from nautilus.bench.peers.algebra import SIZE, Found, inlined, strip_casts, template, unify
 from nautilus.bench.peers.text import number, operation
+from nautilus.core.evaluate import evaluate
 from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, rewrite, walk
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec

@@ -25,6 +25,7 @@ import numpy as np
 
 from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
+from nautilus.core.evaluate import evaluate
 from nautilus.core.expr import Const, Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index import simplify
 from nautilus.core.types import DType
@@ -48,7 +49,7 @@ from nautilus.memory.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.memory.passes.block_values import BLOCK, Ints, grid_values, value
+from nautilus.memory.passes.block_values import BLOCK, Ints, grid_values
 from nautilus.memory.passes.renaming import Names, fresh, kernel_apart, layout_name, without_axis_names
 from nautilus.memory.passes.walk import expressions
 from nautilus.memory.staging import pad_for, shared_vec
@@ -235,7 +236,8 @@ class Meeting:
     def _value(self, temp: str, e: Expr) -> Ints:
         """``e`` in every part of every block."""
         try:
-            return value(e, self.values)
+            found: Ints = evaluate(e, self.values)
+            return found
         except KeyError as name:
             raise ScheduleError(f"where {temp} is depends on {name.args[0]}", self.where) from None
 
