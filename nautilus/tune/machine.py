@@ -50,7 +50,7 @@ class Machine:
 
 _H200 = Machine(
     multiprocessors=132, clock=1.98e9, tensor_half=4096.0, warp_products=0.62, fma=128.0, special=16.0, shared=128.0,
-    l2=80.0, bulk=85.0, l2_bytes=32e6, dram=4.25e12, dram_read=4.66e12, in_flight=1.9e6, power_tensor=0.265e9,
+    l2=80.0, bulk=85.0, l2_bytes=48e6, dram=4.25e12, dram_read=4.66e12, in_flight=1.9e6, power_tensor=0.265e9,
     power_bytes=18e9,
 )  # fmt: skip
 
@@ -59,8 +59,8 @@ MACHINES: Mapping[str, Machine] = {
     "sm_90": _H200,
     # A100 80 GB: 312 TFLOP/s at 1.41 GHz, 2.04 TB/s
     "sm_80": replace(
-        _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_products=0.95, l2=64.0, dram=1.7e12,
-        dram_read=1.8e12, power_tensor=0.0, power_bytes=0.0,
+        _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_products=0.95, l2=64.0, l2_bytes=38e6,
+        dram=1.7e12, dram_read=1.8e12, power_tensor=0.0, power_bytes=0.0,
     ),
     # RTX 3090, RTX 4090, RTX 5090: products of half precision with f32 sums at half rate
     "sm_86": replace(

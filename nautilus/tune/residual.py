@@ -83,7 +83,7 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 def structure_of(schedule: Schedule) -> str:
     """What kernels there are and how their blocks are organised, without any size."""
     kernels = [
-        (m.engine, m.specialise, m.own_tiles, m.join, m.persistent != "none")
+        (m.engine, m.specialise, m.own_tiles, m.join, m.persistent != "none", m.cluster > 1, m.ping_pong)
         for k in schedule.kernels
         for m in [k.memory]
     ]

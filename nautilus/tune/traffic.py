@@ -2,11 +2,13 @@
 
 What a tile reads of a buffer is a box of positions.  Tiles that run at the same time (a *wave*) and read the same
 box get it from memory once; the next wave finds what it has in common with the last one where a wave's operands
-fit in the L2 cache, and everything stays where all operands fit.
+fit in the L2 cache, and everything stays where all operands fit.  Tiles of uneven length drift apart: where a wave's
+operands are many times the cache, what they have in common is read again (H200: causal attention without sections).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,6 +22,7 @@ from nautilus.tune.machine import Machine
 from nautilus.tune.work import Access, Work
 
 Ints = NDArray[np.int64]
+NEAR = 2.0  # times the L2 cache: a wave with so many bytes keeps what tiles that drift apart have in common
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,32 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
     waves = np.arange(n, dtype=np.int64) // max(1, slots)
     wave_bytes = total / max(1.0, float(waves[-1] + 1))
     keeps_all = total <= m.l2_bytes
-    read = sum(b.distinct if keeps_all else b.fetched(waves, m.l2_bytes, slots) for b in boxes.values()) * scale
+    read = total if keeps_all else _fetched(list(boxes.values()), waves, m.l2_bytes) * scale
     written = float(sum(_size(module, name) for name in work.stored))
     return Traffic(l2, min(read, max(l2, 1.0)) + written, written) if wave_bytes >= 0 else Traffic(l2, read, written)
+
+
+def _fetched(boxes: Sequence[_Box], waves: Ints, l2_bytes: float) -> float:
+    """Bytes from memory: each distinct box of a wave, but for those of the wave before that are still there."""
+    asked = [b.of_waves(waves) for b in boxes]
+    per_wave = np.sum([np.bincount(a.wave, weights=a.size, minlength=int(waves[-1]) + 1) for a in asked], axis=0)
+    stays = per_wave <= l2_bytes
+    first = sum(a.size[~(a.again & stays[np.maximum(a.wave - 1, 0)])].sum() for a in asked)
+    apart = np.maximum(0.0, 1.0 - NEAR * l2_bytes / np.maximum(per_wave, 1.0))
+    return float(first + sum((apart[a.wave] * a.uneven).sum() for a in asked))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The distinct boxes of one buffer in every wave.
+
+    ``again``: those of the wave before.  ``uneven``: what other tiles read of a box of which each reads another part.
+    """
+
+    wave: Ints
+    size: NDArray[np.float64]
+    again: NDArray[np.bool_]
+    uneven: NDArray[np.float64]
 
 
 def _size(module: MemModule, name: str) -> int:
@@ -75,15 +101,13 @@ class _Box:
             size = size * (high - low + 1)
         return _Box(np.broadcast_to(keys, (n,)), np.broadcast_to(size, (n,)))
 
-    def fetched(self, waves: Ints, l2_bytes: float, slots: int) -> float:
-        """Bytes from memory: each distinct box of a wave, but for those of the wave before that are still there."""
+    def of_waves(self, waves: Ints) -> _Asked:
+        """What the tiles of every wave ask for."""
         count = int(self.where.max()) + 1
         pair = waves * count + self.where
         distinct, inverse = np.unique(pair, return_inverse=True)
         size = np.zeros(len(distinct))
         np.maximum.at(size, inverse, self.size)
-        wave = distinct // count
-        per_wave = np.bincount(wave, weights=size)
-        again = np.isin(distinct - count, distinct)
-        kept = again & (per_wave[np.maximum(wave - 1, 0)] <= l2_bytes)
-        return float(size[~kept].sum())
+        all_of_them = np.bincount(inverse, weights=self.size)
+        uneven = np.where(all_of_them < np.bincount(inverse) * size, all_of_them - size, 0.0)
+        return _Asked(distinct // count, size, np.isin(distinct - count, distinct), uneven)

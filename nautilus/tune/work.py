@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -408,19 +409,21 @@ class _Counter:
         self.reads(buffer, index, {a.name: a.size for a in s.axes}, env)
 
     def reads(self, buffer: str, index: tuple[Expr, ...], sizes: Mapping[str, int], env: dict[str, Any]) -> None:
-        """Extend the ranges that every tile reads of ``buffer``."""
+        """Extend the ranges that every tile reads of ``buffer``.
+
+        What an iteration asks for ahead may jump at either end of the loop, so the values beside the ends count too.
+        """
         first, last = _ends(env)
-        last |= {a: np.asarray(n - 1) for a, n in sizes.items()}
-        first |= {a: np.asarray(0) for a in sizes}
-        a = [_safe(e, first) for e in index]
-        b = [_safe(e, last) for e in index]
-        lows, highs = (
-            [np.minimum(x, y) for x, y in zip(a, b, strict=True)],
-            [np.maximum(x, y) for x, y in zip(a, b, strict=True)],
-        )
-        if (known := self.loads.get(buffer)) is not None:
-            lows = [np.minimum(x, y) for x, y in zip(lows, known.lows, strict=True)]
-            highs = [np.maximum(x, y) for x, y in zip(highs, known.highs, strict=True)]
+        ranged = [name[:-1] for name in env if name.endswith("#")]
+        second = first | {v: np.minimum(first[v] + 1, last[v]) for v in ranged}
+        before = last | {v: np.maximum(last[v] - 1, first[v]) for v in ranged}
+        low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
+        found = [self.loads[buffer]] if buffer in self.loads else []
+        for at in (first, second, before, last):
+            a, b = ([_safe(e, at | tile) for e in index] for tile in (low, high))
+            found += [Access(a, a), Access(b, b)]
+        lows = [reduce(np.minimum, found_low) for found_low in zip(*(f.lows for f in found), strict=True)]
+        highs = [reduce(np.maximum, found_high) for found_high in zip(*(f.highs for f in found), strict=True)]
         self.loads[buffer] = Access(lows, highs)
 
 

@@ -109,6 +109,23 @@ def test_three_units_for_narrow_accumulators_only() -> None:
     assert wide is not narrow
 
 
+@pytest.mark.parametrize(
+    ("name", "dims", "slower"),
+    [
+        ("causal_prefill", {"B": 4}, 1.27),
+        ("causal_prefill", {"B": 16, "M": 1024, "N": 1024}, 1.29),
+        ("causal_prefill", {"M": 16384, "N": 16384}, 1.08),
+        ("causal_prefill_d64", {"B": 4}, 1.06),
+        ("causal_prefill_d256", {"B": 4, "H": 16}, 1.11),
+        ("gqa_prefill", {"B": 4, "Hq": 32}, 1.04),
+        ("window_prefill", {}, 0.99),
+    ],
+)
+def test_heads_beyond_the_l2_cache_want_sections(name: str, dims: dict[str, int], slower: float) -> None:
+    p = chain(name, **dims)
+    assert seconds(p, O__warpgroup__sections=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
+
+
 def test_uneven_tiles_want_to_be_fetched_longest_first() -> None:
     p = chain("causal_prefill", B=1, H=16, M=16384, N=16384)
     assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__order="natural") > 1.1 * seconds(p)
