@@ -29,7 +29,8 @@ SOURCES: Mapping[tuple[str, str], str] = {
     (PRODUCT, "warpgroup"): "tile with the best measured rate times useful area of whole waves (H200, 25 tiles, 5 "
     "shapes); ring as deep as shared memory allows; tiles walked in groups that share operands in L2",
     (CHAIN, "warpgroup"): "two units of 64 rows, three where accumulators are narrow; steps of 128, 64 where they are "
-    "wide; rings of two stages; even work static, uneven work fetched longest first (H200, about 380 variants)",
+    "wide; rings of two stages; even work static, uneven work fetched longest first; units take turns where products "
+    "are short beside the rest (H200, about 900 variants)",
     (PRODUCT, "warp"): "blocks of 64 x 64 warp tiles, as deep a ring as fits (H200, mma.sync kernels)",
     (CHAIN, "warp"): "32 rows a warp where accumulators fit in registers, else 16 (H200, mma.sync kernels)",
     ("rows", "warp"): "16 to 32 elements a thread, 4096 a block, 16-byte accesses, no persistence (H200, row-wise "
