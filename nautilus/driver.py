@@ -23,6 +23,7 @@ from nautilus.core.errors import (
     ToolchainError,
     UnsupportedError,
     VerifyError,
+    first_line,
 )
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
@@ -156,7 +157,7 @@ def _accepted(
             return result, judge(result)
         except ScheduleError as error:
             if result.tuned:
-                request, refused = replace(request, tuned=False), _first(error)
+                request, refused = replace(request, tuned=False), first_line(error)
             else:
                 request = plainer(replace(request, fallbacks=result.context.fallbacks), error)
 
@@ -203,7 +204,7 @@ def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
             return _walk(request, start, after, result, pipeline, replace(context, schedule=found))
         except (ScheduleError, UnsupportedError, VerifyError) as error:
             again = _compile(replace(request, tuned=False), instruments)  # from the start, for those who watch
-            again.refused = _first(error)
+            again.refused = first_line(error)
             return again
     return _walk(request, start, after, result, pipeline, context)
 
@@ -224,10 +225,6 @@ def _walk(
         result.modules[stage.name] = module
     result.context = context
     return result
-
-
-def _first(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
 
 
 def _too_large(error: VerifyError) -> ScheduleError:

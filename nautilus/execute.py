@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from nautilus.core.errors import InputError, UnsupportedError
+from nautilus.core.errors import InputError, UnsupportedError, first_line
 from nautilus.core.expr import Const, Param
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import DType
@@ -161,7 +161,7 @@ def _read(slot: Slot, path: Path) -> Array:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, EOFError, SyntaxError, BadZipFile) as error:
-        first = str(error).split("\n", 1)[0]
+        first = first_line(error)
         why = "it is no .npy or .npz file of numbers" if "allow_pickle" in first else first
         raise InputError(f"cannot read {path}: {why}") from error
     if data.dtype.kind not in "fiub":

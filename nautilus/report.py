@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from nautilus import __version__
-from nautilus.core.errors import Diagnostic, DiagnosticError, NautilusError, Severity
+from nautilus.core.errors import Diagnostic, DiagnosticError, NautilusError, Severity, first_line
 from nautilus.passes.pipelines import STAGES
 
 _RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
@@ -30,7 +30,7 @@ def report(error: Exception, args: Sequence[str]) -> int:
         return error.exit_code
     path = write_reproducer(error, args)
     notes = "".join(f" ({n})" for n in getattr(error, "__notes__", []))
-    first = str(error).split("\n", 1)[0] or type(error).__name__
+    first = first_line(error) or type(error).__name__
     if asks_json(args):
         record = {"error": "internal", "message": first, "notes": list(getattr(error, "__notes__", []))}
         print(json.dumps(record | {"reproducer": str(path)}), file=sys.stderr)

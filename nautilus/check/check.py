@@ -26,7 +26,7 @@ from nautilus.check.inputs import InputSet, generate, kinds
 from nautilus.check.levels import Level, Trace
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
-from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError
+from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.expr import Op, walk
 from nautilus.core.numerics import Array, Mode
 from nautilus.driver import Request, Result, build_cubin, compile_checked, stage_of
@@ -419,4 +419,4 @@ def _step_of(error: Exception) -> str:
 
 
 def _first(error: Exception) -> str:
-    return str(error).split("\n", 1)[0] or type(error).__name__
+    return first_line(error) or type(error).__name__

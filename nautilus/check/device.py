@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.check.inputs import InputSet
-from nautilus.core.errors import ToolchainError
+from nautilus.core.errors import ToolchainError, first_line
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.driver import Result
 
@@ -24,7 +24,7 @@ def gpu_missing(arch: str) -> str:
     try:
         device = open_device()
     except ToolchainError as error:
-        return str(error).split("\n", 1)[0]
+        return first_line(error)
     return "" if runs_on(arch, device) else f"the GPU is {device.arch}, the kernel is for {arch}"
 
 

@@ -96,6 +96,11 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     return f"did you mean '{found[0]}'?" if found else None
 
 
+def first_line(error: Exception) -> str:
+    """What ``error`` says, without where; empty where it says nothing."""
+    return str(error).partition("\n")[0]
+
+
 class NautilusError(Exception):
     """Base of all errors meant for the user. ``exit_code`` is the command line's."""
 

@@ -157,6 +157,8 @@ OPS: Mapping[str, int] = {
     "mul_unless_one": 2, "tanh_approx": 1,
 }  # fmt: skip
 
+#: functions of one float
+TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 

@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nautilus.core.errors import Diagnostic, Note, Severity, nearest
-from nautilus.core.expr import Param
+from nautilus.core.expr import TRANSCENDENTAL, Param
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 from nautilus.frontend import ast
 from nautilus.frontend.codes import MAX_DIM, MAX_ELEMENTS
 from nautilus.frontend.constant import NotConstant, evaluate
-from nautilus.frontend.typed import BINARY, FLOAT_UNARY, NUMBER_UNARY, Fault
+from nautilus.frontend.typed import BINARY, NUMBER_UNARY, Fault
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
 CASTS: Mapping[str, DType] = {t.value: t for t in DType}
-BUILTINS = FLOAT_UNARY | NUMBER_UNARY | set(BINARY) | set(CASTS) | set(REDUCTIONS)
+BUILTINS = TRANSCENDENTAL | NUMBER_UNARY | set(BINARY) | set(CASTS) | set(REDUCTIONS)
 _PLACEHOLDER = 64
 
 

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nautilus.core.errors import Diagnostic, Note
-from nautilus.core.expr import COMPARISONS, Const, Expr, Load, Op, Var, walk
+from nautilus.core.expr import COMPARISONS, TRANSCENDENTAL, Const, Expr, Load, Op, Var, walk
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, promote
 
 ARITH = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "**": "pow"}
 COMPARE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-FLOAT_UNARY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"})
 NUMBER_UNARY = frozenset({"abs", "sign", "floor", "ceil", "round"})
 BINARY = {"min": "min", "max": "max", "pow": "pow"}
 _SYMBOL = {v: k for k, v in {**ARITH, **COMPARE}.items()}
@@ -160,7 +159,7 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
     _numbers({"neg": "'-'", "pos": "'+'"}.get(op, f"'{op}'"), span, a)
     if op == "pos":
         return a
-    if op in FLOAT_UNARY:
+    if op in TRANSCENDENTAL:
         t = promote(a.dtype, DType.F32)
         return Op(op, (coerce(a, t),), t, span)
     if op == "neg" and isinstance(a, Const):

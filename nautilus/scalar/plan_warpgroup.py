@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from nautilus.core.expr import Expr, Load, Op, Var, children, free_vars
+from nautilus.core.expr import TRANSCENDENTAL, Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr import walk as within
 from nautilus.core.index import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
@@ -37,7 +37,7 @@ MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
 WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
 OUTER = 16  # or so many outer points
 L2_BYTES = 16 << 20  # of operands that blocks in flight may share
-SPECIAL = frozenset({"exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "sin", "cos", "sqrt", "rsqrt", "pow"})
+SPECIAL = TRANSCENDENTAL | {"pow"}
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
@@ -190,7 +190,6 @@ def _places(unified: Unified, walk: str) -> bool:
 
 def _special(unified: Unified, row: str, walk: str) -> int:
     """Special functions that are evaluated for every pair of a row and a position of the walk."""
-
     pair = {row, walk}
     return len({e for d in unified.defs for e in within(d.value) if _is_special(e) and pair <= free_vars(e)})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, VerifyError
+from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, VerifyError, first_line
 from nautilus.core.schedule import Schedule
 from nautilus.core.targets import limits
 from nautilus.driver import Request, Result, build_cubin, compile_file
@@ -14,7 +14,7 @@ from nautilus.passes.registry import load
 from nautilus.runtime.launch import Plan
 from nautilus.tune.levels import Before, before_scheduling
 from nautilus.tune.registers import register_fault
-from nautilus.tune.road import lower_program, one_line
+from nautilus.tune.road import lower_program
 from nautilus.tune.rows import schedule_hash
 
 
@@ -71,7 +71,7 @@ class Builder:
         try:
             result = compile_file(request)
         except (ScheduleError, UnsupportedError, VerifyError) as error:
-            return Built(job.schedule, None, trouble=one_line(error), refused=True)
+            return Built(job.schedule, None, trouble=first_line(error), refused=True)
         built = Built(job.schedule, self._estimate(result))
         if why := register_fault(result.modules["ma-tile"], limits(result.context.arch)):
             return replace(built, trouble=why, refused=True)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from nautilus.bench.bench import Scalars
-from nautilus.core.errors import InputError, NautilusError, ToolchainError
+from nautilus.core.errors import InputError, NautilusError, ToolchainError, first_line
 from nautilus.driver import Request, stage_of
 from nautilus.frontend.spec import Spec
 from nautilus.tune.brief import Candidate, Finished, Settings, Subject
@@ -91,7 +91,7 @@ def tune_one(request: Request, given: Mapping[str, str], options: Options) -> Ou
         with ExitStack() as stack:
             return _tune(request, given, options, before, label, stack)
     except NautilusError as error:
-        return Outcome(label | {"error": str(error).split("\n", 1)[0]}, error.exit_code)
+        return Outcome(label | {"error": first_line(error)}, error.exit_code)
 
 
 def _label(spec: Spec, request: Request) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import SPIN, cool
 from nautilus.bench.verify import References, judge, references
 from nautilus.check.bound import stated
-from nautilus.core.errors import ToolchainError
+from nautilus.core.errors import ToolchainError, first_line
 from nautilus.driver import Request
 from nautilus.frontend.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
@@ -102,7 +102,7 @@ class Meter:
             return self._final(job) if isinstance(job, FinalsJob) else self._measure(job)
         except ToolchainError as error:
             if self.driver.cuCtxSynchronize()[0] != self.driver.CUresult.CUDA_SUCCESS:
-                raise Poisoned(str(error).split("\n", 1)[0]) from error
+                raise Poisoned(first_line(error)) from error
             raise
 
     def _machine(self) -> Machine:

@@ -27,7 +27,7 @@ from nautilus.tune.early import place_of_best, spearman
 from nautilus.tune.machine import Machine, machine
 from nautilus.tune.registers import estimate_registers
 from nautilus.tune.traffic import Traffic, traffic
-from nautilus.tune.work import Counts, Work, count
+from nautilus.tune.work import Counts, Work, count, estimated
 
 Numbers = NDArray[np.float64]
 UNDER = 0.3  # of the shorter of two kinds of work that overlap, for one unit alone: it does not fit in
@@ -135,8 +135,6 @@ def _together(on_chip: float, memory: float, work: Work, beside: int) -> float:
 
 
 def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:
-    from nautilus.tune.work import estimated
-
     return max(1, min(work.tiles, int(estimated(kernel.blocks, {})), m.multiprocessors * kernel.min_blocks))
 
 

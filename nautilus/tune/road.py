@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, VerifyError
+from nautilus.core.errors import ScheduleError, UnsupportedError, VerifyError, first_line
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.targets import limits
@@ -73,7 +73,7 @@ def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
             except ScheduleError:
                 raise
             except (UnsupportedError, VerifyError) as error:
-                raise ScheduleError(one_line(error)) from error
+                raise ScheduleError(first_line(error)) from error
             except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
                 detail = f"{type(error).__name__} {error}".strip()
                 raise ScheduleError(f"internal error in pass {step.stage.name}/{step.name}: {detail}") from error
@@ -100,13 +100,8 @@ def verify_fault(module: MemModule) -> str | None:
     try:
         verify(module)
     except VerifyError as error:
-        return f"{error.rule}: {error.detail}" if error.detail else one_line(error)
+        return f"{error.rule}: {error.detail}" if error.detail else first_line(error)
     return None
-
-
-def one_line(error: NautilusError) -> str:
-    """What ``error`` says, without where."""
-    return str(error).partition("\n")[0]
 
 
 def plan(

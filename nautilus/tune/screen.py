@@ -76,7 +76,7 @@ class Screen:
         Fewer where that takes longer than ``seconds``.
         """
         end = time.monotonic() + seconds
-        self._ask((c for v in given if (c := self._new(v))), end)
+        self._ask(self._all_new(given), end)
         left = most
         while left > 0 and time.monotonic() < end:
             parents = [] if most - left < min(_FIRST, most // 4) else self.mixed(self.best())
@@ -89,21 +89,19 @@ class Screen:
         end, before = time.monotonic() + seconds, ""
         while time.monotonic() < end and self.found and (best := self.best(1)[0]) != before:
             before = best
-            values = self.found[best].values
-            changes = list(single_changes(self.space.choices, values))
-            self._ask((c for v in changes if (c := self._new(v))), end)
-            self._ask((c for v in self._together(values, changes) if (c := self._new(v))), end)
+            changes = list(single_changes(self.space.choices, self.found[best].values))
+            self._ask(self._all_new(changes), end)
+            self._ask(self._all_new(self._together(self.found[best], changes)), end)
 
-    def _together(self, values: Values, changes: Sequence[Values]) -> Iterator[Values]:
-        """``values`` with the best two of ``changes`` that help, with the best three, and so on; one of each choice."""
-        limit = self.found[self.space.hash_of(values) or ""].estimate
+    def _together(self, point: Screened, changes: Sequence[Values]) -> Iterator[Values]:
+        """``point`` with the best of ``changes`` that help, with the best two, and so on; one of each choice."""
         known = [(p.estimate, n) for n, v in enumerate(changes) if (p := self.found.get(self.space.hash_of(v) or ""))]
         taken: dict[str, Any] = {}
-        for _, n in sorted(k for k in known if k[0] < limit):
-            ((name, value),) = [(c, changes[n][c]) for c in difference(changes[n], values)]
+        for _, n in sorted(k for k in known if k[0] < point.estimate):
+            (name,) = difference(changes[n], point.values)
             if name not in taken:
-                taken[name] = value
-                yield {**values, **taken}
+                taken[name] = changes[n][name]
+                yield {**point.values, **taken}
 
     def best(self, count: int = 0) -> list[str]:
         """Hashes, the fastest by the model first; ``count`` 0: all."""
@@ -172,6 +170,9 @@ class Screen:
             if self.order.random() < _CHANGED / len(choices):
                 values[c.name] = self.order.choice(c.values)
         return values
+
+    def _all_new(self, points: Iterable[Values]) -> Iterator[Candidate]:
+        return (made for values in points if (made := self._new(values)) is not None)
 
     def _new(self, values: Values) -> Candidate | None:
         schedule, _ = self.space.drafted(values)

@@ -43,12 +43,12 @@ class SearchSpace:
 
     @staticmethod
     def of(module: str, program: Any, arch: str, inline: tuple[str, ...] | None) -> SearchSpace:
-        """The space that ``module`` (``choices``, ``defaults``, ``draft``) makes of ``program``."""
-        draft = load(f"{module}:draft")
+        """The space that ``module`` (``choices``, ``defaults``, ``schedule_of``) makes of ``program``."""
+        schedule_of = load(f"{module}:schedule_of")
         return SearchSpace(
             load(f"{module}:choices")(program, arch),
             load(f"{module}:defaults")(program, arch),
-            lambda values: draft(program, arch, dict(values)),
+            lambda values: schedule_of(program, arch, dict(values)),
             inline,
         )
 

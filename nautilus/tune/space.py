@@ -9,7 +9,7 @@ warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order, epilogue, r
 for those whose units take turns); one that belongs to a kernel or an engine that another choice rules out has no
 effect.  No operator is known by name: everything follows from the structure.
 
-``candidate`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
+``examine`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
 (``tune.road``), and what they refuse (shared memory, registers of roles, divisibility, a repair without a proof, a
 product that the engine has not) is refused with their words.
 """
@@ -409,20 +409,6 @@ def examine(program: Program, arch: str, values: Mapping[str, object], precision
     """What becomes of ``values``: the module, and the reason where it is refused."""
     found = point(program, arch, values)
     return Lowered(None, found.reason) if isinstance(found, Refused) else lower_program(*found, arch, precision)
-
-
-def draft(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
-    """The schedule that ``values`` say, not yet tried."""
-    return schedule_of(program, arch, values)
-
-
-def candidate(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
-    """The schedule that ``values`` say, carried out on trial; or why it is none."""
-    found = point(program, arch, values)
-    if isinstance(found, Refused):
-        return found
-    done = lower_program(*found, arch)
-    return found[1] if done.ok else Refused(str(done.fault))
 
 
 def neighbours(program: Program, arch: str, values: Mapping[str, object]) -> list[tuple[str, object]]:

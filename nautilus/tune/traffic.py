@@ -40,14 +40,12 @@ def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
     scale = work.tiles / n
     units = 1 if work.own or work.specialised else work.units
     l2 = float(np.mean(work.consumer.read)) * work.tiles * units
-    boxes = {name: _Box.of(module, name, a, n) for name, a in work.loads.items()}
-    total = sum(b.distinct for b in boxes.values()) * scale
+    boxes = [_Box.of(module, name, a, n) for name, a in work.loads.items()]
+    total = sum(b.distinct for b in boxes) * scale
     waves = np.arange(n, dtype=np.int64) // max(1, slots)
-    wave_bytes = total / max(1.0, float(waves[-1] + 1))
-    keeps_all = total <= m.l2_bytes
-    read = total if keeps_all else _fetched(list(boxes.values()), waves, m.l2_bytes) * scale
+    read = total if total <= m.l2_bytes else _fetched(boxes, waves, m.l2_bytes) * scale
     written = float(sum(_size(module, name) for name in work.stored))
-    return Traffic(l2, min(read, max(l2, 1.0)) + written, written) if wave_bytes >= 0 else Traffic(l2, read, written)
+    return Traffic(l2, min(read, max(l2, 1.0)) + written, written)
 
 
 def _fetched(boxes: Sequence[_Box], waves: Ints, l2_bytes: float) -> float:

@@ -418,13 +418,14 @@ class _Counter:
         second = first | {v: np.minimum(first[v] + 1, last[v]) for v in ranged}
         before = last | {v: np.maximum(last[v] - 1, first[v]) for v in ranged}
         low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
-        found = [self.loads[buffer]] if buffer in self.loads else []
-        for at in (first, second, before, last):
-            a, b = ([_safe(e, at | tile) for e in index] for tile in (low, high))
-            found += [Access(a, a), Access(b, b)]
-        lows = [reduce(np.minimum, found_low) for found_low in zip(*(f.lows for f in found), strict=True)]
-        highs = [reduce(np.maximum, found_high) for found_high in zip(*(f.highs for f in found), strict=True)]
-        self.loads[buffer] = Access(lows, highs)
+        places = (first, second, before, last) if ranged else (first,)
+        points = [[_safe(e, at | tile) for e in index] for at in places for tile in (low, high)]
+        if (known := self.loads.get(buffer)) is not None:
+            points += [known.lows, known.highs]
+        by_axis = list(zip(*points, strict=True))
+        self.loads[buffer] = Access(
+            [reduce(np.minimum, values) for values in by_axis], [reduce(np.maximum, values) for values in by_axis]
+        )
 
 
 def is_joined(kernel: MemKernel) -> bool:

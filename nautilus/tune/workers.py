@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from nautilus.core.errors import NautilusError
+from nautilus.core.errors import NautilusError, first_line
 from nautilus.passes.registry import load
 
 T = TypeVar("T")
@@ -251,5 +251,5 @@ def _die_with(parent: int) -> None:
 
 
 def _said(error: Exception) -> str:
-    first = str(error).split("\n", 1)[0]
+    first = first_line(error)
     return first if isinstance(error, NautilusError) and first else f"{type(error).__name__}: {first}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.scalar.ops import Program
 from nautilus.tune.road import program_of
+from nautilus.tune.space import Refused, examine, schedule_of
 
 SPECS = Path(__file__).parent.parent.parent / "specs"
 
@@ -43,3 +46,9 @@ def program(name: str, dims: tuple[tuple[str, int], ...] = (), arch: str = "sm_9
 def product(m: int, n: int, k: int) -> Program:
     """A plain product in half precision."""
     return program("matmul/f16", (("M", m), ("N", n), ("K", k)))
+
+
+def candidate(p: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+    """The schedule that ``values`` say, carried out on trial; or why it is none."""
+    done = examine(p, arch, values)
+    return schedule_of(p, arch, values) if done.ok else Refused(str(done.fault))

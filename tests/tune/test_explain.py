@@ -16,9 +16,8 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.explain import explain, text
 from nautilus.tune.road import base_schedule, program_of
-from nautilus.tune.space import candidate
 from tests.endtoend.warpgroups import ATTENTION
-from tests.tune.measured import SPECS
+from tests.tune.measured import SPECS, candidate
 
 
 def told(name: str, **options: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
 from nautilus.tune import fusion
 from nautilus.tune.road import base_schedule, lower_program
-from nautilus.tune.space import Refused, candidate, choices, defaults, neighbours, point, schedule_of
-from tests.tune.measured import SPECS, product, program
+from nautilus.tune.space import Refused, choices, defaults, neighbours, point, schedule_of
+from tests.tune.measured import SPECS, candidate, product, program
 
 ARCH = "sm_90a"
 NAMES = [

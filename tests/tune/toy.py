@@ -53,7 +53,7 @@ def defaults(program: Any, arch: str) -> dict[str, object]:
     return {"stages": 3, "warps": (2, 2), "group": 8}
 
 
-def candidate(program: Any, arch: str, values: Mapping[str, Any]) -> Schedule | Refused:
+def schedule_of(program: Any, arch: str, values: Mapping[str, Any]) -> Schedule | Refused:
     if values["stages"] == 4 and tuple(values["warps"]) == (1, 4):
         return Refused("four stages of that do not fit")
     plain = default_schedule(program, arch)
@@ -61,9 +61,6 @@ def candidate(program: Any, arch: str, values: Mapping[str, Any]) -> Schedule | 
     # group makes no difference: two values, one schedule
     memory = replace(kernel.memory, stages=values["stages"], warps=tuple(values["warps"]))
     return replace(plain, kernels=(replace(kernel, memory=memory),))
-
-
-draft = candidate
 
 
 def cost(schedule: Schedule) -> float:

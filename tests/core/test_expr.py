@@ -1,0 +1,28 @@
+"""Expressions as keys."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+from nautilus.core.expr import Axis, Expr, Load, Op, Reduce, Var
+from nautilus.core.source import Source, Span
+from nautilus.core.types import DType
+
+LOAD = Load("X", (Var("i"),), DType.F32)
+SUM = Reduce("sum", (Axis("i", 8),), None, Op("exp", (LOAD,), DType.F32), DType.F32)
+
+
+def test_equal_expressions_have_one_hash_wherever_they_stand() -> None:
+    here = Span(Source("a.naut", "x + x"), 1, 1, 1, 6)
+    a, b = Op("add", (SUM, LOAD), DType.F32), Op("add", (SUM, LOAD), DType.F32, here)
+    assert a == b and hash(a) == hash(b) and len({a, b}) == 1
+    assert a != Op("sub", (SUM, LOAD), DType.F32) and a != Op("add", (LOAD, SUM), DType.F32)
+
+
+def test_a_kept_hash_stays_in_its_process() -> None:
+    whole: Expr = Op("neg", (SUM,), DType.F32)
+    hash(whole)
+    for other in (pickle.loads(pickle.dumps(whole)), copy.copy(whole)):  # texts hash otherwise in another process
+        assert other == whole and not hasattr(other, "_hash")
+        assert hash(other) == hash(whole)
