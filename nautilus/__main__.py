@@ -1,6 +1,6 @@
 """``python -m nautilus`` is ``nautilusc``."""
 
-from nautilus.cli import entry
+from nautilus.cli.main import entry
 
 if __name__ == "__main__":
     entry()

@@ -25,7 +25,6 @@ from nautilus.core.errors import (
     VerifyError,
     first_line,
 )
-from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.core.source import Source, Span
 from nautilus.passes.instruments import Verify, is_dump, read_header
@@ -33,6 +32,7 @@ from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
 from nautilus.passes.registry import bind, load
+from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -196,7 +196,7 @@ def _compile(request: Request, instruments: Sequence[Instrument]) -> Result:
     result.modules[start.name] = module
     found = None
     if request.tuned and start is SPEC and request.schedule is None:
-        found = load("nautilus.tune.lookup:tuned_schedule")(module, context)
+        found = load("nautilus.tune.database.lookup:tuned_schedule")(module, context)
     if found is not None:
         try:
             check_schedule(found)

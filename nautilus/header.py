@@ -15,14 +15,14 @@ from typing import Any
 
 from nautilus import __version__
 from nautilus.check.bound import stated
-from nautilus.core.expr import Const
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import MemoryPlan, Schedule
-from nautilus.core.text import format_number
+from nautilus.core.text.expressions import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
 from nautilus.frontend.spec import Spec
-from nautilus.memory.ops import MemKernel, MemModule
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.passes.manager import Context
-from nautilus.scalar.ops import Space
 
 _WIDTH = 112
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, plainer
+from nautilus.planner.fallbacks import Fallbacks
 
 SPEC = Request(Path("x.naut"))
 ONCE = Fallbacks.of({"out": 1})

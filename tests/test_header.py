@@ -85,7 +85,7 @@ def test_without_kernels_the_schedule_is_whole() -> None:
 
 
 def test_a_dump_has_no_spec(tmp_path: Path) -> None:
-    from nautilus.cli import main
+    from nautilus.cli.main import main
 
     spec = tmp_path / "rows.naut"
     spec.write_text(SPEC)

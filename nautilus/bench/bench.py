@@ -74,7 +74,7 @@ def arguments(
     result: Result, files: Mapping[str, str], values: Mapping[str, str], seed: int
 ) -> tuple[dict[str, Array], dict[str, float | int | bool]]:
     """Raw storage of the inputs read from ``files``, and all scalar values. Raises InputError."""
-    from nautilus import execute
+    from nautilus.runtime import execute
 
     face = execute.interface(result, "spec")
     numbers = execute.numbers(face, values)
@@ -93,7 +93,7 @@ def _opened(
     result: Result, raw: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None
 ) -> Iterator[tuple[Any, Any]]:
     """The loaded kernel with its inputs in place, and what the compiler said about it."""
-    from nautilus.execute import plan_of
+    from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import compile_cuda
 

@@ -17,11 +17,24 @@ from math import prod
 
 import numpy as np
 
-from nautilus.core.calc import calc
-from nautilus.core.conditions import TRUE, conjunction
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.evaluate import evaluate
-from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute, walk
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import TRUE, conjunction
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import (
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    substitute,
+    walk,
+)
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
 _EXACT = 1 << 25  # points up to which a condition is counted one by one

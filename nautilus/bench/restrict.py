@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from nautilus.bench.count import factors, shape_of
-from nautilus.core.expr import Axis, Expr, Load, Reduce, Var, children, walk, with_children
+from nautilus.core.expr.nodes import Axis, Expr, Load, Reduce, Var, children, walk, with_children
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec, Tensor

@@ -11,11 +11,11 @@ unit roundoff of the compute type (2^-24 for f32):
 * a sum of ``n`` terms adds ``2 sqrt(n) u``: rounding errors are independent, and the blocked order of
   a kernel keeps partial sums short;
 * under ``--precision fast``, ``tanh`` and ``erf`` that only outputs of 16 bits or fewer depend on add 2^-11 and
-  2^-10 (``tile.passes.hardware_math``), and ``sigmoid`` what ``exp2`` of an argument up to 16 adds;
+  2^-10 (``vr_tile.passes.hardware_math``), and ``sigmoid`` what ``exp2`` of an argument up to 16 adds;
 * a computed f32 factor that meets a 16-bit or 8-bit tensor inside a product-sum adds that type's
   unit roundoff (``--precision fast`` only), and so does every cast that the user wrote;
 * a sum of products of 8-bit floats adds n 2^-14, n at most 128 (``--precision fast`` only): warpgroup products
-  lose up to 2^-13 of the partial sum at each, which grows along a chain of n (``memory.warpgroup_ops``);
+  lose up to 2^-13 of the partial sum at each, which grows along a chain of n (``ma_tile.ir.async_ops``);
 * all of this but the error of ``tanh`` and ``erf`` is doubled, and the output adds its own unit roundoff once.
 
 The model takes inputs of ordinary size.  What *given* inputs do (large logits, cancellation) is
@@ -38,7 +38,7 @@ import numpy as np
 
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import InputSet
-from nautilus.core.expr import COMPARISONS, Const, Expr, Load, Op, Reduce, children, rewrite, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, children, rewrite, walk
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
@@ -55,7 +55,7 @@ _HARDWARE: Mapping[str, float] = {"tanh": 2.0**-11, "erf": 2.0**-10}
 _FAST_ULPS: Mapping[str, float] = {**_ULPS, "sigmoid": 40}
 _EXACT = frozenset({"neg", "abs", "min", "max", "sign", "floor", "ceil", "round", "select", "cast", "narrow"})
 _LOGIT = 16.0  # the size of an exponent that the model assumes
-SHORT_DEPTH = 128  # ``memory.warpgroup_ops`` has the same number, for the same reason
+SHORT_DEPTH = 128  # ``ma_tile.ir.async_ops`` has the same number, for the same reason
 _RUNTIME = 65536  # terms of a sum over a size known only at launch
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import sympy
 
-from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
-from nautilus.scalar.certificate import Certificate
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 
 SAMPLES = 48
 EXTENT = 3  # of a reduction axis, instantiated
@@ -197,7 +197,7 @@ _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "distribute": _distribute,
     "narrow": _narrow,
     "inline": _inline,
-    "stale-reference": _stale_reference,
+    "lazy-rescale": _stale_reference,
 }
 
 

@@ -27,7 +27,7 @@ from nautilus.check.levels import Level, Trace
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
-from nautilus.core.expr import Op, walk
+from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array, Mode
 from nautilus.driver import Request, Result, build_cubin, compile_checked, stage_of
 from nautilus.frontend.spec import Spec
@@ -76,7 +76,7 @@ def check_spec(
 
 
 def _load(request: Request, dims: Mapping[str, int]) -> Spec:
-    from nautilus.frontend.check import load_spec, load_text
+    from nautilus.frontend.semantics.check import load_spec, load_text
 
     if request.text is not None:
         return load_text(request.text, str(request.path), dims=dims, folder=Path(request.path).parent)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from nautilus.core.certificate import Certificate
 from nautilus.passes.manager import Record
 from nautilus.passes.registry import PASSES, bind, load
-from nautilus.scalar.certificate import Certificate
 
 
 def claims(records: Sequence[Record]) -> Iterator[tuple[str, Certificate]]:

@@ -56,7 +56,7 @@ def _bits(x: Array) -> Array:
 @contextmanager
 def opened(result: Result, cubin: Compiled | None = None) -> Iterator[Runner]:
     """The kernel of ``result``, loaded: ``cubin``, or what NVRTC makes of it now. Raises ToolchainError."""
-    from nautilus.execute import plan_of
+    from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import compile_cuda
 

@@ -31,8 +31,8 @@ from math import prod
 
 import numpy as np
 
-from nautilus.core.expr import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
-from nautilus.core.index import bounds
+from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
+from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec, Tensor

@@ -91,19 +91,19 @@ def _run_spec(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
 
 
 def _run_scalar(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
-    from nautilus.scalar.interp import run_program
+    from nautilus.scalar.interp.program import run_program
 
     return _outputs(module, run_program(module, given.arrays, _numbers(given), mode))
 
 
 def _run_tile(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
-    from nautilus.tile.interp import run_module
+    from nautilus.vr_tile.interp import run_module
 
     return _outputs(module, run_module(module, given.arrays, _numbers(given), mode))
 
 
 def _run_memory(module: Any, given: InputSet, mode: Mode) -> dict[str, Array]:
-    from nautilus.memory.interp import run_module
+    from nautilus.ma_tile.interp.module import run_module
 
     return _outputs(module, run_module(module, given.arrays, _numbers(given), given.seed))
 
@@ -130,7 +130,7 @@ def _outputs(module: Any, found: Mapping[str, Any]) -> dict[str, Array]:
 
 def magnitudes(level: Level, given: InputSet) -> dict[str, float]:
     """The largest finite magnitude in every float output and temp of a Scalar program."""
-    from nautilus.scalar.interp import run_program
+    from nautilus.scalar.interp.program import run_program
 
     found = run_program(level.module, given.arrays, _numbers(given), "real")
     out: dict[str, float] = {}

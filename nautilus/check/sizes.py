@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import NautilusError
-from nautilus.core.expr import Axis, Reduce, free_vars, walk
+from nautilus.core.expr.nodes import Axis, Reduce, free_vars, walk
 from nautilus.frontend.spec import Spec
 
 _ODD = (130, 77, 333, 45, 201, 99)

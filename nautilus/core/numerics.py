@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.expr import COMPARISONS
+from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.types import DType
 
 Array: TypeAlias = NDArray[Any]
@@ -241,7 +241,7 @@ _EVAL: Mapping[str, Callable[..., Any]] = {
 
 
 def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -> Array:
-    """The result of ``op`` (a key of ``core.expr.OPS``) in its working type, broadcast as numpy does.
+    """The result of ``op`` (a key of ``core.expr.nodes.OPS``) in its working type, broadcast as numpy does.
 
     ``dtype`` is the operation's type; ``select`` evaluates both sides (a caller that must not read
     one of them makes it harmless first).  Raises KeyError for an unknown operation.

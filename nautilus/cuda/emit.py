@@ -12,25 +12,28 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nautilus.core import index
+from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr import Const
-from nautilus.core.targets import limits
+from nautilus.core.expr.nodes import Const
+from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
-from nautilus.cuda import elementwise, matrix, movement, reduction, rings, roles, warpgroup
+from nautilus.cuda.consumers import is_grouped
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
+from nautilus.cuda.ops import elementwise, movement, reduction, roles
+from nautilus.cuda.ops import mma as matrix
+from nautilus.cuda.ops import pipelines as rings
+from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.units import is_grouped
 from nautilus.cuda.writer import Writer, axis_ranges, sanitize
-from nautilus.memory import ops as ma
-from nautilus.memory.layout import same_threads
-from nautilus.memory.passes.walk import bound
-from nautilus.memory.warpgroup_ops import UNIT, WGMMA
-from nautilus.scalar.ops import Space
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA
+from nautilus.ma_tile.ir.layout import same_threads
+from nautilus.ma_tile.ir.traverse import bound
+from nautilus.targets.limits import limits
 
 
 def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> str:
@@ -210,7 +213,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             matrix.print_mma(w, op)
         case ma.RolesOp():
             roles.print_roles(w, op, print_body)
-        case ma.TilesOp():
+        case ma.TileSchedulerOp():
             roles.print_tiles(w, op, print_body)
         case ma.IfOp(cond=cond, body=body):
             with w.braces(f"if ({w.expr(cond)})"):
@@ -226,10 +229,10 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
 #: ops of the sm_90a class
 _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
     ma.AdvanceOp: rings.print_advance,
-    ma.BulkCommit: rings.print_commit,
-    ma.BulkLoad: rings.print_load,
-    ma.BulkStore: rings.print_store,
-    ma.BulkWait: rings.print_bulk_wait,
+    ma.TmaCommit: rings.print_commit,
+    ma.TmaLoad: rings.print_load,
+    ma.TmaStore: rings.print_store,
+    ma.TmaWait: rings.print_bulk_wait,
     ma.ClusterArrive: rings.print_cluster_arrive,
     ma.ClusterWait: rings.print_cluster_wait,
     ma.LetOp: roles.print_let,

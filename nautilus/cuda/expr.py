@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from nautilus.core import index
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Ref, Var
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
+from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
 from nautilus.cuda.intrinsics import BITS

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from nautilus.core.expr import Const
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Const
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.roles import takes_counter
+from nautilus.cuda.ops.roles import takes_counter
 from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
 from nautilus.cuda.writer import sanitize
-from nautilus.memory import ops as ma
-from nautilus.scalar.ops import Buffer, Space
+from nautilus.ma_tile.ir import ops as ma
 
 _ALIGN = 256
 

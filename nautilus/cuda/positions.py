@@ -10,9 +10,9 @@ the plain text is printed.
 
 from __future__ import annotations
 
-from nautilus.core import index
-from nautilus.core.expr import Expr, Op, Var, walk
-from nautilus.core.linear import Linear, build, linear
+from nautilus.core.expr.nodes import Expr, Op, Var, walk
+from nautilus.core.index import simplify as index
+from nautilus.core.index.linear import Linear, build, linear
 from nautilus.core.types import DType
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Writer

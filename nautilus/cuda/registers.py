@@ -6,7 +6,7 @@ Everything here is a function of a register loop variable (compile-time once unr
 
 from __future__ import annotations
 
-from nautilus.memory.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 
 def digit(var: str, div: int, size: int, last: bool) -> str:

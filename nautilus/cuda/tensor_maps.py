@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from nautilus.core.calc import calc, integer
+from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr import Expr, Var, substitute, walk
-from nautilus.core.index import simplify
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Var, substitute, walk
+from nautilus.core.index.simplify import simplify
 from nautilus.core.types import DType
-from nautilus.memory.bulk import multicast_part
-from nautilus.memory.layout import tile_shape
-from nautilus.memory.ops import BulkLoad, BulkStore, MemKernel, MemModule, Smem, walk_ops
-from nautilus.scalar.ops import Buffer
+from nautilus.ma_tile.analysis.tma_boxes import multicast_part
+from nautilus.ma_tile.ir.layout import tile_shape
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, Smem, TmaLoad, TmaStore, walk_ops
 
 _MAX_RANK = 5
 _MAX_BOX = 256  # elements of one axis
@@ -64,7 +64,7 @@ class Copy:
     part_bytes: int = 0
 
 
-def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> Copy:
+def copy_of(module: MemModule, kernel: MemKernel, op: TmaLoad | TmaStore) -> Copy:
     """The map and coordinates of ``op``. Raises UnsupportedError for what the TMA unit cannot move."""
     smem = next(s for s in kernel.smem if s.name == op.slot.buffer)
     buffer = module.buffer(op.buffer)
@@ -82,17 +82,17 @@ def copy_of(module: MemModule, kernel: MemKernel, op: BulkLoad | BulkStore) -> C
         origin.append(_linear(op.index[first : last + 1], shape[first : last + 1], tile))
     box[0] = slab
     slabs, slab_bytes, part = columns // slab, prod(box) * buffer.dtype.bytes, (0, 0, 0)
-    if isinstance(op, BulkLoad) and op.multicast > 1:
+    if isinstance(op, TmaLoad) and op.multicast > 1:
         slabs, part = _part(op, smem, box, slab_bytes)
     _check(op, buffer, smem, sizes, strides, box, [g[2] for g in groups])
-    stream = isinstance(op, BulkLoad) and op.stream
+    stream = isinstance(op, TmaLoad) and op.stream
     label = _label(op, box, sizes if len(groups) < len(shape) else [], stream)
     pitches = tuple(strides[1:])
     made = TensorMap(label, op.buffer, buffer.dtype, tuple(sizes), pitches, tuple(box), op.slot.swizzle, stream)
     return Copy(made, tuple(origin), slabs, slab, slab_bytes, *part)
 
 
-def _part(op: BulkLoad, smem: Smem, box: list[int], slab_bytes: int) -> tuple[int, tuple[int, int, int]]:
+def _part(op: TmaLoad, smem: Smem, box: list[int], slab_bytes: int) -> tuple[int, tuple[int, int, int]]:
     """Instructions of one block of a multicast, and where the next one's part starts; ``box`` becomes a part's."""
     found = multicast_part(smem, op.multicast)
     assert found is not None, "the verifier admits equal parts only"
@@ -111,7 +111,7 @@ def kernel_maps(module: MemModule, kernel: MemKernel) -> tuple[TensorMap, ...]:
 
 def _maps(module: MemModule, kernel: MemKernel) -> Iterator[TensorMap]:
     for op in walk_ops(kernel.body):
-        if isinstance(op, BulkLoad | BulkStore):
+        if isinstance(op, TmaLoad | TmaStore):
             yield copy_of(module, kernel, op).map
 
 
@@ -122,7 +122,7 @@ def _shape(buffer: Buffer) -> tuple[int, ...]:
     return sizes
 
 
-def _label(op: BulkLoad | BulkStore, box: list[int], merged: list[int], stream: bool) -> str:
+def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[int], stream: bool) -> str:
     """A name that no other map of the kernel has; ``merged``: sizes, where they are not the buffer's own."""
     parts = ["map", op.buffer, *(str(b) for b in reversed(box))]
     if op.slot.swizzle != _SWIZZLE:
@@ -160,7 +160,7 @@ def _origin(e: Expr, tile: Iterable[str]) -> Expr:
 
 
 def _check(
-    op: BulkLoad | BulkStore, buffer: Buffer, smem: Smem, sizes: list[int], strides: list[int], box: list[int],
+    op: TmaLoad | TmaStore, buffer: Buffer, smem: Smem, sizes: list[int], strides: list[int], box: list[int],
     axes: list[str | None],
 ) -> None:  # fmt: skip
     wanted = [a.name for a in smem.axes if a.size > 1]

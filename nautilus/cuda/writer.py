@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.expr import Expr, Ref, Var, walk
+from nautilus.core.expr.nodes import Expr, Ref, Var, walk
 from nautilus.core.types import DType
+from nautilus.cuda.consumers import unit_warps
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.registers import projected_register, register_offset, thread_base
-from nautilus.cuda.units import unit_warps
-from nautilus.memory import ops as ma
-from nautilus.memory.layout import FragLayout
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import FragLayout
 
 _RESERVED = frozenset(
     [
@@ -140,7 +140,7 @@ class Writer:
     passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
-    unit_warps: int = field(init=False)  # warps of each unit (:mod:`nautilus.cuda.units`)
+    unit_warps: int = field(init=False)  # warps of each unit (:mod:`nautilus.cuda.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 
-from nautilus.frontend import ast
+from nautilus.frontend.syntax import ast
 
 _SKIPPED = ("span", "depth")
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.errors import InputError
-from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars
-from nautilus.core.expr import identity as identity_of
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars
+from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.numerics import eval_op, reduce_array, round_to, working
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec

@@ -6,7 +6,7 @@ The text parses back to an equal Spec (tested for every shipped one), so the fir
 
 from __future__ import annotations
 
-from nautilus.core.expr import Axis, Const, Expr, Load, Op, Param, Reduce, Var
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
 #: operator -> (symbol, precedence of the whole, of the left side, of the right side); loosest is 0.

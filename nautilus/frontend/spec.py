@@ -1,6 +1,6 @@
 """The Spec: what a ``.naut`` file means once names, ranks, ranges and types are settled.
 
-Grammar (expressions are :mod:`nautilus.core.expr`)::
+Grammar (expressions are :mod:`nautilus.core.expr.nodes`)::
 
     spec       := name inputs scalars outputs dims definition* -- definitions in dependence order
     tensor     := name dtype [size, ...]        -- row-major; size: int, or Param(name, I32) if runtime
@@ -8,7 +8,7 @@ Grammar (expressions are :mod:`nautilus.core.expr`)::
     dim        := name value? bound?            -- value None: known only at launch, at most `bound`
     definition := name dtype? [axis: extent, ...] = expr    -- total over its axes
 
-Invariants (established by :mod:`nautilus.frontend.check`):
+Invariants (established by :mod:`nautilus.frontend.semantics.check`):
 
 * functions are expanded, consts and fixed dims are numbers, every reduction is one of
   ``sum prod max min any all`` (``mean``, ``argmax``, ``argmin`` are desugared);
@@ -20,7 +20,7 @@ Invariants (established by :mod:`nautilus.frontend.check`):
   An untyped one (``dtype`` None) holds ``expr``'s compute type.  An output's ``expr`` is *not*
   wrapped: it has a compute type and is rounded once, at the store, to ``dtype`` (the declared
   type); whoever reads an output reads the rounded value, so inlining one inserts that cast;
-* every ``Op`` obeys the typing rules of :mod:`nautilus.core.expr`.
+* every ``Op`` obeys the typing rules of :mod:`nautilus.core.expr.nodes`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from nautilus.core.expr import Axis, Expr, Param
+from nautilus.core.expr.nodes import Axis, Expr, Param
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 

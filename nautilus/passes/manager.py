@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nautilus.core.errors import VerifyError
-from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.passes.pipelines import PassSpec, Stage
 from nautilus.passes.registry import PASSES, bind, load
+from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 
 
 class Pass(Protocol):

@@ -53,11 +53,16 @@ def _passes(*names: str) -> tuple[PassSpec, ...]:
     return tuple(PassSpec(n) for n in names)
 
 
-SPEC = Stage("spec", ".naut", lower="nautilus.frontend.check:load_spec", format="nautilus.frontend.printer:format_spec")
+SPEC = Stage(
+    "spec",
+    ".naut",
+    lower="nautilus.frontend.semantics.check:load_spec",
+    format="nautilus.frontend.printer:format_spec",
+)
 SCALAR = Stage(
     "scalar",
     ".scalar",
-    lower="nautilus.scalar.lower:lower",
+    lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead"),
         *("pack", "split-k-update", "fuse", "split", "reorder", "rolling-update", "partition"),
@@ -67,37 +72,37 @@ SCALAR = Stage(
     parse="nautilus.scalar.text:parse_program",
     plans=(
         ("inline", "nautilus.scalar.passes.inline:plan_inline"),
-        ("pack", "nautilus.scalar.plan_cuts:plan_packs"),
-        ("split-k-update", "nautilus.scalar.plan_cuts:plan_splits"),
-        ("fuse", "nautilus.scalar.plan:plan_kernels"),
+        ("pack", "nautilus.planner.cuts:plan_packs"),
+        ("split-k-update", "nautilus.planner.cuts:plan_splits"),
+        ("fuse", "nautilus.planner.kernels:plan_kernels"),
     ),
 )
 VR_TILE = Stage(
     "vr-tile",
     ".vr",
-    lower="nautilus.tile.lower:lower",
+    lower="nautilus.vr_tile.lowering.lower:lower",
     passes=_passes(
         *("simplify-masks", "hardware-math", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse"),
-        *("sink-masks", "contract", "stale-reference", "dce"),
+        *("sink-masks", "contract", "lazy-rescale", "dce"),
     ),
-    verify="nautilus.tile.verify:verify",
-    format="nautilus.tile.text:format",
-    parse="nautilus.tile.text:parse",
+    verify="nautilus.vr_tile.verify:verify",
+    format="nautilus.vr_tile.text:format",
+    parse="nautilus.vr_tile.text:parse",
 )
 MA_TILE = Stage(
     "ma-tile",
     ".ma",
-    lower="nautilus.memory.lower:lower",
+    lower="nautilus.ma_tile.lowering.lower:lower",
     passes=_passes(
-        *("defer-reductions", "pipeline-copies", "carry-fragments", "fragment-ahead"),
-        *("hold-operands", "chunk-epilogue", "bulk-stores", "pipeline-products", "specialise-warps"),
-        *("fresh-accumulators", "order-products", "cluster-loads", "persistent-grid", "ping-pong", "sink-indices"),
-        *("clean-memory", "allocate-shared", "synchronize", "bulk-rings", "await-copies", "join-blocks"),
-        *("join-clusters", "early-launch"),
+        *("defer-reductions", "pipeline-copies", "double-buffer-fragments", "prefetch-fragments"),
+        *("register-operands", "chunk-epilogue", "tma-stores", "pipeline-mma", "specialise-warps"),
+        *("zero-accumulators", "async-mma", "multicast-loads", "persistent-grid", "ping-pong", "sink-indices"),
+        *("dead-fragments", "allocate-shared", "synchronize", "tma-loads", "await-copies", "combine-in-block"),
+        *("combine-in-cluster", "dependent-launch"),
     ),
-    verify="nautilus.memory.verify:verify",
-    format="nautilus.memory.text:format",
-    parse="nautilus.memory.text:parse",
+    verify="nautilus.ma_tile.verify.module:verify",
+    format="nautilus.ma_tile.text.printer:format",
+    parse="nautilus.ma_tile.text.printer:parse",
     plain_is_final=True,
 )
 CUDA = Stage(

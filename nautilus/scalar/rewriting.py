@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Const, Expr, Param, Var, substitute
-from nautilus.core.index import Ranges, bounds
-from nautilus.scalar.defs import Def, extent_expr, read_def
-from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Axis, Const, Expr, Param, Var, substitute
+from nautilus.core.index.simplify import Ranges, bounds
+from nautilus.scalar.analysis.definitions import Def, extent_expr, read_def
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 _LARGE = 2**31 - 1
 
@@ -59,7 +59,7 @@ def map_kernels(program: Program, rule: Callable[[Kernel], Kernel]) -> Program:
 
 
 def loop_facts(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
-    """What loops say about their variables, as ranges and facts for ``core.index``.
+    """What loops say about their variables, as ranges and facts for ``core.index.simplify``.
 
     A runtime size is at least 1.  A bound that is not a number becomes a fact.
     """

@@ -1,4 +1,4 @@
-"""The text form of the Scalar IR: ``parse_program(format_program(p)) == p`` (grammar: ``scalar.ops``).
+"""The text form of the Scalar IR: ``parse_program(format_program(p)) == p`` (grammar: ``scalar.ir``).
 
 A perfect nest of loops of one kind prints on one line, ``par b in 0..1, h in 0..32 {``, and parses
 back as nested loops.  A name in an extent is a runtime size.  A name in an expression is a param
@@ -7,13 +7,14 @@ where the program declares one, else a variable.
 
 from __future__ import annotations
 
-from nautilus.core.expr import COMBINERS
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.source import Source
-from nautilus.core.text import ExprParser, format_expr, format_list
-from nautilus.core.tokens import TokenStream
+from nautilus.core.text.declarations import Declarations, format_buffer, format_param, parse_buffer
+from nautilus.core.text.expressions import ExprParser, format_expr, format_list
+from nautilus.core.text.tokens import TokenStream
 from nautilus.core.types import DType
-from nautilus.scalar.declarations import Declarations, format_buffer, format_param, parse_buffer
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 _STEP = "  "
 _KINDS = {k.value: k for k in Kind}

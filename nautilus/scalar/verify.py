@@ -1,9 +1,9 @@
 """What is legal in the Scalar IR: a table of rules, each rejecting what it does not know.
 
 ``verify(program)`` checks every rule of :data:`RULES` and raises VerifyError at the first offence.
-``verify_tiled(kernel)`` checks the tiled form (``scalar.ops``), which only ``tile.lower`` asks for.
+``verify_tiled(kernel)`` checks the tiled form (``scalar.ir``), which only ``vr_tile.lowering.lower`` asks for.
 
-The promises of loop kinds are checked as far as indices are affine (:mod:`nautilus.scalar.independence`);
+The promises of loop kinds are checked as far as indices are affine (:mod:`nautilus.scalar.analysis.independence`);
 a write that cannot be proved independent is rejected, unless the buffer is a local that every
 iteration has for itself.
 """
@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import VerifyError
-from nautilus.core.expr import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
-from nautilus.core.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Var, free_vars, loads, walk
 from nautilus.core.source import NO_SPAN, Span
-from nautilus.core.text import format_expr
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.independence import same_iteration, undetermined
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
+from nautilus.scalar.analysis.independence import same_iteration, undetermined
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.text import format_stmt
 
 _LEVEL = "scalar"
@@ -357,7 +358,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def verify_tiled(kernel: Kernel) -> None:
-    """Raise VerifyError unless ``kernel`` is in tiled form (``scalar.ops``)."""
+    """Raise VerifyError unless ``kernel`` is in tiled form (``scalar.ir``)."""
     extents: dict[str, int] = {}
     local = {b.name for b in kernel.locals}
     for offence in _tiled(kernel.body, local, extents):

@@ -17,24 +17,24 @@ from nautilus.bench.bench import Scalars
 from nautilus.core.errors import InputError, NautilusError, ToolchainError, first_line
 from nautilus.driver import Request, stage_of
 from nautilus.frontend.spec import Spec
-from nautilus.tune.brief import Candidate, Finished, Settings, Subject
-from nautilus.tune.database import SHIPPED, rows, select, user_path
-from nautilus.tune.early import best_in_top, rank_correlation
+from nautilus.tune.database.lookup import neighbours, ranked
+from nautilus.tune.database.rows import COMPILER, Key, Row, key_of
+from nautilus.tune.database.store import SHIPPED, rows, select, user_path
 from nautilus.tune.levels import Before, before_scheduling
-from nautilus.tune.lookup import neighbours, ranked
-from nautilus.tune.measure import Machine
 from nautilus.tune.progress import duration, watching
-from nautilus.tune.rows import COMPILER, Key, Row, key_of
-from nautilus.tune.search import Search
-from nautilus.tune.searchspace import SearchSpace
-from nautilus.tune.study import Study, open_storage, study_name
-from nautilus.tune.workers import DONE, Limit, Pool, Service, Worker
+from nautilus.tune.search.search import Search
+from nautilus.tune.search.stopping import best_in_top, rank_correlation
+from nautilus.tune.search.study import Study, open_storage, study_name
+from nautilus.tune.space.choices import SearchSpace
+from nautilus.tune.types import Candidate, Finished, Settings, Subject
+from nautilus.tune.workers.measure import Machine
+from nautilus.tune.workers.pool import DONE, Limit, Pool, Service, Worker
 
 #: the module with the space, the model's function, and the services that build and measure; tests have their own
-SPACE, MODEL = "nautilus.tune.space", "nautilus.tune.model:estimate"
-BUILDER, METER = "nautilus.tune.build:Builder", "nautilus.tune.measure:Meter"
+SPACE, MODEL = "nautilus.tune.space.schedules", "nautilus.cost.model:estimate"
+BUILDER, METER = "nautilus.tune.workers.build:Builder", "nautilus.tune.workers.measure:Meter"
 RESULT = "result"
-#: floor, ceiling and factor of the time limits (:class:`~nautilus.tune.workers.Limit`), in seconds
+#: floor, ceiling and factor of the time limits (:class:`~nautilus.tune.workers.pool.Limit`), in seconds
 BUILD_LIMIT, MEASURE_LIMIT = (15.0, 180.0, 5.0), (10.0, 120.0, 20.0)
 
 
@@ -157,8 +157,8 @@ def study_label(spec: Spec, key: str, space: SearchSpace, measure: str) -> str:
 def scalars(spec: Spec, given: Mapping[str, str]) -> Scalars:
     """Values of the scalars for measuring. Raises InputError for one that nobody gives."""
     from nautilus.driver import Result
-    from nautilus.execute import interface, numbers
     from nautilus.passes.manager import Context
+    from nautilus.runtime.execute import interface, numbers
 
     if spec.runtime_dims:
         raise InputError(f"{spec.runtime_dims[0].name} is known only at launch; --dim fixes it for tuning")

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nautilus.core.expr import Param
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import KernelPlan
-from nautilus.core.targets import limits
-from nautilus.memory import ops as ma
-from nautilus.memory.ops import MemKernel, MemModule
-from nautilus.scalar.ops import Program, Space
-from nautilus.tune import walks
-from nautilus.tune.fusion import unified_of
-from nautilus.tune.machine import machine
-from nautilus.tune.model import Estimate, KernelEstimate
-from nautilus.tune.registers import bodies, peak
-from nautilus.tune.shape import CHAIN, PRODUCT, shape_of
-from nautilus.tune.work import shares_loads
+from nautilus.cost.model import Estimate, KernelEstimate
+from nautilus.cost.registers import bodies, peak
+from nautilus.cost.work import shares_loads
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
+from nautilus.targets.rates import machine
+from nautilus.tune.space import loop_structures as walks
+from nautilus.tune.space.fusion import unified_of
+from nautilus.tune.space.shape import CHAIN, PRODUCT, shape_of
 
 #: (structure, engine) -> where its default numbers come from
 SOURCES: Mapping[tuple[str, str], str] = {
@@ -132,7 +133,7 @@ def roles(kernel: MemKernel) -> str:
 def order(plan: KernelPlan, kernel: MemKernel) -> str:
     """How tiles reach blocks."""
     m = plan.memory
-    tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.TilesOp)), None)
+    tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.TileSchedulerOp)), None)
     text = m.order if m.order != "grouped" else f"in groups of {m.group} tiles"
     if m.sections > 1:
         text += f" in {m.sections} sections"

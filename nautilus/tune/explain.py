@@ -18,14 +18,14 @@ import click
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.cost.model import Estimate, estimate
 from nautilus.driver import Request, Result, compile_checked
 from nautilus.passes.pipelines import SPEC
-from nautilus.scalar.defs import read_defs
-from nautilus.scalar.ops import Program
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
-from nautilus.tune.model import Estimate, estimate
-from nautilus.tune.road import base_schedule, cut_program, lower_program, program_of
-from nautilus.tune.space import defaults, examine, neighbours, schedule_of, space_of
+from nautilus.tune.search.trial_lowering import base_schedule, cut_program, lower_program, program_of
+from nautilus.tune.space.schedules import defaults, examine, neighbours, schedule_of, space_of
 
 _SHOWN = 8  # alternatives of each kind in the text form
 _CLOSE = 0.002  # of the time: as good
@@ -43,8 +43,8 @@ class Alternative:
 
 def explain_spec(spec: Path, **options: Any) -> None:
     """The command."""
-    from nautilus.cli import make_request
-    from nautilus.commands import walk_and_build
+    from nautilus.cli.commands import walk_and_build
+    from nautilus.cli.main import make_request
 
     if spec.suffix != SPEC.suffix:
         raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
@@ -202,7 +202,8 @@ def measured(request: Request) -> list[Any]:
     from nautilus.driver import compile_file
 
     try:
-        from nautilus.tune import database, lookup, rows
+        from nautilus.tune.database import lookup, rows
+        from nautilus.tune.database import store as database
     except ImportError:
         return []
     spec = compile_file(replace(request, until="spec", schedule=None, tuned=False)).modules["spec"]

@@ -12,21 +12,21 @@ from typing import Any
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, MemoryPlan, Schedule
-from nautilus.core.targets import limits
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.spec import Spec
 from nautilus.passes.manager import Record
 from nautilus.passes.pipelines import SCALAR
-from nautilus.scalar.axes import unify
-from nautilus.scalar.defs import read_defs
-from nautilus.scalar.ops import Program
+from nautilus.planner.kernel import one_by_one, plan_kernel
+from nautilus.planner.tiles import size_kernel
+from nautilus.scalar.analysis.axes import unify
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
-from nautilus.scalar.plan_kernel import one_by_one, plan_kernel
-from nautilus.scalar.plan_tiles import size_kernel
-from nautilus.tune.inlining import remember
+from nautilus.targets.limits import limits
+from nautilus.tune.space.inlining import remember
 
 _BEFORE_INLINE = SCALAR.step_names[SCALAR.step_names.index("inline") - 1]
 UNFUSED = Schedule(inline=(), factor=False, narrow=False)

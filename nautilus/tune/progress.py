@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
 
-from nautilus.tune.brief import Progress, Watcher
+from nautilus.tune.types import Progress, Watcher
 
 _EVERY = 10.0  # seconds between plain lines without news
 

@@ -19,9 +19,9 @@ from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import Burst, Run, Sample
 from nautilus.bench.verify import References, references
 from nautilus.check.bound import stated
-from nautilus.cli import main
+from nautilus.cli.main import main
 from nautilus.core.numerics import Array
-from nautilus.frontend.check import load_text
+from nautilus.frontend.semantics.check import load_text
 from tests.conftest import gpu_problem
 
 SPEC = "dim M = 64, N = 128\ninput X: f16[M, N]\noutput Y: f16[M, N]\nY[i, j] = X[i, j] * 2\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nautilus.bench.count import flops, fraction, total_bytes
-from nautilus.core.expr import Const, Op, Var
+from nautilus.core.expr.nodes import Const, Op, Var
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_text
+from nautilus.frontend.semantics.check import load_text
 from tests.shipped import SPECS
 
 

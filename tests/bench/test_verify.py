@@ -13,8 +13,8 @@ from nautilus.bench.verify import References, judge, references
 from nautilus.check.bound import stated
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_text
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_text
 
 TEXT = """dim M = 200, N = 96, K = 64
 input A: {t}[M, K]

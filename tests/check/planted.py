@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from nautilus.core.expr import Const, Load, Op
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Const, Load, Op
 from nautilus.passes.registry import PASSES, load
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.ops import Store
+from nautilus.scalar.ir import Store
 
 Rule = Callable[[Any], Any]  # a node's replacement, or None
 

@@ -7,9 +7,9 @@ import pytest
 
 from nautilus.check.bound import SHORT_DEPTH, header, reference, stated
 from nautilus.check.inputs import InputSet, generate
-from nautilus.frontend.check import load_spec
 from nautilus.frontend.interp import run_spec
-from nautilus.memory import warpgroup_ops
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.ma_tile.ir import async_ops as warpgroup_ops
 
 HEAD = "dim M = 512, N = 512, K = 512\n"
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from nautilus.check.certificates import check
-from nautilus.core.expr import Const, Expr, Op, rewrite
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Const, Expr, Op, rewrite
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_text
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.lower import lower
+from nautilus.frontend.semantics.check import load_text
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.fuse import Fuse
@@ -21,7 +22,6 @@ from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split import Split
-from nautilus.scalar.plan import default_schedule
 
 SPEC = """
 dim M = 20, N = 77, D = 16

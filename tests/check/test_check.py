@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.check.check import check_spec
 from nautilus.check.report import Outcome, Report
-from nautilus.cli import main
+from nautilus.cli.main import main
 from nautilus.core.errors import DiagnosticError
 from nautilus.driver import Request, compile_file
 from nautilus.passes import registry
@@ -72,7 +72,7 @@ def test_the_small_sizes_pass_too() -> None:
         ("split", planted.shift_mask, "scalar/split"),
         ("reorder", planted.shift_mask, "scalar/reorder"),
         ("div-to-rcp", planted.swap_tile("sub", "add"), "vr-tile/div-to-rcp"),
-        ("clean-memory", planted.swap_tile("sub", "add"), "ma-tile/clean-memory"),
+        ("dead-fragments", planted.swap_tile("sub", "add"), "ma-tile/dead-fragments"),
     ],
 )
 def test_a_planted_fault_is_named(monkeypatch: pytest.MonkeyPatch, name: str, rule: planted.Rule, culprit: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from nautilus.check.inputs import KINDS, LIMITS, generate, integer_ranges, kinds
 from nautilus.core.numerics import round_to
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_spec
+from nautilus.frontend.semantics.check import load_spec
 
 PAGED = """dim B = 3, P = 4, T = 5, D = 8, N = 12
 input K: f16[T, P, D]

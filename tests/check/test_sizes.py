@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.check.sizes import Variant, points, variants
-from nautilus.frontend.check import load_spec
+from nautilus.frontend.semantics.check import load_spec
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").rglob("*.naut"))
 

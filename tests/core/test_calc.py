@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nautilus.core.calc import calc, integer, within
-from nautilus.core.expr import Const, Op, Var
+from nautilus.core.expr.build import calc, integer, within
+from nautilus.core.expr.nodes import Const, Op, Var
 from nautilus.core.types import DType
 
 AT = Var("i")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nautilus.core.calc import calc
-from nautilus.core.conditions import FALSE, TRUE, conjunction, conjuncts
-from nautilus.core.expr import Var
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import FALSE, TRUE, conjunction, conjuncts
+from nautilus.core.expr.nodes import Var
 
 A, B, C = (calc("lt", Var(n), 4) for n in "abc")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.core.calc import calc, integer
-from nautilus.core.evaluate import evaluate
-from nautilus.core.expr import Load, Param, Var
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Load, Param, Var
 from nautilus.core.types import DType
 
 ROW, COLUMN = Var("i"), Var("j")

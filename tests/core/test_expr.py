@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
-from nautilus.core.expr import Axis, Expr, Load, Op, Reduce, Var
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Reduce, Var
 from nautilus.core.source import Source, Span
 from nautilus.core.types import DType
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nautilus.core.expr import Const, Expr, Op, Var
-from nautilus.core.index import _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
-from nautilus.core.infer import make
-from nautilus.core.linear import Linear
-from nautilus.core.text import format_expr, parse_expr
+from nautilus.core.expr.infer import make
+from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.index.linear import Linear
+from nautilus.core.index.simplify import _Simplifier, affine, bounds, divisible_by, divisor, linear_in, simplify
+from nautilus.core.text.expressions import format_expr, parse_expr
 from nautilus.core.types import DType
 
 I32, BOOL = DType.I32, DType.BOOL

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from nautilus.core.expr import Const, Expr, Op, Var
-from nautilus.core.linear import Linear, atom, build, constant, divide, divided, linear
+from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.index.linear import Linear, atom, build, constant, divide, divided, linear
 from nautilus.core.types import DType
 
 A = Var("i")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nautilus.core.expr import Const, Expr, Op, Param
-from nautilus.core.infer import make
+from nautilus.core.expr.infer import make
+from nautilus.core.expr.nodes import Const, Expr, Op, Param
+from nautilus.core.expr.simplify import simplify_value, widens
 from nautilus.core.numerics import Array, eval_op
-from nautilus.core.simplify_value import simplify_value, widens
-from nautilus.core.text import format_expr, parse_expr
+from nautilus.core.text.expressions import format_expr, parse_expr
 from nautilus.core.types import DType
 
 F32 = DType.F32

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nautilus.core.expr import COMPARISONS, OPS, Axis, Const, Expr, Load, Op, Param, Ref, Var
-from nautilus.core.infer import DTypeError, make, make_reduce, result_dtype
+from nautilus.core.expr.infer import DTypeError, make, make_reduce, result_dtype
+from nautilus.core.expr.nodes import COMPARISONS, OPS, Axis, Const, Expr, Load, Op, Param, Ref, Var
 from nautilus.core.source import Source
-from nautilus.core.text import ExprParser, IRParseError, TokenStream, format_expr, parse_expr
+from nautilus.core.text.expressions import ExprParser, IRParseError, TokenStream, format_expr, parse_expr
 from nautilus.core.types import DType
 
 BUFFERS = {

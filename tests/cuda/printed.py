@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nautilus.memory.ops import acc_layout
-from tests.memory import programs
+from nautilus.ma_tile.ir.ops import acc_layout
+from tests.ma_tile import programs
 
 #: A row-wise run: packed halves, 16-byte vectors, a mask on rows, a scalar argument.
 RUN = """

@@ -14,14 +14,14 @@ from nautilus.core.errors import ScheduleError
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.tensor_maps import copy_of
 from nautilus.driver import Request, compile_file
-from nautilus.memory.ops import BulkLoad, walk_ops
-from nautilus.memory.text import parse
-from nautilus.memory.verify import verify
+from nautilus.ma_tile.ir.ops import TmaLoad, walk_ops
+from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.endtoend.decode import Decode, road, schedule
-from tests.memory.roles import scheduled
-from tests.memory.unit_programs import ALIKE, clustered
-from tests.memory.warpgroup_programs import cluster
+from tests.ma_tile.roles import scheduled
+from tests.ma_tile.unit_programs import ALIKE, clustered
+from tests.ma_tile.warpgroup_programs import cluster
 
 #: two blocks with 64 rows each share B, whose stage has two slabs
 CHECKS = """
@@ -73,7 +73,7 @@ def rows(text: str) -> str:
 
 def test_a_single_slab_is_cut_by_rows() -> None:
     m = parse(rows(cluster()))
-    (load,) = [op for op in walk_ops(m.kernels[0].body) if isinstance(op, BulkLoad) and op.multicast > 1]
+    (load,) = [op for op in walk_ops(m.kernels[0].body) if isinstance(op, TmaLoad) and op.multicast > 1]
     copy = copy_of(m, m.kernels[0], load)
     assert (copy.map.box, copy.slabs, copy.part_axis, copy.part_size, copy.part_bytes) == ((64, 32), 1, 1, 32, 4096)
     alone = copy_of(m, m.kernels[0], replace(load, multicast=1))
@@ -95,7 +95,7 @@ def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) ->
     registers = (32, 160) if "d64" in path else (40, 232)
     done = compile_file(scheduled(path, dims, cluster=2, persistent="static", registers=registers))
     (kernel,) = done.modules["ma-tile"].kernels
-    loads = [op for op in walk_ops(kernel.body) if isinstance(op, BulkLoad)]
+    loads = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad)]
     assert kernel.cluster == 2 and kernel.blocks.value == 132
     assert {op.buffer for op in loads if op.multicast == 2} == shared
     assert {op.buffer for op in loads if op.multicast == 1}.isdisjoint(shared)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from nautilus.cuda.emit import emit_module
-from nautilus.memory.ops import MemModule
-from nautilus.memory.text import parse
-from nautilus.memory.verify import verify
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.cuda.printed import COPY_MASKED, PRINTED
 from tests.cuda.test_shipped import unused

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from nautilus.cuda.emit import emit_module
-from nautilus.memory.ops import MemModule
-from nautilus.memory.text import parse
-from nautilus.memory.verify import verify
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.cuda.test_shipped import unused
-from tests.memory.epilogue_programs import biased, gated, through
-from tests.memory.test_slices import module
+from tests.ma_tile.epilogue_programs import biased, gated, through
+from tests.ma_tile.test_slices import module
 
 LARGE = {"m": 4096, "n": 4096, "k": 4096}
 PLAN = {"persistent": "static", "stages": 4}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from nautilus.core.types import DType
 from nautilus.cuda.emit import emit_module
-from nautilus.memory.layout import SmemLayout
-from nautilus.memory.ops import MatrixLoad, MemModule
-from tests.memory.test_matrix_load import copy
+from nautilus.ma_tile.ir.layout import SmemLayout
+from nautilus.ma_tile.ir.ops import MatrixLoad, MemModule
+from tests.ma_tile.test_matrix_load import copy
 
 Ints = NDArray[np.int64]
 

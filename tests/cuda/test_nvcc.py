@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
-from nautilus.memory.text import parse
+from nautilus.ma_tile.text.printer import parse
 from tests.cuda.warpgroup_kernels import KERNELS
 from tests.shipped import ROOT
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nautilus.cuda.registers import first_of_reduction, projected_register, register_offset, thread_base
-from nautilus.memory.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
 
 LAYOUTS = [
     FragLayout(

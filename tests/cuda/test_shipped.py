@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.targets import limits
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.driver import Request, Result, compile_file
 from nautilus.runtime.nvrtc import compile_cuda
+from nautilus.targets.limits import limits
 from tests.shipped import IDS, SPECS
 
 ARCHES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_120"]

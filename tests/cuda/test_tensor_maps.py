@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.text import format_expr
+from nautilus.core.text.expressions import format_expr
 from nautilus.cuda.tensor_maps import Copy, copy_of, kernel_maps
-from nautilus.memory.ops import BulkLoad, MemModule, walk_ops
-from nautilus.memory.text import parse
+from nautilus.ma_tile.ir.ops import MemModule, TmaLoad, walk_ops
+from nautilus.ma_tile.text.printer import parse
 
 
 def loads(shape: str, stage: str, *indices: str, dtype: str = "f16", swizzle: int = 128) -> MemModule:
     """A kernel that loads tiles of X at ``indices``; variables ``b``, ``h``, ``t`` are free."""
-    copies = "\n    ".join(f"bulk.load s[0] swizzle {swizzle}, X[{index}]" for index in indices)
+    copies = "\n    ".join(f"tma.load s[0] swizzle {swizzle}, X[{index}]" for index in indices)
     return parse(f"""
 module m target sm_90a {{
   input X: {dtype}[{shape}]
@@ -30,7 +30,7 @@ module m target sm_90a {{
 
 def described(m: MemModule) -> list[Copy]:
     kernel = m.kernels[0]
-    return [copy_of(m, kernel, op) for op in walk_ops(kernel.body) if isinstance(op, BulkLoad)]
+    return [copy_of(m, kernel, op) for op in walk_ops(kernel.body) if isinstance(op, TmaLoad)]
 
 
 def one(*arguments: str, dtype: str = "f16", swizzle: int = 128) -> Copy:
@@ -106,8 +106,8 @@ module m target sm_90a {
   kernel k grid 1 warps 4 min_blocks 1 {
     smem s : f16[i: 64, j: 64] stages 1 swizzle 128 pad 0 @ 0
     smem u : f16[i: 64, j: 64] stages 1 swizzle 0 pad 0 @ 8192
-    bulk.load s[0] swizzle 128, X[i, j]
-    bulk.load u[0] swizzle 0, X[i, j]
+    tma.load s[0] swizzle 128, X[i, j]
+    tma.load u[0] swizzle 0, X[i, j]
   }
 }
 """

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import UnsupportedError
+from nautilus.cuda.consumers import is_grouped, unit_warps
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.units import is_grouped, unit_warps
 from nautilus.driver import Request, compile_file
-from nautilus.memory.ops import walk_ops
-from nautilus.memory.text import format as ma_format
-from nautilus.memory.text import parse
-from nautilus.memory.warpgroup_ops import BulkLoad
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.ops import walk_ops
+from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text.printer import parse
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.endtoend.decode import Decode, road, schedule
-from tests.memory.role_programs import product
-from tests.memory.unit_programs import PAIR, apart, edited, joined
+from tests.ma_tile.role_programs import product
+from tests.ma_tile.unit_programs import PAIR, apart, edited, joined
 
 GIVEN = Decode(256, heads=2, group=2)
 
@@ -80,11 +80,11 @@ def test_how_large_units_are() -> None:
 def test_bytes_that_are_read_once_are_no_longer_fetched_ahead() -> None:
     m = joined(apart(GIVEN, 1, 2, 16, bulk_copies=True), "O_acc_part")
     text = ma_format(m)
-    assert text.count(" stream\n") == text.count("bulk.load") > 0
+    assert text.count(" stream\n") == text.count("tma.load") > 0
     maps = kernel_maps(m, m.kernels[0])
     assert {(x.stream, x.promotion) for x in maps} == {(True, "L2_128B")}
     others = parse(text.replace(" stream\n", "\n"))
-    loads = [op for k in others.kernels for op in walk_ops(k.body) if isinstance(op, BulkLoad)]
+    loads = [op for k in others.kernels for op in walk_ops(k.body) if isinstance(op, TmaLoad)]
     assert loads and not any(op.stream for op in loads)
     assert {(x.stream, x.promotion) for x in kernel_maps(others, others.kernels[0])} == {(False, "L2_256B")}
 

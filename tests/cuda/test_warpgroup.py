@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from nautilus.cuda.emit import emit_module
-from nautilus.cuda.warpgroup import pieces
-from nautilus.memory.ops import MemModule
-from nautilus.memory.text import parse
-from nautilus.memory.verify import verify
+from nautilus.cuda.ops.wgmma import pieces
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import Compiled, compile_cuda
 from tests.cuda.test_shipped import unused
 from tests.cuda.warpgroup_kernels import KERNELS

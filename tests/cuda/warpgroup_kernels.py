@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nautilus.memory.warpgroup_ops import wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.async_ops import wg_a_layout, wg_acc_layout
 
 #: C = A . B in tiles of 128 x 128: a producer and two units with 64 rows each, rings of two stages.
 ROLES = f"""
@@ -25,9 +25,9 @@ module mm target sm_90a {{
         for k0 in 0..4 carry() {{
           mbar.wait empty[r_stage] parity 1 - r_phase
           mbar.expect full[r_stage] 32768
-          bulk.load s_a[r_stage * 2] swizzle 128, A[i0 * 128 + i, k0 * 64 + k] mbar full[r_stage]
-          bulk.load s_a[r_stage * 2 + 1] swizzle 128, A[i0 * 128 + 64 + i, k0 * 64 + k] mbar full[r_stage]
-          bulk.load s_b[r_stage] swizzle 128, B[k0 * 64 + k, j0 * 128 + j] mbar full[r_stage]
+          tma.load s_a[r_stage * 2] swizzle 128, A[i0 * 128 + i, k0 * 64 + k] mbar full[r_stage]
+          tma.load s_a[r_stage * 2 + 1] swizzle 128, A[i0 * 128 + 64 + i, k0 * 64 + k] mbar full[r_stage]
+          tma.load s_b[r_stage] swizzle 128, B[k0 * 64 + k, j0 * 128 + j] mbar full[r_stage]
           advance r
           yield
         }}
@@ -51,9 +51,9 @@ module mm target sm_90a {{
         st.matrix s_c[unit] swizzle 128, %h
         fence.proxy
         barrier (unit + 1), 128
-        bulk.store s_c[unit] swizzle 128, C[i0 * 128 + unit * 64 + i, j0 * 128 + j]
-        bulk.commit
-        bulk.wait 0 read
+        tma.store s_c[unit] swizzle 128, C[i0 * 128 + unit * 64 + i, j0 * 128 + j]
+        tma.commit
+        tma.wait 0 read
       }}
     }}
   }}
@@ -142,16 +142,16 @@ module copy target sm_90a {{
         tiles v, q in 20 {tiles.format(leads=" leads")} {{
           mbar.wait empty[0] parity 1 - r_phase
           mbar.expect full[0] 8192
-          bulk.load s[0], X[v // 4, v % 4, i, j] mbar full[0]
+          tma.load s[0], X[v // 4, v % 4, i, j] mbar full[0]
           advance r
         }}
       }}
       role store warps 4..8 {{
         tiles v, q in 20 {tiles.format(leads="")} {{
           mbar.wait full[0] parity r_phase
-          bulk.store s[0], Y[v // 4, v % 4, i, j]
-          bulk.commit
-          bulk.wait 0
+          tma.store s[0], Y[v // 4, v % 4, i, j]
+          tma.commit
+          tma.wait 0
           barrier 1, 128
           mbar.arrive empty[0] each warp
           advance r
@@ -231,11 +231,11 @@ module chain target sm_90a {{
     smem o : bf16[i: 64, e: 32] stages 1 swizzle 64 pad 0 @ 57344
     mbar full stages 1 arrivals 1 @ 61440
     mbar.expect full[0] 57344
-    bulk.load q[0] swizzle 128, Q[i, d] mbar full[0]
-    bulk.load k[0] swizzle 128, K[j, d] mbar full[0]
-    bulk.load k[1] swizzle 128, K[128 + j, d] mbar full[0]
-    bulk.load v[0] swizzle 64, V[j, e] mbar full[0]
-    bulk.load v[1] swizzle 64, V[128 + j, e] mbar full[0]
+    tma.load q[0] swizzle 128, Q[i, d] mbar full[0]
+    tma.load k[0] swizzle 128, K[j, d] mbar full[0]
+    tma.load k[1] swizzle 128, K[128 + j, d] mbar full[0]
+    tma.load v[0] swizzle 64, V[j, e] mbar full[0]
+    tma.load v[1] swizzle 64, V[128 + j, e] mbar full[0]
     mbar.wait full[0] parity 0
     wg.fence
     %s0 = mma wgmma.bf16 smem q[0] swizzle 128, smem k[0] swizzle 128 over d pending : f32[i: 64, j: 128] #s
@@ -259,9 +259,9 @@ module chain target sm_90a {{
     st.matrix o[0] swizzle 64, %r
     fence.proxy
     barrier 1, 128
-    bulk.store o[0] swizzle 64, O[i, e]
-    bulk.commit
-    bulk.wait 0 read
+    tma.store o[0] swizzle 64, O[i, e]
+    tma.commit
+    tma.wait 0 read
   }}
 }}
 """
@@ -303,7 +303,7 @@ module eight target sm_90a {
     smem s : f8e4m3[i: 64, j: 64] stages 1 swizzle 64 pad 0 @ 0
     mbar full stages 1 arrivals 1 @ 4096
     mbar.expect full[0] 4096
-    bulk.load s[0] swizzle 64, X[i, j] mbar full[0]
+    tma.load s[0] swizzle 64, X[i, j] mbar full[0]
     mbar.wait full[0] parity 0
     %x = ld.shared s[0] swizzle 64 vec 16 : f8e4m3[i: 64, j: 64] #x
     %y = cast %x : f32[i: 64, j: 64] #x

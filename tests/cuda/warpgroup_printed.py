@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nautilus.core.types import DType
-from nautilus.memory.warpgroup_ops import WGMMA, wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Product:
         axes = {x: ", ".join(f"{n}: {sizes[n]}" for n in x) for x in (self.a, self.b)}
         vec = WGMMA[f"wgmma.{self.instr}"].pack
         at = sum(pair)
-        copies = [f"bulk.load s_b[0] swizzle {self.width[1]}, B[{', '.join(self.b)}] mbar full[0]"]
+        copies = [f"tma.load s_b[0] swizzle {self.width[1]}, B[{', '.join(self.b)}] mbar full[0]"]
         left, announced = "%a", pair[1]
         if self.registers:
             copies.append(f"%a = ld.global A[{', '.join(self.a)}] vec {vec} : {dtype}[{axes[self.a]}] #a")
         else:
             left, announced = f"smem s_a[0] swizzle {self.width[0]}", at
-            copies.append(f"bulk.load s_a[0] swizzle {self.width[0]}, A[{', '.join(self.a)}] mbar full[0]")
+            copies.append(f"tma.load s_a[0] swizzle {self.width[0]}, A[{', '.join(self.a)}] mbar full[0]")
         body = "\n    ".join(copies)
         return f"""
 module product target sm_90a {{

@@ -13,8 +13,8 @@ from unittest.mock import patch
 from nautilus.check.levels import Trace
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
-from nautilus.scalar import plan_join
-from nautilus.scalar.plan_join import Cut
+from nautilus.planner import streaming as plan_join
+from nautilus.planner.streaming import Cut
 from tests.endtoend.support import Road
 
 #: what happens to the scores; the inputs that it needs

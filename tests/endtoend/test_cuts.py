@@ -13,8 +13,8 @@ from nautilus.check.inputs import InputSet, generate
 from nautilus.check.levels import Trace, run
 from nautilus.core.schedule import PackPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
-from nautilus.scalar import plan_cuts
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.planner import cuts as plan_cuts
 from tests.endtoend.support import Road, complaints
 from tests.shipped import SPECS
 
@@ -84,7 +84,7 @@ def test_decoding_in_chunks(path: Path, arch: str) -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("text", [ROWS, COLUMNS, PLACE], ids=["rows", "columns", "place"])
 def test_long_rows_in_chunks(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nautilus.scalar.plan_kernel.MAX_ROW", 128)  # or a row would be a tile
+    monkeypatch.setattr("nautilus.planner.kernel.MAX_ROW", 128)  # or a row would be a tile
     road = compiled(Request(Path("given.naut"), "sm_80", text=dedent(text).lstrip()))
     schedule = road.result.context.schedule
     assert schedule is not None and schedule.splits

@@ -16,9 +16,10 @@ from nautilus.check.levels import Trace, run
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
-from nautilus.memory.ops import RolesOp, walk_ops
-from nautilus.memory.warpgroup_ops import BulkLoad
-from nautilus.scalar import plan_cuts, plan_join
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
+from nautilus.planner import cuts as plan_cuts
+from nautilus.planner import streaming as plan_join
 from tests.endtoend.decode import Decode, drawn, road, schedule
 from tests.endtoend.support import Road, complaints
 
@@ -163,7 +164,7 @@ def test_bulk_copies_are_taken() -> None:
     for n, groups in ((256, 2), (201, 1)):
         text = Decode(n, heads=4, group=2).text
         module = road(text, schedule(text, groups, 4, 16, bulk_copies=True)).result.modules["ma-tile"]
-        loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, BulkLoad)]
+        loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, TmaLoad)]
         assert loads and all(op.stream for op in loads)
 
 

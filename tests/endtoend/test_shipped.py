@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
+from nautilus.frontend.semantics.check import load_spec
 from tests.endtoend.support import Road, Trace, complaints
 from tests.shipped import IDS, SPECS
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.errors import DiagnosticError
-from nautilus.frontend.check import load_text
+from nautilus.frontend.semantics.check import load_text
 
 
 def rejected(text: str) -> bool:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import DiagnosticError, Severity
-from nautilus.frontend.check import load_spec, load_text
 from nautilus.frontend.codes import CODES, MAX_BYTES
+from nautilus.frontend.semantics.check import load_spec, load_text
 
 FOLDER = Path(__file__).parent / "errors"
 CASES = sorted(FOLDER.glob("N*.naut"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.frontend.check import load_spec, load_text
+from nautilus.frontend.semantics.check import load_spec, load_text
 
 TEXT = """\
 dim M = 4, N = 8

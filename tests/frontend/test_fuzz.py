@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.errors import Diagnostic, DiagnosticError
-from nautilus.frontend.check import load_spec, load_text
+from nautilus.frontend.semantics.check import load_spec, load_text
 
 SPECS = [p.read_text() for p in sorted((Path(__file__).parents[2] / "specs").rglob("*.naut"))]
 ERRORS = [p.read_text() for p in sorted((Path(__file__).parent / "errors").glob("*.naut"))]

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.frontend import grammar, load
-from nautilus.frontend.symbols import BUILTINS
+from nautilus.frontend.semantics.symbols import BUILTINS
+from nautilus.frontend.syntax import grammar, load
 
-PROGRAM = "from nautilus.frontend.check import load_text; print(load_text('output O: f32[3]\\nO[i] = i\\n').name)"
+PROGRAM = (
+    "from nautilus.frontend.semantics.check import load_text\n"
+    "print(load_text('output O: f32[3]\\nO[i] = i\\n').name)"
+)
 
 
 def run(code: str, env: dict[str, str]) -> str:
@@ -50,7 +53,10 @@ def test_cache_dir(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_importing_the_front_end_is_cheap() -> None:
-    code = "import sys, nautilus.frontend.check; print([m for m in ('lark', 'numpy', 'sympy') if m in sys.modules])"
+    code = (
+        "import sys, nautilus.frontend.semantics.check\n"
+        "print([m for m in ('lark', 'numpy', 'sympy') if m in sys.modules])"
+    )
     assert run(code, {}) == "[]"
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from nautilus.core.errors import DiagnosticError, InputError
-from nautilus.core.expr import Const, Load, Op, Param, Reduce, loads, walk
+from nautilus.core.expr.nodes import Const, Load, Op, Param, Reduce, loads, walk
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_spec, load_text
 from nautilus.frontend.interp import round_outputs, run_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
 
 X = np.random.default_rng(1).standard_normal((5, 7)).astype(np.float32).astype(np.float64)
 HEAD = "dim M = 5, N = 7\ninput X: f32[M, N]\n"

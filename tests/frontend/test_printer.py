@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.frontend.check import load_spec, load_text
 from nautilus.frontend.printer import format_expr, format_spec
-
-from .references import SPECS
+from nautilus.frontend.semantics.check import load_spec, load_text
+from tests.frontend.references import SPECS
 
 FOLDER = Path(__file__).parents[2] / "specs"
 HEAD = "dim M = 5, N = 7\ninput X: f32[M, N]\ninput I: i32[M]\nscalar s: f64 = -2.5\noutput O: f64[M]\n"

@@ -10,11 +10,10 @@ import pytest
 
 from nautilus.core.numerics import round_to
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_spec
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
-
-from .references import SPECS
+from tests.frontend.references import SPECS
 
 FOLDER = Path(__file__).parents[2] / "specs"
 

@@ -19,8 +19,8 @@ from nautilus.check.inputs import InputSet, generate
 from nautilus.check.sizes import large, variants
 from nautilus.core.numerics import Array, eval_op, round_to
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from nautilus.runtime.device import default_arch
 

@@ -13,8 +13,8 @@ from nautilus.check.inputs import InputSet, generate
 from nautilus.core.numerics import eval_op, from_storage
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec
 from nautilus.runtime.device import default_arch
 
 pytestmark = pytest.mark.gpu

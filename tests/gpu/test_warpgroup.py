@@ -21,7 +21,7 @@ from nautilus.check.levels import Trace, run
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, build_cubin, compile_file
-from nautilus.memory.passes import persistent_grid
+from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.runtime.device import default_arch
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.endtoend import schedules, warpgroups

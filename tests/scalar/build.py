@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Var, identity
+from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, identity
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, ScalarParam, Space, Stmt, Store, Update
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 Extent = int | Param
 Axes = Mapping[str, Extent]

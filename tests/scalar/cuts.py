@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nautilus.core.schedule import Schedule, SplitPlan
-from nautilus.scalar.defs import read_defs
-from nautilus.scalar.ops import Program
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 
 

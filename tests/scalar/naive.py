@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Var
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import Kind, Loop, Program, Stmt, Store, Update
 
 _BINARY = {
     "add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "floordiv": "({} // {})", "mod": "({} % {})",

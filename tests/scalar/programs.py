@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.expr import Expr, Load, Op
+from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Program
-
-from .build import F16, F32, I32, Builder, attention, causal, f, i, op, v, window
+from nautilus.scalar.ir import Program
+from tests.scalar.build import F16, F32, I32, Builder, attention, causal, f, i, op, v, window
 
 Case = tuple[Program, dict[str, Any]]
 _RNG = np.random.default_rng(7)

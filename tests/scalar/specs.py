@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_spec
 from nautilus.frontend.interp import round_outputs, run_spec
-from nautilus.scalar.interp import run_program
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.scalar.interp.program import run_program
 
 SHIPPED = sorted((Path(__file__).parents[2] / "specs").glob("*/*.naut"))
 SMALL = {

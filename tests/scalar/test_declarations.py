@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nautilus.core.expr import Param
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Param
 from nautilus.core.source import Source
-from nautilus.core.tokens import IRParseError, TokenStream
+from nautilus.core.text.declarations import Declarations, format_buffer, format_param
+from nautilus.core.text.tokens import IRParseError, TokenStream
 from nautilus.core.types import DType
-from nautilus.scalar.declarations import Declarations, format_buffer, format_param
-from nautilus.scalar.ops import Space
 
 TEXT = """\
 input x: f16[4, N]

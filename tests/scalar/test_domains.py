@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nautilus.core.expr import Axis
+from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Space as Where
+from nautilus.core.expr.nodes import Axis
 from nautilus.core.source import Source
-from nautilus.core.text import ExprParser, TokenStream, format_expr
+from nautilus.core.text.expressions import ExprParser, TokenStream, format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.defs import Def
-from nautilus.scalar.domains import nonempty
-from nautilus.scalar.interp_space import Space, Tables
-from nautilus.scalar.ops import Buffer
-from nautilus.scalar.ops import Space as Where
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.interp.space import Space, Tables
 
 M, N = 5, 6
 

@@ -7,22 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.core.expr import Param
+from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule
-from nautilus.scalar import plan_kernel
-from nautilus.scalar.ops import Program
+from nautilus.planner import kernel as plan_kernel
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import Fuse
 from nautilus.scalar.passes.partition import Partition
 from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.split import Split
-from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify, verify_tiled
-
-from . import naive
-from .build import F16, I32, Builder, causal, op
-from .programs import CASES, Case, attn, layernorm, softmax
+from tests.scalar import naive
+from tests.scalar.build import F16, I32, Builder, causal, op
+from tests.scalar.programs import CASES, Case, attn, layernorm, softmax
 
 PASSES = (Fuse, Split, Reorder, RollingUpdate, Partition)
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.core.expr import Expr
+from nautilus.core.expr.nodes import Expr
 from nautilus.core.types import DType
-from nautilus.scalar import plan, plan_kernel
-
-from .build import F16, F32, Builder, f, i, op, v
-from .programs import Case
-from .test_fusion import agree
+from nautilus.planner import kernel as plan_kernel
+from nautilus.planner import kernels as plan
+from tests.scalar.build import F16, F32, Builder, f, i, op, v
+from tests.scalar.programs import Case
+from tests.scalar.test_fusion import agree
 
 SIZES = {"a": 2, "b": 5, "c": 7, "d": 3, "e": 18}
 
@@ -120,7 +120,7 @@ class _Random:
 
 
 def op_cast(axis: str) -> Expr:
-    from nautilus.core.expr import Op
+    from nautilus.core.expr.nodes import Op
 
     return Op("cast", (v(axis),), DType.F32)
 

@@ -9,19 +9,18 @@ import pytest
 
 from nautilus.check.certificates import check
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Expr
+from nautilus.core.expr.nodes import Expr
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
-from nautilus.scalar.ops import Program
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import Fuse
 from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.split import Split
-from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.text import format_program
-
-from .build import attention, causal, op, v, window
-from .programs import CASES, layernorm, logsumexp, matmul, probabilities, softmax, swiglu, total
-from .test_fusion import stages
+from tests.scalar.build import attention, causal, op, v, window
+from tests.scalar.programs import CASES, layernorm, logsumexp, matmul, probabilities, softmax, swiglu, total
+from tests.scalar.test_fusion import stages
 
 
 def final(program: Program, schedule: Schedule | None = None) -> str:

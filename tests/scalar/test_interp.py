@@ -5,10 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from nautilus.scalar.interp import ScalarRunError, run_program
+from nautilus.scalar.interp.program import ScalarRunError, run_program
 from nautilus.scalar.text import parse_program
-
-from . import samples
+from tests.scalar import samples
 
 RNG = np.random.default_rng(7)
 

@@ -2,13 +2,12 @@
 
 import pytest
 
-from nautilus.scalar.defs import read_defs
-from nautilus.scalar.lower import lower
-from nautilus.scalar.ops import statements
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.ir import statements
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
-
-from .specs import LANGUAGE, SHIPPED, agree, language, small
+from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
 def sound(p):

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from nautilus.check.certificates import check
-from nautilus.core.expr import Expr, Load, Op, Var
-from nautilus.core.text import format_expr
+from nautilus.core.expr.nodes import Expr, Load, Op, Var
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
-from nautilus.scalar.repair_certificate import certify
-
-from .build import F32, f, op, v
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair_certificate import certify
+from tests.scalar.build import F32, f, op, v
 
 WALKED = frozenset({"j"})
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nautilus.scalar.lower import lower
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.fuse import Fuse
@@ -13,11 +14,9 @@ from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split import Split
-from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.verify import verify_tiled
-
-from .expect import sound
-from .specs import LANGUAGE, SHIPPED, agree, language, small
+from tests.scalar.expect import sound
+from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
 def road(spec):

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.frontend.check import load_spec, load_text
-from nautilus.scalar.interp import run_program
-from nautilus.scalar.lower import lower
-from nautilus.scalar.ops import Program, Space
+from nautilus.core.buffers import Space
+from nautilus.frontend.semantics.check import load_spec, load_text
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.plan import default_schedule
 from nautilus.scalar.verify import verify
-
-from .test_fusion import stages
+from tests.scalar.test_fusion import stages
 
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*/*.naut"))
 SMALL = {"B": 1, "P": 2, "D": 16, "M": 77, "S": 77}

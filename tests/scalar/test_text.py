@@ -2,11 +2,10 @@
 
 import pytest
 
-from nautilus.core.tokens import IRParseError
-from nautilus.scalar.ops import Kind, statements
+from nautilus.core.text.tokens import IRParseError
+from nautilus.scalar.ir import Kind, statements
 from nautilus.scalar.text import format_program, parse_program
-
-from . import samples
+from tests.scalar import samples
 
 
 @pytest.mark.parametrize("text", [samples.SOFTMAX, samples.TILED])

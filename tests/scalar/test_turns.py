@@ -9,22 +9,21 @@ import numpy as np
 import pytest
 
 from nautilus.check.certificates import check
-from nautilus.core.expr import Param
+from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule, SplitPlan, check_schedule
-from nautilus.core.text import format_expr
-from nautilus.scalar.chunks import Chunks, chunk_guard, chunks_of
-from nautilus.scalar.defs import read_defs
-from nautilus.scalar.ops import Program
+from nautilus.core.text.expressions import format_expr
+from nautilus.scalar.analysis.chunks import Chunks, chunk_guard, chunks_of
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
-
-from . import naive
-from .build import F32, I32, Builder, attention, causal, op
-from .cuts import cuts
-from .programs import CASES, Case, column_sums, logsumexp
-from .test_fusion import agree
-from .test_split_k import final
+from tests.scalar import naive
+from tests.scalar.build import F32, I32, Builder, attention, causal, op
+from tests.scalar.cuts import cuts
+from tests.scalar.passes.test_split_k_update import final
+from tests.scalar.programs import CASES, Case, column_sums, logsumexp
+from tests.scalar.test_fusion import agree
 
 
 def turns(program: Program, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:

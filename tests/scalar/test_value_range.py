@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from nautilus.frontend.check import load_text
-from nautilus.scalar.interp import run_program
-from nautilus.scalar.lower import lower
+from nautilus.frontend.semantics.check import load_text
+from nautilus.scalar.analysis.value_range import Ranges
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.rewriting import find_defs
-from nautilus.scalar.value_range import Ranges
 
 _UNARY = ["exp", "tanh", "sigmoid", "erf", "abs", "sign", "floor", "ceil", "round", "sin", "cos", "sqrt", "log", "exp2"]
 _LEAF = ["X[i, k]", "Z[i]", "f32(L[k])", "f32(i - k)", "0.5", "-3", "f32(B[i])"]

@@ -2,14 +2,14 @@
 
 import pytest
 
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import VerifyError
-from nautilus.core.expr import Axis, Const, Reduce, Ref
+from nautilus.core.expr.nodes import Axis, Const, Reduce, Ref
 from nautilus.core.types import DType
-from nautilus.scalar.ops import Buffer, Kernel, Program, Space, Store
+from nautilus.scalar.ir import Kernel, Program, Store
 from nautilus.scalar.text import parse_program
 from nautilus.scalar.verify import RULES, verify, verify_tiled
-
-from . import samples
+from tests.scalar import samples
 
 
 def program(body, head=""):

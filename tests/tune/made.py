@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nautilus.core.schedule import Schedule
-from nautilus.tune.rows import COMPILER, Key, Row, schedule_hash
+from nautilus.tune.database.rows import COMPILER, Key, Row, schedule_hash
 
 KEY = Key("f" * 16, {"M": 8, "N": 16}, "sm_80", "fast")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
-from nautilus.tune.build import BuildJob, Built
-from nautilus.tune.exclusive import exclusive
-from nautilus.tune.workers import Poisoned, waiting
+from nautilus.tune.workers.build import BuildJob, Built
+from nautilus.tune.workers.exclusive import exclusive
+from nautilus.tune.workers.pool import Poisoned, waiting
 
 
 def obedient(start: float = 0.0) -> Callable[[Any], Any]:

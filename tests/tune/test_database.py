@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import InputError
-from nautilus.tune import dbtool
-from nautilus.tune.database import append, damaged, rewrite, rows, select, user_path
-from nautilus.tune.rows import Key
+from nautilus.tune.database import commands as dbtool
+from nautilus.tune.database.rows import Key
+from nautilus.tune.database.store import append, damaged, rewrite, rows, select, user_path
 from tests.shipped import ROOT
 from tests.tune.made import KEY, row
 
@@ -24,7 +24,7 @@ OTHER = Key("e" * 16, {"M": 8}, "sm_80", "fast")
 WRITER = """
 import sys
 from pathlib import Path
-from nautilus.tune.database import append
+from nautilus.tune.database.store import append
 from tests.tune.made import row
 who, path = sys.argv[1], Path(sys.argv[2])
 n = int(sys.argv[3])

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from nautilus.cli import main
+from nautilus.cli.main import main
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.explain import explain, text
-from nautilus.tune.road import base_schedule, program_of
+from nautilus.tune.search.trial_lowering import base_schedule, program_of
+from tests.cost.measured import SPECS, candidate
 from tests.endtoend.warpgroups import ATTENTION
-from tests.tune.measured import SPECS, candidate
 
 
 def told(name: str, **options: Any) -> dict[str, Any]:

@@ -11,11 +11,11 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
+from nautilus.frontend.semantics.check import load_spec
 from nautilus.passes.manager import Context
-from nautilus.tune.database import append
-from nautilus.tune.lookup import neighbours, ranked, tuned_schedule
-from nautilus.tune.rows import Key, key_of, schedule_hash
+from nautilus.tune.database.lookup import neighbours, ranked, tuned_schedule
+from nautilus.tune.database.rows import Key, key_of, schedule_hash
+from nautilus.tune.database.store import append
 from tests.tune.made import KEY, row
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from nautilus.core.schedule import Schedule
-from nautilus.frontend.check import load_text
-from nautilus.tune.rows import Key, key_of, parse, schedule_hash
+from nautilus.frontend.semantics.check import load_text
+from nautilus.tune.database.rows import Key, key_of, parse, schedule_hash
 from tests.tune import toy
 from tests.tune.made import KEY, row
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
-from nautilus.tune.brief import Settings
+from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.command import Options, Outcome, tune_one
-from nautilus.tune.database import append, damaged, rows
+from nautilus.tune.database.rows import key_of, schedule_hash
+from nautilus.tune.database.store import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
-from nautilus.tune.rows import key_of, schedule_hash
-from nautilus.tune.study import open_storage, optuna
+from nautilus.tune.search.study import open_storage, optuna
+from nautilus.tune.types import Settings
 from tests.shipped import ROOT
 from tests.tune import toy
 from tests.tune.made import row
@@ -133,7 +133,7 @@ def test_where_nothing_works_the_budget_is_spent(matmul: Path, monkeypatch: pyte
 
 def test_the_model_measures_without_a_gpu(matmul: Path, own_database: Path) -> None:
     settings = replace(SETTINGS, measure="model", trials=6)
-    outcome = tune(matmul, settings=settings, builder="nautilus.tune.build:Builder")
+    outcome = tune(matmul, settings=settings, builder="nautilus.tune.workers.build:Builder")
     assert outcome.code == 0 and outcome.about["measure"] == "model"
     assert not any(r.usable for r in rows(own_database))
     assert not compile_file(Request(matmul, "sm_80", tuned=True, until="scalar")).tuned

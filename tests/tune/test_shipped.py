@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.check import load_spec
-from nautilus.tune.database import SHIPPED, damaged, rows
-from nautilus.tune.rows import Row, key_of, schedule_hash
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.tune.database.rows import Row, key_of, schedule_hash
+from nautilus.tune.database.store import SHIPPED, damaged, rows
 from tests.shipped import SPECS
 
 ROWS = rows(SHIPPED)
@@ -46,7 +46,7 @@ def test_a_row_is_usable_and_of_a_shipped_spec(row: Row) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_a_row_is_what_the_compiler_takes(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nautilus.tune.lookup.device_here", lambda: row.device)
+    monkeypatch.setattr("nautilus.tune.database.lookup.device_here", lambda: row.device)
     result = compile_file(asked(row))
     assert result.tuned and not result.refused
     assert result.context.schedule is not None and schedule_hash(result.context.schedule) == row.schedule_hash

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from nautilus.core.fallbacks import LIGHTER, WITHOUT
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
-from nautilus.tune import fusion
-from nautilus.tune.road import base_schedule, lower_program
-from nautilus.tune.space import Refused, choices, defaults, neighbours, point, schedule_of
-from tests.tune.measured import SPECS, candidate, product, program
+from nautilus.planner.fallbacks import LIGHTER, WITHOUT
+from nautilus.tune.search.trial_lowering import base_schedule, lower_program
+from nautilus.tune.space import fusion
+from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
+from tests.cost.measured import SPECS, candidate, product, program
 
 ARCH = "sm_90a"
 NAMES = [

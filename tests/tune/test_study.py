@@ -14,10 +14,10 @@ import pytest
 
 from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
-from nautilus.tune import study as module
-from nautilus.tune.early import beats, best_in_top, nothing_left, rank_correlation
-from nautilus.tune.searchspace import SearchSpace
-from nautilus.tune.study import Study, open_storage, optuna, study_name
+from nautilus.tune.search import study as module
+from nautilus.tune.search.stopping import beats, best_in_top, nothing_left, rank_correlation
+from nautilus.tune.search.study import Study, open_storage, optuna, study_name
+from nautilus.tune.space.choices import SearchSpace
 from tests.tune.toy import Choice, Refused
 
 CHOICES = (Choice("stages", (1, 2, 4)), Choice("warps", ((2, 2), (4, 1))), Choice("overlap", (False, True)))

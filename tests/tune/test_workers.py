@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nautilus.tune.workers import DIED, DONE, ERROR, LATE, Limit, Outcome, Pool, Service, Worker, pause
+from nautilus.tune.workers.pool import DIED, DONE, ERROR, LATE, Limit, Outcome, Pool, Service, Worker, pause
 from tests.shipped import ROOT
 
 OBEDIENT = Service("tests.tune.services:obedient")
@@ -106,7 +106,7 @@ def test_the_limit_follows_the_slow_ones() -> None:
 def test_workers_die_with_their_parent() -> None:
     code = (
         "import time\n"
-        "from nautilus.tune.workers import *\n"
+        "from nautilus.tune.workers.pool import *\n"
         "w = Worker(Service('tests.tune.services:obedient'))\n"
         "w.begin(('pid', 0), 30.0)\n"
         "while (o := w.finish()) is None: time.sleep(0.01)\n"

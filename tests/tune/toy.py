@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from nautilus.core.schedule import Schedule
-from nautilus.scalar.plan import default_schedule
-from nautilus.tune.build import Builder, BuildJob, Built
-from nautilus.tune.measure import FinalsJob, Machine, Measured, MeasureJob
+from nautilus.planner.kernels import default_schedule
+from nautilus.tune.workers.build import Builder, BuildJob, Built
+from nautilus.tune.workers.measure import FinalsJob, Machine, Measured, MeasureJob
 
 MATMUL = """\
 dim M = 128, N = 128, K = 64
@@ -134,7 +134,7 @@ def finals(schedule: Schedule) -> tuple[float, ...]:
 
 def log(what: str, job: Any, where: int = 0) -> None:
     if os.environ.get("TOY_LOG"):
-        from nautilus.tune.rows import schedule_hash
+        from nautilus.tune.database.rows import schedule_hash
 
         schedule = job.schedule if isinstance(job, BuildJob) else job.built.schedule
         name = schedule_hash(schedule) if schedule is not None else "rules"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from nautilus.core.expr import (
+from nautilus.core.expr.nodes import (
     Axis,
     Const,
     Expr,
@@ -28,9 +28,9 @@ from nautilus.core.expr import (
     substitute,
     with_children,
 )
-from nautilus.core.simplify_value import simplify_value
+from nautilus.core.expr.simplify import simplify_value
 from nautilus.core.types import DType
-from nautilus.frontend.check import load_text
+from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Definition, Spec
 
 SIZE = 12347  # the size that a template writes for "any"

@@ -17,8 +17,8 @@ import numpy as np
 from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.peers.algebra import SIZE, Found, inlined, strip_casts, template, unify
 from nautilus.bench.peers.text import number, operation
-from nautilus.core.evaluate import evaluate
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, rewrite, walk
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, rewrite, walk
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 

@@ -27,7 +27,7 @@ from nautilus.bench.peers.algebra import fold, strip_casts
 from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy
 from nautilus.bench.peers.translate import translate
 from nautilus.bench.restrict import pieces, restrict
-from nautilus.core.expr import Load, Op, Reduce
+from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from nautilus.bench.peers.algebra import SIZE, Found, template, unify
-from nautilus.core.expr import Expr, Op, Reduce, free_vars
+from nautilus.core.expr.nodes import Expr, Op, Reduce, free_vars
 
 
 @dataclass(frozen=True)

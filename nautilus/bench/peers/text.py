@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from nautilus.core.expr import Const
+from nautilus.core.expr.nodes import Const
 from nautilus.core.types import DType
 
 TYPES: Mapping[DType, str] = {

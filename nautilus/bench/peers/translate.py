@@ -24,7 +24,20 @@ from nautilus.bench.count import factors
 from nautilus.bench.peers import patterns
 from nautilus.bench.peers.algebra import fold, strip_casts
 from nautilus.bench.peers.text import TYPES, number, operation
-from nautilus.core.expr import COMPARISONS, Axis, Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
+from nautilus.core.expr.nodes import (
+    COMPARISONS,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Var,
+    free_vars,
+    identity,
+    walk,
+)
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nautilus.core.expr import loads
-from nautilus.scalar.ops import Kernel, Program, Space, statements
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import loads
+from nautilus.scalar.ir import Kernel, Program, statements
 
 
 @dataclass(frozen=True, slots=True)

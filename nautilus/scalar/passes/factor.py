@@ -6,7 +6,7 @@ So, unless the factors are finite for certain:
 
 * the domain is proved to hold a point everywhere (no guard, or one whose closed form is ``true``); or
 * the result is ``select(c, sum * f / g, 0)`` with ``c`` the closed form of "some j passes the guard"
-  (:mod:`nautilus.scalar.domains`); or
+  (:mod:`nautilus.scalar.analysis.domains`); or
 * an auxiliary ``any`` over the guard alone says so, where there is no closed form.
 
 The sum keeps its name where it is a temp, and its readers take the factor; an output's sum moves into
@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
-from nautilus.core.index import TRUE
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
+from nautilus.core.index.simplify import TRUE
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.defs import Def
-from nautilus.scalar.domains import nonempty
-from nautilus.scalar.ops import Buffer, Kernel, Program, Space
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.passes.inline import replace_reads
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 

@@ -16,14 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nautilus.core.calc import integer
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Expr, Load, Op, Var, rewrite
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.scalar.axes import Unified, unify
-from nautilus.scalar.defs import Def, extent_expr, read_defs
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update
-from nautilus.scalar.roles import GRID, LOOP, TILE, local_name, occurrences, phases
+from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.definitions import Def, extent_expr, read_defs
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, local_name, occurrences, phases
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 _Rule = Callable[[Expr], Expr | None]
 

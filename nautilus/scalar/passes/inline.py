@@ -3,7 +3,7 @@
 Copied, never moved: the kernel that defines the temp stays as it is (``dead`` removes it once nobody
 reads it), so a reader that is not rewritten never sees half-finished values.  A temp of a storage
 type rounds: its copy is under a ``cast`` to that type.  Inlining an update may bring a ``select``
-into it, which becomes its guard (:mod:`nautilus.scalar.masking`).
+into it, which becomes its guard (:mod:`nautilus.scalar.analysis.masking`).
 
 Which temps: those that the schedule names, or, where it leaves the choice open, every one that does not
 make an expression larger than :data:`LIMIT` nodes, counted as it prints (every level of text is a tree).
@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from nautilus.core.buffers import Space
+from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Expr, Load, Op, children, loads, rewrite, substitute, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, children, loads, rewrite, substitute, walk
 from nautilus.core.schedule import Schedule
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.defs import Def
-from nautilus.scalar.masking import absorb_selects
-from nautilus.scalar.ops import Loop, Program, Space, Store, Update
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.masking import absorb_selects
+from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.rewriting import find_defs, map_kernels, map_statements, with_body
 
 LIMIT = 2000

@@ -5,7 +5,7 @@ A factor of a sum's product qualifies where the other factor is a loaded f16, bf
 each of the two has a parallel axis of its own (so it *is* a matrix product).  What it becomes:
 
 * beside bf16: ``narrow<bf16>``, which has f32's range;
-* beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.value_range`
+* beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
   proves that it cannot overflow f16; else ``narrow<tf32>``: f16's mantissa with f32's range.
 """
 
@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nautilus.core.expr import Expr, Load, Op, free_vars
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import LARGEST, DType
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.defs import Def
-from nautilus.scalar.ops import Program
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.value_range import Ranges
+from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, kernel_of
-from nautilus.scalar.value_range import Ranges
 
 _TARGET: Mapping[DType, DType] = {
     DType.F16: DType.F16, DType.BF16: DType.BF16, DType.F8E4M3: DType.F16, DType.F8E5M2: DType.F16,

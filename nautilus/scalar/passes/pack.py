@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from nautilus.core.calc import calc, integer
+from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Expr, Load, Op, Var, rewrite, substitute
-from nautilus.core.index import simplify
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite, substitute
+from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.axes import Unified, unify
-from nautilus.scalar.defs import Def, read_defs
-from nautilus.scalar.ops import Buffer, Program, Space
+from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import axis_facts, fresh_name, kernel_of
 

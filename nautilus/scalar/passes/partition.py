@@ -24,21 +24,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nautilus.core.calc import calc, integer
-from nautilus.core.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
-from nautilus.core.index import simplify
-from nautilus.core.linear import Linear, atom, build, constant, divide, divided
-from nautilus.core.order import certainly_less
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
+from nautilus.core.index.linear import Linear, atom, build, constant, divide, divided
+from nautilus.core.index.linear_bounds import Ranges, bounds
+from nautilus.core.index.order import certainly_less
+from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.linear import Ranges, bounds
-from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
+from nautilus.scalar.analysis.derived_names import plan_of
+from nautilus.scalar.analysis.iteration_order import obstacle, ordered
+from nautilus.scalar.analysis.symbolic import linear_form
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 from nautilus.scalar.rewriting import substituted
-from nautilus.scalar.roles import plan_of
-from nautilus.scalar.symbolic import linear_form
-from nautilus.scalar.walk_order import obstacle, ordered
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nautilus.core.calc import integer
+from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Expr, Load, Var, free_vars, loads, rewrite
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import Expr, Load, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
-from nautilus.scalar.roles import grid_chain, has_tile, nest, plan_of
+from nautilus.scalar.analysis.derived_names import grid_chain, has_tile, nest, plan_of
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, extent, statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,18 +21,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.calc import calc, integer
-from nautilus.core.conditions import conjuncts
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
-from nautilus.core.linear import divided
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
+from nautilus.core.index.linear import divided
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.ops import Buffer, Kernel, Kind, Loop, Program, Space, Stmt, Store, Update, statements
-from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
-from nautilus.scalar.repair_certificate import certify
-from nautilus.scalar.roles import LOOP, block_var, grid_chain, has_tile, is_tiled, nest, phase_of, plan_of
+from nautilus.scalar.analysis.derived_names import (
+    LOOP,
+    block_var,
+    grid_chain,
+    has_tile,
+    is_tiled,
+    nest,
+    phase_of,
+    plan_of,
+)
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair_certificate import certify
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """``simplify``: indices, guards and values in canonical form, nothing moved between statements.
 
-Indices and guards by :mod:`nautilus.core.index` under the ranges of the loops around (a guard that
+Indices and guards by :mod:`nautilus.core.index.simplify` under the ranges of the loops around (a guard that
 always holds goes away), values by ``simplify_value`` (a division by a number becomes a product).
 A value is simplified knowing its guard.  A ``select`` with the identity inside an update becomes its
-guard (:mod:`nautilus.scalar.masking`).  Loops are left alone.
+guard (:mod:`nautilus.scalar.analysis.masking`).  Loops are left alone.
 
 A loop of one iteration keeps its variable: indices stay plain variables, which is what definitions
 are aligned by.  Only a guard that reads nothing may use that it is a number.
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nautilus.core.conditions import conjunction
-from nautilus.core.expr import Expr, loads
-from nautilus.core.index import TRUE, Ranges, conjuncts, simplify, simplify_value
-from nautilus.scalar.masking import absorb_selects
-from nautilus.scalar.ops import Loop, Program, Store, Update
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Expr, loads
+from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify, simplify_value
+from nautilus.scalar.analysis.masking import absorb_selects
+from nautilus.scalar.ir import Loop, Program, Store, Update
 from nautilus.scalar.rewriting import loop_facts, map_kernels, map_statements, with_body
 
 _ROUNDS = 4  # a simplified value may give a guard, which may simplify the value again

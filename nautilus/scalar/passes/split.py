@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nautilus.core.calc import calc, integer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.defs import extent_expr
-from nautilus.scalar.ops import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
-from nautilus.scalar.roles import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
+from nautilus.scalar.analysis.definitions import extent_expr
+from nautilus.scalar.analysis.derived_names import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
 
 @dataclass(frozen=True, slots=True)

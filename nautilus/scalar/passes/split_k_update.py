@@ -29,19 +29,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from nautilus.core.conditions import conjunction, conjuncts
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr import Axis, Expr, Load, Op, Var, identity, loads, rewrite
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, identity, loads, rewrite
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import DType
-from nautilus.scalar.axes import Unified, unify
-from nautilus.scalar.certificate import Certificate
-from nautilus.scalar.chunks import chunk_guard
-from nautilus.scalar.defs import Def, read_defs
-from nautilus.scalar.ops import Buffer, Kernel, Program, Space, statements
+from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.chunks import chunk_guard
+from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair_certificate import certify
+from nautilus.scalar.ir import Kernel, Program, statements
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.repair import Refusal, Repair, Running, derive, stand_in
-from nautilus.scalar.repair_certificate import certify
 from nautilus.scalar.rewriting import fresh_name, kernel_of
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.peers.attend import Operand, mask_function, mask_kind, match, score_function
-from nautilus.frontend.check import load_spec, load_text
+from nautilus.frontend.semantics.check import load_spec, load_text
 from tests.shipped import SPECS
 
 HEAD = """dim B = 2, H = 6, M = {m}, N = 32, D = 8

@@ -18,8 +18,8 @@ from nautilus.bench.verify import judge, references
 from nautilus.check.bound import stated
 from nautilus.check.compare import relative
 from nautilus.core.numerics import Array, from_storage
-from nautilus.frontend.check import load_text
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from tests.bench.test_restrict import numbers, small
 from tests.shipped import IDS, SPECS

@@ -15,8 +15,8 @@ from nautilus.bench.peers.translate import translate
 from nautilus.check.bound import stated
 from nautilus.check.compare import relative
 from nautilus.core.numerics import from_storage
-from nautilus.frontend.check import load_spec, load_text
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_spec, load_text
 from tests.bench.test_restrict import numbers, small
 from tests.conftest import run_filecheck
 from tests.shipped import IDS, SPECS

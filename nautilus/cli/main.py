@@ -1,0 +1,492 @@
+"""The command line: ``nautilusc spec.naut -o kernel.cu`` and its subcommands.
+
+Only click and the standard library are imported here; a command imports what it needs when it runs,
+so ``--help`` is quick.  Exit codes: 0 done; 1 the spec is wrong or a check failed; 2 the command line
+is wrong; 3 toolchain or GPU missing or failed; 4 no legal schedule; 5 budget spent; 70 internal error
+with a reproducer's path; 128 + n stopped by signal n.  Success is quiet, outputs are written whole or not at all,
+and everything but the asked-for result goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nautilus import __version__
+from nautilus.passes.pipelines import STAGE_NAMES, STAGES
+
+if TYPE_CHECKING:
+    from nautilus.driver import Request
+
+_COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain")
+_EMIT = ("cu", "ptx", "cubin", "json", "scalar", "vr", "ma")
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Main(click.Group):
+    """A group whose default command is ``compile``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = normalize(args)
+        own = {"-h", "--help", "--version"}
+        if args and not (set(args[:1]) & own) and args[0] not in _COMMANDS:
+            args = ["compile", *args]
+        return super().parse_args(ctx, args)
+
+
+def normalize(args: Sequence[str]) -> list[str]:
+    """Spellings that click does not know: ``-arch=sm_90a``, and ``--dump-ir`` with an optional value."""
+    out: list[str] = []
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
+        if arg == "--":
+            return [*out, arg, *rest]
+        if arg == "-arch" or arg.startswith("-arch="):
+            arg = "-" + arg
+        if arg == "--dump-ir":
+            value = rest.pop(0) if rest and _is_dump_list(rest[0]) else "all"
+            arg = f"--dump-ir={value}"
+        out.append(arg)
+    return out
+
+
+def _is_dump_list(text: str) -> bool:
+    """``text`` is for ``--dump-ir``: names it knows, or what can be no option and no file (so a misspelt one)."""
+    if all(part in dump_names() for part in text.split(",")):
+        return True
+    return text not in _COMMANDS and not text.startswith("-") and "." not in text and not os.path.exists(text)
+
+
+@cache
+def dump_names() -> frozenset[str]:
+    """What ``--dump-ir`` takes: ``all``, stages, passes (every run), one run (``cse-2``), and ``stage/pass``."""
+    names = {"all", "parse", *STAGE_NAMES, "check", "spec/check"}
+    for stage in STAGES[1:]:
+        steps = ("lower", "parse", *stage.step_names)
+        once = {f"{name}-1" for name in (p.name for p in stage.passes)}
+        own = {*steps, *once}
+        names |= own | {f"{stage.name}/{name}" for name in own}
+    return frozenset(names)
+
+
+@click.group(cls=_Main, context_settings=_CONTEXT, invoke_without_command=True)
+@click.version_option(__version__, prog_name="nautilusc")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """From mathematics to a CUDA kernel, every step printed and every step checked.
+
+    \b
+    nautilusc SPEC -o kernel.cu     compile (the same as: nautilusc compile SPEC ...)
+    nautilusc COMMAND --help        options of a command
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _dims(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for value in values:
+        for part in value.split(","):
+            name, equals, number = part.partition("=")
+            try:
+                found[name.strip()] = int(number.replace("_", ""), 0)
+            except ValueError:
+                raise click.BadParameter(f"{part!r} is not NAME=INTEGER") from None
+            if not equals or not name.strip().isidentifier():
+                raise click.BadParameter(f"{part!r} is not NAME=INTEGER")
+    return found
+
+
+def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, right = value.partition("=")
+        if not equals or not name.isidentifier() or not right:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+        found[name] = right
+    return found
+
+
+def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(print_pipeline(), nl=False)
+        ctx.exit()
+
+
+def common(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and the options that every command on one spec has."""
+    return click.argument("spec", type=click.Path(path_type=Path))(common_options(f))
+
+
+def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command has."""
+    options = [
+        click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."),
+        click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
+        click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
+        click.option(
+            "-O",
+            "level",
+            type=click.IntRange(0, 3),
+            default=2,
+            show_default=True,
+            metavar="0|1|2|3",
+            help="Schedule: 0 plain, 1 by rules, 2 from the tuning database if it knows one, 3 tune now.",
+        ),
+        click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or the dump's]"),
+        click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
+        click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass."),
+        click.option(
+            "--print-passes",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_pipeline,
+            help="List the pipeline and stop.",
+        ),
+        click.option("--time-passes", is_flag=True, help="Print the cost of each pass to stderr."),
+        click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option("--json", "as_json", is_flag=True, help="A machine-readable result on standard output."),
+        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
+        click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
+    ]
+    for option in reversed(options):
+        f = option(f)
+    return f
+
+
+@cli.command("compile")
+@common
+@click.option("-o", "--output", metavar="FILE", help="Output file; its extension picks the form; - is stdout.")
+@click.option("--emit", type=click.Choice(_EMIT), help="Form of the output, whatever its name.")
+@click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
+def compile_command(**options: Any) -> None:
+    """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR.
+
+    Warpgroup products (sm_90a) are shown to ptxas whatever the output: a kernel that it would serialise or spill is
+    planned again, and what is printed or dumped is the last plan. With --schedule or a dump it is a warning (an error
+    for a cubin). Without NVRTC a note says that nobody looked.
+    """
+    from nautilus.cli.commands import compile_spec
+
+    compile_spec(**options)
+
+
+@cli.command("check")
+@common
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", show_default=True)
+def check_command(**options: Any) -> None:
+    """Validate this compilation: certificates, both sides of every lowering, the result."""
+    from nautilus.cli.commands import check_spec
+
+    check_spec(**options)
+
+
+@cli.command("run")
+@common
+@click.option("--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input array.")
+@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs not given.")
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output as NAME.npy there.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--stage", type=click.Choice(STAGE_NAMES[:-1]), help="Interpreter for --device cpu. [spec]")
+def run_command(**options: Any) -> None:
+    """Run SPEC on .npy inputs, by an interpreter or on the GPU."""
+    from nautilus.cli.commands import run_spec
+
+    run_spec(**options)
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+
+
+@cli.command("bench")
+@click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
+@common_options
+@click.option(
+    "--against",
+    callback=_names,
+    metavar="PEER,...",
+    default="cudnn,fa2,flex,cublas,torch,compile",
+    show_default=True,
+    help="Peers; those that are not installed or do not apply are listed with the reason.",
+)
+@click.option("--repeats", type=click.IntRange(min=3), default=9, show_default=True, help="Cool runs of each.")
+@click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Sustained rounds; 0: none.")
+@click.option(
+    "--max-spread",
+    type=click.FloatRange(min=0.0),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="A ratio of cool times that spread more is refused.",
+)
+@click.option(
+    "--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input that is not random."
+)
+@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs and order.")
+def bench_command(**options: Any) -> None:
+    """Time the kernel of each SPEC beside every installed peer, on the GPU."""
+    from nautilus.cli.commands import bench_specs
+
+    bench_specs(**options)
+
+
+def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in value.split(",")]
+    if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
+        raise click.BadParameter(f"{value!r} is not a list of device numbers such as 0,1")
+    return tuple(map(int, parts))
+
+
+@cli.command("tune")
+@click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
+@click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a.")
+@click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size.")
+@click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast]")
+@click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="Candidates to build.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.0), default=0.0, metavar="S", help="Seconds a spec; 0: no limit."
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=0), default=0, metavar="J", help="Compilers at once; 0: one a processor."
+)
+@click.option(
+    "--devices", callback=_ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on."
+)
+@click.option(
+    "--storage", default="", metavar="URL", help="Optuna's: sqlite:///F, journal:F, postgresql://..., memory."
+)
+@click.option("--study", default="", metavar="NAME", help="Work on this study, together with other processes.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples and inputs.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the last study of each spec; one that is done is not repeated."
+)
+@click.option("--measure", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
+@click.option(
+    "--from-scratch",
+    "scratch",
+    is_flag=True,
+    help="Try neither the rules' schedule nor the database's: what a search finds.",
+)
+@click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
+@click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a result on standard output.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def tune_command(**options: Any) -> None:
+    """Search the fastest schedule of each SPEC, by measuring, and remember it in the tuning database."""
+    from nautilus.cli.commands import tune_specs
+
+    tune_specs(**options)
+
+
+@cli.group("db")
+def db_group() -> None:
+    """The tuning database: what was measured, and what -O2 compiles with."""
+
+
+_DB = click.option(
+    "--db", "path", type=click.Path(path_type=Path), help="This file. [default: yours and the shipped one]"
+)
+_WANTED = click.argument("wanted", default="", metavar="[SPEC|KEY]")
+
+
+@db_group.command("ls")
+@_WANTED
+@_DB
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a record.")
+def db_ls(**options: Any) -> None:
+    """List specs and sizes, with the best time and the number of rows."""
+    from nautilus.cli.commands import list_database
+
+    list_database(**options)
+
+
+@db_group.command("show")
+@click.argument("wanted", metavar="SPEC|KEY")
+@_DB
+@click.option("--count", type=click.IntRange(min=1), default=5, show_default=True, help="Rows of each key.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line a row.")
+def db_show(**options: Any) -> None:
+    """Show the best rows of a spec: times, machine, schedule."""
+    from nautilus.cli.commands import show_database
+
+    show_database(**options)
+
+
+@db_group.command("export")
+@_WANTED
+@_DB
+@click.option("-o", "--output", default="-", metavar="FILE", help="- is standard output. [default: -]")
+@click.option("--all", "everything", is_flag=True, help="All rows, not the best of each key.")
+def db_export(**options: Any) -> None:
+    """Write rows as JSON lines, for another machine's merge."""
+    from nautilus.cli.commands import export_database
+
+    export_database(**options)
+
+
+@db_group.command("merge")
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
+@_DB
+def db_merge(**options: Any) -> None:
+    """Add the rows of other databases that yours does not have."""
+    from nautilus.cli.commands import merge_databases
+
+    merge_databases(**options)
+
+
+@db_group.command("gc")
+@_DB
+@click.option(
+    "--keep", type=click.IntRange(min=1), default=10, show_default=True, help="Best rows of each key to keep."
+)
+def db_gc(**options: Any) -> None:
+    """Drop rows that no compilation can use: failures, estimates, what is far from the best."""
+    from nautilus.cli.commands import collect_database
+
+    collect_database(**options)
+
+
+@cli.command("explain")
+@common
+def explain_command(**options: Any) -> None:
+    """Say which schedule SPEC gets and why, what was refused, and what the cost model predicts."""
+    from nautilus.tune.explain import explain_spec
+
+    explain_spec(**options)
+
+
+def print_pipeline() -> str:
+    """Stages and their passes, in order, for ``--print-passes``."""
+    lines = []
+    for stage in STAGES:
+        names = ", ".join(p.name for p in stage.passes)
+        lines.append(f"{stage.name} ({stage.suffix})" + (f": {names}" if names else ""))
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit code and never raises for what a user did."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except (KeyboardInterrupt, click.Abort):
+        return _said("interrupted", 130)
+    except Terminated as stop:
+        return 128 + int(stop.args[0])
+    except BrokenPipeError:
+        _mute()
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        _said(f"nautilusc: error: {place}{error.strerror or error}", 2)
+        _mute()
+        return 2
+
+
+def _run(args: list[str]) -> int:
+    try:
+        with cli.make_context("nautilusc", args) as context:  # cli.main would exit at a closed pipe
+            cli.invoke(context)
+        return 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.Abort:
+        raise
+    except click.ClickException as error:
+        return _complain(error, args)
+    except OSError:
+        raise
+    except Exception as error:
+        from nautilus.cli.output import report
+
+        return report(error, args)
+
+
+def _complain(error: click.ClickException, args: Sequence[str]) -> int:
+    from nautilus.cli.output import asks_json
+
+    if asks_json(args):
+        record = {"error": type(error).__name__, "message": error.format_message(), "exit_code": 2}
+        return _said(json.dumps(record), 2)
+    usage = error.ctx.get_usage() + "\n" if isinstance(error, click.UsageError) and error.ctx is not None else ""
+    return _said(f"{usage}nautilusc: error: {error.format_message()}", 2)
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP: unwinds, so that temporary files go away."""
+
+
+def _said(text: str, code: int) -> int:
+    with suppress(OSError):
+        print(text, file=sys.stderr)
+    return code
+
+
+def _mute() -> None:
+    """Point what cannot be written at /dev/null, or the interpreter complains when it flushes at exit."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def entry() -> None:
+    """The console script."""
+
+    def terminate(number: int, _frame: object) -> None:
+        raise Terminated(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup stays nohup
+            signal.signal(number, terminate)
+    sys.exit(main())
+
+
+def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
+    """The driver's request from the common options. Raises InputError for an unreadable schedule."""
+    from nautilus.core.errors import InputError
+    from nautilus.core.schedule import Schedule
+    from nautilus.driver import Request
+    from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
+
+    schedule = None
+    if options["schedule"] is not None:
+        try:
+            schedule = Schedule.from_json(Path(options["schedule"]).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read schedule {options['schedule']}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"cannot read schedule {options['schedule']}: {error}") from error
+    explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
+    arch = options["arch"] or default_arch()
+    if not known_arch(arch):
+        raise click.UsageError(f"unknown architecture {arch!r}; known: {', '.join(KNOWN_ARCHS)}")
+    precision = options["precision"] or "fast"
+    level = 1 if schedule is not None else options["level"]
+    made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, tuned=level >= 2)
+    if level in (1, 2) or spec.suffix != ".naut":
+        return made
+    from nautilus.cli.commands import at_level
+
+    return at_level(made, level, options)

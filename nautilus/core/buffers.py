@@ -1,0 +1,42 @@
+"""What a module declares about memory, the same at every level: tensors and the numbers given at launch."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from nautilus.core.expr.nodes import Param
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.types import DType
+
+_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+
+
+class Space(enum.Enum):
+    """Where a buffer lives."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    TEMP = "temp"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in memory, row-major. ``shape`` in elements; a runtime extent is a Param."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | Param, ...]
+    space: Space
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParam:
+    """A number given at launch, or a runtime size (``default`` None, dtype i32)."""
+
+    name: str
+    dtype: DType
+    default: int | float | bool | None = None
+    span: Span = _SPAN

@@ -1,0 +1,32 @@
+"""Conditions as conjunctions of parts; no condition (None) is ``true``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Op
+from nautilus.core.types import DType
+
+TRUE = Const(True, DType.BOOL)
+FALSE = Const(False, DType.BOOL)
+
+
+def conjuncts(e: Expr | None) -> tuple[Expr, ...]:
+    """The parts of a conjunction, left to right; none for ``true``.
+
+    ``select(bound, inner, false)``, a bound that must hold before ``inner`` may be asked, stays one part.
+    """
+    if e is None or e == TRUE:
+        return ()
+    if isinstance(e, Op) and e.op == "and":
+        return (*conjuncts(e.args[0]), *conjuncts(e.args[1]))
+    return (e,)
+
+
+def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:
+    """All of ``conditions``, each part once; None where that is ``true``."""
+    total: Expr | None = None
+    for part in dict.fromkeys(p for whole in conditions for p in conjuncts(whole)):
+        total = part if total is None else calc("and", total, part)
+    return total

@@ -1,0 +1,104 @@
+"""The one typing rule of ``core.expr.nodes``: the result type of an operation from its arguments' types.
+
+The text form leaves operation types out because of this rule, and every verifier rejects what it
+rejects.  The rule, whole::
+
+    add sub mul min max abs neg sign pow fma          T, T, ... -> T     T a compute type, not bool
+    floor ceil round                                  T -> T             T f32, f64, i32 or i64
+    div                                               T, T -> T          T f32 or f64
+    floordiv mod                                      T, T -> T          T not bool
+    exp exp2 log ... erf                              T -> T             T f32 or f64
+    lt le gt ge eq ne                                 T, T -> bool       T any compute type
+    and or not                                        bool, ... -> bool
+    select                                            bool, T, T -> T    T any type
+    cast narrow                                       T -> the type that is written
+
+``min`` and ``max`` also take bool (``any`` and ``all`` of a mask).  A reduction has its body's
+compute type; ``any`` and ``all`` need bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nautilus.core.expr.nodes import COMBINERS, COMPARISONS, OPS, Axis, Expr, Op, Reduce
+from nautilus.core.types import DType
+
+_ARITHMETIC = frozenset(
+    {"add", "sub", "mul", "mul_unless_one", "pow", "fma", "neg", "abs", "sign", "floordiv", "mod", "floor", "ceil"}
+    | {"round"}
+)
+_LOGIC = frozenset({"and", "or", "not"})
+_COMPUTE = frozenset({DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL})
+_FLOAT = frozenset({DType.F32, DType.F64})
+
+
+class DTypeError(ValueError):
+    """An operation applied to types that it does not take."""
+
+
+def result_dtype(op: str, args: Sequence[DType], target: DType | None = None) -> DType:
+    """The type of ``op`` on arguments of types ``args``; ``target`` is what cast and narrow write.
+
+    Raises DTypeError where the rule of the module docstring has no answer.
+    """
+    if op not in OPS:
+        raise DTypeError(f"unknown operation {op!r}")
+    if len(args) != OPS[op]:
+        raise DTypeError(f"{op} takes {OPS[op]} argument(s), not {len(args)}")
+    if op in ("cast", "narrow"):
+        if target is None:
+            raise DTypeError(f"{op} needs a target type")
+        return target
+    if op == "select":
+        if args[0] is not DType.BOOL or args[1] is not args[2]:
+            raise DTypeError(f"select takes bool, T, T, not {_list(args)}")
+        return args[1]
+    t = args[0]
+    if any(a is not t for a in args) or t not in _COMPUTE:
+        raise DTypeError(f"{op} takes arguments of one compute type, not {_list(args)}")
+    return _same(op, t)
+
+
+def _same(op: str, t: DType) -> DType:
+    """The rule for operations whose arguments share the compute type ``t``."""
+    if op in COMPARISONS:
+        return DType.BOOL
+    if op in _LOGIC:
+        ok = t is DType.BOOL
+    elif op in ("min", "max"):
+        ok = True
+    elif op in _ARITHMETIC:
+        ok = t is not DType.BOOL
+    else:
+        ok = t in _FLOAT
+    if not ok:
+        raise DTypeError(f"{op} does not take {t}")
+    return t
+
+
+def _list(types: Sequence[DType]) -> str:
+    return ", ".join(str(t) for t in types)
+
+
+def reduce_dtype(op: str, body: DType) -> DType:
+    """The type of a reduction of values of type ``body``. Raises DTypeError."""
+    if op not in COMBINERS:
+        raise DTypeError(f"unknown reduction {op!r}")
+    if op in ("any", "all"):
+        if body is not DType.BOOL:
+            raise DTypeError(f"{op} takes bool, not {body}")
+        return body
+    if body not in _COMPUTE or (body is DType.BOOL and op not in ("max", "min")):
+        raise DTypeError(f"{op} takes a number of a compute type, not {body}")
+    return body
+
+
+def make(op: str, *args: Expr, dtype: DType | None = None) -> Op:
+    """An ``Op`` with its type inferred (``dtype``: the target of cast and narrow). Raises DTypeError."""
+    return Op(op, args, result_dtype(op, [a.dtype for a in args], dtype))
+
+
+def make_reduce(op: str, axes: tuple[Axis, ...], cond: Expr | None, body: Expr) -> Reduce:
+    """A ``Reduce`` with its type inferred. Raises DTypeError."""
+    return Reduce(op, axes, cond, body, reduce_dtype(op, body.dtype))

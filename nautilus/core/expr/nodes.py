@@ -1,0 +1,283 @@
+"""Scalar expressions, shared by the Spec, the Scalar IR and the index positions below them.
+
+Grammar (the text form is printed and parsed by ``core.text.expressions``)::
+
+    expr := const | var | param | load | op(expr...) | reduce        -- reduce: Spec only
+    const  := number of a compute type
+    var    := an index variable, a loop variable or a tile axis; an integer
+    param  := a ``scalar`` argument, or a size known only at launch
+    load   := buffer[expr, ...]                    -- the element at an index
+    ref    := %name                                -- VR-tile only: an SSA value in an index
+    reduce := OP[axis: extent, ... | cond](body)
+
+Invariants (checked where an IR holds them, ``scalar.verify`` and its kin):
+
+* every node carries its type; the arguments of an arithmetic ``Op`` have one compute type and
+  conversions are explicit ``cast`` nodes (a storage-typed ``Load`` stands under a ``cast``);
+* comparisons give ``bool``; ``select(cond, a, b)`` evaluates lazily: the branch not taken may
+  read outside a tensor, because it has no value and nobody asks for it;
+* nodes are immutable, compare structurally and ignore their spans, so rewrites share freely.
+
+``cast`` always rounds (the user wrote it, or it widens and is exact).  ``narrow`` is a rounding
+that the numeric contract *permits* and the compiler inserted: an interpreter that works over the
+reals skips it, so a legal narrowing never hides a wrong rewrite behind a tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.types import DType
+
+_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+
+
+class _Nested:
+    """Expressions in expressions: the hash is kept, or each look in a dictionary would go through all of them.
+
+    It is no field of the dataclass, so that neither a copy nor another process gets it.
+    """
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def _kept_hash(self, *parts: object) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(parts)
+            object.__setattr__(self, "_hash", found)
+            return found
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal. ``value`` is int for integer types, bool for bool, float otherwise."""
+
+    value: int | float | bool
+    dtype: DType
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """An integer index variable, loop variable or tile axis."""
+
+    name: str
+    dtype: DType = DType.I32
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A scalar argument of the kernel (``scalar eps: f32``) or a runtime size."""
+
+    name: str
+    dtype: DType
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Load(_Nested):
+    """The element of ``buffer`` at ``index``; its type is the buffer's storage type."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    dtype: DType
+    span: Span = _SPAN
+
+    def __hash__(self) -> int:
+        return self._kept_hash(self.buffer, self.index, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Op(_Nested):
+    """An operation from :data:`OPS` applied to its arguments."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: DType
+    span: Span = _SPAN
+
+    def __hash__(self) -> int:
+        return self._kept_hash(self.op, self.args, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A bound index variable and its extent: ``0 <= name < extent`` (int, or a runtime Param)."""
+
+    name: str
+    extent: int | Param
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(_Nested):
+    """``op`` over ``axes`` of ``body`` where ``cond`` holds (None: everywhere). Spec level only."""
+
+    op: str
+    axes: tuple[Axis, ...]
+    cond: Expr | None
+    body: Expr
+    dtype: DType
+    span: Span = _SPAN
+
+    def __hash__(self) -> int:
+        return self._kept_hash(self.op, self.axes, self.cond, self.body, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An SSA value used inside an index or a mask (VR-tile level and below)."""
+
+    name: str
+    dtype: DType
+    span: Span = _SPAN
+
+
+Expr: TypeAlias = Const | Var | Param | Load | Op | Reduce | Ref
+
+#: name -> number of arguments.
+OPS: Mapping[str, int] = {
+    # arithmetic (one compute type); div is the float quotient, floordiv and mod floor as Python's
+    "add": 2, "sub": 2, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "pow": 2, "neg": 1,
+    "min": 2, "max": 2, "abs": 1, "sign": 1, "floor": 1, "ceil": 1, "round": 1,
+    # transcendental (float)
+    "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sqrt": 1, "rsqrt": 1, "rcp": 1,
+    "sin": 1, "cos": 1, "tanh": 1, "sigmoid": 1, "erf": 1, "fma": 3,
+    # comparisons and logic (bool)
+    "lt": 2, "le": 2, "gt": 2, "ge": 2, "eq": 2, "ne": 2, "and": 2, "or": 2, "not": 1,
+    "select": 3, "cast": 1, "narrow": 1,
+    # what passes make below the Spec: a product that need not be computed while its second factor is 1 (the
+    # value is the same), and tanh by the hardware's approximation (the value is tanh's, to 2^-11)
+    "mul_unless_one": 2, "tanh_approx": 1,
+}  # fmt: skip
+
+#: functions of one float
+TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"})
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+
+@dataclass(frozen=True, slots=True)
+class Combiner:
+    """A reduction's associative, commutative operation (``sum``) as a binary op and identity.
+
+    ``identity`` holds for real arithmetic; :func:`identity` gives it in a type.
+    """
+
+    name: str
+    binary: str
+
+
+COMBINERS: Mapping[str, Combiner] = {
+    "sum": Combiner("sum", "add"),
+    "prod": Combiner("prod", "mul"),
+    "max": Combiner("max", "max"),
+    "min": Combiner("min", "min"),
+    "any": Combiner("any", "or"),
+    "all": Combiner("all", "and"),
+}
+
+_INT_RANGE = {DType.I32: 32, DType.I64: 64}
+
+
+def identity(op: str, dtype: DType) -> Const:
+    """The identity of combiner ``op`` in compute type ``dtype`` (``max`` of i32: the least i32)."""
+    match op:
+        case "sum":
+            return Const(0 if dtype.is_int else 0.0, dtype)
+        case "prod":
+            return Const(1 if dtype.is_int else 1.0, dtype)
+        case "any" | "all":
+            return Const(op == "all", DType.BOOL)
+        case "max" | "min":
+            if dtype is DType.BOOL:
+                return Const(op == "min", dtype)
+            if dtype.is_float:
+                return Const(float("-inf") if op == "max" else float("inf"), dtype)
+            half = 1 << (_INT_RANGE[dtype] - 1)
+            return Const(-half if op == "max" else half - 1, dtype)
+    raise KeyError(op)
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions of ``e`` (a Reduce yields its condition, if any, and its body)."""
+    match e:
+        case Load(index=index):
+            return index
+        case Op(args=args):
+            return args
+        case Reduce(cond=cond, body=body):
+            return (body,) if cond is None else (cond, body)
+        case _:
+            return ()
+
+
+def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
+    """``e`` with its direct sub-expressions replaced; ``e`` itself where nothing changed."""
+    if all(a is b for a, b in zip(children(e), new, strict=True)):
+        return e
+    match e:
+        case Load():
+            return replace(e, index=new)
+        case Op():
+            return replace(e, args=new)
+        case Reduce():
+            return replace(e, cond=new[0] if len(new) == 2 else None, body=new[-1])
+        case _:
+            return e
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every distinct node object of ``e``, parents before children; shared nodes once."""
+    seen: set[int] = set()
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def rewrite(e: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild ``e`` bottom-up (iteratively, sharing kept); ``rule`` gives a node's replacement or None."""
+    done: dict[int, Expr] = {}
+    stack = [(e, False)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        kids = children(node)
+        if not ready and kids:
+            stack.append((node, True))
+            stack.extend((k, False) for k in kids)
+            continue
+        built = with_children(node, tuple(done[id(k)] for k in kids))
+        new = rule(built)
+        done[id(node)] = built if new is None else new
+    return done[id(e)]
+
+
+def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
+    """Replace index variables by name. Bound names of a Reduce must not occur in ``env``."""
+    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
+
+
+def free_vars(e: Expr) -> frozenset[str]:
+    """Names of the index variables that occur in ``e`` and are not bound by a Reduce inside it."""
+    nodes = list(walk(e))
+    if not any(isinstance(n, Reduce) for n in nodes):
+        return frozenset(n.name for n in nodes if isinstance(n, Var))
+    inner = frozenset[str]().union(*(free_vars(c) for c in children(e)))
+    return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
+
+
+def loads(e: Expr) -> tuple[Load, ...]:
+    """Every distinct load in ``e``, in order of first occurrence."""
+    return tuple(dict.fromkeys(n for n in walk(e) if isinstance(n, Load)))

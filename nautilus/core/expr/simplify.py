@@ -1,0 +1,228 @@
+"""Simplification of float and bool values that is safe over the reals and keeps IEEE specials.
+
+Applied: ``x * 1``, ``x + 0``, ``x - 0``, ``x / c`` -> ``x * (1 / c)``, constants folded and gathered,
+``neg neg``, ``select`` of a constant, conversions that undo or repeat an exact one, ``and``/``or``
+with a constant, ``max(x, -inf)``.  Not applied, because inf and NaN disagree: ``x * 0``, ``x - x``,
+``x / x``, ``not (a < b)`` on floats.  A folded f32 constant keeps its float64 value ("f32 or better").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, rewrite
+from nautilus.core.types import DType
+
+
+def simplify_value(e: Expr) -> Expr:
+    """``e`` simplified bottom-up by the rules of the module docstring."""
+    return rewrite(e, _rule)
+
+
+def _rule(e: Expr) -> Expr | None:
+    """Rules at one node, repeated until none applies."""
+    changed = False
+    for _ in range(8):
+        new = _step(e) if isinstance(e, Op) else None
+        if new is None or new == e:
+            break
+        e, changed = new, True
+    return e if changed else None
+
+
+def _step(e: Op) -> Expr | None:
+    if all(isinstance(a, Const) for a in e.args):
+        folded = _fold(e)
+        if folded is not None:
+            return folded
+    rule = _RULES.get(e.op)
+    return None if rule is None else rule(e)
+
+
+_FOLD: Mapping[str, Callable[..., float | int | bool]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "neg": lambda a: -a, "abs": abs,
+    "min": min, "max": max, "pow": lambda a, b: a**b, "sqrt": math.sqrt,
+    "rsqrt": lambda a: 1 / math.sqrt(a), "rcp": lambda a: 1 / a,
+    "exp": math.exp, "exp2": math.exp2, "log": math.log, "log2": math.log2,
+    "sin": math.sin, "cos": math.cos, "tanh": math.tanh, "erf": math.erf,
+    "floor": math.floor, "ceil": math.ceil,
+    "round": round, "fma": lambda a, b, c: a * b + c,
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": lambda a: not a,
+}  # fmt: skip
+
+
+def _fold(e: Op) -> Const | None:
+    """The constant that ``e`` is, if Python can say so exactly enough; specials are left alone."""
+    values = [a.value for a in e.args if isinstance(a, Const)]
+    known = e.op in COMPARISONS or all(math.isfinite(v) for v in values)
+    if e.op not in _FOLD or not known:
+        return None
+    try:
+        value = _FOLD[e.op](*values)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return None
+    if isinstance(value, complex) or (e.dtype is not DType.BOOL and not math.isfinite(value)):
+        return None
+    if e.dtype.is_int and (not isinstance(value, int) or abs(value) >> (e.dtype.bits - 1)):
+        return None
+    if e.dtype is DType.BOOL:
+        return Const(bool(value), e.dtype, e.span)
+    return Const(int(value) if e.dtype.is_int else float(value), e.dtype, e.span)
+
+
+def _is(e: Expr, value: float) -> bool:
+    return isinstance(e, Const) and e.dtype is not DType.BOOL and e.value == value
+
+
+def _constants_right(e: Op) -> Op | None:
+    a, b = e.args
+    if isinstance(a, Const) and not isinstance(b, Const):
+        return Op(e.op, (b, a), e.dtype, e.span)
+    return None
+
+
+def _gather(e: Op) -> Expr | None:
+    """``(x op c) op d`` -> ``x op (c op d)``."""
+    a, b = e.args
+    match a:
+        case Op(op=op, args=(x, Const() as c)) if op == e.op and isinstance(b, Const):
+            folded = _fold(Op(e.op, (c, b), e.dtype, e.span))
+            if folded is not None:
+                return Op(e.op, (x, folded), e.dtype, e.span)
+    return None
+
+
+def _add(e: Op) -> Expr | None:
+    a, b = e.args
+    if _is(b, 0):
+        return a
+    if isinstance(b, Op) and b.op == "neg":
+        return Op("sub", (a, b.args[0]), e.dtype, e.span)
+    if isinstance(a, Op) and a.op == "neg" and not isinstance(b, Const):
+        return Op("sub", (b, a.args[0]), e.dtype, e.span)
+    return _constants_right(e) or _gather(e)
+
+
+def _sub(e: Op) -> Expr | None:
+    a, b = e.args
+    if _is(b, 0):
+        return a
+    if isinstance(b, Op) and b.op == "neg":
+        return Op("add", (a, b.args[0]), e.dtype, e.span)
+    return Op("neg", (b,), e.dtype, e.span) if _is(a, 0) else None
+
+
+def _mul(e: Op) -> Expr | None:
+    a, b = e.args
+    if _is(b, 1):
+        return a
+    if _is(b, -1):
+        return Op("neg", (a,), e.dtype, e.span)
+    if isinstance(a, Op) and isinstance(b, Op) and a.op == b.op == "neg":
+        return Op("mul", (a.args[0], b.args[0]), e.dtype, e.span)
+    return _constants_right(e) or _gather(e)
+
+
+def _div(e: Op) -> Expr | None:
+    a, b = e.args
+    if _is(b, 1):
+        return a
+    if isinstance(b, Const) and b.value != 0 and 2.0**-126 < abs(b.value) < 2.0**126:
+        return Op("mul", (a, Const(1.0 / b.value, b.dtype, b.span)), e.dtype, e.span)
+    return None
+
+
+def _neg(e: Op) -> Expr | None:
+    (a,) = e.args
+    match a:
+        case Op(op="neg", args=(x,)):
+            return x
+        case Op(op="sub", args=(x, y)):
+            return Op("sub", (y, x), e.dtype, e.span)
+        case Op(op="mul", args=(x, Const() as c)):
+            return Op("mul", (x, Const(-c.value, c.dtype, c.span)), e.dtype, e.span)
+    return None
+
+
+def _extreme(e: Op) -> Expr | None:
+    a, b = e.args
+    if a == b or _is(b, -math.inf if e.op == "max" else math.inf):
+        return a
+    return _constants_right(e)
+
+
+def _pow(e: Op) -> Expr | None:
+    a, b = e.args
+    if _is(b, 1):
+        return a
+    return Op("mul", (a, a), e.dtype, e.span) if _is(b, 2) else None
+
+
+def _select(e: Op) -> Expr | None:
+    c, a, b = e.args
+    if isinstance(c, Const):
+        return a if c.value else b
+    if a == b:
+        return a
+    if isinstance(c, Op) and c.op == "not":
+        return Op("select", (c.args[0], b, a), e.dtype, e.span)
+    return None
+
+
+def _logic(e: Op) -> Expr | None:
+    absorbing = e.op == "or"  # true absorbs or, false absorbs and
+    a, b = e.args
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Const):
+            return x if bool(x.value) is absorbing else y
+    return a if a == b else None
+
+
+def _not(e: Op) -> Expr | None:
+    (a,) = e.args
+    return a.args[0] if isinstance(a, Op) and a.op == "not" else None
+
+
+def _convert(e: Op) -> Expr | None:
+    (a,) = e.args
+    if a.dtype is e.dtype:
+        return a
+    if isinstance(a, Op) and a.op == "cast" and widens(a.args[0].dtype, a.dtype):
+        return Op(e.op, a.args, e.dtype, e.span)
+    if isinstance(a, Const) and e.dtype is e.dtype.compute and widens(a.dtype, e.dtype):
+        return Const(float(a.value) if e.dtype in (DType.F32, DType.F64) else int(a.value), e.dtype, e.span)
+    return None
+
+
+_RULES: Mapping[str, Callable[[Op], Expr | None]] = {
+    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "min": _extreme, "max": _extreme,
+    "pow": _pow, "select": _select, "and": _logic, "or": _logic, "not": _not,
+    "cast": _convert, "narrow": _convert,
+}  # fmt: skip
+
+_F = frozenset({DType.F32, DType.F64})
+_WIDER: Mapping[DType, frozenset[DType]] = {
+    DType.BOOL: frozenset(DType),
+    DType.U8: _F | {DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.TF32},
+    DType.I8: _F | {DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.TF32},
+    DType.I16: _F | {DType.I32, DType.I64},
+    DType.I32: frozenset({DType.I64, DType.F64}),
+    DType.I64: frozenset(),
+    DType.F8E4M3: _F | {DType.F16, DType.BF16, DType.TF32},
+    DType.F8E5M2: _F | {DType.F16, DType.BF16, DType.TF32},
+    DType.F16: _F | {DType.TF32},
+    DType.BF16: _F | {DType.TF32},
+    DType.TF32: _F,
+    DType.F32: frozenset({DType.F64}),
+    DType.F64: frozenset(),
+}
+
+
+def widens(source: DType, target: DType) -> bool:
+    """Every value of ``source`` is a value of ``target``."""
+    return source is target or target in _WIDER[source]

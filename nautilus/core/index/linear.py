@@ -1,0 +1,302 @@
+"""Integer expressions as linear combinations of atoms, and division of such by a constant.
+
+A :class:`Linear` is ``const + sum coeff * atom``.  An atom is any integer expression that is not a
+sum, a difference or a product with a constant: a variable, a param, ``x // n``, ``x % n``, ``min``,
+a load, ...  Coefficients are Python integers, so sizes of 2^40 and beyond are exact; index
+arithmetic is taken not to overflow its type (the frontend bounds every size).
+
+Two facts about floor division carry everything here, for n > 0 and any integers::
+
+    (n * q + r) // n == q + r // n                (n * q + r) % n == r % n
+    (g * a + b) // (g * m) == a // m  and  (g * a + b) % (g * m) == g * (a % m) + b      if 0 <= b < g
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeAlias
+
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
+from nautilus.core.text.expressions import format_expr
+from nautilus.core.types import DType
+
+Interval: TypeAlias = tuple[int | None, int | None]
+Bounder: TypeAlias = "Callable[[Linear], Interval]"
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``const + sum(coeff * atom)``; no coefficient is 0. Do not mutate ``terms``."""
+
+    terms: Mapping[Expr, int]
+    const: int = 0
+
+    def __add__(self, other: Linear) -> Linear:
+        return combine(self, other, 1)
+
+    def __sub__(self, other: Linear) -> Linear:
+        return combine(self, other, -1)
+
+    def scale(self, k: int) -> Linear:
+        """Every coefficient times ``k``."""
+        return Linear({a: c * k for a, c in self.terms.items()}, self.const * k) if k else ZERO
+
+    def shift(self, k: int) -> Linear:
+        return Linear(self.terms, self.const + k)
+
+    def __hash__(self) -> int:
+        return hash((self.const, frozenset(self.terms.items())))
+
+    def slope(self, var: str) -> int:
+        """The coefficient of the variable ``var`` itself, not of an atom around it."""
+        return sum(c for a, c in self.terms.items() if isinstance(a, Var) and a.name == var)
+
+    def without(self, atom: Expr) -> Linear:
+        """The same, less the term of ``atom``."""
+        return Linear({a: c for a, c in self.terms.items() if a != atom}, self.const)
+
+    def coeff(self, name: str) -> int:
+        """The coefficient of the variable, param or value called ``name``."""
+        named = (c for a, c in self.terms.items() if isinstance(a, Var | Param | Ref) and a.name == name)
+        return next(named, 0)
+
+    def single(self) -> Expr | None:
+        """The atom, where this is one atom with coefficient 1 and no constant."""
+        if self.const or len(self.terms) != 1:
+            return None
+        ((atom, c),) = self.terms.items()
+        return atom if c == 1 else None
+
+
+ZERO = Linear({}, 0)
+
+
+def combine(a: Linear, b: Linear, k: int) -> Linear:
+    """``a + k * b``."""
+    terms = dict(a.terms)
+    for atom, c in b.terms.items():
+        total = terms.get(atom, 0) + k * c
+        if total:
+            terms[atom] = total
+        else:
+            terms.pop(atom, None)
+    return Linear(terms, a.const + k * b.const)
+
+
+def constant(k: int) -> Linear:
+    """``k`` alone."""
+    return Linear({}, k)
+
+
+def atom(e: Expr) -> Linear:
+    """``e`` alone, whatever is inside it."""
+    return Linear({e: 1})
+
+
+def linear(e: Expr, other: Callable[[Expr], Linear] = atom) -> Linear:
+    """``e`` as a linear combination; ``other`` tells what the parts that are not linear stand for."""
+    match e:
+        case Const(value=value):
+            return constant(int(value))
+        case Op(op="add", args=(a, b)):
+            return linear(a, other) + linear(b, other)
+        case Op(op="sub", args=(a, b)):
+            return linear(a, other) - linear(b, other)
+        case Op(op="neg", args=(a,)):
+            return linear(a, other).scale(-1)
+        case Op(op="mul", args=(a, b)):
+            x, y = linear(a, other), linear(b, other)
+            if not y.terms:
+                return x.scale(y.const)
+            if not x.terms:
+                return y.scale(x.const)
+    return other(e)
+
+
+def divided(e: Expr, *, expand_mod: bool = False) -> Linear:
+    """``linear``, seen through casts to i32 or i64 and through ``//`` by a constant, term by term.
+
+    With ``expand_mod`` also through ``%`` by a constant: ``x % n`` is ``x - n * (x // n)``.
+    """
+
+    def see(e: Expr) -> Linear:
+        return linear(e, other)
+
+    def other(e: Expr) -> Linear:
+        match e:
+            case Op(op="cast", args=(a,), dtype=d) if d.is_int and d.bits >= 32 and a.dtype.is_int:
+                return see(a)
+            case Op(op="floordiv", args=(a, Const(value=n))) if n > 0:
+                return divide(see(a), int(n), e.dtype)
+            case Op(op="mod", args=(a, Const(value=n))) if n > 0 and expand_mod:
+                whole = see(a)
+                return whole - divide(whole, int(n), e.dtype).scale(int(n))
+        return atom(e)
+
+    return see(e)
+
+
+def divide(x: Linear, n: int, dtype: DType) -> Linear:
+    """``x // n`` for n > 0, where nothing is known of the atoms: multiples of ``n`` leave the division."""
+    q, r = split(x, n)
+    if not r.terms:
+        return q
+    return q + atom(Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype))
+
+
+def build(x: Linear, dtype: DType) -> Expr:
+    """The canonical expression of ``x``: large coefficients first, then names, negatives, the constant."""
+    ordered = sorted(x.terms.items(), key=lambda t: (t[1] < 0, -abs(t[1]), format_expr(t[0])))
+    total: Expr | None = None
+    for atom, c in ordered:
+        if total is None:
+            total = _times(atom, c, dtype)
+        elif c > 0:
+            total = Op("add", (total, _times(atom, c, dtype)), dtype)
+        else:
+            total = Op("sub", (total, _times(atom, -c, dtype)), dtype)
+    if total is None:
+        return Const(x.const, dtype)
+    if x.const == 0:
+        return total
+    return Op("add" if x.const > 0 else "sub", (total, Const(abs(x.const), dtype)), dtype)
+
+
+def _times(atom: Expr, c: int, dtype: DType) -> Expr:
+    if c == 1:
+        return atom
+    if c == -1:
+        return Op("neg", (atom,), dtype)
+    return Op("mul", (atom, Const(c, dtype)), dtype)
+
+
+def _inside(x: Linear, n: int, bound: Bounder) -> int | None:
+    """k such that k * n <= x < (k + 1) * n always, if there is one."""
+    lo, hi = bound(x)
+    if lo is None or hi is None or lo // n != hi // n:
+        return None
+    return lo // n
+
+
+def split(x: Linear, n: int) -> tuple[Linear, Linear]:
+    """``x == n * q + r``: terms divisible by ``n`` in q, the others in r, and 0 <= r.const < n."""
+    q = {a: c // n for a, c in x.terms.items() if c % n == 0}
+    r = {a: c for a, c in x.terms.items() if c % n}
+    return Linear(q, x.const // n), Linear(r, x.const % n)
+
+
+def _coarser(r: Linear, n: int, bound: Bounder) -> tuple[int, Linear, Linear] | None:
+    """``r == g * a + b`` with g > 1 dividing n and 0 <= b < g always, the largest such g first."""
+    grains = {gcd(n, c) for c in r.terms.values()}
+    for g in sorted(grains - {1}, reverse=True):
+        a, b = split(r, g)
+        if a.terms and _inside(b, g, bound) == 0:
+            return g, a, b
+    return None
+
+
+def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
+    """``x // n`` for n > 0."""
+    q, r = split(x, n)
+    while n > 1:
+        k = _inside(r, n, bound)
+        if k is not None:
+            return q.shift(k)
+        coarse = _coarser(r, n, bound)
+        if coarse is not None:
+            g, r, _ = coarse
+            n //= g
+            more, r = split(r, n)
+            q = q + more
+            continue
+        inner = Linear(r.terms).single()
+        if isinstance(inner, Op) and inner.op == "floordiv" and isinstance(inner.args[1], Const):
+            m = int(inner.args[1].value)
+            if m > 0:  # (y // m + c) // n == (y + m * c) // (m * n)
+                r = linear(inner.args[0]).shift(m * r.const)
+                n *= m
+                more, r = split(r, n)
+                q = q + more
+                continue
+        return q + Linear({Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype): 1})
+    return q + r
+
+
+def mod(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
+    """``x % n`` for n > 0."""
+    _, r = split(_forget_mods(x, n), n)
+    if n == 1:
+        return ZERO
+    k = _inside(r, n, bound)
+    if k is not None:
+        return r.shift(-k * n)
+    coarse = _coarser(r, n, bound)
+    if coarse is not None:
+        g, a, b = coarse
+        return mod(a, n // g, dtype, bound).scale(g) + b
+    return Linear({Op("mod", (build(r, dtype), Const(n, dtype)), dtype): 1})
+
+
+def _forget_mods(x: Linear, n: int) -> Linear:
+    """Replace ``c * (y % m)`` by ``c * y`` where n divides c * m (equal modulo n)."""
+    out = Linear({}, x.const)
+    for atom, c in x.terms.items():
+        m = _constant_divisor(atom, "mod")
+        if m is not None and isinstance(atom, Op) and (c * m) % n == 0:
+            out = combine(out, _forget_mods(linear(atom.args[0]), n), c)
+        else:
+            out = combine(out, Linear({atom: 1}), c)
+    return out
+
+
+def _constant_divisor(e: Expr, op: str) -> int | None:
+    """n, where ``e`` is ``x op n`` with a constant n > 0."""
+    match e:
+        case Op(op=name, args=(_, Const(value=value))) if name == op and value > 0:
+            return int(value)
+    return None
+
+
+def recombine(x: Linear, dtype: DType) -> Linear:
+    """``k*n*(y // n) + k*(y % n)`` is ``k*y``; ``k*y - k*n*(y // n)`` is ``k*(y % n)``."""
+    if not any(isinstance(a, Op) and a.op == "floordiv" for a in x.terms):
+        return x
+    for atom, c in list(x.terms.items()):
+        n = _constant_divisor(atom, "floordiv")
+        if n is None or c % n:
+            continue
+        assert isinstance(atom, Op)
+        y = atom.args[0]
+        k = c // n
+        rest = combine(x, Linear({atom: 1}), -c)
+        remainder = Op("mod", (y, atom.args[1]), dtype)
+        if x.terms.get(remainder) == k:
+            return recombine(combine(combine(rest, Linear({remainder: 1}), -k), linear(y), k), dtype)
+        whole = linear(y)
+        if whole.terms and all(x.terms.get(a) == -k * t for a, t in whole.terms.items()):
+            return recombine(combine(combine(rest, whole, k), Linear({remainder: 1}), -k), dtype)
+    return x
+
+
+def paired_quotients(x: Linear) -> tuple[Linear, int, int]:
+    """``x`` less its differences of neighbouring quotients, and least and greatest value of those.
+
+    ``(a + d) // n - a // n`` lies between ``d // n`` rounded down and up, whatever ``a`` is.
+    """
+    low = high = 0
+    quotients = [a for a in x.terms if isinstance(a, Op) and a.op == "floordiv" and isinstance(a.args[1], Const)]
+    for i, p in enumerate(quotients):
+        for q in quotients[i + 1 :]:
+            c, k = x.terms.get(p, 0), x.terms.get(q, 0)
+            if p.args[1] != q.args[1] or c * k >= 0:
+                continue
+            distance, n = linear(p.args[0]) - linear(q.args[0]), linear(p.args[1]).const
+            if distance.terms or n <= 0:
+                continue
+            times = min(abs(c), abs(k)) * (1 if c > 0 else -1)
+            ends = (times * (distance.const // n), times * -(-distance.const // n))
+            low, high = low + min(ends), high + max(ends)
+            x = x - Linear({p: times}) + Linear({q: times})
+    return x, low, high

@@ -1,0 +1,24 @@
+"""Whether one integer expression is certainly below another."""
+
+from __future__ import annotations
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Op
+from nautilus.core.index.simplify import Ranges, bounds, simplify
+
+
+def certainly_less(a: Expr, b: Expr, ranges: Ranges) -> bool:
+    """Whether ``a < b`` for all values of the variables in ``ranges``; False also where that is not found.
+
+    Looks into ``max`` on the left and ``min`` on the right, of which both parts must be apart.
+    """
+    return _less(simplify(a, ranges), simplify(b, ranges), ranges)
+
+
+def _less(a: Expr, b: Expr, ranges: Ranges) -> bool:
+    if isinstance(a, Op) and a.op == "max":
+        return all(_less(x, b, ranges) for x in a.args)
+    if isinstance(b, Op) and b.op == "min":
+        return all(_less(a, x, ranges) for x in b.args)
+    least = bounds(calc("sub", b, a), ranges)[0]
+    return least is not None and least > 0

@@ -1,0 +1,497 @@
+"""Integer and bool expressions: canonical simplification, intervals, divisibility.
+
+``ranges`` maps the name of a variable, param or value (``%name``) to its range, **both ends
+inclusive**: a loop ``for i in 0..M`` has ``{"i": (0, M - 1)}``.  A name without a range is any
+integer.  ``given`` lists bool expressions that hold where the expression is evaluated.
+
+:func:`simplify` gives an expression that has the same value at every point of the ranges where
+``given`` holds.  Canonical form: an integer is a linear combination (:mod:`nautilus.core.index.linear`), a
+comparison of integers has its terms on the side where their coefficients are positive, divided by
+their common divisor.  Float operations are left alone (:func:`simplify_value` is for them); their
+integer and bool parts are simplified.  :func:`bounds` is sound, not always tight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd
+from typing import TypeAlias
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Ref, Var, children, with_children
+from nautilus.core.expr.simplify import simplify_value
+from nautilus.core.index import linear as lin
+from nautilus.core.index.linear import Interval, Linear, linear
+from nautilus.core.text.expressions import format_expr
+from nautilus.core.types import DType
+
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "affine",
+    "bounds",
+    "conjuncts",
+    "divisible_by",
+    "divisor",
+    "linear_in",
+    "simplify",
+    "simplify_value",
+]
+
+Ranges: TypeAlias = Mapping[str, tuple[int, int]]
+
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+_UNKNOWN: Interval = (None, None)
+
+
+def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
+    """The canonical form of ``e`` under ``ranges`` and ``given`` (module docstring)."""
+    return _Simplifier(ranges or {}, _facts(given)).expr(e)
+
+
+def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
+    """Least and greatest value of integer ``e``, inclusive; None where unbounded or unknown."""
+    return _Simplifier(ranges or {}, _facts(given)).bounds(e)
+
+
+def affine(e: Expr) -> Linear | None:
+    """``e`` as const + sum of coeff * (variable, param or value), or None where it is not that."""
+    x = linear(e)
+    return x if all(isinstance(a, Var | Param | Ref) for a in x.terms) else None
+
+
+def linear_in(e: Expr, var: str) -> tuple[int, Expr] | None:
+    """``(c, rest)`` with ``e == c * var + rest`` and ``rest`` free of ``var``, or None."""
+    x = linear(e)
+    if any(not isinstance(a, Var) and _mentions(a, var) for a in x.terms):
+        return None
+    rest = Linear({a: c for a, c in x.terms.items() if not (isinstance(a, Var) and a.name == var)}, x.const)
+    own = [c for a, c in x.terms.items() if isinstance(a, Var) and a.name == var]
+    return (own[0] if own else 0), lin.build(rest, e.dtype)
+
+
+def _mentions(e: Expr, var: str) -> bool:
+    return (isinstance(e, Var) and e.name == var) or any(_mentions(c, var) for c in children(e))
+
+
+def divisor(e: Expr) -> int:
+    """A number that divides every value of ``e`` (0: ``e`` is 0), the largest that is easily known."""
+    x = linear(e)
+    return gcd(x.const, *(c * _atom_divisor(a) for a, c in x.terms.items()))
+
+
+def _atom_divisor(a: Expr) -> int:
+    match a:
+        case Op(op="mul", args=(x, y)):
+            return divisor(x) * divisor(y)
+        case Op(op="mod", args=(x, y)):
+            return gcd(divisor(x), divisor(y))
+        case Op(op="min" | "max", args=(x, y)) | Op(op="select", args=(_, x, y)):
+            return gcd(divisor(x), divisor(y))
+        case Op(op="floordiv", args=(x, Const(value=n))) if n > 0 and divisor(x) % n == 0:
+            return divisor(x) // int(n)
+        case Op(op="cast", args=(x,)) if x.dtype.is_int and x.dtype.bits <= a.dtype.bits:
+            return divisor(x)
+    return 1
+
+
+def divisible_by(e: Expr, n: int) -> bool:
+    """``e`` is certainly a multiple of ``n``."""
+    return divisor(e) % n == 0
+
+
+def _facts(given: Iterable[Expr]) -> tuple[Linear, ...]:
+    """What ``given`` says about integers, each as ``linear >= 0``."""
+    out: list[Linear] = []
+    for e in given:
+        for part in conjuncts(e):
+            if isinstance(part, Op) and part.op in COMPARISONS and part.args[0].dtype.is_int:
+                d = linear(part.args[1]) - linear(part.args[0])  # a <= b is d >= 0
+                match part.op:
+                    case "le":
+                        out.append(d)
+                    case "lt":
+                        out.append(d.shift(-1))
+                    case "ge":
+                        out.append(d.scale(-1))
+                    case "gt":
+                        out.append(d.scale(-1).shift(-1))
+                    case "eq":
+                        out += [d, d.scale(-1)]
+    return tuple(out)
+
+
+class _Simplifier:
+    """One simplification: its ranges, its facts and what it has already done."""
+
+    def __init__(self, ranges: Ranges, facts: tuple[Linear, ...], depth: int = 0) -> None:
+        self.ranges = ranges
+        self.facts = facts
+        self._depth = depth  # of facts used to bound an atom of a fact
+        self._done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
+        self._known: dict[tuple[Expr, int], Interval] = {}  # of atoms, by how deep in facts they are asked for
+        self._rules: Mapping[str, Callable[[Op], Expr]] = {
+            "and": self._and, "or": self._or, "not": self._not, "select": self._select,
+        }  # fmt: skip
+
+    def under(self, cond: Expr) -> _Simplifier:
+        """The same, where ``cond`` holds too."""
+        more = _facts((cond,))
+        return _Simplifier(self.ranges, (*self.facts, *more), self._depth) if more else self
+
+    # -- intervals ----------------------------------------------------------------------------
+    def bounds(self, e: Expr) -> Interval:
+        return self.interval(linear(e))
+
+    def interval(self, x: Linear) -> Interval:
+        """Bounds of a linear combination, sharpened by every fact and every pair of facts."""
+        lo, hi = self._plain(x)
+        if not x.terms or self._depth >= 2:
+            return lo, hi
+        self._depth += 1
+        for i, f in enumerate(self.facts):
+            for g in (lin.ZERO, *self.facts[i + 1 :]):
+                s = f + g
+                if s.terms.keys().isdisjoint(x.terms):
+                    continue
+                low, _ = self._plain(x - s)  # x == (x - s) + s >= x - s
+                _, high = self._plain(x + s)
+                lo = low if lo is None else lo if low is None else max(lo, low)
+                hi = high if hi is None else hi if high is None else min(hi, high)
+        self._depth -= 1
+        return lo, hi
+
+    def _plain(self, x: Linear) -> Interval:
+        x, low, high = lin.paired_quotients(x)
+        lo: int | None = x.const + low
+        hi: int | None = x.const + high
+        for atom, c in x.terms.items():
+            a, b = self._atom(atom)
+            if c < 0:
+                a, b = b, a
+            lo = None if lo is None or a is None else lo + c * a
+            hi = None if hi is None or b is None else hi + c * b
+        return lo, hi
+
+    def _atom(self, a: Expr) -> Interval:
+        """Bounds of an atom; worked out once, since facts about bounds mention the same ones again and again."""
+        found = self._known.get((a, self._depth))
+        if found is None:
+            found = self._known[a, self._depth] = self._own(a)
+        return found
+
+    def _own(self, a: Expr) -> Interval:
+        match a:
+            case Var(name=name) | Param(name=name):
+                return self.ranges.get(name, _UNKNOWN)
+            case Ref(name=name):
+                return self.ranges.get("%" + name, _UNKNOWN)
+            case Op(op="floordiv", args=(x, Const(value=n))) if n > 0:
+                lo, hi = self.bounds(x)
+                return (None if lo is None else lo // int(n)), (None if hi is None else hi // int(n))
+            case Op(op="mod", args=(x, Const(value=n))) if n > 0:
+                lo, hi = self.bounds(x)
+                m = int(n)
+                if lo is not None and hi is not None and lo // m == hi // m:
+                    return lo % m, hi % m
+                return 0, m - 1
+            case Op(op="mod", args=(_, y)):
+                lo, hi = self.bounds(y)
+                return (0, None if hi is None else hi - 1) if lo is not None and lo > 0 else _UNKNOWN
+            case Op(op="mul", args=(x, y)):
+                return _product(self.bounds(x), self.bounds(y))
+            case Op(op="abs", args=(x,)):
+                return _absolute(self.bounds(x))
+            case Op(op="min" | "max" as op, args=(x, y)):
+                return _extreme(op, self.bounds(x), self.bounds(y))
+            case Op(op="select", args=(c, x, y)):
+                return _union(self.under(c).bounds(x), self.under(_negate(c)).bounds(y))
+            case Op(op="cast", args=(x,)) if x.dtype.is_int and x.dtype.bits <= a.dtype.bits:
+                return self.bounds(x)
+            case Op(op="cast", args=(x,)) if x.dtype is DType.BOOL:
+                return 0, 1
+        return _UNKNOWN
+
+    # -- expressions --------------------------------------------------------------------------
+    def expr(self, e: Expr) -> Expr:
+        """The canonical form of ``e``; one object gives one object."""
+        found = self._done.get(id(e))
+        if found is not None:
+            return found[1]
+        new = self._expr(e)
+        self._done[id(e)] = (e, new)
+        return new
+
+    def _expr(self, e: Expr) -> Expr:
+        if isinstance(e, Op):
+            rule = self._rules.get(e.op)
+            if rule is not None:
+                return rule(e)
+            if e.dtype.is_int:
+                return self._integer(e)
+            if e.op in COMPARISONS:
+                return self._comparison(e)
+        if isinstance(e, Reduce):
+            return self._reduce(e)
+        if isinstance(e, Var | Param | Ref) and e.dtype.is_int:
+            lo, hi = self._atom(e)
+            return Const(lo, e.dtype) if lo is not None and lo == hi else e
+        return with_children(e, tuple(self.expr(c) for c in children(e)))
+
+    def _integer(self, e: Op) -> Expr:
+        if e.op in ("cast", "narrow") and not e.args[0].dtype.is_int:
+            return with_children(e, (self.expr(e.args[0]),))
+        return lin.build(self._linear(e), e.dtype)
+
+    def _linear(self, e: Expr) -> Linear:
+        """The canonical linear form of integer ``e``."""
+        match e:
+            case Op(op="add", args=(a, b)):
+                x = self._linear(a) + self._linear(b)
+            case Op(op="sub", args=(a, b)):
+                x = self._linear(a) - self._linear(b)
+            case Op(op="neg", args=(a,)):
+                return self._linear(a).scale(-1)
+            case Op(op="mul", args=(a, b)):
+                return self._product(self._linear(a), self._linear(b), e.dtype)
+            case Op(op="floordiv" | "mod" as op, args=(a, b)):
+                x = self._divide(op, self._linear(a), self._linear(b), e.dtype)
+            case Op(op="min" | "max" as op, args=(a, b)):
+                return self._extreme(op, self._linear(a), self._linear(b), e.dtype)
+            case Op(op=op) if op not in self._rules:
+                return self._call(e)
+            case _:
+                return linear(self.expr(e))
+        return self._settled(lin.recombine(x, e.dtype))
+
+    def _settled(self, x: Linear) -> Linear:
+        """A constant, where the interval leaves one value only."""
+        if not x.terms:
+            return x
+        lo, hi = self.interval(x)
+        return Linear({}, lo) if lo is not None and lo == hi else x
+
+    def _product(self, x: Linear, y: Linear, dtype: DType) -> Linear:
+        if not y.terms:
+            return x.scale(y.const)
+        if not x.terms:
+            return y.scale(x.const)
+        a, b = lin.build(x, dtype), lin.build(y, dtype)
+        if format_expr(b) < format_expr(a):
+            a, b = b, a
+        return Linear({Op("mul", (a, b), dtype): 1})
+
+    def _divide(self, op: str, x: Linear, y: Linear, dtype: DType) -> Linear:
+        if not y.terms and y.const > 0:
+            rule = lin.floordiv if op == "floordiv" else lin.mod
+            return rule(x, y.const, dtype, self.interval)
+        return Linear({Op(op, (lin.build(x, dtype), lin.build(y, dtype)), dtype): 1})
+
+    def _extreme(self, op: str, x: Linear, y: Linear, dtype: DType) -> Linear:
+        lo, hi = self.interval(x - y)
+        if lo is not None and lo >= 0:
+            return x if op == "max" else y
+        if hi is not None and hi <= 0:
+            return y if op == "max" else x
+        a, b = lin.build(x, dtype), lin.build(y, dtype)
+        if isinstance(a, Const) or (not isinstance(b, Const) and format_expr(b) < format_expr(a)):
+            a, b = b, a
+        return self._settled(Linear({Op(op, (a, b), dtype): 1}))
+
+    def _call(self, e: Op) -> Linear:
+        new = with_children(e, tuple(self.expr(a) for a in e.args))
+        assert isinstance(new, Op)
+        arg = new.args[0]
+        if new.op in ("floor", "ceil", "round") and arg.dtype.is_int:
+            return linear(arg)
+        if new.op == "cast" and arg.dtype is new.dtype:
+            return linear(arg)
+        if new.op == "abs":
+            lo, hi = self.bounds(arg)
+            if lo is not None and lo >= 0:
+                return linear(arg)
+            if hi is not None and hi <= 0:
+                return linear(arg).scale(-1)
+        if new.op == "cast" and isinstance(arg, Const) and arg.dtype.is_int and arg.dtype.bits <= new.dtype.bits:
+            return linear(arg)
+        return self._settled(Linear({new: 1}))
+
+    def _comparison(self, e: Op) -> Expr:
+        a, b = e.args
+        if not a.dtype.is_int:
+            x, y = self.expr(a), self.expr(b)
+            if isinstance(x, Const) and isinstance(y, Const):
+                return Const(_HOLDS[e.op](x.value, y.value), DType.BOOL)
+            return with_children(e, (x, y))
+        d = lin.recombine(self._linear(b) - self._linear(a), a.dtype)
+        match e.op:
+            case "le":
+                return self._at_least_zero(d, a.dtype)
+            case "lt":
+                return self._at_least_zero(d.shift(-1), a.dtype)
+            case "ge":
+                return self._at_least_zero(d.scale(-1), a.dtype)
+            case "gt":
+                return self._at_least_zero(d.scale(-1).shift(-1), a.dtype)
+        return self._is_zero(d, a.dtype, e.op == "eq")
+
+    def _at_least_zero(self, d: Linear, dtype: DType) -> Expr:
+        """``d >= 0`` in canonical form."""
+        lo, hi = self.interval(d)
+        if lo is not None and lo >= 0:
+            return TRUE
+        if hi is not None and hi < 0:
+            return FALSE
+        g = gcd(*d.terms.values())
+        d = Linear({a: c // g for a, c in d.terms.items()}, d.const // g)
+        left = Linear({a: -c for a, c in d.terms.items() if c < 0})
+        right = Linear({a: c for a, c in d.terms.items() if c > 0})
+        c = d.const  # left <= right + c
+        if not right.terms:
+            return _compare("lt", left, Linear({}, c + 1), dtype)
+        if not left.terms:
+            return _compare("ge", right, Linear({}, -c), dtype)
+        if c == -1:
+            return _compare("lt", left, right, dtype)
+        return _compare("le", left.shift(max(-c, 0)), right.shift(max(c, 0)), dtype)
+
+    def _is_zero(self, d: Linear, dtype: DType, positive: bool) -> Expr:
+        lo, hi = self.interval(d)
+        if lo == 0 == hi:
+            return TRUE if positive else FALSE
+        never = (lo is not None and lo > 0) or (hi is not None and hi < 0)
+        g = gcd(*d.terms.values()) if d.terms else 1
+        if never or d.const % g:
+            return FALSE if positive else TRUE
+        d = Linear({a: c // g for a, c in d.terms.items()}, d.const // g)
+        if min(d.terms.items(), key=lambda t: (-abs(t[1]), format_expr(t[0])))[1] < 0:
+            d = d.scale(-1)
+        left = Linear({a: c for a, c in d.terms.items() if c > 0}, max(d.const, 0) if len(d.terms) > 1 else 0)
+        right = left - d
+        return _compare("eq" if positive else "ne", left, right, dtype)
+
+    # -- logic --------------------------------------------------------------------------------
+    def _and(self, e: Op) -> Expr:
+        kept: list[Expr] = []
+        here = self
+        for part in conjuncts(e):
+            for new in conjuncts(here.expr(part)):
+                if new == FALSE:
+                    return FALSE
+                if new not in kept:
+                    kept.append(new)
+                    here = here.under(new)
+        return _join("and", kept, TRUE)
+
+    def _or(self, e: Op) -> Expr:
+        kept: list[Expr] = []
+        here = self
+        for part in _disjuncts(e):
+            new = here.expr(part)
+            if new == TRUE:
+                return TRUE
+            if new != FALSE and new not in kept:
+                kept.append(new)
+                here = here.under(_negate(new))
+        return _join("or", kept, FALSE)
+
+    def _not(self, e: Op) -> Expr:
+        new = self.expr(e.args[0])
+        if isinstance(new, Op) and new.op in COMPARISONS and new.args[0].dtype.is_int:
+            return self.expr(_negate(new))
+        return _negate(new)
+
+    def _select(self, e: Op) -> Expr:
+        cond = self.expr(e.args[0])
+        if cond == TRUE:
+            return self.expr(e.args[1])
+        if cond == FALSE:
+            return self.expr(e.args[2])
+        a, b = self.under(cond).expr(e.args[1]), self.under(_negate(cond)).expr(e.args[2])
+        return a if a == b else with_children(e, (cond, a, b))
+
+    def _reduce(self, e: Reduce) -> Expr:
+        own = {a.name: (0, a.extent - 1) for a in e.axes if isinstance(a.extent, int) and a.extent > 0}
+        names = {a.name for a in e.axes}
+        ranges = {k: v for k, v in self.ranges.items() if k not in names} | own
+        facts = tuple(f for f in self.facts if not any(_mentions(a, n) for a in f.terms for n in names))
+        inner = _Simplifier(ranges, facts)
+        if e.cond is None:
+            return with_children(e, (inner.expr(e.body),))
+        cond = inner.expr(e.cond)
+        return with_children(e, (cond, inner.under(cond).expr(e.body)))
+
+
+_HOLDS: Mapping[str, Callable[[float, float], bool]] = {
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
+}  # fmt: skip
+
+
+def _compare(op: str, a: Linear, b: Linear, dtype: DType) -> Expr:
+    return Op(op, (lin.build(a, dtype), lin.build(b, dtype)), DType.BOOL)
+
+
+def _negate(e: Expr) -> Expr:
+    """``not e``, pushed into integer comparisons (of floats it is not: NaN)."""
+    match e:
+        case Const(value=value):
+            return FALSE if value else TRUE
+        case Op(op="not", args=(a,)):
+            return a
+        case Op(op=op, args=(a, _)) if op in _NEGATED and a.dtype.is_int:
+            return Op(_NEGATED[op], e.args, DType.BOOL)
+    return calc("not", e)
+
+
+def _disjuncts(e: Expr) -> tuple[Expr, ...]:
+    if isinstance(e, Op) and e.op == "or":
+        return (*_disjuncts(e.args[0]), *_disjuncts(e.args[1]))
+    return (e,)
+
+
+def _join(op: str, parts: list[Expr], empty: Const) -> Expr:
+    if not parts:
+        return empty
+    total = parts[0]
+    for p in parts[1:]:
+        total = Op(op, (total, p), DType.BOOL)
+    return total
+
+
+def _product(x: Interval, y: Interval) -> Interval:
+    (a, b), (c, d) = x, y
+    if a is None or b is None or c is None or d is None:
+        if a is not None and c is not None and a >= 0 and c >= 0:
+            return a * c, None
+        return _UNKNOWN
+    corners = (a * c, a * d, b * c, b * d)
+    return min(corners), max(corners)
+
+
+def _absolute(x: Interval) -> Interval:
+    lo, hi = x
+    if lo is None or hi is None:
+        return 0, None
+    return (0 if lo <= 0 <= hi else min(abs(lo), abs(hi))), max(abs(lo), abs(hi))
+
+
+def _extreme(op: str, x: Interval, y: Interval) -> Interval:
+    """Bounds of max (or min); one known side bounds it from that side."""
+    if op == "min":
+        lo, hi = _extreme("max", _minus(x), _minus(y))
+        return _minus((lo, hi))
+    (a, b), (c, d) = x, y
+    low = c if a is None else a if c is None else max(a, c)
+    return low, (None if b is None or d is None else max(b, d))
+
+
+def _minus(x: Interval) -> Interval:
+    lo, hi = x
+    return (None if hi is None else -hi), (None if lo is None else -lo)
+
+
+def _union(x: Interval, y: Interval) -> Interval:
+    (a, b), (c, d) = x, y
+    return (None if a is None or c is None else min(a, c)), (None if b is None or d is None else max(b, d))

@@ -1,0 +1,89 @@
+"""The text form of what a module declares about memory, the same at every level of the compiler.
+
+A buffer is ``input x: f16[4, N]``: its space, name, type and shape, where a name is a runtime size.
+A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.expr.nodes import Param
+from nautilus.core.text.tokens import TokenStream, format_number
+from nautilus.core.types import DType
+
+_GLOBAL = frozenset(s.value for s in Space if s is not Space.LOCAL)
+
+
+def format_buffer(b: Buffer) -> str:
+    """``temp s: f32[4, N]``."""
+    shape = ", ".join(e.name if isinstance(e, Param) else str(e) for e in b.shape)
+    return f"{b.space.value} {b.name}: {b.dtype}[{shape}]"
+
+
+def format_param(p: ScalarParam) -> str:
+    """``param eps: f32 = 1e-06``; without a default, no ``=``."""
+    default = "" if p.default is None else f" = {format_number(p.default, p.dtype)}"
+    return f"param {p.name}: {p.dtype}{default}"
+
+
+def parse_buffer(ts: TokenStream) -> Buffer:
+    """The buffer that starts at the next token, the name of its space. Raises IRParseError."""
+    space = Space(ts.name())
+    span = ts.span()
+    name = ts.name()
+    ts.expect(":")
+    dtype = ts.dtype()
+
+    def extent() -> int | Param:
+        if ts.kind != "name":
+            return ts.integer()
+        at = ts.span()
+        return Param(ts.name(), DType.I32, at)
+
+    return Buffer(name, dtype, ts.brackets(extent), space, span)
+
+
+def parse_param(ts: TokenStream) -> ScalarParam:
+    """The param that starts at the next token, ``param``. Raises IRParseError."""
+    span = ts.span()
+    ts.expect("param")
+    name = ts.name()
+    ts.expect(":")
+    dtype = ts.dtype()
+    return ScalarParam(name, dtype, ts.number(dtype) if ts.accept("=") else None, span)
+
+
+class Declarations:
+    """What a parser has read so far. ``dtypes`` (given, shared) gets the type of every param."""
+
+    def __init__(self, ts: TokenStream, dtypes: dict[str, DType]) -> None:
+        self._ts = ts
+        self._dtypes = dtypes
+        self._buffers: list[Buffer] = []
+        self._params: list[ScalarParam] = []
+
+    def accept(self) -> Buffer | ScalarParam | None:
+        """Take a declaration if the next token begins one. Raises IRParseError where it is broken."""
+        if self._ts.text in _GLOBAL:
+            self._buffers.append(parse_buffer(self._ts))
+            return self._buffers[-1]
+        if self._ts.text == "param":
+            param = parse_param(self._ts)
+            self._params.append(param)
+            self._dtypes[param.name] = param.dtype
+            return param
+        return None
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers; a shape may name a param that was declared after them."""
+        return tuple(replace(b, shape=tuple(map(self._extent, b.shape))) for b in self._buffers)
+
+    @property
+    def params(self) -> tuple[ScalarParam, ...]:
+        return tuple(self._params)
+
+    def _extent(self, e: int | Param) -> int | Param:
+        return replace(e, dtype=self._dtypes.get(e.name, e.dtype)) if isinstance(e, Param) else e

@@ -1,0 +1,316 @@
+"""The text form shared by all IRs: tokens, expressions, numbers.
+
+Expressions print as readable infix and parse back equal, types included::
+
+    text                                meaning
+    a + b * c,  a // 4,  a % 8,  -x     add mul floordiv mod neg (precedence as in Python)
+    a <= b,  a and b,  not c            comparisons and logic; a comparison does not chain
+    min(a, b), exp(x), select(c, a, b)  every other operation by name
+    cast<f32>(x),  narrow<f16>(x)       conversions name their target
+    Q[b, h // 4, i]                     a Load; its type is in the symbol table
+    sum[j: 128 | j <= i](x)             a Reduce
+    %name                               a Ref
+    1  1i64  1.0  1.0f64  -inf  true    Const: i32, i64, f32, f64, f32, bool
+    i                                   a Param if the symbol table has it, else an i32 Var
+    i:i64  Q[i]:f16  %v:f32  $n:i32     explicit types (no space); ``$`` marks a Param.  Only an i64
+                                        Var needs one, or a text read without a symbol table
+
+Operation types are not written: ``core.expr.infer.result_dtype`` gives them.  ``-(1)`` is the operation
+neg on the literal 1, ``-1`` a literal.  ``;`` starts a comment.  A space follows the mod operator,
+because ``%8`` is a value.  A NaN literal is ``math.nan`` itself, so it compares equal to its like.
+
+An IR parser reads structure from a :class:`TokenStream` and expressions through it::
+
+    ts = TokenStream(Source("a.scalar", "loop i in 0..M { O[i] = Q[i] * 2.0 }"))
+    ex = ExprParser(ts, buffers={"Q": DType.F32}, params={"M": DType.I32})
+    ts.expect("loop")                       # IRParseError with a caret if it is not there
+    var = ts.name()                         # "i"
+    ts.expect("in"); lo = ex.parse(); ts.expect(".."); hi = ex.parse()
+    with ts.braces() as more:
+        while more():
+            span = ts.span()                # of the line; cheap
+            target = ts.name()
+            index = ts.brackets(ex.parse)   # [e, e, ...]
+            ts.expect("="); value = ex.parse()
+
+Names may contain dots (``cp.async``, ``tile.red``); ``0..128`` is three tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.expr.nodes import COMBINERS, OPS, Axis, Const, Expr, Load, Op, Param, Reduce, Ref, Var
+from nautilus.core.source import Source
+from nautilus.core.text.tokens import IRParseError, TokenStream, format_number
+from nautilus.core.types import DType
+
+__all__ = [
+    "ExprParser",
+    "IRParseError",
+    "TokenStream",
+    "format_expr",
+    "format_list",
+    "format_number",
+    "parse_expr",
+]
+
+# -- expressions: printing --------------------------------------------------------------------
+
+_OR, _AND, _NOT, _CMP, _ADD, _MUL, _UNARY, _ATOM = 1, 2, 3, 4, 5, 6, 7, 8
+_INFIX: Mapping[str, tuple[str, int]] = {
+    "or": ("or", _OR), "and": ("and", _AND),
+    "lt": ("<", _CMP), "le": ("<=", _CMP), "gt": (">", _CMP), "ge": (">=", _CMP),
+    "eq": ("==", _CMP), "ne": ("!=", _CMP),
+    "add": ("+", _ADD), "sub": ("-", _ADD),
+    "mul": ("*", _MUL), "div": ("/", _MUL), "floordiv": ("//", _MUL), "mod": ("%", _MUL),
+}  # fmt: skip
+_BY_SYMBOL: Mapping[str, tuple[str, int]] = {symbol: (op, level) for op, (symbol, level) in _INFIX.items()}
+
+
+def _const(e: Const) -> str:
+    text = format_number(e.value, e.dtype)
+    if e.dtype in (DType.F32, DType.I32, DType.BOOL):
+        return text
+    return f"{text}:{e.dtype}" if text[-1] in "fn" else f"{text}{e.dtype}"
+
+
+def format_expr(e: Expr, typed: bool = False) -> str:
+    """The text of ``e``. ``typed`` also writes the types of loads, params and refs."""
+    return _format(e, 0, typed)
+
+
+def format_list(items: tuple[Expr, ...], typed: bool = False) -> str:
+    """Expressions separated by commas, as in an index."""
+    return ", ".join([_format(i, 0, typed) for i in items])
+
+
+def _format(e: Expr, level: int, typed: bool) -> str:
+    """Text of ``e`` with parentheses if it binds weaker than ``level``."""
+    kind = type(e)
+    if kind is Op:
+        assert isinstance(e, Op)
+        return _format_op(e, level, typed)
+    if kind is Load:
+        assert isinstance(e, Load)
+        return f"{e.buffer}[{format_list(e.index, typed)}]" + (f":{e.dtype}" if typed else "")
+    if isinstance(e, Var):
+        return e.name if e.dtype is DType.I32 else f"{e.name}:{e.dtype}"
+    if isinstance(e, Const):
+        text = _const(e)
+        return f"({text})" if text[0] == "-" and level > _UNARY else text
+    if isinstance(e, Param):
+        return f"${e.name}:{e.dtype}" if typed else e.name
+    if isinstance(e, Ref):
+        return f"%{e.name}:{e.dtype}" if typed else f"%{e.name}"
+    assert isinstance(e, Reduce)
+    axes = ", ".join([f"{a.name}: {_extent(a.extent, typed)}" for a in e.axes])
+    cond = "" if e.cond is None else f" | {_format(e.cond, 0, typed)}"
+    return f"{e.op}[{axes}{cond}]({_format(e.body, 0, typed)})"
+
+
+def _extent(extent: int | Param, typed: bool) -> str:
+    return _format(extent, 0, typed) if isinstance(extent, Param) else str(extent)
+
+
+def _format_op(e: Op, level: int, typed: bool) -> str:
+    infix = _INFIX.get(e.op)
+    if infix is not None:
+        symbol, own = infix
+        a, b = e.args
+        left = own + 1 if own == _CMP else own
+        text = f"{_format(a, left, typed)} {symbol} {_format(b, own + 1, typed)}"
+        return f"({text})" if own < level else text
+    if e.op == "neg":
+        (a,) = e.args
+        inner = f"({_const(a)})" if isinstance(a, Const) else _format(a, _UNARY, typed)
+        return f"(-{inner})" if level > _UNARY else f"-{inner}"
+    if e.op == "not":
+        text = f"not {_format(e.args[0], _NOT, typed)}"
+        return f"({text})" if level > _NOT else text
+    target = f"<{e.dtype}>" if e.op in ("cast", "narrow") else ""
+    return f"{e.op}{target}({format_list(e.args, typed)})"
+
+
+# -- expressions: parsing ---------------------------------------------------------------------
+
+
+class ExprParser:
+    """A precedence-climbing parser over a token stream and a symbol table.
+
+    The mappings may be live dictionaries that the IR parser extends as it meets declarations.
+    """
+
+    __slots__ = ("buffers", "params", "ts", "values")
+
+    def __init__(
+        self,
+        ts: TokenStream,
+        buffers: Mapping[str, DType] | None = None,
+        params: Mapping[str, DType] | None = None,
+        values: Mapping[str, DType] | None = None,
+    ) -> None:
+        self.ts = ts
+        self.buffers: Mapping[str, DType] = {} if buffers is None else buffers
+        self.params: Mapping[str, DType] = {} if params is None else params
+        self.values: Mapping[str, DType] = {} if values is None else values
+
+    def parse(self) -> Expr:
+        """Take one expression. Raises IRParseError."""
+        try:
+            return self._binary(_OR)
+        except RecursionError:
+            self.ts.fail("this expression is nested too deeply")
+
+    def _op(self, op: str, args: tuple[Expr, ...], at: int, target: DType | None = None) -> Op:
+        try:
+            return Op(op, args, result_dtype(op, [a.dtype for a in args], target), self.ts.span())
+        except DTypeError as err:
+            self.ts.pos = at
+            self.ts.fail(str(err))
+
+    def _binary(self, level: int) -> Expr:
+        ts = self.ts
+        left = self._prefix(level)
+        while True:
+            found = _BY_SYMBOL.get(ts.texts[ts.pos])
+            if found is None or found[1] < level:
+                return left
+            op, own = found
+            at = ts.pos
+            ts.pos += 1
+            left = self._op(op, (left, self._binary(own + 1)), at)
+            if own == _CMP:  # does not chain
+                following = _BY_SYMBOL.get(ts.texts[ts.pos])
+                if following is not None and following[1] == _CMP:
+                    ts.fail("comparisons do not chain here; write 'and'")
+
+    def _prefix(self, level: int) -> Expr:
+        ts = self.ts
+        at = ts.pos
+        text = ts.texts[at]
+        if text == "-":
+            ts.pos += 1
+            if ts.glued(ts.pos):
+                literal = ts.literal(negative=True)
+                if literal is not None:
+                    return literal
+            return self._op("neg", (self._binary(_UNARY),), at)
+        if text == "not" and level <= _NOT:
+            ts.pos += 1
+            return self._op("not", (self._binary(_NOT),), at)
+        if text == "(":
+            ts.pos += 1
+            inner = self._binary(_OR)
+            ts.expect(")")
+            return inner
+        return self._atom(text, at)
+
+    def _atom(self, text: str, at: int) -> Expr:
+        ts = self.ts
+        kind = ts.kinds[at]
+        if kind == "name":
+            following = ts.texts[at + 1]
+            if following == "(" or (following == "<" and text in ("cast", "narrow")):
+                return self._call(text, at)
+            if following == "[":
+                if (
+                    text in COMBINERS
+                    and ts.kinds[at + 2] == "name"
+                    and ts.texts[at + 3] == ":"
+                    and not ts.glued(at + 4)
+                ):
+                    return self._reduce(text, at)
+                return self._load(text, at)
+            if text not in ("inf", "nan", "true", "false"):
+                return self._variable(text)
+        if kind in ("name", "number"):
+            literal = ts.literal()
+            assert literal is not None
+            return literal
+        if kind == "ref":
+            ts.pos += 1
+            return Ref(text[1:], self._known(self.values, text[1:], "value", at), ts.span())
+        if kind == "param":
+            ts.pos += 1
+            return Param(text[1:], self._known(self.params, text[1:], "param", at), ts.span())
+        ts.fail(f"expected an expression, found {ts.describe()}")
+
+    def _known(self, table: Mapping[str, DType], name: str, what: str, at: int) -> DType:
+        dtype = self.ts.annotation() or table.get(name)
+        if dtype is None:
+            self.ts.pos = at
+            self.ts.fail(f"unknown {what} {name!r}")
+        return dtype
+
+    def _variable(self, name: str) -> Expr:
+        ts = self.ts
+        span = ts.span()
+        ts.pos += 1
+        if name in self.params:
+            return Param(name, self.params[name], span)
+        return Var(name, ts.annotation() or DType.I32, span)
+
+    def _load(self, name: str, at: int) -> Expr:
+        ts = self.ts
+        ts.pos += 1
+        index = ts.brackets(self._full)
+        return Load(name, index, self._known(self.buffers, name, "buffer", at), ts.span())
+
+    def _full(self) -> Expr:
+        return self._binary(_OR)
+
+    def _call(self, op: str, at: int) -> Expr:
+        ts = self.ts
+        if op not in OPS:
+            ts.fail(f"unknown operation {op!r}")
+        ts.pos += 1
+        target = None
+        if op in ("cast", "narrow"):
+            ts.expect("<")
+            target = ts.dtype()
+            ts.expect(">")
+        return self._op(op, ts.brackets(self._full, "()"), at, target)
+
+    def _reduce(self, op: str, at: int) -> Expr:
+        ts = self.ts
+        ts.pos += 2
+        axes = [self._axis()]
+        while ts.accept(","):
+            axes.append(self._axis())
+        cond = self._full() if ts.accept("|") else None
+        ts.expect("]")
+        ts.expect("(")
+        body = self._full()
+        ts.expect(")")
+        try:
+            return Reduce(op, tuple(axes), cond, body, reduce_dtype(op, body.dtype), ts.span())
+        except DTypeError as err:
+            ts.pos = at
+            ts.fail(str(err))
+
+    def _axis(self) -> Axis:
+        ts = self.ts
+        span = ts.span()
+        name = ts.name()
+        ts.expect(":")
+        if ts.kind == "number":
+            return Axis(name, ts.integer(), span)
+        extent = self._full()
+        if not isinstance(extent, Param):
+            ts.fail("an extent is an integer or a param")
+        return Axis(name, extent, span)
+
+
+def parse_expr(
+    text: str,
+    buffers: Mapping[str, DType] | None = None,
+    params: Mapping[str, DType] | None = None,
+    values: Mapping[str, DType] | None = None,
+) -> Expr:
+    """The expression that ``text`` is, whole. Raises IRParseError."""
+    ts = TokenStream(Source("<expr>", text))
+    e = ExprParser(ts, buffers, params, values).parse()
+    ts.end()
+    return e

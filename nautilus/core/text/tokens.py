@@ -1,0 +1,273 @@
+"""Tokens of the IR text forms: the lexer and cursor that every IR parser shares.
+
+A name may contain dots (``cp.async``), a number may carry a type suffix (``1i64``), ``%name`` is a
+value, ``#name`` a layout, ``$name`` a param, ``;`` starts a comment.  How to use it, with an example:
+:mod:`nautilus.core.text.expressions`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NoReturn, TypeVar
+
+from nautilus.core.errors import Diagnostic, DiagnosticError
+from nautilus.core.expr.nodes import Const
+from nautilus.core.source import Source, Span
+from nautilus.core.types import DType
+
+T = TypeVar("T")
+
+_DTYPES: Mapping[str, DType] = {d.value: d for d in DType}
+_SUFFIX = "|".join(sorted(_DTYPES, key=len, reverse=True))
+_TOKEN = re.compile(
+    rf"""(?P<space>[ \t\r\n]+|;[^\n]*)
+    |(?P<name>[A-Za-z_]\w*(?:\.\w+)*)
+    |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:{_SUFFIX})?(?!\w))
+    |(?P<ref>%[A-Za-z0-9_]+(?:\.\w+)*)
+    |(?P<hash>\#\w+)
+    |(?P<param>\$[A-Za-z_]\w*)
+    |(?P<string>"[^"\n]*")
+    |(?P<punct>\.\.|//|<=|>=|==|!=|->|[-+*/%<>=()\[\]{{}},:|@])
+    |(?P<bad>.)""",
+    re.VERBOSE | re.ASCII,
+)
+_NUMBER = re.compile(rf"(\d+)(\.\d+)?([eE][+-]?\d+)?({_SUFFIX})?\Z")
+
+
+class IRParseError(DiagnosticError):
+    """An IR text that is not in its form (code N0901); ``span`` says where."""
+
+    def __init__(self, message: str, span: Span) -> None:
+        self.message, self.span = message, span
+        super().__init__((Diagnostic("N0901", message, span),))
+
+
+class TokenStream:
+    """The tokens of an IR text with a cursor; see the module docstring for its use."""
+
+    __slots__ = ("_line_starts", "_spans", "kinds", "pos", "source", "starts", "texts")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.kinds: list[str] = []
+        self.texts: list[str] = []
+        self.starts: list[int] = []
+        self.pos = 0
+        self._spans: dict[int, Span] = {}
+        self._line_starts = [0, *(m.end() for m in re.finditer("\n", source.text))]
+        for m in _TOKEN.finditer(source.text):
+            kind = m.lastgroup
+            if kind == "space":
+                continue
+            assert kind is not None
+            self.kinds.append(kind)
+            self.texts.append(m.group())
+            self.starts.append(m.start())
+        self.kinds.append("end")
+        self.texts.append("")
+        self.starts.append(len(source.text))
+        if "bad" in self.kinds:
+            self.pos = self.kinds.index("bad")
+            self.fail(f"unexpected character {self.text!r}")
+
+    # -- looking ------------------------------------------------------------------------------
+    @property
+    def kind(self) -> str:
+        """Kind of the next token: name number ref hash param string punct end."""
+        return self.kinds[self.pos]
+
+    @property
+    def text(self) -> str:
+        """Text of the next token; empty at the end."""
+        return self.texts[self.pos]
+
+    def peek(self, ahead: int = 1) -> str:
+        """Text of the token ``ahead`` places after the next one; empty past the end."""
+        i = self.pos + ahead
+        return self.texts[i] if i < len(self.texts) else ""
+
+    def glued(self, index: int) -> bool:
+        """No space stands between token ``index`` and the one before it."""
+        return self.starts[index - 1] + len(self.texts[index - 1]) == self.starts[index]
+
+    def span(self) -> Span:
+        """The whole line of the next token (one shared object a line)."""
+        line = bisect_right(self._line_starts, self.starts[self.pos])
+        span = self._spans.get(line)
+        if span is None:
+            start = self._line_starts[line - 1]
+            end = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.source.text)
+            body = self.source.text[start:end]
+            first = len(body) - len(body.lstrip()) + 1
+            span = Span(self.source, line, first, line, max(first + 1, len(body.rstrip()) + 1))
+            self._spans[line] = span
+        return span
+
+    def token_span(self) -> Span:
+        """The next token alone."""
+        start = self.starts[self.pos]
+        line = bisect_right(self._line_starts, start)
+        column = start - self._line_starts[line - 1] + 1
+        return Span(self.source, line, column, line, column + max(1, len(self.text)))
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise IRParseError at the next token."""
+        raise IRParseError(message, self.token_span())
+
+    # -- taking -------------------------------------------------------------------------------
+    def accept(self, text: str) -> bool:
+        """Take the next token if it is ``text``."""
+        if self.texts[self.pos] == text and self.kinds[self.pos] != "end":
+            self.pos += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        """Take ``text`` or raise IRParseError."""
+        if self.texts[self.pos] != text:
+            self.fail(f"expected {text!r}, found {self.describe()}")
+        self.pos += 1
+
+    def describe(self) -> str:
+        """The next token in words, for messages."""
+        text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
+        return "the end of the text" if self.kind == "end" else repr(text)
+
+    def _take(self, kind: str, what: str) -> str:
+        if self.kinds[self.pos] != kind:
+            self.fail(f"expected {what}, found {self.describe()}")
+        self.pos += 1
+        return self.texts[self.pos - 1]
+
+    def name(self) -> str:
+        """Take an identifier (dots allowed)."""
+        return self._take("name", "a name")
+
+    def ref(self) -> str:
+        """Take ``%name``; gives the name without ``%``."""
+        return self._take("ref", "a value (%name)")[1:]
+
+    def hash(self) -> str:
+        """Take ``#name``; gives the name without ``#``."""
+        return self._take("hash", "a layout (#name)")[1:]
+
+    def string(self) -> str:
+        """Take ``"..."``; gives the contents (no escapes)."""
+        return self._take("string", "a string")[1:-1]
+
+    def dtype(self) -> DType:
+        """Take the name of an element type."""
+        d = _DTYPES.get(self.text)
+        if d is None:
+            self.fail(f"expected an element type, found {self.describe()}")
+        self.pos += 1
+        return d
+
+    def integer(self) -> int:
+        """Take an integer, maybe negative."""
+        sign = -1 if self.accept("-") else 1
+        if not self.text.isdigit():
+            self.fail(f"expected an integer, found {self.describe()}")
+        self.pos += 1
+        return sign * int(self.texts[self.pos - 1])
+
+    def number(self, dtype: DType) -> int | float | bool:
+        """Take a literal of type ``dtype`` as :func:`format_number` prints it (no suffix)."""
+        at = self.pos
+        negative = self.accept("-")
+        found = self.literal(negative)
+        value = found.value if found is not None else None
+        if (
+            value is None
+            or (dtype is DType.BOOL) != isinstance(value, bool)
+            or (dtype.is_int and not isinstance(value, int))
+        ):
+            self.pos = at
+            self.fail(f"expected a literal of type {dtype}, found {self.describe()}")
+        return float(value) if dtype.is_float else value
+
+    def literal(self, negative: bool = False) -> Const | None:
+        """Take a literal (its sign is taken already), or give None and take nothing."""
+        text, start = self.text, self.pos
+        value: int | float | bool
+        dtype: DType | None = None
+        if self.kind == "number":
+            m = _NUMBER.match(text)
+            assert m is not None
+            whole, fraction, exponent, suffix = m.groups()
+            is_float = fraction is not None or exponent is not None
+            value = float(whole + (fraction or "") + (exponent or "")) if is_float else int(whole)
+            dtype = _DTYPES[suffix] if suffix else None
+            if dtype is not None and dtype.is_float != is_float:
+                self.fail(f"the literal {text} does not have the form of {dtype}")
+            self.pos += 1
+        elif text in ("true", "false") and not negative:
+            self.pos += 1
+            return Const(text == "true", DType.BOOL)
+        elif text in ("inf", "nan"):
+            value = math.inf if text == "inf" else math.nan
+            self.pos += 1
+            dtype = self.annotation()
+        else:
+            return None
+        if negative and value == value:
+            value = -value
+        span = self.span() if start < len(self.texts) else None
+        assert span is not None
+        return Const(value, dtype or (DType.F32 if isinstance(value, float) else DType.I32), span)
+
+    def annotation(self) -> DType | None:
+        """Take ``:type`` glued to the token before it, if it is there."""
+        i = self.pos
+        if self.texts[i] != ":":
+            return None
+        d = _DTYPES.get(self.texts[i + 1])
+        if d is None or not self.glued(i) or not self.glued(i + 1):
+            return None
+        self.pos = i + 2
+        return d
+
+    def end(self) -> None:
+        """Raise IRParseError unless everything was taken."""
+        if self.kind != "end":
+            self.fail(f"expected the end of the text, found {self.describe()}")
+
+    # -- groups -------------------------------------------------------------------------------
+    def brackets(self, item: Callable[[], T], pair: str = "[]") -> tuple[T, ...]:
+        """Take ``[item, item, ...]`` (maybe empty) between the two characters of ``pair``."""
+        self.expect(pair[0])
+        return self.items(item, pair[1])
+
+    def items(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
+        """Take ``item, item, ... close`` (maybe none), the closing token included."""
+        if self.accept(close):
+            return ()
+        out = [item()]
+        while self.accept(","):
+            out.append(item())
+        self.expect(close)
+        return tuple(out)
+
+    @contextmanager
+    def braces(self) -> Iterator[Callable[[], bool]]:
+        """``with ts.braces() as more: while more(): ...`` takes ``{ ... }``."""
+        self.expect("{")
+
+        def more() -> bool:
+            if self.kind == "end":
+                self.fail("expected '}', found the end of the text")
+            return self.text != "}"
+
+        yield more
+        self.expect("}")
+
+
+def format_number(value: int | float | bool, dtype: DType) -> str:
+    """A literal without type suffix; read back by :meth:`TokenStream.number`."""
+    if dtype is DType.BOOL:
+        return "true" if value else "false"
+    return repr(float(value)) if dtype.is_float else str(int(value))

@@ -1,0 +1,31 @@
+"""The type of a tile, shared by the tile levels: an element type and named axes with sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class TileAxis:
+    """A named dimension of a tile and its size in elements."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileType:
+    """Element type and named axes (empty: one element)."""
+
+    dtype: DType
+    axes: tuple[TileAxis, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(a.size for a in self.axes)

@@ -1,0 +1,200 @@
+"""Printing runs of elementwise ops: one unrolled register loop a run, scalars inside it.
+
+A run is a maximal sequence of ``const``, ``index``, ``param`` and map ops over one register layout.
+Values read only inside the run are C scalars; the others get arrays.  Results packed several to a
+register (16-bit floats, bytes) end a run and are packed by a loop of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from nautilus.core.types import DType
+from nautilus.cuda import positions
+from nautilus.cuda.ctypes import literal, memory_type
+from nautilus.cuda.expr import UNARY, Text, operand
+from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.writer import Writer
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.traverse import reads
+
+Elementwise = ma.ConstOp | ma.IndexOp | ma.ParamOp | ma.MapOp
+
+
+def count_uses(body: tuple[ma.MemOp, ...]) -> Counter[str]:
+    """How many places read each fragment."""
+    return Counter(name for op in ma.walk_ops(body) for name in reads(op))
+
+
+def is_packed(w: Writer, frag: ma.Frag) -> bool:
+    return w.array(frag).pack > 1
+
+
+def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
+    """The run at the head of ``ops`` (not empty: the first op is elementwise)."""
+    run: list[Elementwise] = []
+    shape = None
+    for op in ops:
+        if not isinstance(op, Elementwise) or is_skippable(op):
+            break
+        if not isinstance(op, ma.ConstOp | ma.ParamOp):
+            layout = w.layout(op.result).reg
+            if shape is not None and layout != shape:
+                break
+            if is_packed(w, op.result):
+                return run if run else [op]
+            shape = layout
+        run.append(op)
+    return run
+
+
+def is_skippable(op: ma.MemOp) -> bool:
+    """A multiplication that is left out where every factor of the warp is 1."""
+    return isinstance(op, ma.MapOp) and op.op == "mul_unless_one" and len(op.result.type.axes) > 1
+
+
+def print_skippable(w: Writer, op: ma.MapOp) -> None:
+    """The multiplication under a vote of the warp, in place where the product's other factor dies here."""
+    value, factor = sorted(op.args, key=lambda a: -len(a.type.axes))
+    layout = w.layout(op.result)
+    ones = w.layout(factor).registers
+    if value.name in w.names and w.may_overwrite(value):
+        name = w.names[op.result.name] = w.names[value.name]
+    else:
+        name = w.declare(op.result)
+        with w.registers("r", layout.registers) as r:
+            w.line(f"{name}[{r}] = {w.element(value, layout, r)};")
+    one = literal(1.0, factor.type.dtype)
+    changed = " || ".join(f"{w.element_at(factor, str(n))} != {one}" for n in range(ones))
+    with w.braces(f"if (__any_sync(0xffffffffu, {changed}))"), w.registers("r", layout.registers) as r:
+        scale = w.element(factor, layout, r)
+        w.line(
+            f"{name}[{r}] = {w.speller.op('mul', [f'{name}[{r}]', scale], [value.type.dtype] * 2, value.type.dtype)};"
+        )
+
+
+def print_run(w: Writer, run: list[Elementwise]) -> None:
+    """Print one run; constants and params are spelled where they are used."""
+    body: list[ma.IndexOp | ma.MapOp] = []
+    for op in run:
+        match op:
+            case ma.ConstOp(result=result, value=value):
+                w.inline[result.name] = literal(value, result.type.dtype)
+            case ma.ParamOp(result=result, param=param):
+                w.inline[result.name] = w.env[param]
+            case _:
+                body.append(op)
+    if not body:
+        return
+    if is_packed(w, body[0].result):
+        print_packed(w, body[0])
+        return
+    inside = Counter(name for op in body for name in reads(op))
+    w.indices = {op.result.name: op for op in body if isinstance(op, ma.IndexOp)}
+    body = [op for op in body if not _only_cast(w, op, body, inside)]
+    outside = [op.result for op in body if w.uses[op.result.name] > inside[op.result.name]]
+    arrays = {frag.name: w.declare(frag) for frag in outside}
+    layout = w.layout(body[0].result)
+    exprs = [op.expr for op in body if isinstance(op, ma.IndexOp)]
+    with w.registers("r", layout.registers) as r:
+        saved = dict(w.scalars)
+        with w.positions(body[0].result.layout, exprs, r):
+            for op in body:
+                _print_op(w, op, r, arrays)
+        w.scalars = saved
+
+
+def _only_cast(w: Writer, op: ma.IndexOp | ma.MapOp, body: list[ma.IndexOp | ma.MapOp], inside: Counter[str]) -> bool:
+    """A position that only conversions to f32 read, which print it themselves."""
+    if not isinstance(op, ma.IndexOp) or w.uses[op.result.name] > inside[op.result.name]:
+        return False
+    readers = [x for x in body if op.result.name in reads(x)]
+    return (
+        all(
+            isinstance(x, ma.MapOp)
+            and x.op == "cast"
+            and x.result.type.dtype is DType.F32
+            and x.result.layout == op.result.layout
+            for x in readers
+        )
+        and positions.as_float(w, op.expr, op.result.layout, "r") is not None
+    )
+
+
+def _print_op(w: Writer, op: ma.IndexOp | ma.MapOp, r: str, arrays: dict[str, str]) -> None:
+    result = op.result
+    text = value_text(w, op, r)
+    local = w.unique(result.name) if result.name not in arrays else arrays[result.name]
+    if result.name in arrays:
+        w.line(f"{local}[{r}] = {text};")
+        w.scalars[result.name] = f"{local}[{r}]"
+    else:
+        ctype = "bool" if result.type.dtype is DType.BOOL else memory_type(result.type.dtype)
+        w.line(f"const {ctype} {local} = {text};")
+        w.scalars[result.name] = local
+
+
+def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
+    """C text of one element of an elementwise op's result."""
+    layout = w.layout(op.result)
+    if isinstance(op, ma.IndexOp):
+        cut = positions.condition(w, op.expr, op.result.layout, r)
+        return w.expr(op.expr, layout, r) if cut is None else cut
+    if op.op == "cast" and op.result.type.dtype is DType.F32 and (source := w.indices.get(op.args[0].name)) is not None:
+        cut = positions.as_float(w, source.expr, op.result.layout, r)
+        if cut is not None:
+            return Text.of(cut, 12)
+    args = [w.element(a, layout, r) for a in op.args]
+    return w.speller.op(op.op, args, [a.type.dtype for a in op.args], op.result.type.dtype)
+
+
+def print_packed(w: Writer, op: ma.IndexOp | ma.MapOp) -> None:
+    """Print an op whose results share registers: each array element is built from its neighbours."""
+    name, spelled = w.declare(op.result), w.array(op.result)
+    dtype = op.result.type.dtype
+    with w.registers("r", spelled.length) as r:
+        parts = [packed_part(w, op, _nth(r, spelled.pack, n)) for n in range(spelled.pack)]
+        w.line(f"{name}[{r}] = {pack_text(w, parts, dtype, _half_source(op))};")
+
+
+def _half_source(op: ma.IndexOp | ma.MapOp) -> DType:
+    """Type of the elements that :func:`packed_part` gives."""
+    if isinstance(op, ma.MapOp) and op.op in ("cast", "narrow") and op.result.type.dtype in HALF:
+        return DType.F32
+    return op.result.type.dtype
+
+
+def packed_part(w: Writer, op: ma.IndexOp | ma.MapOp, at: str) -> str:
+    """One element: in f32 where a two-element conversion follows, else in the result's type."""
+    if isinstance(op, ma.MapOp) and _half_source(op) is DType.F32 and op.result.type.dtype in HALF:
+        arg = op.args[0]
+        text = w.element(arg, w.layout(op.result), at)
+        return w.speller.cast(text, arg.type.dtype, DType.F32)
+    return value_text(w, op, at)
+
+
+def pack_text(w: Writer, parts: list[str], dtype: DType, source: DType) -> str:
+    """A packed register from the texts of its elements."""
+    if dtype in HALF:
+        if source is DType.F32:
+            return f"{w.speller.use(HALF[dtype][2])}({', '.join(p for p in parts)})"
+        low, high = (operand(p, UNARY) for p in parts)
+        return f"(u32){low} | (u32){high} << 16"
+    return f"{w.speller.use('pack_bytes')}({', '.join(parts)})"
+
+
+def _nth(r: str, pack: int, n: int) -> str:
+    if r == "0":
+        return str(n)
+    return f"({r} * {pack} + {n})" if n else f"({r} * {pack})"
+
+
+def print_cast(w: Writer, frag: ma.Frag, dtype: DType) -> ma.Frag:
+    """Print a conversion of ``frag`` to ``dtype`` (a store's rounding); returns the new fragment."""
+    result = ma.Frag(f"{frag.name}_{dtype}", replace(frag.type, dtype=dtype), frag.layout)
+    op = ma.MapOp(result, "cast", (frag,))
+    w.uses[result.name] += 1
+    w.frags[result.name] = result
+    print_run(w, [op])
+    return result

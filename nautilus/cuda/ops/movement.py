@@ -1,0 +1,338 @@
+"""Printing loads, stores and copies between global memory, shared memory and registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from math import prod
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Const, Expr, Var
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import memory_type, pack_of
+from nautilus.cuda.expr import Text
+from nautilus.cuda.ops.elementwise import pack_text, print_cast
+from nautilus.cuda.registers import register_offset
+from nautilus.cuda.writer import Writer, mentions
+from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import slice_registers, tile_shape
+
+_WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
+_FIELDS = ("x", "y", "z", "w")
+
+
+def print_slice(w: Writer, op: ma.SliceOp) -> None:
+    """Some registers of an array as an array of their own, which costs nothing once unrolled."""
+    chosen = slice_registers(w.layout(op.arg), w.layout(op.result), op.axis, op.start)
+    assert chosen is not None, "the verifier admits slices inside each thread only"
+    source, name, spelled = w.name(op.arg), w.declare(op.result), w.array(op.result)
+    pack = spelled.pack
+    groups = [chosen[n * pack : (n + 1) * pack] for n in range(spelled.length)]
+    whole = pack == w.array(op.arg).pack and all(
+        g[0] % pack == 0 and g == tuple(range(g[0], g[0] + pack)) for g in groups
+    )
+    first = groups[0][0] // pack
+    if whole and [g[0] // pack for g in groups] == list(range(first, first + spelled.length)):
+        with w.registers("r", spelled.length) as r:
+            w.line(f"{name}[{r}] = {source}[{plus(r, first)}];")
+        return
+    dtype = op.result.type.dtype
+    for n, group in enumerate(groups):
+        if whole:
+            text = f"{source}[{group[0] // pack}]"
+        else:
+            parts = [w.element_at(op.arg, str(g)) for g in group]
+            text = parts[0] if pack == 1 else pack_text(w, parts, dtype, dtype)
+        w.line(f"{name}[{n}] = {text};")
+
+
+def row_major(buffer: Buffer, texts: list[str]) -> str:
+    """Element offset of an index into a row-major buffer; 64-bit where the buffer needs it."""
+    shape = [s for s in buffer.shape if isinstance(s, int)]
+    assert len(shape) == len(texts), "runtime sizes are refused above the MA-tile level"
+    wide = "(long long)" if prod(shape) >= 2**31 else ""
+    stride, terms = 1, list[str]()
+    for text, size in zip(reversed(texts), reversed(shape), strict=True):
+        if text != "0":
+            terms.append(scaled(Text.of(f"{wide}({text})", 14) if wide else text, stride))
+        stride *= size
+    return " + ".join(reversed(terms)) or "0"
+
+
+def scaled(text: str, stride: int) -> str:
+    """``text * stride`` as a term of a sum, with the parentheses that it needs."""
+    atom = text.isidentifier() or text.isdigit()
+    strength = text.strength if isinstance(text, Text) else 20 if atom else 12
+    if strength < (12 if stride == 1 else 13):
+        text = f"({text})"
+    return text if stride == 1 else f"{text} * {stride}"
+
+
+def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, int]:
+    """Elements that one step along each tile axis moves, for the axes that enter ``index`` linearly."""
+    strides: dict[str, int] = {}
+    shape = [s for s in buffer.shape if isinstance(s, int)]
+    forms = [affine(e) for e in index]
+    for axis in axes:
+        inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom in f.terms)
+        if not inside:
+            steps = (f.slope(axis) * prod(shape[n + 1 :]) for n, f in enumerate(forms))
+            strides[axis] = sum(steps)
+    return strides
+
+
+def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore, layout: str) -> list[Expr]:
+    """The expressions of an access whose tile positions must be spelled register by register."""
+    linear = register_strides(w.module.buffer(op.buffer), op.index, w.all_layouts[layout].axes)
+    rest = [e for e in op.index if any(mentions(e, a) for a in w.tile_axes if a not in linear)]
+    return rest if op.mask is None else [*rest, op.mask]
+
+
+def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r: str) -> str:
+    """Address of an element: the thread's part, then what register ``r`` adds (a constant once unrolled).
+
+    The two parts are added as pointers, so that the second becomes an immediate of the access.
+    """
+    buffer, layout = w.module.buffer(name), w.all_layouts[within]
+    strides = register_strides(buffer, index, layout.axes)
+    saved = dict(w.env)
+    w.env.update({axis: w.base(within, axis) for axis in strides})
+    text = f"{w.env['&' + name]} + ({row_major(buffer, [w.expr(e, layout, r) for e in index])})"
+    w.env.clear()
+    w.env.update(saved)
+    steps = [(register_offset(layout, a, r), step) for a, step in strides.items() if step and r != "0"]
+    moved = [scaled(offset, step) for offset, step in steps if offset != "0"]
+    return f"{text} + ({' + '.join(moved)})" if moved else text
+
+
+def slot_offset(w: Writer, slot: ma.Slot) -> str:
+    """Byte offset of a stage of a shared buffer."""
+    buffer = w.smem[slot.buffer]
+    if isinstance(slot.stage, Const):
+        return str(buffer.offset + int(slot.stage.value) * buffer.stage_bytes)
+    stage = w.expr(slot.stage)
+    return f"{buffer.offset} + ({stage}) * {buffer.stage_bytes}"
+
+
+def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
+    """Byte offset of (row, col) inside a stage, as this access sees it."""
+    buffer = w.smem[slot.buffer]
+    rows, cols = tile_shape(buffer.axes)
+    size = buffer.dtype.bytes
+    byte = scaled(col, size)
+    if slot.swizzle == 0:
+        return f"({row}) * {cols * size + buffer.pad} + {byte}"
+    return f"{w.speller.use(f'swizzle_{slot.swizzle}')}<{rows}>({row}, {byte})"
+
+
+def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str]:
+    """(row, column) texts from positions on the buffer's axes."""
+    axes = w.smem[slot.buffer].axes
+    row, stride = list[str](), 1
+    for axis in reversed(axes[:-1]):
+        text = at.get(axis.name, "0")
+        if text != "0":
+            row.append(scaled(text, stride))
+        stride *= axis.size
+    return " + ".join(reversed(row)) or "0", at.get(axes[-1].name, "0") if axes else "0"
+
+
+def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
+    """``cp.async`` of a tile: each thread copies its vectors, inactive ones arrive as zeros."""
+    buffer = w.smem[op.slot.buffer]
+    layout = w.kernel.layouts[op.threads]
+    copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}")
+    exprs = place_exprs(w, op, op.threads)
+    slot = slot_offset(w, op.slot)
+    with w.registers("r", layout.registers, op.vec) as r, w.positions(op.threads, exprs, r):
+        at = {a.name: w.position(op.threads, a.name, r) for a in buffer.axes}
+        row, col = tile_row_col(w, op.slot, at)
+        mask = "true" if op.mask is None else w.expr(op.mask, layout, r)
+        pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
+        w.line(f"{copy}(shared + {slot} + {tile_byte(w, op.slot, row, col)}, {pointer}, {mask});")
+
+
+def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
+    """Global memory to registers, ``vec`` elements an access."""
+    dtype = op.result.type.dtype
+    name = w.declare(op.result)
+    layout = w.layout(op.result)
+    vec = op.vec if dtype.bytes <= 4 else 1
+    exprs = place_exprs(w, op, op.result.layout)
+    step = max(vec, pack_of(dtype, layout.registers))
+    with w.registers("r", layout.registers, step) as r:
+        for start in range(0, step, vec):
+            at = plus(r, start)
+            with w.braces("") if step > vec else nullcontext(), w.positions(op.result.layout, exprs, at):
+                pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
+                mask = None if op.mask is None else w.expr(op.mask, layout, at)
+                _load_words(w, op.result, name, at, start, vec, pointer, mask, op.pinned)
+
+
+def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
+    """Shared memory to registers."""
+    dtype = op.result.type.dtype
+    name, layout = w.declare(op.result), w.layout(op.result)
+    vec = op.vec if dtype.bytes <= 4 else 1
+    step = max(vec, pack_of(dtype, layout.registers))
+    slot = slot_offset(w, op.slot)
+    with w.registers("r", layout.registers, step) as r:
+        for start in range(0, step, vec):
+            at = plus(r, start)
+            pointer = _shared_pointer(w, op.slot, slot, op.result, at)
+            with w.braces("") if step > vec else nullcontext():
+                _load_words(w, op.result, name, at, start, vec, pointer, None)
+
+
+def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str, memory: str = "smem") -> str:
+    axes = w.smem[slot.buffer].axes
+    row, col = tile_row_col(w, slot, {a.name: w.position(frag.layout, a.name, at) for a in axes})
+    return f"{memory} + {base} + {tile_byte(w, slot, row, col)}"
+
+
+def _load_words(
+    w: Writer,
+    frag: ma.Frag,
+    name: str,
+    at: str,
+    start: int,
+    vec: int,
+    pointer: str,
+    mask: str | None,
+    pinned: bool = False,
+) -> None:
+    """Load ``vec`` elements at ``pointer`` into registers from ``at``."""
+    dtype, spelled = frag.type.dtype, w.array(frag)
+    size = vec * dtype.bytes
+    if dtype.bytes == 8:
+        word, zero = memory_type(dtype), w.zero(dtype)
+    else:
+        word = _WORDS[size]
+        zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else "0"
+    load = f"*reinterpret_cast<const {word}*>({pointer})"
+    if pinned:
+        load, mask = f"{w.speller.use(f'load_pinned_{size}')}({pointer}, {mask or 'true'})", None
+    if size > 4 or spelled.pack > 1:
+        w.line(f"const {word} word = {f'{mask} ? {load} : {zero}' if mask else load};")
+    if size <= 4 and spelled.pack == 1:
+        value = f"{mask} ? {load} : ({word})0" if mask else load
+        for n in range(vec):
+            piece = f"({value})" if vec == 1 else f"(({value}) >> {8 * dtype.bytes * n})"
+            w.line(f"{name}[{plus(at, n)}] = {from_word(piece, dtype)};")
+        return
+    if dtype.bytes == 8:
+        w.line(f"{name}[{at}] = word;")
+        return
+    if spelled.pack > 1 and vec < spelled.pack:
+        shift = 8 * dtype.bytes * (start % spelled.pack)
+        target = f"{name}[{divided(at, spelled.pack)}]"
+        w.line(f"{target} = (u32)word;" if shift == 0 else f"{target} |= (u32)word << {shift};")
+        return
+    for n in range(size // 4):
+        field = "word" if size == 4 else f"word.{_FIELDS[n]}"
+        if spelled.pack > 1:
+            index = divided(at, spelled.pack)
+            w.line(f"{name}[{plus(index, n)}] = {field};")
+            continue
+        per = 4 // dtype.bytes
+        for k in range(per):
+            piece = field if per == 1 else f"({field} >> {8 * dtype.bytes * k})"
+            w.line(f"{name}[{plus(at, n * per + k)}] = {from_word(piece, dtype)};")
+
+
+def from_word(text: str, dtype: DType) -> str:
+    """Element from raw bits of its width."""
+    match dtype:
+        case DType.F32 | DType.TF32:
+            return f"__uint_as_float({text})"
+        case DType.BOOL:
+            return f"(({text} & 0xff) != 0)"
+        case DType.F16 | DType.BF16:
+            return f"(u16){text}"
+        case _:
+            return f"({memory_type(dtype)}){text}"
+
+
+def to_word(text: str, dtype: DType) -> str:
+    """Raw bits of an element, zero-extended to 32."""
+    match dtype:
+        case DType.F32 | DType.TF32:
+            return f"__float_as_uint({text})"
+        case DType.I32:
+            return f"(u32){text}"
+        case DType.I16 | DType.F16 | DType.BF16:
+            return f"(u32)(u16){text}"
+        case _:
+            return f"(u32)(unsigned char){text}"
+
+
+def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
+    """Registers to global memory, rounding to the buffer's type first."""
+    buffer = w.module.buffer(op.buffer)
+    frag = op.value
+    if frag.type.dtype is not buffer.dtype:
+        frag = print_cast(w, frag, buffer.dtype)
+    name, layout = w.name(frag), w.layout(frag)
+    vec = op.vec if buffer.dtype.bytes <= 4 else 1
+    exprs = place_exprs(w, op, frag.layout)
+    with w.registers("r", layout.registers, vec) as r, w.positions(frag.layout, exprs, r):
+        pointer = global_pointer(w, op.buffer, op.index, frag.layout, r)
+        store = _store_text(w, frag, name, r, vec, pointer)
+        if op.mask is None:
+            w.line(store)
+        else:
+            with w.braces(f"if ({w.expr(op.mask, layout, r)})"):
+                w.line(store)
+
+
+def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
+    """Registers to shared memory."""
+    buffer = w.smem[op.slot.buffer]
+    frag = op.value
+    if frag.type.dtype is not buffer.dtype:
+        frag = print_cast(w, frag, buffer.dtype)
+    name, layout = w.name(frag), w.layout(frag)
+    vec = op.vec if frag.type.dtype.bytes <= 4 else 1
+    slot, memory = slot_offset(w, op.slot), "smem"
+    if op.block is not None:
+        memory = f"{w.speller.use('shared_of_block')}(smem, {op.block})"
+    with w.registers("r", layout.registers, vec) as r:
+        w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r, memory)))
+
+
+def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: str) -> str:
+    """Statement that stores ``vec`` elements from register ``r``."""
+    dtype, spelled = frag.type.dtype, w.array(frag)
+    size = vec * dtype.bytes
+    if dtype.bytes == 8:
+        return f"*reinterpret_cast<{memory_type(dtype)}*>({pointer}) = {name}[{r}];"
+    if size < 4:
+        parts = [to_word(w.element_at(frag, plus(r, n)), dtype) for n in range(vec)]
+        bits = " | ".join(p if n == 0 else f"{p} << {8 * dtype.bytes * n}" for n, p in enumerate(parts))
+        return f"*reinterpret_cast<{_WORDS[size]}*>({pointer}) = ({_WORDS[size]})({bits});"
+    words: list[str] = []
+    per = 4 // dtype.bytes
+    for n in range(size // 4):
+        if spelled.pack > 1:
+            index = divided(r, spelled.pack)
+            words.append(f"{name}[{plus(index, n)}]")
+        else:
+            parts = [to_word(f"{name}[{plus(r, n * per + k)}]", dtype) for k in range(per)]
+            words.append(" | ".join(p if k == 0 else f"{p} << {8 * dtype.bytes * k}" for k, p in enumerate(parts)))
+    value = words[0] if size == 4 else f"make_{_WORDS[size]}({', '.join(words)})"
+    return f"*reinterpret_cast<{_WORDS[size]}*>({pointer}) = {value};"
+
+
+def divided(text: str, n: int) -> str:
+    """``text / n``, folded where text is a number."""
+    if text.isdigit():
+        return str(int(text) // n)
+    return f"{text} / {n}" if text.isidentifier() else f"({text}) / {n}"
+
+
+def plus(text: str, n: int) -> str:
+    """``text + n``, folded where text is a number."""
+    if n == 0:
+        return text
+    return str(int(text) + n) if text.isdigit() else f"{text} + {n}"

@@ -1,0 +1,218 @@
+"""Printing bulk copies, mbarriers and cursors.
+
+One thread issues copies and announcements: the only one of a ``single`` role, else thread 0 of the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.types import DType
+from nautilus.cuda.ops.movement import slot_offset
+from nautilus.cuda.tensor_maps import Copy, copy_of
+from nautilus.cuda.writer import Writer, sanitize
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+
+
+def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
+    """The cursors that ``body`` mentions: every unit has its own."""
+    text = repr(body)
+    for c in w.kernel.cursors:
+        if any(f"'{name}'" in text for name in (c.name, c.stage, c.phase)):
+            for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
+                w.ranges[var] = (0, high)
+                w.env[var] = w.unique(var) if high else "0"
+                if not high:
+                    continue
+                w.line(f"{ctype} {w.env[var]} = 0;")
+
+
+def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
+    """Move a cursor on; the phase flips where the ring starts again."""
+    c = next(c for c in w.kernel.cursors if c.name == op.cursor)
+    stage, phase = w.env[c.stage], w.env[c.phase]
+    if stage in w.passed or phase in w.passed:
+        w.passed = ""
+    if c.stages == 1:
+        w.line(f"{phase} ^= {'1' if op.by is None else f'({w.expr(op.by)}) & 1'};")
+    elif op.by is not None:
+        w.line(f"{stage} += {w.expr(op.by)};")
+        w.line(f"{phase} ^= {stage} / {c.stages} & 1;")
+        w.line(f"{stage} %= {c.stages};")
+    else:
+        with w.braces(f"if (++{stage} == {c.stages})"):
+            w.line(f"{stage} = 0;")
+            w.line(f"{phase} ^= 1;")
+
+
+@contextmanager
+def issuing(w: Writer) -> Iterator[None]:
+    """One thread of the unit."""
+    if w.single:
+        yield
+        return
+    with w.braces(f"if (threadIdx.x % {32 * (w.unit_warps or GROUP_WARPS)} == 0)"):
+        yield
+
+
+def barrier_address(w: Writer, name: str, stage: Expr) -> str:
+    """Shared address of the mbarrier in ``stage`` of a ring."""
+    bar = next(b for b in w.kernel.mbars if b.name == name)
+    if isinstance(stage, Const):
+        return f"shared + {bar.offset + 8 * int(stage.value)}"
+    return f"shared + {bar.offset} + ({w.expr(stage)}) * 8"
+
+
+def print_wait(w: Writer, op: ma.MbarWait) -> None:
+    """Wait for a phase; the text is kept for waits that are pinned behind it."""
+    call = w.speller.use("mbarrier_wait")
+    w.passed = f"{call}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});"
+    w.line(w.passed)
+
+
+def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
+    """Each thread, or one lane of each warp behind the others."""
+    call = f"{w.speller.use('mbarrier_arrive')}({barrier_address(w, op.mbar, op.stage)});"
+    if op.cluster:
+        _arrive_everywhere(w, op)
+    elif op.each == "warp" and not w.single:
+        w.line("__syncwarp();")
+        with w.braces("if (lane == 0)"):
+            w.line(call)
+    else:
+        w.line(call)
+
+
+def _arrive_everywhere(w: Writer, op: ma.MbarArrive) -> None:
+    """On the barriers of all blocks of the cluster; of a warp, one lane for each block."""
+    call, address = w.speller.use("mbarrier_arrive_at"), barrier_address(w, op.mbar, op.stage)
+    if op.each == "warp" and not w.single:
+        w.line("__syncwarp();")
+        with w.braces(f"if (lane < {w.kernel.cluster})"):
+            w.line(f"{call}({address}, lane);")
+        return
+    for rank in range(w.kernel.cluster):
+        w.line(f"{call}({address}, {rank});")
+
+
+def print_expect(w: Writer, op: ma.MbarExpect) -> None:
+    with issuing(w):
+        w.line(f"{w.speller.use('mbarrier_expect')}({barrier_address(w, op.mbar, op.stage)}, {op.bytes});")
+
+
+def print_load(w: Writer, op: ma.TmaLoad) -> None:
+    """One instruction a slab."""
+    assert op.mbar is not None, "synchronous bulk loads are gone before CUDA C++"
+    copy = copy_of(w.module, w.kernel, op)
+    if op.multicast > 1:
+        _print_multicast(w, op, copy, op.mbar)
+        return
+    call = w.speller.use(f"bulk_load_{len(copy.origin)}d")
+    with issuing(w):
+        bar = barrier_address(w, *op.mbar)
+        for slab in range(copy.slabs):
+            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            where = _coordinates(w, copy.origin, slab * copy.slab_columns)
+            w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
+
+
+def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Expr]) -> None:
+    """The part of this block, to all blocks of the cluster."""
+    call = w.speller.use(f"bulk_load_{len(copy.origin)}d_multicast")
+    mask = (1 << op.multicast) - 1
+    rank = Op("mod", (Var("block"), Const(op.multicast, DType.I32)), DType.I32)
+    with issuing(w):
+        bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
+        here = w.expr(rank)
+        for slab in range(copy.slabs):
+            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
+            columns, moves = slab * copy.slab_columns, copy.part_axis
+            where = _coordinates(w, copy.origin, columns, (moves, f"{here} * {copy.part_size}"))
+            w.line(f"{call}({at}, {name}, {bar}, {where}, {mask});")
+
+
+def print_store(w: Writer, op: ma.TmaStore) -> None:
+    """One instruction a slab."""
+    copy = copy_of(w.module, w.kernel, op)
+    call = w.speller.use(f"bulk_store_{len(copy.origin)}d")
+    with issuing(w):
+        for slab in range(copy.slabs):
+            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            where = _coordinates(w, copy.origin, slab * copy.slab_columns)
+            w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
+
+
+def print_commit(w: Writer, op: ma.TmaCommit) -> None:
+    """Close the group of stores that the issuing thread opened."""
+    with issuing(w):
+        w.line(f"{w.speller.use('bulk_commit')}();")
+
+
+def print_bulk_wait(w: Writer, op: ma.TmaWait) -> None:
+    """Wait for stores, in the thread that issued them."""
+    with issuing(w):
+        w.line(f"{w.speller.use('bulk_wait_read' if op.read else 'bulk_wait')}<{op.pending}>();")
+
+
+def print_named_arrive(w: Writer, op: ma.NamedArrive) -> None:
+    """Count at a named barrier, do not wait."""
+    w.line(f"{w.speller.use('named_arrive')}({w.expr(op.number)}, {op.threads});")
+
+
+def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int, part: tuple[int, str] | None = None) -> str:
+    texts = [w.expr(e) for e in origin]
+    for axis, more in ((0, str(columns) if columns else ""), part or (0, "")):
+        if more:
+            texts[axis] = more if texts[axis] == "0" else f"{texts[axis]} + {more}"
+    return ", ".join(texts)
+
+
+def barrier_setup(w: Writer) -> list[str]:
+    """Lines that make the kernel's mbarriers, behind which all threads meet."""
+    if not w.kernel.mbars:
+        return []
+    init, fence = w.speller.use("mbarrier_init"), w.speller.use("fence_mbarrier_init")
+    lines = ["    if (threadIdx.x == 0) {"]
+    for bar in w.kernel.mbars:
+        places = (bar.offset + 8 * stage for stage in range(bar.stages))
+        lines += [f"        {init}(shared + {at}, {bar.arrivals});" for at in places]
+    meet = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
+    return [*lines, f"        {fence}();", "    }", f"    {meet}"]
+
+
+def cluster_end(w: Writer) -> list[str]:
+    """Lines that keep a block until no other of its cluster can arrive on its barriers any more."""
+    if not _share_barriers(w.kernel):
+        return []
+    return [f"    {w.speller.use('cluster_barrier')}();"]
+
+
+def _share_barriers(kernel: ma.MemKernel) -> bool:
+    """Whether blocks of a cluster arrive, or their copies do, on each other's mbarriers."""
+    return any(
+        (isinstance(op, ma.MbarArrive) and op.cluster) or (isinstance(op, ma.TmaLoad) and op.multicast > 1)
+        for op in ma.walk_ops(kernel.body)
+    )
+
+
+def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:
+    """One half of the cluster's barrier."""
+    w.line(f"{w.speller.use('cluster_arrive_relaxed' if op.relaxed else 'cluster_arrive')}();")
+
+
+def print_cluster_wait(w: Writer, op: ma.ClusterWait) -> None:
+    """The other half."""
+    w.line(f"{w.speller.use('cluster_wait')}();")
+
+
+def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
+    """C parameters of tensor maps; the kernel reads them where the launch put them."""
+    out = []
+    for name in names:
+        w.env["&" + name] = w.unique(sanitize(name))
+        w.speller.use("tensor_map")
+        out.append(f"const __grid_constant__ TensorMap {w.env['&' + name]}")
+    return out

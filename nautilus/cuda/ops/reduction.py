@@ -1,0 +1,85 @@
+"""Printing ``reduce``: registers, then a butterfly over lanes, then warps through shared memory."""
+
+from __future__ import annotations
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.nodes import COMBINERS
+from nautilus.core.types import DType
+from nautilus.cuda.ctypes import memory_type
+from nautilus.cuda.registers import first_of_reduction, projected_register, shuffle_distances, warp_digits
+from nautilus.cuda.writer import Writer
+from nautilus.ma_tile.ir import ops as ma
+
+
+def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
+    """All holders of a result element end with the same bits: every step combines in one order."""
+    layout, dtype = w.layout(op.arg), op.result.type.dtype
+    name = w.declare(op.result)
+    kept = tuple(a for a in layout.axes if a not in op.axes)  # those of the registers; lanes come below
+    count = layout.project(kept).registers
+    with w.registers("r", layout.registers) as r:
+        at = "0" if count == 1 or r == "0" else projected_register(layout, kept, r)
+        x = w.element(op.arg, layout, r)
+        first = first_of_reduction(layout, op.axes, r) if r != "0" else "true"
+        target = f"{name}[{at}]"
+        combined = combine(w, op.combiner, target, x, dtype)
+        if first == "true":
+            w.line(f"{target} = {x};")
+        else:
+            w.line(f"{target} = {first} ? {x} : {combined};")
+    if op.into is not None:
+        return
+    distances = shuffle_distances(layout, op.axes)
+    if distances is None:
+        raise UnsupportedError("a reduction over a number of lanes that is no power of two")
+    for d in distances:
+        with w.registers("r", count) as r:
+            other = _shuffle(f"{name}[{r}]", d, dtype)
+            if dtype is not DType.BOOL:
+                w.line(f"{name}[{r}] = {combine(w, op.combiner, f'{name}[{r}]', other, dtype)};")
+                continue
+            with w.braces(""):  # every lane shuffles, whether its own value decides already or not
+                w.line(f"const bool other = {other};")
+                w.line(f"{name}[{r}] = {combine(w, op.combiner, f'{name}[{r}]', 'other', dtype)};")
+    digits = warp_digits(layout, op.axes)
+    if digits:
+        across_warps(w, op, name, count, digits)
+
+
+def _shuffle(x: str, distance: int, dtype: DType) -> str:
+    if dtype is DType.BOOL:
+        return f"(__shfl_xor_sync(0xffffffffu, (int){x}, {distance}) != 0)"
+    return f"__shfl_xor_sync(0xffffffffu, {x}, {distance})"
+
+
+def combine(w: Writer, combiner: str, a: str, b: str, dtype: DType) -> str:
+    """C text of ``a op b``."""
+    return w.speller.op(COMBINERS[combiner].binary, [a, b], [dtype, dtype], dtype)
+
+
+def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tuple[tuple[int, int], ...]) -> None:
+    """Every warp writes its partials to scratch, a barrier, every warp combines all in one order."""
+    assert op.scratch is not None, "the verifier demands scratch where warps split a reduced axis"
+    buffer, dtype = w.smem[op.scratch], op.result.type.dtype
+    ctype = memory_type(dtype)
+    total = 1
+    for _, size in digits:
+        total *= size
+    with w.braces(""):
+        w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>(smem + {buffer.offset});")
+        with w.registers("r", count) as r:
+            w.line(f"partial[(warp * {count} + {r}) * 32 + lane] = {name}[{r}];")
+        w.line("__syncthreads();")
+        own = " - ".join(["warp", *(f"warp / {div} % {size} * {div}" for div, size in digits)])
+        w.line(f"const int first = {own};")
+        with w.registers("r", count) as r:
+            for p in range(total):
+                offset, rest = 0, p
+                for div, size in digits:
+                    offset += (rest % size) * div
+                    rest //= size
+                load = f"partial[((first + {offset}) * {count} + {r}) * 32 + lane]"
+                load = f"({load} != 0)" if dtype is DType.BOOL else load
+                target = f"{name}[{r}]"
+                text = load if p == 0 else combine(w, op.combiner, target, load, dtype)
+                w.line(f"{target} = {text};")

@@ -1,0 +1,180 @@
+"""Reads that are out of range, proved by an example.
+
+A read is an error where some point of the index space satisfies every condition around it and puts
+an index outside the tensor.  The check looks for such a point: everywhere in a small space, else at
+corners, middles and random points.  What it reports is therefore always real, with the point as the
+proof; a read behind a condition that it cannot evaluate (on a tensor's values) or through a gather
+is never reported.  A runtime size stands in with one moderate value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nautilus.core.errors import Diagnostic
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, children
+from nautilus.core.types import DType
+from nautilus.frontend.spec import Definition, Extent
+
+if TYPE_CHECKING:
+    pass
+
+_EXHAUSTIVE = 100_000  # points of an index space that are all tried
+_SAMPLES = 4_000
+_RUNTIME = 1009
+_Guards = tuple[tuple[Expr, bool], ...]
+
+
+class _Unknown(Exception):
+    """The expression depends on what only a run can tell."""
+
+
+def check_reads(
+    d: Definition, shapes: Mapping[str, tuple[Extent, ...]], bounds: Mapping[str, int | None]
+) -> Iterator[Diagnostic]:
+    """One diagnostic for each read of ``d`` that leaves its tensor somewhere."""
+    sizes = {n: min(b or _RUNTIME, _RUNTIME) for n, b in bounds.items()}
+    extents = {a.name: _extent(a.extent, sizes) for a in d.axes}
+    for load, guards in _loads(d.expr, extents, sizes):
+        shape = [_extent(s, sizes) for s in shapes.get(load.buffer, ())]
+        for position, (index, size) in enumerate(zip(load.index, shape, strict=False)):
+            if isinstance(index, Var) and extents.get(index.name, size + 1) <= size:
+                continue
+            point = _witness(index, size, guards, extents, sizes)
+            if point is not None:
+                yield _diagnostic(load, position, index, size, point)
+                break
+
+
+def _extent(extent: Extent, sizes: Mapping[str, int]) -> int:
+    return sizes.get(extent.name, _RUNTIME) if isinstance(extent, Param) else extent
+
+
+def _loads(e: Expr, extents: dict[str, int], sizes: Mapping[str, int]) -> Iterator[tuple[Load, _Guards]]:
+    """Every load and what must hold for it to be evaluated; fills in the extents of reductions."""
+    seen: set[tuple[int, tuple[tuple[int, bool], ...]]] = set()
+    stack: list[tuple[Expr, _Guards]] = [(e, ())]
+    while stack:
+        node, guards = stack.pop()
+        key = (id(node), tuple((id(g), p) for g, p in guards))
+        if key in seen:
+            continue
+        seen.add(key)
+        match node:
+            case Op(op="select", args=(test, then, other)):
+                stack += [(other, (*guards, (test, False))), (then, (*guards, (test, True))), (test, guards)]
+                continue
+            case Reduce(axes=axes, cond=cond, body=body):
+                extents.update({a.name: _extent(a.extent, sizes) for a in axes})
+                if cond is not None:
+                    stack += [(body, (*guards, (cond, True))), (cond, guards)]
+                    continue
+            case Load():
+                yield node, guards
+        stack += [(k, guards) for k in reversed(children(node))]
+
+
+def _variables(exprs: list[Expr]) -> list[str]:
+    names: dict[str, None] = {}
+    stack = list(exprs)
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Load | Reduce):
+            raise _Unknown
+        if isinstance(node, Var):
+            names[node.name] = None
+        stack += children(node)
+    return list(names)
+
+
+def _witness(
+    index: Expr, size: int, guards: _Guards, extents: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, int] | None:
+    """A point at which all guards hold and ``index`` is outside ``0 <= index < size``."""
+    import numpy as np
+
+    try:
+        names = _variables([index, *(g for g, _ in guards)])
+        points = _points([extents[n] for n in names])
+        columns = np.array(points, dtype=np.int64).reshape(len(points), len(names))
+        env: dict[str, Any] = {n: columns[:, i] for i, n in enumerate(names)}
+        env |= {f"${n}": np.int64(v) for n, v in sizes.items()}
+        with np.errstate(all="ignore"):
+            value = _eval(index, env)
+            bad = (value < 0) | (value >= size)
+            for guard, polarity in guards:
+                bad = bad & (_eval(guard, env) == polarity)
+    except _Unknown:
+        return None
+    hits = np.flatnonzero(np.broadcast_to(bad, (len(points),)))
+    if not len(hits):
+        return None
+    row = columns[hits[0]]
+    value = np.broadcast_to(value, (len(points),))
+    return {n: int(v) for n, v in zip(names, row, strict=True)} | {"": int(value[hits[0]])}
+
+
+def _points(extents: list[int]) -> list[tuple[int, ...]]:
+    total = 1
+    for e in extents:
+        total *= e
+    if total <= _EXHAUSTIVE:
+        return list(itertools.product(*(range(e) for e in extents)))
+    rng = random.Random(0)
+    few = [sorted({0, 1, e // 2, e - 2, e - 1} & set(range(e))) if e < 5 else [0, 1, e // 2, e - 2, e - 1]
+           for e in extents]  # fmt: skip
+    corners = 1
+    for f in few:
+        corners *= len(f)
+    chosen: Iterator[tuple[int, ...]] = itertools.product(*few)
+    if corners > _EXHAUSTIVE:
+        chosen = (tuple(rng.choice(f) for f in few) for _ in range(_EXHAUSTIVE // 4))
+    return [*chosen, *(tuple(rng.randrange(e) for e in extents) for _ in range(_SAMPLES))]
+
+
+_ARRAY_OPS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "floordiv": "floor_divide", "mod": "mod",
+    "min": "minimum", "max": "maximum", "neg": "negative", "abs": "abs", "sign": "sign",
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+    "ne": "not_equal", "and": "logical_and", "or": "logical_or", "not": "logical_not",
+    "div": "true_divide", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt", "exp": "exp", "log": "log",
+}  # fmt: skip
+
+
+def _eval(e: Expr, env: Mapping[str, Any]) -> Any:
+    """The value of ``e`` at all points (an array, or a number that broadcasts)."""
+    import numpy as np
+
+    match e:
+        case Const(value=value):
+            return np.asarray(value)
+        case Var(name=name):
+            return np.asarray(env[name])
+        case Param(name=name) if f"${name}" in env:
+            return np.asarray(env[f"${name}"])
+        case Op(op="select", args=(test, then, other)):
+            return np.where(_eval(test, env), _eval(then, env), _eval(other, env))
+        case Op(op="cast", args=(arg,), dtype=DType.I32 | DType.I64):
+            return np.trunc(_eval(arg, env)).astype(np.int64)
+        case Op(op="cast", args=(arg,), dtype=dtype) if dtype is DType.F32 or dtype is DType.F64:
+            return _eval(arg, env).astype(np.float64)
+        case Op(op=op, args=args) if op in _ARRAY_OPS:
+            return np.asarray(getattr(np, _ARRAY_OPS[op])(*(_eval(a, env) for a in args)))
+    raise _Unknown
+
+
+def _diagnostic(load: Load, position: int, index: Expr, size: int, point: dict[str, int]) -> Diagnostic:
+    value = point.pop("")
+    where = " where " + ", ".join(f"{n} = {v}" for n, v in sorted(point.items())) if point else ""
+    what = f"index {position + 1} is {value}{where}, but the size is {size}"
+    message = f"'{load.buffer}' is read out of range: {what}"
+    span = index.span if index.span.line else load.span
+    hint = "exclude it by a condition, as in '... if i + k < N else 0'"
+    return Diagnostic("N0305", message, span, hint=hint)

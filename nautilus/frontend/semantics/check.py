@@ -1,0 +1,245 @@
+"""From syntax to Spec: every name, rank, range and type settled, every error of a file collected.
+
+:func:`load_spec` is the entry point of the front end.  The order of work: read the file and its
+includes; collect names, numbers and shapes (:mod:`symbols`); order the definitions by dependence
+(:mod:`order`); expand and type each one (:mod:`expand`); look for reads that are out of range
+(:mod:`bounds`); warn about what is never used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from nautilus.core.errors import Diagnostic, DiagnosticError, Note, Severity
+from nautilus.core.expr.nodes import Axis, Expr, Op, Var, substitute
+from nautilus.core.types import DType
+from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS, MAX_NODES
+from nautilus.frontend.family import family
+from nautilus.frontend.semantics import typed
+from nautilus.frontend.semantics.alpha import tidy
+from nautilus.frontend.semantics.bounds import check_reads
+from nautilus.frontend.semantics.expand import Expander, expand_definition
+from nautilus.frontend.semantics.frames import Bound, Frame, Use
+from nautilus.frontend.semantics.order import broken_functions, dependence_order
+from nautilus.frontend.semantics.symbols import Shaped, Symbols, collect
+from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
+from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.load import Program, prelude, read_path, read_text
+
+_RECURSION = 50_000  # Python frames; our own depth limits act long before
+
+
+def load_spec(source: str | PathLike[str], *, dims: Mapping[str, int] | None = None) -> Spec:
+    """The Spec of a file, or of a text where ``source`` is a str that holds a newline.
+
+    ``dims`` overrides sizes, as ``--dim`` does.  Raises DiagnosticError with every error found (and
+    the warnings); the warnings of a valid spec are in ``Spec.warnings``.
+    """
+    if isinstance(source, str) and "\n" in source:
+        return load_text(source, dims=dims)
+    with _deep():
+        return _checked(read_path(Path(source)), dims or {})
+
+
+def load_text(
+    text: str, name: str = "<text>", *, dims: Mapping[str, int] | None = None, folder: Path | None = None
+) -> Spec:
+    """The Spec of ``text``; ``name`` stands in its diagnostics, ``folder`` is where includes lie."""
+    with _deep():
+        return _checked(read_text(text, name, folder), dims or {})
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Room for expressions at the depth limit: a few Python frames for each level."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _RECURSION))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _checked(program: Program, dims: Mapping[str, int]) -> Spec:
+    if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
+        raise DiagnosticError(program.errors)
+    sym = collect(program.statements, prelude(), dims)
+    found = _definitions(sym)
+    _unused(sym, found)
+    everything = [*program.errors, *(_drop_echoes(sym.errors) if program.errors else sym.errors)]
+    everything.sort(key=_position)
+    if any(d.severity is Severity.ERROR for d in everything):
+        if len(everything) > MAX_ERRORS:
+            everything = [d for d in everything if d.severity is Severity.ERROR][:MAX_ERRORS]
+        raise DiagnosticError(everything)
+    return replace(
+        _assemble(program.name, sym, found, tuple(everything)), family=family(program.statements, sym.functions)
+    )
+
+
+def _drop_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """A statement that did not parse declares nothing: findings about missing names are echoes."""
+    echoes = {"N0201", "N0202", "N0203", "N0205", "N0208", "N0209", "N0210", "N0214", "N0217", "N0302"}
+    return [e for e in errors if e.code not in echoes]
+
+
+def _position(d: Diagnostic) -> tuple[int, str, int, int]:
+    return (d.span.line == 0, d.span.source.name, d.span.line, d.span.column)
+
+
+# ---- definitions
+def _definitions(sym: Symbols) -> list[Definition]:
+    broken_functions(sym)
+    out = []
+    for name in dependence_order(sym):
+        made = _define(sym, sym.defines[name])
+        if made is not None:
+            out.append(made)
+    if not sym.placeholder:
+        bounds = {n: sym.bounds.get(n) for n, v in sym.values.items() if v is None}
+        shapes = {n: tuple(s.extent for s in t.shape) for n, t in sym.tensors.items() if t.shape is not None}
+        for d in out:
+            for fault in check_reads(d, shapes, bounds):
+                sym.report(fault)
+    return out
+
+
+def _define(sym: Symbols, node: ast.Define) -> Definition | None:
+    """Expand and type one definition; registers its shape for the ones behind it."""
+    name = node.name.id
+    declared = sym.tensors.get(name)
+    expander = Expander(sym)
+    axes = _axes(sym, expander, node, declared)
+    frame = Frame({b.name: b for b in axes})
+    expr = expand_definition(expander, node.expr, frame)
+    repeated = len({b.name for b in axes}) < len(axes)
+    for b in axes:
+        expander.settle(b, quiet=expr is None or repeated)
+    sizes = [b.size() for b in axes]
+    if any(s is None for s in sizes):
+        shape = None
+    else:
+        shape = tuple(s for s in sizes if s is not None)
+        sym.check_elements(shape, name, node.span)
+    if declared is None:
+        dtype = sym.dtype(node.dtype) if node.dtype is not None else None
+    else:
+        dtype = declared.dtype
+        _same_dtype(sym, node, declared)
+    final = None if expr is None else _finish(sym, expander, node, expr, dtype, declared is not None, axes)
+    if declared is None:
+        stored = dtype or (final.dtype if final is not None else DType.F32)
+        known = shape if final is not None else None
+        sym.tensors[name] = Shaped(name, stored, known, node.name.span, "definition")
+    if final is None or shape is None:
+        return None
+    made = tuple(Axis(b.name, s.extent, b.span) for b, s in zip(axes, shape, strict=True))
+    return Definition(name, dtype, made, final, declared is not None, node.span)
+
+
+def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped | None) -> list[Bound]:
+    """The variables of the left-hand side; an output's have its declared sizes as a first use."""
+    axes: list[Bound] = []
+    for b in node.axes:
+        if any(b.name == other.name for other in axes):
+            sym.error("N0306", f"'{b.name}' is bound twice", b.span)
+        axes.append(expander.fresh(b.name, b.span, None if b.range is None else sym.size(b.range)))
+    if declared is None or declared.shape is None:
+        return axes
+    note = Note(f"'{declared.name}' is declared here", declared.span)
+    if len(axes) != len(declared.shape):
+        sizes = ", ".join(s.dim or str(s.extent) for s in declared.shape)
+        count = f"{len(axes)} ind" + ("ex" if len(axes) == 1 else "ices")
+        plural = "" if len(declared.shape) == 1 else "s"
+        message = f"'{declared.name}[{sizes}]' has {len(declared.shape)} dimension{plural}, but got {count}"
+        sym.error("N0301", message, node.name.span, None, note)
+        return axes
+    for n, (axis, size) in enumerate(zip(axes, declared.shape, strict=True)):
+        where = f"dimension {n + 1} of '{declared.name}'"
+        if axis.written is not None and axis.written.extent != size.extent:
+            message = f"'{axis.name}' ranges over {axis.written}, but over {size} in {where}"
+            sym.error("N0303", message, axis.span, None, note)
+        axis.uses.append(Use(size, axis.span, where))
+    return axes
+
+
+def _same_dtype(sym: Symbols, node: ast.Define, declared: Shaped) -> None:
+    if node.dtype is not None and sym.dtype(node.dtype) is not declared.dtype:
+        message = f"'{declared.name}' is declared as {declared.dtype}, but defined as {node.dtype.id}"
+        sym.error("N0404", message, node.dtype.span, None, Note("it is declared here", declared.span))
+
+
+def _finish(
+    sym: Symbols, expander: Expander, node: ast.Define, expr: Expr, dtype: DType | None,
+    is_output: bool, axes: list[Bound],
+) -> Expr | None:  # fmt: skip
+    """The expression in its stored form: typed, variables named, its depth within the limit."""
+    try:
+        if dtype is not None:
+            expr = typed.store(expr, dtype, node.name.id, node.expr.span)
+            expr = expr if is_output else Op("cast", (expr,), dtype, node.expr.span)
+        else:
+            expr = typed.widen(expr)
+    except typed.Fault as fault:
+        sym.report(fault.diagnostic)
+        return None
+    expr = substitute(expr, {b.var.name: _named(b) for b in axes})
+    taken = {b.name for b in axes} | set(sym.names())
+    tidied, depth, size = tidy(expr, expander.names, taken)
+    if depth > MAX_DEPTH or size > MAX_NODES:
+        hint = "give an intermediate result a name"
+        what = f"is nested {depth} deep" if depth > MAX_DEPTH else f"has {size} operations when written out"
+        sym.error("N0105", f"the expression {what}", node.expr.span, hint)
+        return None
+    return tidied
+
+
+def _named(bound: Bound) -> Expr:
+    return Var(bound.name, DType.I32, bound.span)
+
+
+# ---- the rest
+def _unused(sym: Symbols, found: list[Definition]) -> None:
+    for name, decl in sym.decls.items():
+        if not decl.is_output and name not in sym.used:
+            sym.warn("N0209", f"input '{name}' is never used", decl.name.span)
+    for name, scalar in sym.scalars.items():
+        if name not in sym.used:
+            sym.warn("N0210", f"scalar '{name}' is never used", scalar.name.span)
+    for d in found:
+        if not d.is_output and d.name not in sym.used:
+            sym.warn("N0210", f"'{d.name}' is defined but never used", sym.defines[d.name].name.span)
+
+
+def _assemble(name: str, sym: Symbols, found: list[Definition], warnings: tuple[Diagnostic, ...]) -> Spec:
+    tensors = {
+        n: Tensor(n, t.dtype, tuple(s.extent for s in t.shape or ()), sym.decls[n].span)
+        for n, t in sym.tensors.items()
+        if n in sym.decls
+    }
+    dims = []
+    for n, node in sym.dims.items():
+        value = sym.values[n]
+        dims.append(Dim(n, None if value is None else int(value), sym.bounds.get(n), node.span))
+    return Spec(
+        name=name,
+        inputs=tuple(t for n, t in tensors.items() if not sym.decls[n].is_output),
+        scalars=tuple(_scalar(sym, s) for s in sym.scalars.values()),
+        outputs=tuple(t for n, t in tensors.items() if sym.decls[n].is_output),
+        dims=tuple(dims),
+        definitions=tuple(found),
+        warnings=warnings,
+    )
+
+
+def _scalar(sym: Symbols, node: ast.ScalarDecl) -> Scalar:
+    default: int | float | bool | None = sym.defaults.get(node.name.id)
+    return Scalar(node.name.id, sym.dtype(node.dtype), default, node.span)
+
+
+__all__ = ["load_spec", "load_text"]

@@ -1,0 +1,479 @@
+"""Expands one definition: syntax to typed expressions, functions inlined, variables bound.
+
+The expander answers None for a sub-expression in which it reported an error, so that one mistake
+does not hide the next.  Variables get names unique in the definition (``%0``); ranges come from the
+places where a variable stands alone in an index position, and are settled when its scope closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from nautilus.core.errors import Note, nearest
+from nautilus.core.expr.nodes import Axis, Expr, Load, Param, Reduce, Var, substitute
+from nautilus.core.source import Span
+from nautilus.core.types import DType
+from nautilus.frontend.codes import MAX_DEPTH, MAX_NODES
+from nautilus.frontend.semantics import typed
+from nautilus.frontend.semantics.frames import Bound, Frame, Use
+from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols
+from nautilus.frontend.semantics.typed import Fault
+from nautilus.frontend.syntax import ast
+
+_BALANCE = 32  # longer chains of one associative operator become balanced trees
+
+
+class Expander:
+    """State of expanding one definition."""
+
+    def __init__(self, sym: Symbols) -> None:
+        self.sym = sym
+        self.names: dict[str, str] = {}  # unique variable name -> the name in the source
+        self._bound: dict[str, Bound] = {}
+        self._memo: dict[tuple[int, str], tuple[Frame, Expr | None]] = {}
+        self._positions: set[int] = set()  # ids of the names that stand alone in an index position
+        self._steps = self._depth = 0
+
+    # ---- variables
+    def fresh(self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None) -> Bound:
+        bound = Bound(name, Var(f"%{len(self._bound)}", DType.I32, span), span, written, inherit)
+        self._bound[bound.var.name] = bound
+        self.names[bound.var.name] = name
+        return bound
+
+    def settle(self, bound: Bound, quiet: bool = False) -> Size | None:
+        """The range of ``bound``; reports a disagreement or a range that cannot be inferred.
+
+        ``quiet``: an error in its scope was reported, which may have hidden where it stands alone.
+        """
+        size = bound.size()
+        if size is None and quiet:
+            return None
+        if size is None:
+            hint = f"write its range: [{bound.name}: N]"
+            self.sym.error(
+                "N0304", f"the range of '{bound.name}' cannot be inferred: it never indexes a tensor alone",
+                bound.span, hint,
+            )  # fmt: skip
+            return None
+        if bound.written is None:
+            first = bound.uses[0] if bound.uses else None
+            for use in bound.uses:
+                if first is not None and not use.size.agrees(first.size):
+                    self._disagree(bound, first, use)
+                    return None
+        return size
+
+    def _disagree(self, bound: Bound, first: Use, second: Use) -> None:
+        message = f"'{bound.name}' ranges over {second.size} in {second.where}"
+        message += f", but over {first.size} in {first.where}"
+        note = Note("the first range comes from here", first.span)
+        hint = f"an index has one range; to choose it, write '{bound.name}: ...' where it is bound"
+        self.sym.error("N0303", message, second.span, hint, note)
+
+    # ---- expressions
+    def expr(self, node: ast.Expr, frame: Frame) -> Expr | None:
+        """The expression ``node`` means in ``frame``, or None after reporting why it has none."""
+        self._steps += 1
+        self._depth += 1
+        span = self._span(node, frame)
+        try:
+            if self._depth > 2 * MAX_DEPTH:
+                raise Fault("N0105", f"functions expand to more than {2 * MAX_DEPTH} levels", span)
+            if self._steps > MAX_NODES:
+                raise _TooLarge(span)
+            return self._expr(node, frame, span)
+        except Fault as fault:
+            self.sym.report(fault.diagnostic)
+            return None
+        finally:
+            self._depth -= 1
+
+    def _span(self, node: ast.Expr, frame: Frame) -> Span:
+        """Code of the prelude is shown where it was called from."""
+        return node.span if frame.site is None else frame.site
+
+    def _expr(self, node: ast.Expr, frame: Frame, span: Span) -> Expr | None:
+        match node:
+            case ast.Num(value=value):
+                return typed.number(value, span)
+            case ast.Name():
+                return self._name(node, frame, span)
+            case ast.Index():
+                return self._load(node, frame, span)
+            case ast.Call():
+                return self._call(node, (), None, frame, span)
+            case ast.BoundCall() if node.name.id in REDUCTIONS:
+                return self._reduction(node, frame, span)
+            case ast.BoundCall():
+                return self._call(node, node.binders, node.cond, frame, span)
+            case ast.Unary(op=op, arg=arg):
+                x = self.expr(arg, frame)
+                return None if x is None else typed.unary({"-": "neg", "+": "pos"}.get(op, op), x, span)
+            case ast.Chain():
+                return self._chain(node, frame, span)
+            case ast.Compare():
+                return self._compare(node, frame, span)
+            case ast.Ternary(then=then, test=test, other=other):
+                c, a, b = self.expr(test, frame), self.expr(then, frame), self.expr(other, frame)
+                return None if a is None or b is None or c is None else typed.select(c, a, b, span)
+
+    def _list(self, nodes: Sequence[ast.Expr], frame: Frame) -> list[Expr] | None:
+        found = [self.expr(n, frame) for n in nodes]
+        return None if any(f is None for f in found) else [f for f in found if f is not None]
+
+    def _chain(self, node: ast.Chain, frame: Frame, span: Span) -> Expr | None:
+        args = self._list(node.args, frame)
+        if args is None:
+            return None
+        ops = set(node.ops)
+        if len(args) > _BALANCE and (ops <= {"+", "-"} or (len(ops) == 1 and ops <= {"*", "and", "or"})):
+            signed = (
+                args
+                if "-" not in ops
+                else [args[0]]
+                + [typed.unary("neg", a, span) if op == "-" else a for op, a in zip(node.ops, args[1:], strict=True)]
+            )
+            return self._balanced("+" if "-" in ops else node.ops[0], signed, span)
+        total = args[0]
+        for i, (op, arg) in enumerate(zip(node.ops, args[1:], strict=True)):
+            here = span if frame.site else _through(node, i + 1)
+            total = self._join(op, total, arg, here)
+        return total
+
+    def _balanced(self, op: str, args: list[Expr], span: Span) -> Expr:
+        """``a + b + c + ...`` as a tree of logarithmic height."""
+        while len(args) > 1:
+            paired = [self._join(op, a, b, span) for a, b in zip(args[::2], args[1::2], strict=False)]
+            args = paired + ([args[-1]] if len(args) % 2 else [])
+        return args[0]
+
+    def _join(self, op: str, a: Expr, b: Expr, span: Span) -> Expr:
+        return typed.logic(op, a, b, span) if op in ("and", "or") else typed.arith(typed.ARITH[op], a, b, span)
+
+    def _compare(self, node: ast.Compare, frame: Frame, span: Span) -> Expr | None:
+        args = self._list(node.args, frame)
+        if args is None:
+            return None
+        pairs = [
+            typed.compare(typed.COMPARE[op], a, b, span) for op, a, b in zip(node.ops, args, args[1:], strict=False)
+        ]
+        return self._balanced("and", pairs, span)
+
+    # ---- names and loads
+    def _name(self, node: ast.Name, frame: Frame, span: Span) -> Expr | None:
+        name = node.id
+        found = frame.lookup(name)
+        if found is not None:
+            return found.var
+        if frame.function is not None and frame.caller is not None:
+            if name in frame.args:
+                return self._thunk(name, frame.args[name], frame)
+            if frame.function.cond is not None and name == frame.function.cond.id:
+                true = typed.number(True, span)
+                return true if frame.cond is None else self._thunk(name, frame.cond, frame)
+            if name in frame.links:
+                roots = frame.roots(name)
+                if len(roots) != 1:
+                    what = f"'{name}' stands for several variables here ({', '.join(roots)})"
+                    raise Fault("N0213", what, span)
+                raise Fault("N0302", f"index '{roots[0]}' is never bound", span, _bind_hint(roots[0]))
+        return self._global(node, frame, span)
+
+    def _thunk(self, name: str, node: ast.Expr, frame: Frame) -> Expr | None:
+        assert frame.caller is not None
+        key = (id(frame), name)
+        if key not in self._memo:
+            self._memo[key] = (frame, self.expr(node, frame.caller))
+        return self._memo[key][1]
+
+    def _global(self, node: ast.Name, frame: Frame, span: Span) -> Expr | None:
+        name, sym = node.id, self.sym
+        if name in sym.dims or name in sym.consts:
+            value = sym.value(name, span)
+            return Param(name, DType.I32, span) if value is None else typed.number(value, span)
+        if name in sym.scalars:
+            sym.used.add(name)
+            return Param(name, sym.dtype(sym.scalars[name].dtype), span)
+        if name in sym.decls or name in sym.defines:
+            return self._load(ast.Index(node, (), node.span, 2), frame, span)
+        known = [*frame.visible(), *sym.names()]
+        if name in sym.functions or name in BUILTINS:
+            raise Fault("N0211", f"'{name}' is a function; it needs arguments", span, f"write '{name}(...)'")
+        hint = nearest(name, known)
+        if id(node) in self._positions or (len(name) <= 2 and name.islower() and hint is None):
+            near = nearest(name, frame.locals)
+            raise Fault("N0302", f"index '{name}' is never bound", span, near or _bind_hint(name))
+        raise Fault("N0202", f"unknown name '{name}'", span, hint)
+
+    def _load(self, node: ast.Index, frame: Frame, span: Span) -> Expr | None:
+        name = node.name.id
+        home = frame
+        while name in home.args and name not in home.locals and home.caller is not None:
+            arg = home.args[name]
+            if not isinstance(arg, ast.Name):
+                raise Fault("N0211", f"'{name}' is an argument that is no tensor; it cannot be indexed", span)
+            name, home = arg.id, home.caller
+        tensor = self.sym.tensors.get(name)
+        if tensor is None:
+            self._list(node.items, frame)
+            if name in self.sym.defines:
+                return None  # its own definition failed, or is part of a cycle: reported there
+            raise self._no_tensor(name, frame, node.name.span if frame.site is None else span)
+        self.sym.used.add(name)
+        self._positions |= {id(item) for item in node.items if isinstance(item, ast.Name)}
+        index = self._list(node.items, frame)
+        if tensor.shape is None:
+            return None
+        if len(node.items) != len(tensor.shape):
+            raise _rank_fault(tensor, len(node.items), span)
+        return None if index is None else self._read(tensor, index, node, frame, span)
+
+    def _read(self, tensor: Shaped, index: list[Expr], node: ast.Index, frame: Frame, span: Span) -> Expr | None:
+        assert tensor.shape is not None
+        final = []
+        for i, (e, size, item) in enumerate(zip(index, tensor.shape, node.items, strict=True)):
+            where = span if frame.site else item.span
+            if not e.dtype.is_int:
+                hint = "i32(...) truncates towards zero" if e.dtype.is_float else None
+                raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
+            # alone as written: 'i + (N - M)' sets no range, even where the sizes make it 'i'
+            if isinstance(e, Var) and isinstance(_resolve(item, frame), ast.Name):
+                self._bound[e.name].uses.append(Use(size, where, f"dimension {i + 1} of '{tensor.name}'"))
+            final.append(typed.widen(e))
+        return Load(tensor.name, tuple(final), tensor.dtype, span)
+
+    def _no_tensor(self, name: str, frame: Frame, span: Span) -> Fault:
+        sym = self.sym
+        if frame.lookup(name) is not None or name in sym.dims or name in sym.consts or name in sym.scalars:
+            return Fault("N0211", f"'{name}' is not a tensor; it cannot be indexed", span)
+        if name in sym.functions or name in BUILTINS:
+            hint = f"write '{name}[...](...)'" if name in REDUCTIONS else f"write '{name}(...)'"
+            return Fault("N0211", f"'{name}' is a function; it needs arguments", span, hint)
+        return Fault("N0201", f"unknown tensor '{name}'", span, nearest(name, [*sym.decls, *sym.defines]))
+
+    # ---- functions
+    def _call(
+        self, node: ast.Call | ast.BoundCall, binders: tuple[ast.Binder, ...], cond: ast.Expr | None,
+        frame: Frame, span: Span,
+    ) -> Expr | None:  # fmt: skip
+        name = node.name.id
+        where = span if frame.site else node.name.span
+        function = self.sym.functions.get(name)
+        if function is None:
+            if name in BUILTINS:
+                if binders:
+                    raise Fault("N0213", f"'{name}' takes no index variables", where, f"write '{name}(...)'")
+                return self._builtin(name, node.args, frame, span)
+            if not binders:
+                self._list(node.args, frame)
+            if name in self.sym.tensors or name in self.sym.defines:
+                raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
+            raise Fault("N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions]))
+        links = _link(function, binders, cond, where)
+        if len(node.args) != len(function.params):
+            raise _count_fault(name, len(function.params), len(node.args), where)
+        in_prelude = function.span.source.name == "prelude.naut"
+        inner = Frame(
+            function=function,
+            links=links,
+            ranges={b.name: b.range for b in binders if b.range is not None},
+            args={p.id: a for p, a in zip(function.params, node.args, strict=True)},
+            cond=cond,
+            caller=frame,
+            site=frame.site or (span if in_prelude else None),
+        )
+        for p in function.params:  # an argument that the body never uses is checked all the same
+            arg = inner.args[p.id]
+            if not links and not (isinstance(arg, ast.Name) and arg.id in self.sym.tensors):
+                self._thunk(p.id, inner.args[p.id], inner)
+        return self.expr(function.body, inner)
+
+    def _builtin(self, name: str, nodes: tuple[ast.Expr, ...], frame: Frame, span: Span) -> Expr | None:
+        if name in REDUCTIONS and name not in typed.BINARY:
+            hint = f"write '{name}[j](...)'"
+            raise Fault("N0213", f"'{name}' needs the index variables that it runs over", span, hint)
+        args = self._list(nodes, frame)
+        if args is None:
+            return None
+        if name in typed.BINARY:
+            if name in ("min", "max") and len(args) > 2:
+                total = args[0]
+                for a in args[1:]:
+                    total = typed.arith(name, total, a, span)
+                return total
+            if len(args) != 2:
+                over = f"over an index it is '{name}[j](...)'" if name in REDUCTIONS else None
+                raise _count_fault(name, 2, len(args), span, over)
+            return typed.arith(typed.BINARY[name], args[0], args[1], span)
+        if len(args) != 1:
+            raise _count_fault(name, 1, len(args), span)
+        return typed.cast(args[0], CASTS[name], span) if name in CASTS else typed.unary(name, args[0], span)
+
+    # ---- reductions
+    @contextmanager
+    def _scope(self, node: ast.BoundCall, frame: Frame) -> Iterator[tuple[Frame, list[Bound]]]:
+        """A frame in which the binders of ``node`` are new variables."""
+        opened: list[Bound] = []
+        names: set[str] = set()
+        for b in node.binders:
+            if b.name in names:
+                raise Fault("N0306", f"'{b.name}' is bound twice", b.span)
+            names.add(b.name)
+            roots, ranges = frame.roots(b.name), frame.range_of(b.name)
+            linked = b.name in frame.links and b.name not in frame.locals
+            new: list[Bound] = []
+            for root, written in zip(roots, ranges, strict=True):
+                given = b.range if b.range is not None and len(roots) == 1 else written
+                size = None if given is None else self.sym.size(_resolve(given, frame))
+                outer = frame.lookup(b.name) if linked else None
+                new.append(self.fresh(root, b.span if frame.site is None else frame.site, size, outer))
+            frame = frame.bind(b.name, new)
+            opened += new
+        yield frame, opened
+
+    def _reduction(self, node: ast.BoundCall, frame: Frame, span: Span) -> Expr | None:
+        name = node.name.id
+        if len(node.args) != 1:
+            raise _count_fault(name, 1, len(node.args), span)
+        with self._scope(node, frame) as (inner, bounds):
+            cond = typed.number(True) if node.cond is None else self.expr(node.cond, inner)
+            body = self.expr(node.args[0], inner)
+            peak = None
+            if name in ("argmax", "argmin") and cond is not None and body is not None:
+                peak = self._reduce_peak(name, node, inner, span)
+                if peak is None:
+                    return None
+            sizes = [self.settle(b, cond is None or body is None) for b in bounds]
+            if cond is None or body is None or any(s is None for s in sizes):
+                return None
+            typed.condition(cond, f"'{name}[... | ...]'", span)
+            axes = tuple(Axis(b.var.name, s.extent, b.span) for b, s in zip(bounds, sizes, strict=True) if s)
+            if peak is not None:
+                wide = typed.widen(body)
+                hit = typed.logic("and", cond, typed.compare("eq", wide, peak, span), span)
+                return self._make("min", axes, hit, _flat_index(axes, span), span)
+            return self._mean(axes, cond, body, span) if name == "mean" else self._make(name, axes, cond, body, span)
+
+    def _reduce_peak(self, name: str, node: ast.BoundCall, frame: Frame, span: Span) -> Expr | None:
+        """``max[j | c](e)`` inside ``argmax[j | c](e)``, over variables of its own."""
+        with self._scope(node, frame) as (inner, bounds):
+            cond = typed.number(True) if node.cond is None else self.expr(node.cond, inner)
+            body = self.expr(node.args[0], inner)
+            sizes = [self.settle(b, cond is None or body is None) for b in bounds]
+            if cond is None or body is None or any(s is None for s in sizes):
+                return None
+            typed.condition(cond, f"'{name}[... | ...]'", span)
+            axes = tuple(Axis(b.var.name, s.extent, b.span) for b, s in zip(bounds, sizes, strict=True) if s)
+            return self._make("max" if name == "argmax" else "min", axes, cond, body, span)
+
+    def _make(self, name: str, axes: tuple[Axis, ...], cond: Expr, body: Expr, span: Span) -> Expr:
+        if name in ("any", "all"):
+            typed.condition(body, f"'{name}'", span)
+        elif body.dtype is DType.BOOL:
+            hint = "'any' and 'all' take conditions; i32(...) counts them"
+            raise Fault("N0401", f"'{name}' needs numbers, but got bool", span, hint)
+        wide = typed.widen(body)
+        return Reduce(name, axes, None if typed.is_true(cond) else cond, wide, wide.dtype, span)
+
+    def _mean(self, axes: tuple[Axis, ...], cond: Expr, body: Expr, span: Span) -> Expr:
+        total = self._make("sum", axes, cond, body, span)
+        if not typed.is_true(cond):
+            # the count runs over variables of its own: no axis is shared between two reductions
+            fresh = {a.name: self.fresh(self.names[a.name], a.span).var for a in axes}
+            own = tuple(Axis(fresh[a.name].name, a.extent, a.span) for a in axes)
+            one = typed.number(1.0, span)
+            count: Expr = self._make("sum", own, substitute(cond, dict(fresh)), one, span)
+        else:
+            count = typed.number(1, span)
+            for a in axes:
+                size = typed.number(a.extent, span) if isinstance(a.extent, int) else a.extent
+                count = typed.arith("mul", count, size, span) if count != typed.number(1) else size
+        return typed.arith("div", total, count, span)
+
+
+class _TooLarge(Exception):
+    """The definition expands beyond all bounds; ends its expansion at once."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__()
+        self.span = span
+
+
+def expand_definition(expander: Expander, node: ast.Expr, frame: Frame) -> Expr | None:
+    """``expander.expr`` with the size limit reported as a diagnostic."""
+    try:
+        return expander.expr(node, frame)
+    except _TooLarge as fault:
+        message = f"functions expand to more than {MAX_NODES} operations"
+        expander.sym.error("N0105", message, fault.span, "give an intermediate result a name")
+        return None
+
+
+def _resolve(node: ast.Expr, frame: Frame) -> ast.Expr:
+    """The caller's expression where ``node`` is just the name of an argument."""
+    while isinstance(node, ast.Name) and node.id in frame.args and frame.caller is not None:
+        node, frame = frame.args[node.id], frame.caller
+    return node
+
+
+def _flat_index(axes: tuple[Axis, ...], span: Span) -> Expr:
+    """Row-major position within ``axes``; the variable itself where there is one."""
+    total: Expr = Var(axes[0].name, DType.I32, span)
+    for a in axes[1:]:
+        size: Expr = typed.number(a.extent, span) if isinstance(a.extent, int) else a.extent
+        total = typed.arith("add", typed.arith("mul", total, size, span), Var(a.name, DType.I32, span), span)
+    return total
+
+
+def _link(
+    function: ast.Function, binders: tuple[ast.Binder, ...], cond: ast.Expr | None, span: Span
+) -> dict[str, tuple[str, ...]]:
+    """Which of the caller's variables each formal index of ``function`` means."""
+    name, formals = function.name.id, [n.id for n in function.indices]
+    if binders and not formals:
+        raise Fault("N0213", f"'{name}' takes no index variables", span, f"write '{name}(...)'")
+    if formals and not binders:
+        raise Fault("N0213", f"'{name}' needs index variables", span, f"write '{name}[j](...)'")
+    if cond is not None and function.cond is None:
+        raise Fault("N0213", f"'{name}' takes no condition", span)
+    seen: set[str] = set()
+    for b in binders:
+        if b.name in seen:
+            raise Fault("N0306", f"'{b.name}' is bound twice", b.span)
+        seen.add(b.name)
+    if len(formals) == 1:
+        return {formals[0]: tuple(b.name for b in binders)}
+    if len(formals) != len(binders):
+        raise Fault("N0213", f"'{name}' takes {len(formals)} index variables, but got {len(binders)}", span)
+    return {f: (b.name,) for f, b in zip(formals, binders, strict=True)}
+
+
+def _through(node: ast.Chain, last: int) -> Span:
+    """The span of a chain from its first operand to operand ``last``."""
+    a, b = node.args[0].span, node.args[last].span
+    return Span(a.source, a.line, a.column, b.end_line, b.end_column)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _count_fault(name: str, want: int, got: int, span: Span, hint: str | None = None) -> Fault:
+    return Fault("N0212", f"'{name}' takes {_plural(want, 'argument')}, but got {got}", span, hint)
+
+
+def _rank_fault(tensor: Shaped, got: int, span: Span) -> Fault:
+    assert tensor.shape is not None
+    sizes = ", ".join(s.dim or str(s.extent) for s in tensor.shape)
+    rank = len(tensor.shape)
+    message = f"'{tensor.name}[{sizes}]' has {_plural(rank, 'dimension')}, but got {got} ind" + (
+        "ex" if got == 1 else "ices"
+    )
+    verb = "declared" if tensor.kind != "definition" else "defined"
+    return Fault("N0301", message, span, None, Note(f"'{tensor.name}' is {verb} here", tensor.span))
+
+
+def _bind_hint(name: str) -> str:
+    return f"bind it on the left of '=', or by a reduction such as sum[{name}](...)"

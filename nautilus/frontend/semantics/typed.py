@@ -1,0 +1,208 @@
+"""Typing rules of the language: builds ``Op`` nodes whose arguments share one compute type.
+
+Conversions are explicit ``cast`` nodes, inserted here.  Integer constants (literals, dims, consts)
+are folded and take the type of the other side; no other arithmetic is folded, so the Spec still
+reads like the source.  Every function raises :class:`Fault` for an ill-typed combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from nautilus.core.errors import Diagnostic, Note
+from nautilus.core.expr.nodes import COMPARISONS, TRANSCENDENTAL, Const, Expr, Load, Op, Var, walk
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.types import DType, promote
+
+ARITH = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "**": "pow"}
+COMPARE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+NUMBER_UNARY = frozenset({"abs", "sign", "floor", "ceil", "round"})
+BINARY = {"min": "min", "max": "max", "pow": "pow"}
+_SYMBOL = {v: k for k, v in {**ARITH, **COMPARE}.items()}
+_I32 = range(-(1 << 31), 1 << 31)
+_I64 = range(-(1 << 63), 1 << 63)
+
+_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "pow": 1}  # of the right side, over integers
+_FOLD_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+
+
+class Fault(Exception):
+    """One diagnostic about the expression at hand; the caller records it and goes on."""
+
+    def __init__(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
+        super().__init__(message)
+        self.diagnostic = Diagnostic(code, message, span, notes, hint)
+
+
+def number(value: int | float | bool, span: Span = NO_SPAN) -> Const:
+    """The constant of the smallest compute type that holds ``value``."""
+    if isinstance(value, bool):
+        return Const(value, DType.BOOL, span)
+    if isinstance(value, float):
+        return Const(value, DType.F32, span)
+    if value in _I32:
+        return Const(value, DType.I32, span)
+    if value in _I64:
+        return Const(value, DType.I64, span)
+    raise Fault("N0109", "the integer does not fit 64 bits", span)
+
+
+def is_true(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value is True
+
+
+def is_false(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value is False
+
+
+def coerce(e: Expr, dtype: DType) -> Expr:
+    """``e`` in ``dtype``: itself, a constant of that type, or a cast."""
+    if e.dtype is dtype:
+        return e
+    if isinstance(e, Const) and dtype is not DType.BOOL and e.dtype is not DType.BOOL:
+        if dtype.is_float:
+            return replace(e, value=float(e.value), dtype=dtype)
+        if e.dtype.is_int and e.value in (_I64 if dtype is DType.I64 else _I32):
+            return replace(e, dtype=dtype)
+    return Op("cast", (e,), dtype, e.span)
+
+
+def widen(e: Expr) -> Expr:
+    """``e`` in its compute type."""
+    return coerce(e, e.dtype.compute)
+
+
+def _numbers(what: str, span: Span, *args: Expr) -> None:
+    if any(a.dtype is DType.BOOL for a in args):
+        hint = "f32(...) or i32(...) turns a bool into 1 or 0"
+        raise Fault("N0401", f"{what} needs numbers, but got bool", span, hint)
+
+
+def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
+    """A binary arithmetic operation, named as in ``core.expr.nodes.OPS``."""
+    _numbers(f"'{_SYMBOL.get(op, op)}'", span, a, b)
+    t = promote(a.dtype, b.dtype)
+    negative = isinstance(b, Const) and b.value < 0
+    if op == "div" or (op == "pow" and t.is_int and negative):
+        t = promote(t, DType.F32)
+    if t.is_int and op in ("floordiv", "mod") and isinstance(b, Const) and b.value == 0:
+        raise Fault("N0406", f"'{_SYMBOL[op]}' by zero", span)
+    if t.is_int and isinstance(a, Const) and isinstance(b, Const):
+        x, y = int(a.value), int(b.value)
+        if op == "pow" and (abs(x) <= 1 or y <= 64):
+            return number(x**y, span)
+        if op in _FOLD:
+            return number(_FOLD[op](x, y), span)
+    if t.is_int and isinstance(b, Const) and op in _NEUTRAL and b.value == _NEUTRAL[op]:
+        return coerce(a, t)
+    return Op(op, (coerce(a, t), coerce(b, t)), t, span)
+
+
+def compare(op: str, a: Expr, b: Expr, span: Span) -> Expr:
+    """A comparison; bools may only be compared with bools, for equality."""
+    if (a.dtype is DType.BOOL) != (b.dtype is DType.BOOL):
+        raise Fault("N0401", f"'{_SYMBOL[op]}' between {a.dtype} and {b.dtype}", span)
+    if a.dtype is DType.BOOL and op not in ("eq", "ne"):
+        raise Fault("N0401", f"'{_SYMBOL[op]}' needs numbers, but got bool", span)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(_FOLD_COMPARE[op](a.value, b.value), DType.BOOL, span)
+    t = promote(a.dtype, b.dtype)
+    return Op(op, (coerce(a, t), coerce(b, t)), DType.BOOL, span)
+
+
+def logic(op: str, a: Expr, b: Expr, span: Span) -> Expr:
+    """``and``/``or``. Where the right side could read outside a tensor it becomes a ``select``."""
+    for x in (a, b):
+        condition(x, f"'{op}'", span)
+    absorbing = is_false if op == "and" else is_true
+    neutral = is_true if op == "and" else is_false
+    if absorbing(a) or neutral(b):
+        return a
+    if neutral(a):
+        return b
+    if absorbing(b):
+        return b
+    if any(isinstance(n, Load) and not all(isinstance(i, Var) for i in n.index) for n in walk(b)):
+        other = Const(op == "or", DType.BOOL, span)
+        return Op("select", (a, b, other) if op == "and" else (a, other, b), DType.BOOL, span)
+    return Op(op, (a, b), DType.BOOL, span)
+
+
+def condition(e: Expr, what: str, span: Span) -> Expr:
+    if e.dtype is not DType.BOOL:
+        raise Fault("N0402", f"{what} needs a condition, but got {e.dtype}", span, "compare it, as in 'x != 0'")
+    return e
+
+
+def unary(op: str, a: Expr, span: Span) -> Expr:
+    """``neg``, ``not`` and the one-argument functions."""
+    if op == "not":
+        condition(a, "'not'", span)
+        return Const(not a.value, DType.BOOL, span) if isinstance(a, Const) else Op("not", (a,), a.dtype, span)
+    _numbers({"neg": "'-'", "pos": "'+'"}.get(op, f"'{op}'"), span, a)
+    if op == "pos":
+        return a
+    if op in TRANSCENDENTAL:
+        t = promote(a.dtype, DType.F32)
+        return Op(op, (coerce(a, t),), t, span)
+    if op == "neg" and isinstance(a, Const):
+        return number(-a.value, span) if a.dtype.is_int else replace(a, value=-a.value, span=span)
+    if a.dtype.is_int and op in ("floor", "ceil", "round"):
+        return widen(a)
+    if isinstance(a, Const) and a.dtype.is_int and op == "abs":
+        return number(abs(int(a.value)), span)
+    wide = widen(a)
+    return Op(op, (wide,), wide.dtype, span)
+
+
+def select(test: Expr, then: Expr, other: Expr, span: Span) -> Expr:
+    """``then if test else other``, of the common compute type."""
+    condition(test, "'if'", test.span if test.span.line else span)
+    if (then.dtype is DType.BOOL) != (other.dtype is DType.BOOL):
+        raise Fault("N0401", f"the two sides of 'if' are {then.dtype} and {other.dtype}", span)
+    t = promote(then.dtype, other.dtype)
+    a, b = coerce(then, t), coerce(other, t)
+    if isinstance(test, Const):
+        return a if test.value else b
+    return Op("select", (test, a, b), t, span)
+
+
+def cast(e: Expr, dtype: DType, span: Span) -> Expr:
+    """The user's ``f16(x)``: rounds to nearest even; floats to integers truncate, integers wrap."""
+    if dtype is DType.BOOL:
+        return e if e.dtype is DType.BOOL else compare("ne", widen(e), number(0, span), span)
+    return Op("cast", (e,), dtype, span)
+
+
+def store(e: Expr, dtype: DType, name: str, span: Span) -> Expr:
+    """``e`` as the value of ``name: dtype``: in a compute type that rounds once to ``dtype``."""
+    wide = widen(e)
+    if wide.dtype is dtype or (isinstance(wide, Const) and wide.dtype.is_int and dtype.is_float):
+        return coerce(wide, dtype.compute)
+    legal = wide.dtype is not DType.BOOL and dtype is not DType.BOOL and not (wide.dtype.is_float and dtype.is_int)
+    if not legal:
+        message = f"'{name}' holds {dtype}, but the expression is {wide.dtype}"
+        raise Fault("N0404", message, span, f"convert it: {dtype}(...)")
+    if dtype.is_float or dtype is DType.I64:
+        return coerce(wide, promote(wide.dtype, dtype))
+    return wide
+
+
+assert set(_FOLD_COMPARE) == COMPARISONS

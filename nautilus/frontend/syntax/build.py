@@ -1,0 +1,223 @@
+"""Parser callbacks: tokens and sub-trees to syntax-tree nodes, one method per grammar rule.
+
+Lark calls these while it parses (no parse tree is built, nothing recurses).  Children are tokens
+(all of them are kept, for their positions) and nodes built before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nautilus.core.errors import Diagnostic
+from nautilus.core.source import Source, Span
+from nautilus.frontend.codes import MAX_DEPTH
+from nautilus.frontend.syntax import ast
+
+
+class SyntaxFault(Exception):
+    """A statement that does not parse; caught by :mod:`nautilus.frontend.syntax.parse`."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+def token_span(source: Source, token: Any) -> Span:
+    """The span of a Lark token (which may lack a position: the end of the text)."""
+    line, column = token.line or 1, token.column or 1
+    return Span(source, line, column, token.end_line or line, token.end_column or column + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """``[item, ... | cond]`` before it is known what it stands for."""
+
+    items: tuple[tuple[ast.Expr, ast.Expr | None], ...]
+    cond: ast.Expr | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Args:
+    """A parenthesised list of expressions or, in a ``def``, names."""
+
+    values: tuple[Any, ...]
+    span: Span
+
+
+def _fault(code: str, message: str, span: Span, hint: str | None = None) -> SyntaxFault:
+    return SyntaxFault(Diagnostic(code, message, span, hint=hint))
+
+
+def _height(span: Span, *kids: ast.Expr | None) -> int:
+    depth = 1 + max((k.depth for k in kids if k is not None), default=0)
+    if depth > MAX_DEPTH:
+        raise _fault("N0105", f"the expression is nested more than {MAX_DEPTH} deep", span)
+    return depth
+
+
+class TreeBuilder:
+    """The callbacks. ``source`` is set before each parse."""
+
+    source: Source = Source("<none>", "")
+
+    def _span(self, child: Any) -> Span:
+        return child.span if hasattr(child, "span") else token_span(self.source, child)
+
+    def _join(self, children: list[Any]) -> Span:
+        a, b = self._span(children[0]), self._span(children[-1])
+        return Span(a.source, a.line, a.column, b.end_line, b.end_column)
+
+    def _name(self, token: Any) -> ast.Name:
+        return ast.Name(str(token), token_span(self.source, token))
+
+    # ---- expressions
+    def number(self, c: list[Any]) -> ast.Num:
+        token = c[0]
+        match token.type:
+            case "INT":
+                value: int | float | bool = int(token)
+            case "TRUE" | "FALSE":
+                value = token.type == "TRUE"
+            case _:
+                value = float(token)
+                if token.type == "FLOAT" and value == float("inf"):
+                    raise _fault("N0109", "the number is too large", self._span(token), "infinity is 'inf'")
+        return ast.Num(value, self._span(token))
+
+    def name(self, c: list[Any]) -> ast.Name:
+        return self._name(c[0])
+
+    def paren(self, c: list[Any]) -> ast.Expr:
+        inner: ast.Expr = c[1]
+        return inner
+
+    def unary(self, c: list[Any]) -> ast.Unary:
+        span = self._join(c)
+        return ast.Unary(str(c[0]), c[1], span, _height(span, c[1]))
+
+    def chain(self, c: list[Any]) -> ast.Chain:
+        span = self._join(c)
+        return ast.Chain(tuple(str(t) for t in c[1::2]), tuple(c[::2]), span, _height(span, *c[::2]))
+
+    def compare(self, c: list[Any]) -> ast.Compare:
+        span = self._join(c)
+        return ast.Compare(tuple(str(t) for t in c[1::2]), tuple(c[::2]), span, _height(span, *c[::2]))
+
+    def ternary(self, c: list[Any]) -> ast.Ternary:
+        span = self._join(c)
+        return ast.Ternary(c[0], c[2], c[4], span, _height(span, c[0], c[2], c[4]))
+
+    def cmp_op(self, c: list[Any]) -> Any:
+        return c[0]
+
+    add_op = mul_op = cmp_op
+
+    def call_args(self, c: list[Any]) -> Args:
+        return Args(tuple(x for x in c[1:-1:2]), self._join(c))
+
+    def item(self, c: list[Any]) -> tuple[ast.Expr, ast.Expr | None]:
+        return (c[0], c[2] if len(c) == 3 else None)
+
+    def bracket(self, c: list[Any]) -> Bracket:
+        items = tuple(x for x in c if isinstance(x, tuple))
+        bar = any(getattr(x, "type", "") == "BAR" for x in c)
+        return Bracket(items, c[-2] if bar else None, self._join(c))
+
+    def index(self, c: list[Any]) -> ast.Index:
+        span = self._join(c)
+        items = self._indices(c[1], "an index", "function call needs '(...)' after the brackets")
+        return ast.Index(self._name(c[0]), items, span, _height(span, *items))
+
+    def call_expr(self, c: list[Any]) -> ast.Call:
+        span = self._join(c)
+        return ast.Call(self._name(c[0]), c[1].values, span, _height(span, *c[1].values))
+
+    def bound_call(self, c: list[Any]) -> ast.BoundCall:
+        span = self._join(c)
+        binders, cond = self._binders(c[1]), c[1].cond
+        kids = (*c[2].values, cond, *(b.range for b in binders))
+        return ast.BoundCall(self._name(c[0]), binders, cond, c[2].values, span, _height(span, *kids))
+
+    def _indices(self, bracket: Bracket, what: str, hint: str) -> tuple[ast.Expr, ...]:
+        if bracket.cond is not None:
+            raise _fault("N0111", f"{what} takes no condition", bracket.cond.span, hint)
+        for _, size in bracket.items:
+            if size is not None:
+                raise _fault("N0111", f"{what} takes no range", size.span, hint)
+        return tuple(e for e, _ in bracket.items)
+
+    def _binders(self, bracket: Bracket) -> tuple[ast.Binder, ...]:
+        if not bracket.items:
+            raise _fault("N0111", "at least one index variable is expected", bracket.span)
+        out = []
+        for e, size in bracket.items:
+            if not isinstance(e, ast.Name):
+                raise _fault("N0111", "an index variable's name is expected here", e.span)
+            out.append(ast.Binder(e.id, size, e.span))
+        return tuple(out)
+
+    # ---- statements (a list of statements is returned as one group where the form allows several)
+    def dim_item(self, c: list[Any]) -> ast.Dim:
+        runtime = len(c) >= 3 and getattr(c[2], "type", "") == "RUNTIME"
+        value = c[2] if len(c) == 3 and not runtime else None
+        return ast.Dim(self._name(c[0]), value, runtime, c[4] if len(c) == 5 else None, self._join(c))
+
+    def const_item(self, c: list[Any]) -> ast.Const:
+        return ast.Const(self._name(c[0]), c[2], self._join(c))
+
+    def tensor(self, c: list[Any]) -> tuple[Any, ...]:
+        shape: tuple[ast.Expr, ...] = ()
+        if len(c) == 4:
+            shape = self._indices(c[3], "a shape", "a shape is a list of sizes")
+        return (self._name(c[0]), self._name(c[2]), shape, self._join(c))
+
+    def scalar_item(self, c: list[Any]) -> ast.ScalarDecl:
+        default = c[4] if len(c) == 5 else None
+        return ast.ScalarDecl(self._name(c[0]), self._name(c[2]), default, self._join(c))
+
+    def group(self, c: list[Any]) -> tuple[Any, ...]:
+        return tuple(c[1::2])
+
+    dim_stmt = const_stmt = scalar_stmt = group
+
+    def input_stmt(self, c: list[Any]) -> tuple[ast.TensorDecl, ...]:
+        return tuple(ast.TensorDecl(c[0].type == "OUTPUT", *parts) for parts in c[1::2])
+
+    output_stmt = input_stmt
+
+    def params(self, c: list[Any]) -> Args:
+        return Args(tuple(self._name(t) for t in c[1:-1:2]), self._join(c))
+
+    def def_stmt(self, c: list[Any]) -> tuple[ast.Function]:
+        indices: tuple[ast.Name, ...] = ()
+        cond: ast.Name | None = None
+        if isinstance(c[2], Bracket):
+            binders = self._binders(c[2])
+            for b in binders:
+                if b.range is not None:
+                    raise _fault("N0111", "a function's index variable takes its caller's range", b.range.span)
+            indices = tuple(ast.Name(b.name, b.span) for b in binders)
+            if c[2].cond is not None and not isinstance(c[2].cond, ast.Name):
+                hint = "write 'def f[j | c](x) = ...' and use 'c' in the body"
+                raise _fault("N0111", "a name for the caller's condition is expected", c[2].cond.span, hint)
+            cond = c[2].cond
+        params = next(x for x in c if isinstance(x, Args)).values
+        return (ast.Function(self._name(c[1]), indices, cond, params, c[-1], self._join(c)),)
+
+    def include_stmt(self, c: list[Any]) -> tuple[ast.Include]:
+        return (ast.Include(str(c[1])[1:-1], self._span(c[1])),)
+
+    def define_stmt(self, c: list[Any]) -> tuple[ast.Define]:
+        dtype = None
+        if getattr(c[1], "type", "") == "COLON":
+            dtype = self._name(c[2])
+        axes: tuple[ast.Binder, ...] = ()
+        bracket = next((x for x in c if isinstance(x, Bracket)), None)
+        if bracket is not None:
+            if bracket.cond is not None:
+                hint = "a definition holds at every index: use 'value if condition else other'"
+                raise _fault("N0111", "a definition takes no condition", bracket.cond.span, hint)
+            axes = self._binders(bracket) if bracket.items else ()
+        return (ast.Define(self._name(c[0]), dtype, axes, c[-1], self._join(c)),)

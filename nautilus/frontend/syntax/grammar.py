@@ -1,0 +1,82 @@
+"""Finds the grammar and the prelude, and builds (or loads from cache) the LALR parser.
+
+The files lie in ``grammar/`` beside the package in a checkout and in ``nautilus/grammar/`` in an
+installed wheel.  Lark is imported only here and only when a parser is asked for.  The parse table
+is cached under ``NAUTILUS_CACHE_DIR``, else ``XDG_CACHE_HOME/nautilusc``, else
+``~/.cache/nautilusc``; a cache that cannot be read or written costs time, never an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nautilus.core.errors import InternalError
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def grammar_file(name: str) -> Path:
+    """The path of ``naut.lark`` or ``prelude.naut``. Raises InternalError where it is missing."""
+    for folder in (_PACKAGE / "grammar", _PACKAGE.parent / "grammar"):
+        if (folder / name).is_file():
+            return folder / name
+    raise InternalError(f"{name} is missing from the installation (looked in {_PACKAGE}/grammar)")
+
+
+def cache_dir() -> Path:
+    """The directory for things worth keeping between runs; it may not exist yet."""
+    if explicit := os.environ.get("NAUTILUS_CACHE_DIR"):
+        return Path(explicit)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "nautilusc"
+    return Path(os.path.expanduser("~")) / ".cache" / "nautilusc"
+
+
+@lru_cache(maxsize=1)
+def prelude_text() -> str:
+    """The prelude's source."""
+    return grammar_file("prelude.naut").read_text(encoding="utf-8")
+
+
+def build_parser(transformer: Any, postlex: Any) -> Lark:
+    """The parser of one statement; ``transformer``'s callbacks run as rules are reduced.
+
+    ``postlex.always_accept`` names the terminals that no rule uses and the lexer must keep.
+    """
+    import lark
+
+    text = grammar_file("naut.lark").read_text(encoding="utf-8")
+    options: dict[str, Any] = {
+        "start": "statement",
+        "parser": "lalr",
+        "lexer": "basic",
+        "keep_all_tokens": True,
+        "maybe_placeholders": False,
+        "transformer": transformer,
+        "postlex": postlex,
+    }
+    cache = _cache_file(text, lark.__version__)
+    if cache is not None:
+        try:
+            return lark.Lark(text, cache=cache, **options)
+        except Exception:  # an unusable cache of any kind: build without it
+            pass
+    return lark.Lark(text, **options)
+
+
+def _cache_file(text: str, version: str) -> str | None:
+    key = hashlib.sha256(f"{version}/{sys.version}/{text}".encode()).hexdigest()[:16]
+    try:
+        folder = cache_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder / f"grammar-{key}.lark")
+    except OSError:
+        return None

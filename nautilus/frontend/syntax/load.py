@@ -1,0 +1,123 @@
+"""Reads a spec and the files that it includes: bytes on disk to syntax trees.
+
+Faults of the file system and of the encoding are diagnostics like any other.  A file included twice
+is read once; a cycle of includes is an error at the statement that closes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from nautilus.core.errors import Diagnostic
+from nautilus.core.source import NO_SPAN, Source, Span
+from nautilus.frontend.codes import MAX_BYTES
+from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.grammar import prelude_text
+from nautilus.frontend.syntax.parse import parse
+
+PRELUDE = "prelude.naut"
+
+
+@dataclass
+class Program:
+    """All statements of a spec with its includes, and the errors met while reading."""
+
+    name: str
+    statements: list[ast.Statement] = field(default_factory=list)
+    errors: list[Diagnostic] = field(default_factory=list)
+
+
+@lru_cache(maxsize=1)
+def prelude() -> tuple[ast.Function, ...]:
+    """The functions of the prelude."""
+    tree, errors = parse(Source(PRELUDE, prelude_text()))
+    assert not errors, errors[0].text()
+    return tuple(s for s in tree.statements if isinstance(s, ast.Function))
+
+
+def read_path(path: Path) -> Program:
+    """The program of the file at ``path``."""
+    program = Program(path.stem or str(path))
+    text = _read(path, str(path), "N0101", NO_SPAN, program.errors)
+    if text is not None:
+        _add(program, Source(str(path), text), path.parent, (_key(path),), {_key(path)})
+    return program
+
+
+def read_text(text: str, name: str = "<text>", folder: Path | None = None) -> Program:
+    """The program of ``text``; includes are looked up in ``folder`` (default: the current one)."""
+    program = Program(Path(name).stem if name != "<text>" else "spec")
+    start = Span(Source(name, ""), 0, 0, 0, 0)
+    clean = _decode(text.encode("utf-8", "surrogatepass"), name, start, program.errors)
+    if clean is not None:
+        _add(program, Source(name, clean), folder or Path(), (), set())
+    return program
+
+
+def _key(path: Path) -> str:
+    try:
+        return str(path.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return str(path)
+
+
+def _read(path: Path, name: str, code: str, span: Span, errors: list[Diagnostic]) -> str | None:
+    where = span if span.line else Span(Source(name, ""), 0, 0, 0, 0)
+    try:
+        if path.is_dir():
+            errors.append(Diagnostic(code, f"cannot read '{name}': it is a directory", where))
+            return None
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        errors.append(Diagnostic(code, f"cannot read '{name}': {reason}", where))
+        return None
+    return _decode(data, name, where, errors)
+
+
+def _decode(data: bytes, name: str, where: Span, errors: list[Diagnostic]) -> str | None:
+    """Text with newlines as LF and no byte-order mark, or an error."""
+    if len(data) > MAX_BYTES:
+        message = f"'{name}' is larger than {MAX_BYTES // 1024} KiB"
+        errors.append(Diagnostic("N0106", message, where, hint="a spec is a short text; is this the right file?"))
+        return None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        message = f"'{name}' is not UTF-8 text: byte 0x{data[error.start]:02X} in line {line}, byte {column}"
+        errors.append(Diagnostic("N0102", message, where))
+        return None
+    if "\0" in text:
+        errors.append(Diagnostic("N0102", f"'{name}' is not text: it holds NUL bytes", where))
+        return None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _add(program: Program, source: Source, folder: Path, stack: tuple[str, ...], seen: set[str]) -> None:
+    tree, errors = parse(source)
+    program.errors.extend(errors)
+    for statement in tree.statements:
+        if not isinstance(statement, ast.Include):
+            program.statements.append(statement)
+            continue
+        try:
+            path = folder / statement.path
+            key = _key(path)
+        except ValueError:
+            path, key = Path(statement.path), statement.path
+        if key in stack:
+            message = f"'{statement.path}' is included while it is being read"
+            program.errors.append(Diagnostic("N0108", message, statement.span))
+        elif len(stack) > 50:
+            message = "includes are nested more than 50 deep"
+            program.errors.append(Diagnostic("N0108", message, statement.span))
+        elif key not in seen:
+            seen.add(key)
+            text = _read(path, statement.path, "N0107", statement.span, program.errors)
+            if text is not None:
+                _add(program, Source(str(path), text), path.parent, (*stack, key), seen)

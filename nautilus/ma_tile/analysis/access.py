@@ -1,0 +1,162 @@
+"""How wide a global access may be: affine offsets, divisibility and masks that are uniform in a vector.
+
+A vector of ``v`` elements along tile axis ``x`` starts where ``x`` is a multiple of ``v`` (layouts
+place vectors so).  It is legal when the row-major offset of the buffer
+
+* moves by exactly one per step of ``x`` inside the vector, and
+* is a multiple of ``v`` at the vector's start, whatever the other variables are,
+
+and when the mask has one value for the whole vector.  Buffers start at 16-byte boundaries.  The
+analysis is exact for affine indices and for ``//`` and ``%`` by constants; everything else is an
+opaque atom about which nothing is known except which tile axes it varies with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, walk
+from nautilus.core.index.linear import ZERO, Linear, atom, divided
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.layout import FragLayout
+
+#: value name -> tile axes it varies with, for Refs inside indices.
+RefAxes = Mapping[str, tuple[str, ...]]
+
+
+def affine(e: Expr) -> Linear:
+    """``e`` as a linear form over opaque atoms; no ``%`` by a constant is left."""
+    return divided(e, expand_mod=True)
+
+
+def varies(e: Expr, axis: str, refs: RefAxes) -> bool:
+    """Whether ``e`` can take different values along tile axis ``axis``."""
+    for n in walk(e):
+        if isinstance(n, Var) and n.name == axis:
+            return True
+        if isinstance(n, Ref) and axis in refs.get(n.name, ()):
+            return True
+    return False
+
+
+def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Linear:
+    """Row-major element offset. A runtime extent leaves only its constant factor visible."""
+    out, stride, opaque = ZERO, 1, False
+    for e, size in zip(reversed(index), reversed(buffer.shape), strict=True):
+        term = affine(e).scale(stride)
+        if opaque:  # multiplied by an unknown size as well: the coefficients still divide
+            term = Linear({Op("mul", (a, _UNKNOWN), DType.I64): c for a, c in term.terms.items()})
+            if affine(e).const:
+                term = term + atom(_UNKNOWN).scale(affine(e).const * stride)
+        out = out + term
+        if isinstance(size, int):
+            stride *= size
+        else:
+            opaque = True
+    return out
+
+
+_UNKNOWN = Param("?", DType.I64)
+
+
+def vector_width(
+    buffer: Buffer, index: tuple[Expr, ...], mask: Expr | None, axis: str, limit: int, refs: RefAxes
+) -> int:
+    """Largest power of two up to ``limit`` that is a legal vector along ``axis`` (1: none is)."""
+    if any(isinstance(n, Load) for e in index for n in walk(e)):
+        return 1
+    form = offset(buffer, index)
+    v = 1 << max(limit.bit_length() - 1, 0)
+    while v > 1:
+        if _offset_ok(form, axis, v, refs) and (mask is None or uniform(mask, axis, v, refs)):
+            return v
+        v //= 2
+    return 1
+
+
+def _offset_ok(form: Linear, axis: str, v: int, refs: RefAxes) -> bool:
+    if form.const % v or form.slope(axis) != 1:
+        return False
+    for term, c in form.terms.items():
+        if isinstance(term, Var) and term.name == axis:
+            continue
+        if c % v or not _constant_in_vector(term, axis, v, refs):
+            return False
+    return True
+
+
+def _constant_in_vector(e: Expr, axis: str, v: int, refs: RefAxes) -> bool:
+    """Whether ``e`` has one value for ``axis`` in [v t, v t + v)."""
+    if not varies(e, axis, refs):
+        return True
+    match e:
+        case Op(op="floordiv", args=(a, Const(value=c))) if int(c) % v == 0 and int(c) > 0:
+            f = affine(a)
+            rest_ok = f.const % v == 0 and all(
+                k % v == 0 and _constant_in_vector(t, axis, v, refs)
+                for t, k in f.terms.items()
+                if not (isinstance(t, Var) and t.name == axis)
+            )
+            return rest_ok and f.slope(axis) in (0, 1)
+        case Op(args=args) if args:
+            return all(_constant_in_vector(a, axis, v, refs) for a in args)
+    return False
+
+
+def uniform(mask: Expr, axis: str, v: int, refs: RefAxes) -> bool:
+    """Whether ``mask`` has one value for ``axis`` in every aligned run of ``v`` positions."""
+    if not varies(mask, axis, refs):
+        return True
+    match mask:
+        case Op(op="and" | "or" | "not", args=args):
+            return all(uniform(a, axis, v, refs) for a in args)
+        case Op(op="lt", args=(a, b)):
+            return _uniform_less(affine(a) - affine(b), axis, v, refs)
+        case Op(op="le", args=(a, b)):
+            return _uniform_less((affine(a) - affine(b)).shift(-1), axis, v, refs)
+        case Op(op="gt", args=(a, b)):
+            return _uniform_less(affine(b) - affine(a), axis, v, refs)
+        case Op(op="ge", args=(a, b)):
+            return _uniform_less((affine(b) - affine(a)).shift(-1), axis, v, refs)
+    return _constant_in_vector(mask, axis, v, refs)
+
+
+def _uniform_less(d: Linear, axis: str, v: int, refs: RefAxes) -> bool:
+    """``d < 0`` is uniform: the other terms are multiples of ``v``, and so is the constant's place."""
+    slope = d.slope(axis)
+    others = [(a, c) for a, c in d.terms.items() if not (isinstance(a, Var) and a.name == axis)]
+    if any(c % v or not _constant_in_vector(a, axis, v, refs) for a, c in others):
+        return False
+    match slope:
+        case 0:
+            return True
+        case 1:  # v t + s + c < 0 for s in [0, v)
+            return d.const % v == 0
+        case -1:  # c - v t - s < 0
+            return d.const % v == v - 1
+    return False
+
+
+def register_run(layout: FragLayout, axis: str) -> int:
+    """Consecutive registers that hold consecutive positions of ``axis``, starting at multiples of the run."""
+    run = 1
+    rest = list(layout.reg)
+    while rest and (rest[0].size == 1 or (rest[0].axis == axis and rest[0].stride == run)):
+        run *= rest.pop(0).size
+    strides = [m.stride for m in (*rest, *layout.lane, *layout.warp) if m.axis == axis and m.size > 1]
+    while run > 1 and any(s % run for s in strides):
+        run //= 2
+    return run & -run
+
+
+def contiguous_axis(buffer: Buffer, index: tuple[Expr, ...], axes: tuple[str, ...], refs: RefAxes) -> str | None:
+    """The tile axis along which the access walks memory element by element, if there is one."""
+    form = offset(buffer, index)
+    for axis in reversed(axes):
+        if form.slope(axis) == 1 and not any(varies(a, axis, refs) for a in form.terms if not isinstance(a, Var)):
+            return axis
+    for axis in reversed(axes):
+        if form.slope(axis) == 1:
+            return axis
+    return None

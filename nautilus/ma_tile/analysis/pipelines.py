@@ -1,0 +1,235 @@
+"""Which shared buffers travel together, and how their stages are numbered once copies run ahead.
+
+A *ring* is one or more shared buffers that are filled at the same places and read by the same batch of
+products: one cursor, one pair of mbarriers (``full_X``, ``empty_X``) and the sum of their bytes.  An
+*instance* of a ring begins at a *site* (a load of each of its buffers) and ends at the next site of the
+ring in program order; its readers lie between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, substitute
+from nautilus.core.index.simplify import simplify
+from nautilus.core.schedule import MemoryPlan
+from nautilus.ma_tile.ir.async_ops import UNIT, LetOp, TmaLoad
+from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, TileSchedulerOp, walk_ops
+from nautilus.ma_tile.ir.traverse import deep_touch, rebuild, touch
+from nautilus.ma_tile.ir.values import Mbar, PipelineState
+
+Block = tuple[MemOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """``depth`` stages of the buffers in ``buffers``; those in ``apart`` have one part a unit in each stage."""
+
+    name: str
+    buffers: tuple[str, ...]
+    apart: frozenset[str]
+    depth: int
+    units: int
+    bytes: int
+
+    @property
+    def full(self) -> str:
+        """The barrier on which the bytes arrive."""
+        return f"full_{self.name}"
+
+    @property
+    def empty(self) -> str:
+        """The barrier on which readers give a stage back."""
+        return f"empty_{self.name}"
+
+    @property
+    def cursor(self) -> PipelineState:
+        return PipelineState(self.name, self.depth)
+
+    @property
+    def stage(self) -> Expr:
+        return Var(self.cursor.stage)
+
+    @property
+    def phase(self) -> Expr:
+        return Var(self.cursor.phase)
+
+    def stage_of(self, buffer: str, unit: Expr) -> Expr:
+        """The stage of ``buffer`` that belongs to ``unit``, at the cursor."""
+        if buffer not in self.apart or self.units == 1:
+            return self.stage
+        scaled = calc("mul", self.stage, self.units)
+        return scaled if unit == integer(0) else calc("add", scaled, unit)
+
+    def stages_of(self, buffer: str) -> int:
+        """How many stages ``buffer`` has in all."""
+        return self.depth * (self.units if buffer in self.apart else 1)
+
+    def mbars(self, warps: int) -> tuple[Mbar, Mbar]:
+        """Both barriers; each of ``warps`` consumer warps gives a stage back."""
+        return Mbar(self.full, self.depth, 1), Mbar(self.empty, self.depth, warps)
+
+
+def is_load(op: MemOp, buffers: frozenset[str]) -> bool:
+    """``op`` itself fills one of ``buffers``."""
+    return isinstance(op, TmaLoad) and op.slot.buffer in buffers
+
+
+def has_load(op: MemOp, buffers: frozenset[str]) -> bool:
+    """``op``, or something inside it, fills one of ``buffers``."""
+    return any(is_load(x, buffers) for x in walk_ops((op,)))
+
+
+def readers(op: MemOp, buffers: frozenset[str]) -> frozenset[str]:
+    """Those of ``buffers`` that ``op``, or something inside it, reads."""
+    return frozenset(s.buffer for s in deep_touch(op).reads) & buffers
+
+
+def blocks(body: Block) -> Iterator[Block]:
+    """Every block of ops, outer ones first."""
+    yield body
+    for op in body:
+        if isinstance(op, ForOp | IfOp | TileSchedulerOp):
+            yield from blocks(op.body)
+
+
+def find_rings(kernel: MemKernel, plan: MemoryPlan) -> tuple[Ring, ...]:
+    """The rings of a kernel's loads, in order of first use. Raises ScheduleError for stages that cannot be told."""
+    order = dict.fromkeys(op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad))
+    smem = {s.name: s for s in kernel.smem}
+    apart = frozenset(name for name in order if _per_unit(kernel, smem[name]))
+    groups: list[list[str]] = []
+    signature = {name: _signature(kernel.body, name) for name in order}
+    for name in order:
+        for group in groups:
+            if signature[name] == signature[group[0]] and _joint(kernel.body, frozenset((*group, name))):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return tuple(_ring(kernel, plan, smem, tuple(g), apart & set(g)) for g in groups)
+
+
+def _ring(
+    kernel: MemKernel, plan: MemoryPlan, smem: dict[str, Smem], buffers: tuple[str, ...], apart: frozenset[str]
+) -> Ring:
+    depth = max(1, plan.stages if is_walked(kernel.body, frozenset(buffers)) else plan.held_stages)
+    size = sum(smem[b].stage_bytes * (kernel.units if b in apart else 1) for b in buffers)
+    return Ring("_".join(buffers), buffers, apart, depth, kernel.units, size)
+
+
+def is_walked(body: Block, buffers: frozenset[str]) -> bool:
+    """Whether a loop fills one of ``buffers``."""
+    return any(isinstance(op, ForOp) and any(has_load(x, buffers) for x in op.body) for op in walk_ops(body))
+
+
+def _per_unit(kernel: MemKernel, s: Smem) -> bool:
+    """Whether each unit has a stage of ``s`` of its own. Raises ScheduleError for any other use of stages."""
+    where = f"kernel {kernel.name}"
+    stages = {x.stage for op in walk_ops(kernel.body) for x in touch(op).all if x.buffer == s.name}
+    sources = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad) and op.slot.buffer == s.name]
+    if stages == {Var(UNIT)} and s.stages == kernel.units:
+        return True
+    if stages != {integer(0)} or s.stages != 1:
+        raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a unit", where)
+    if any(UNIT in free_vars(e) for op in sources for e in op.index):
+        raise ScheduleError(f"all units load shared buffer {s.name}, each from its own place", where)
+    return False
+
+
+# -- units --------------------------------------------------------------------------------------
+
+
+def explicit_units(body: Block) -> Block:
+    """Addresses of loads with the variables replaced whose value depends on the unit."""
+    env: dict[str, Expr] = {}
+    for op in walk_ops(body):
+        if isinstance(op, LetOp):
+            e = substitute(op.expr, env)
+            if UNIT in free_vars(e):
+                env[op.var] = e
+    if not env:
+        return body
+
+    def rule(op: MemOp) -> tuple[MemOp, ...]:
+        if not isinstance(op, TmaLoad):
+            return (op,)
+        return (replace(op, index=tuple(substitute(e, env) for e in op.index)),)
+
+    return rebuild(body, rule)
+
+
+def at_unit(e: Expr, env: Mapping[str, Expr]) -> Expr:
+    """``e`` for the unit that ``env`` names; ``base + AXIS`` keeps that form."""
+    if UNIT not in free_vars(e):
+        return e
+    match e:
+        case Op(op="add", args=(base, Var() as axis)) if axis.name != UNIT:
+            base = simplify(substitute(base, env))
+            return axis if base == integer(0) else replace(e, args=(base, axis))
+    return simplify(substitute(e, env))
+
+
+# -- what travels together ----------------------------------------------------------------------
+
+
+def _signature(body: Block, buffer: str) -> tuple[tuple[int, int, str], ...]:
+    """Where ``buffer`` is filled and read: block, batch (consecutive loads and products), how."""
+    out: list[tuple[int, int, str]] = []
+    one = frozenset({buffer})
+    for number, block in enumerate(blocks(body)):
+        batch = 0
+        for op in block:
+            if not isinstance(op, TmaLoad | MmaOp):
+                batch += 1
+            if is_load(op, one):
+                out.append((number, batch, "load"))
+            elif not isinstance(op, ForOp | IfOp | TileSchedulerOp) and readers(op, one):
+                out.append((number, batch, "read"))
+    return tuple(sorted(set(out)))
+
+
+def _joint(body: Block, group: frozenset[str]) -> bool:
+    """Whether every site fills all of ``group`` before any of it is read."""
+    for block in blocks(body):
+        seen: set[str] | None = None
+        for op in block:
+            if isinstance(op, TmaLoad) and op.slot.buffer in group:
+                if seen is not None and seen != group and op.slot.buffer in seen:
+                    return False
+                fresh = seen is None or op.slot.buffer in seen
+                seen = {op.slot.buffer} if fresh else {*(seen or ()), op.slot.buffer}
+            elif seen is not None and seen != group and (not isinstance(op, MmaOp) or not readers(op, group) <= seen):
+                return False
+            elif has_load(op, group):
+                seen = None
+        if seen is not None and seen != group:
+            return False
+    return True
+
+
+def sites(block: Block, ring: Ring) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]:
+    """The sites of ``ring`` in ``block``: position of the first load, and all loads."""
+    mine = frozenset(ring.buffers)
+    at, loads = 0, list[TmaLoad]()
+    for n, op in enumerate(block):
+        if isinstance(op, TmaLoad) and op.slot.buffer in mine:
+            at = n if not loads else at
+            loads.append(op)
+            if len(loads) == len(mine):
+                yield at, tuple(loads)
+                loads = []
+
+
+def unique_names(taken: Sequence[str], rings: tuple[Ring, ...]) -> str | None:
+    """A name of a ring's barriers or cursor that something else has, if there is one."""
+    used = set(taken)
+    for r in rings:
+        for name in (r.full, r.empty, r.cursor.stage, r.cursor.phase):
+            if name in used:
+                return name
+            used.add(name)
+    return None

@@ -1,0 +1,343 @@
+"""Two kernels of which one reads what the other makes in parts: who makes which part, and where parts then live.
+
+Kernel A writes temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A
+write.  Passes that make those P blocks run beside each other (``combine-in-block``: units of one block,
+``combine-in-cluster``: blocks of one cluster) number them by a variable and need the same facts:
+
+* of each temp: one store in A's top block, one element of the temp for each element of A's tile (one index a
+  dimension, ``base`` or ``base + AXIS``); in B only loads of the same form (zeros where masked), in which one axis of
+  B's tile runs over the parts in the dimension where A has its part's number, and the others begin where A's tile
+  begins.  A tile of A may be larger than B's by registers that nobody wants (rows beyond the last of a matrix
+  instruction);
+* what A's grid variables are in terms of B's and of the part, which follows from the indices of both sides; that
+  every block of A is one part of one block is then checked for all of them;
+* shared memory that takes a temp's place: one stage a part, and all stages seen as one tile.
+
+ScheduleError where the kernels do not fit together so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nautilus.core.buffers import Space
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, substitute, walk
+from nautilus.core.index.simplify import simplify
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.analysis.block_values import BLOCK, Ints, grid_values
+from nautilus.ma_tile.ir.layout import FragLayout, slice_registers
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ConstOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IndexOp,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    SharedLoad,
+    SharedStore,
+    SliceOp,
+    Slot,
+    Smem,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import expressions
+from nautilus.ma_tile.lowering.staging import pad_for, shared_vec
+from nautilus.ma_tile.rewriting.renaming import Names, fresh, kernel_apart, layout_name, without_axis_names
+
+_ZERO = integer(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Kernel ``a``, all of whose ``temps`` only ``b`` reads."""
+
+    a: MemKernel
+    b: MemKernel
+    temps: tuple[str, ...]
+
+
+def pair_of(module: MemModule, a: MemKernel, why: str) -> Pair:
+    """``a`` and the one kernel that reads its results. Raises ScheduleError, which begins with ``why``."""
+    temps = {b.name for b in module.buffers if b.space is Space.TEMP}
+    mine = tuple(op.buffer for op in walk_ops(a.body) if isinstance(op, GlobalStore) and op.buffer in temps)
+    readers = {k.name for k in module.kernels for op in walk_ops(k.body) if _read(op) in mine}
+    writers = {k.name for k in module.kernels for op in walk_ops(k.body) if _written(op) in mine}
+    if not mine or len(readers) != 1 or a.name in readers or writers != {a.name}:
+        raise ScheduleError(f"{why}: its results are not read by one other kernel alone", f"kernel {a.name}")
+    (b,) = (k for k in module.kernels if k.name in readers)
+    return Pair(a, b, mine)
+
+
+def merged(module: MemModule, pair: Pair, whole: MemKernel) -> MemModule:
+    """``module`` with ``whole`` in place of both kernels of ``pair``, and without its temps."""
+    kernels = tuple(whole if k.name == pair.b.name else k for k in module.kernels if k.name != pair.a.name)
+    buffers = tuple(x for x in module.buffers if x.name not in pair.temps)
+    return replace(module, kernels=kernels, buffers=buffers)
+
+
+def _read(op: MemOp) -> str | None:
+    return op.buffer if isinstance(op, GlobalLoad | AsyncCopy) else None
+
+
+def _written(op: MemOp) -> str | None:
+    return op.buffer if isinstance(op, GlobalStore) else None
+
+
+def several(a: MemKernel, b: MemKernel) -> tuple[int, int]:
+    """(blocks of ``b``, blocks of ``a`` for each of them). Raises ScheduleError where that is not 2 or more."""
+    where = f"kernel {a.name}"
+    if not (isinstance(a.blocks, Const) and isinstance(b.blocks, Const)):
+        raise ScheduleError("the number of blocks is known at launch only", where)
+    blocks = int(b.blocks.value)
+    parts, rest = divmod(int(a.blocks.value), blocks)
+    if rest or parts < 2:
+        raise ScheduleError(f"{a.blocks.value} blocks are not several for each of {blocks}", where)
+    return blocks, parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Dimension:
+    """One index of an access: the tile axis in it (None: none), and where it begins."""
+
+    axis: str | None
+    base: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where a temp lives now: ``store`` one stage a part, ``view`` all of them as one tile; ``cut``: of A's tile."""
+
+    store: Smem
+    view: Smem
+    cut: tuple[TileAxis, ...]
+
+
+class Meeting:
+    """Two kernels on their way into one, in which variable ``number`` is the part that A makes, a ``what``.
+
+    ``a`` and ``b``: the kernels under names that they do not share; ``solved``: A's grid variables in terms of B's and
+    of the part.  Raises ScheduleError where they do not fit.
+    """
+
+    def __init__(self, pair: Pair, number: str, what: str) -> None:
+        a, b = pair.a, pair.b
+        self.where = f"kernel {a.name}"
+        self.temps, self.number, self.what = pair.temps, number, what
+        self.blocks, self.count = several(a, b)
+        if any(BLOCK in free_vars(e) for op in walk_ops(a.body) for e in expressions(op)):
+            raise ScheduleError("its body depends on the number of the block", self.where)
+        b = without_axis_names(b, {x for k in (a, b) for layout in k.layouts.values() for x in layout.axes})
+        self.b = b
+        self.a = kernel_apart(a, b)
+        self.values = {v: np.tile(x, self.count) for v, x in grid_values(b, self.blocks).items()}
+        self.values[number] = np.repeat(np.arange(self.count), self.blocks)
+        self.solved: dict[str, Expr] = {}
+        self.names, self.theirs = Names(self.a), Names(b)
+        self.layouts = {**b.layouts, **self.a.layouts}
+        self.parts: dict[str, Part] = {}
+        for name in self.temps:
+            self.parts[name] = self._part(name)
+        self._check_all()
+
+    # -- temps --------------------------------------------------------------------------------
+    def _part(self, temp: str) -> Part:
+        """Shared memory for ``temp``; what A's grid variables must be for it."""
+        stores = [op for op in self.a.body if isinstance(op, GlobalStore) and op.buffer == temp]
+        everywhere = [op for op in walk_ops(self.a.body) if isinstance(op, GlobalStore) and op.buffer == temp]
+        if len(stores) != 1 or len(everywhere) != 1:
+            raise ScheduleError(f"{temp} is stored more than once", self.where)
+        store, load = stores[0], self._load_of(temp)
+        return self._meeting(
+            temp, store.value, self._dimensions(store.index, store.value.type, temp),
+            load.result.type, self._dimensions(load.index, load.result.type, temp),
+        )  # fmt: skip
+
+    def _load_of(self, temp: str) -> GlobalLoad:
+        """The one way in which B reads ``temp``."""
+        loads = [op for op in walk_ops(self.b.body) if _read(op) == temp]
+        first = loads[0]
+        if not isinstance(first, GlobalLoad):
+            raise ScheduleError(f"{temp} is copied, not loaded", self.where)
+        if any(not isinstance(op, GlobalLoad) or op.index != first.index for op in loads):
+            raise ScheduleError(f"{temp} is loaded in several ways", self.where)
+        return first
+
+    def _dimensions(self, index: tuple[Expr, ...], tile: TileType, temp: str) -> list[_Dimension]:
+        out = []
+        for e in index:
+            if any(isinstance(n, Ref) for n in walk(e)):
+                raise ScheduleError(f"where {temp} is depends on computed values", self.where)
+            axes = [x for x in tile.names if x in free_vars(e)]
+            form = affine(e)
+            if len(axes) > 1 or any(form.slope(x) != 1 for x in axes):
+                raise ScheduleError(f"an index of {temp} is not `base` or `base + AXIS`", self.where)
+            base = simplify(substitute(e, dict.fromkeys(axes, _ZERO)))
+            out.append(_Dimension(axes[0] if axes else None, base))
+        named = [d.axis for d in out if d.axis is not None]
+        if len(set(named)) != len(named):
+            raise ScheduleError(f"an axis is in two indices of {temp}", self.where)
+        return out
+
+    def _meeting(
+        self, temp: str, frag: Frag, written: list[_Dimension], tile: TileType, read: list[_Dimension]
+    ) -> Part:
+        """The two sides of ``temp`` against each other, dimension by dimension."""
+        ours, theirs = ({x.name: x for x in t.axes} for t in (frag.type, tile))
+        chunk: TileAxis | None = None
+        cut: list[TileAxis] = []
+        view: list[TileAxis] = []
+        for w, r in zip(written, read, strict=True):
+            base = r.base
+            if w.axis is None and r.axis is not None:
+                if chunk is not None or theirs[r.axis].size != self.count:
+                    raise ScheduleError(f"{temp} is not one partial result a {self.what}", self.where)
+                chunk = theirs[r.axis]
+                base = calc("add", base, Var(self.number))
+            self._meet(temp, w.base, base)
+            if w.axis is None:
+                continue
+            axis = ours[w.axis]
+            wanted = theirs[r.axis].size if r.axis is not None else 1
+            size = self._least(frag, axis, wanted)
+            if size < wanted:
+                raise ScheduleError(f"{axis.size} rows of {temp} are made, {wanted} are read", self.where)
+            cut.append(TileAxis(axis.name, size))
+            view.append(TileAxis(axis.name if r.axis is None else r.axis, size))
+        if chunk is None:
+            raise ScheduleError(f"{temp} is not one partial result a {self.what}", self.where)
+        return self._shared(temp, frag.type.dtype, chunk, tuple(cut), tuple(view))
+
+    def _meet(self, temp: str, ours: Expr, theirs: Expr) -> None:
+        """A's index is B's: what the grid variable in it must then be, if it is not known yet."""
+        theirs = simplify(theirs)
+        form = affine(ours)
+        unknown = [t for t in form.terms if isinstance(t, Var) and t.name not in self.solved]
+        if len(unknown) == 1 and len(form.terms) == 1 and form.const == 0 and form.terms[unknown[0]] > 0:
+            scale = form.terms[unknown[0]]
+            found = theirs if scale == 1 else calc("floordiv", theirs, scale)
+            self.solved[unknown[0].name] = found = simplify(found)
+            self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found), self.values[self.number].shape)
+        same = (self._value(temp, ours) == self._value(temp, theirs)).all()
+        if not same:
+            raise ScheduleError(f"a block reads another part of {temp} than its {self.what}s write", self.where)
+
+    def _value(self, temp: str, e: Expr) -> Ints:
+        """``e`` in every part of every block."""
+        try:
+            found: Ints = evaluate(e, self.values)
+            return found
+        except KeyError as name:
+            raise ScheduleError(f"where {temp} is depends on {name.args[0]}", self.where) from None
+
+    def _check_all(self) -> None:
+        """Every block of A is one part of one block. Raises ScheduleError."""
+        point = np.zeros(self.values[self.number].shape, np.int64)
+        ours = grid_values(self.a, self.count * self.blocks)
+        order = np.zeros(self.count * self.blocks, np.int64)
+        for name, e in self.a.decode:
+            if name not in self.solved:
+                if not isinstance(e, Const):
+                    raise ScheduleError(f"no partial result says what {name} is", self.where)
+                self.solved[name] = e
+                continue
+            size = int(max(ours[name].max(), self.values[name].max())) + 1
+            point, order = point * size + self.values[name], order * size + ours[name]
+        if not np.array_equal(np.sort(point), np.sort(order)):
+            raise ScheduleError(f"its blocks are not the {self.what}s of the blocks that read them", self.where)
+
+    def _shared(
+        self, temp: str, dtype: DType, chunk: TileAxis, cut: tuple[TileAxis, ...], view: tuple[TileAxis, ...]
+    ) -> Part:
+        """One stage a part, and all stages seen as one tile."""
+        name, other = self._fresh(f"part_{temp}"), self._fresh(f"parts_{temp}")
+        pad = pad_for(cut[-1].size * dtype.bytes) if len(cut) > 1 else 0
+        return Part(Smem(name, dtype, cut, self.count, 0, pad), Smem(other, dtype, (chunk, *view), 1, 0, pad), cut)
+
+    def _fresh(self, name: str) -> str:
+        taken = {s.name for s in (*self.a.smem, *self.b.smem)} | {
+            s.name for p in self.parts.values() for s in (p.store, p.view)
+        }
+        return fresh(name, taken)
+
+    def variables(self) -> tuple[dict[str, Expr], list[tuple[str, Expr]]]:
+        """What A's body calls its grid variables now, and those of them that need a definition."""
+        rename: dict[str, Expr] = {}
+        defined: list[tuple[str, Expr]] = []
+        taken = {x for layout in self.layouts.values() for x in layout.axes} | self.names.variables
+        taken |= {name for name, _ in self.b.decode}
+        for name, e in self.solved.items():
+            if isinstance(e, Const | Var):
+                rename[name] = e
+                continue
+            new = fresh(f"{name}_{self.what}", taken)
+            defined.append((new, e))
+            rename[name] = Var(new)
+        return rename, defined
+
+    def split(self, body: Sequence[MemOp]) -> tuple[tuple[MemOp, ...], tuple[GlobalStore, ...]]:
+        """A's top block without its stores of parts, and these."""
+        stores = tuple(op for op in body if isinstance(op, GlobalStore) and op.buffer in self.parts)
+        return tuple(op for op in body if op not in stores), stores
+
+    def _least(self, frag: Frag, axis: TileAxis, wanted: int) -> int:
+        """The least number of positions, ``wanted`` at least, that registers of ``frag`` can be left out for."""
+        layout = self.layouts[frag.layout]
+        fixed = 1 + sum((m.size - 1) * m.stride for m in (*layout.lane, *layout.warp) if m.axis == axis.name)
+        size = axis.size
+        for m in sorted((m for m in layout.reg if m.axis == axis.name), key=lambda m: -m.stride):
+            if m.stride >= max(wanted, fixed) and m.stride * m.size == size:
+                size = m.stride
+        return size
+
+    # -- accesses -----------------------------------------------------------------------------
+    def store(self, op: GlobalStore, block: int | None = None) -> Iterator[MemOp]:
+        """A partial result to its stage (``block``: of the cluster); what is not wanted of it stays in registers."""
+        part, frag = self.parts[op.buffer], op.value
+        for axis in part.cut:
+            size = next(x.size for x in frag.type.axes if x.name == axis.name)
+            if axis.size < size:
+                type_ = TileType(frag.type.dtype, tuple(axis if x.name == axis.name else x for x in frag.type.axes))
+                whole = self.layouts[frag.layout]
+                layout = _first(whole, axis)
+                if slice_registers(whole, layout, axis.name, 0) is None:
+                    raise ScheduleError(f"the first {axis.size} of {axis.name} are no registers", self.where)
+                name = layout_name(self.layouts, layout, "part")
+                new = self.names.frag(replace(frag, type=type_, layout=name), "first")
+                yield SliceOp(new, frag, axis.name, 0, op.span)
+                frag = new
+        vec = shared_vec(self.layouts[frag.layout], part.store.axes, frag.type.dtype)
+        yield SharedStore(Slot(part.store.name, Var(self.number)), frag, vec, block, op.span)
+
+    def load(self, op: MemOp) -> tuple[MemOp, ...]:
+        """B's loads from where the parts are."""
+        if not (isinstance(op, GlobalLoad) and op.buffer in self.parts):
+            return (op,)
+        view, out = self.parts[op.buffer].view, op.result
+        vec = shared_vec(self.layouts[out.layout], view.axes, view.dtype)
+        if op.mask is None:
+            return (SharedLoad(out, Slot(view.name, _ZERO), vec, op.span),)
+        whole, zero = self.theirs.frag(out, "all"), self.theirs.frag(out, "zero")
+        inside = replace(self.theirs.frag(out, "inside"), type=TileType(DType.BOOL, out.type.axes))
+        return (
+            SharedLoad(whole, Slot(view.name, _ZERO), vec, op.span),
+            IndexOp(inside, op.mask, op.span),
+            ConstOp(zero, 0.0 if out.type.dtype.is_float else 0, op.span),
+            MapOp(out, "select", (inside, whole, zero), op.span),
+        )
+
+
+def _first(layout: FragLayout, axis: TileAxis) -> FragLayout:
+    """``layout`` without the registers beyond the first ``axis.size`` positions."""
+    return replace(layout, reg=tuple(m for m in layout.reg if m.axis != axis.name or m.stride < axis.size))

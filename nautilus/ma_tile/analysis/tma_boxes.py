@@ -1,0 +1,98 @@
+"""Which loads the TMA unit can do: boxes of a buffer, zeros where they reach over its edges.
+
+A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along two
+axes of the buffer, one of them the contiguous one, a fixed place along the others; elements outside of
+the buffer arrive as zeros.  A load's mask says no more than that when every part of it follows from
+"the element is inside the buffer" along those two axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import within
+from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, walk
+from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, linear_in, simplify
+from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.ir.layout import tile_shape
+from nautilus.ma_tile.ir.values import Smem
+from nautilus.ma_tile.lowering.staging import ordered
+
+MOST_ROWS = 256  # elements of a box along one axis
+MOST_AXES = 5  # of a tensor map
+ROW_BYTES = 16  # rows of the buffer start at multiples of this
+SWIZZLES = (128, 64, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class TmaBox:
+    """Axis order in shared memory (the buffer's contiguous axis last) and swizzle."""
+
+    axes: tuple[TileAxis, ...]
+    swizzle: int
+
+
+def tma_box(
+    buffer: Buffer, tile: tuple[TileAxis, ...], index: tuple[Expr, ...], mask: Expr | None, ranges: Ranges
+) -> TmaBox | str:
+    """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot."""
+    sizes = {a.name: a.size for a in tile}
+    shape = [n for n in buffer.shape if isinstance(n, int)]
+    if len(shape) < len(buffer.shape):
+        return f"{buffer.name} has a size that is known only at run time"
+    if len(shape) > MOST_AXES:
+        return f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}"
+    if shape[-1] * buffer.dtype.bytes % ROW_BYTES:
+        return f"rows of {buffer.name} are {shape[-1] * buffer.dtype.bytes} bytes, not a multiple of {ROW_BYTES}"
+    walked = _walked(buffer, index, sizes)
+    if isinstance(walked, str):
+        return walked
+    if len(shape) - 1 not in walked:
+        return f"the contiguous axis of {buffer.name} is not one of the tile's"
+    known = {**ranges} | {name: (0, size - 1) for name, size in sizes.items()}
+    inside = tuple(part for n in walked for part in within(index[n], shape[n]))
+    for part in () if mask is None else conjuncts(mask):
+        if simplify(part, known, inside) != TRUE:
+            return f"the mask of the load from {buffer.name} is not the buffer's own bounds"
+    axes = ordered(tile, walked[len(shape) - 1])
+    if any(a.size > MOST_ROWS for a in axes[:-1]):
+        return f"the tile of {buffer.name} has more than {MOST_ROWS} rows"
+    row = axes[-1].size * buffer.dtype.bytes
+    swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
+    if not swizzle:
+        return f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}"
+    return TmaBox(axes, swizzle)
+
+
+def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, str] | str:
+    """Buffer axis -> the tile axis that walks it in unit steps; or why the tile is no box."""
+    out: dict[int, str] = {}
+    for n, e in enumerate(index):
+        if any(isinstance(x, Load | Ref) for x in walk(e)):
+            return f"where the load from {buffer.name} starts depends on loaded values"
+        along = sorted(free_vars(e) & sizes.keys())
+        if not along:
+            continue
+        form = linear_in(e, along[0])
+        if len(along) > 1 or form is None or form[0] != 1 or along[0] in out.values():
+            return f"the load from {buffer.name} does not step along its axes one by one"
+        out[n] = along[0]
+    if len(sizes) != 2 or len(out) != 2:
+        return f"the load from {buffer.name} is not a matrix"
+    return out
+
+
+def multicast_part(stage: Smem, blocks: int) -> tuple[int, int] | None:
+    """(slabs, rows) of a stage that each of ``blocks`` blocks of a cluster loads for all; None: no equal parts.
+
+    Parts lie one behind the other in each slab: whole slabs in order where there are enough, else each block has
+    so many positions of the stage's outermost axis, in every slab and in whole groups of 8 rows.
+    """
+    rows, columns = tile_shape(stage.axes)
+    slabs = columns * stage.dtype.bytes // stage.swizzle if stage.swizzle else 1
+    if slabs % blocks == 0:
+        return slabs // blocks, rows
+    outer = next((a.size for a in stage.axes[:-1] if a.size > 1), 1)
+    return (slabs, rows // blocks) if outer % blocks == 0 and rows // blocks % 8 == 0 else None

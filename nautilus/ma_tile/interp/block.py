@@ -1,0 +1,427 @@
+"""One block of the physical interpreter: control flow, synchronisation, and errors that name the op.
+
+:class:`BlockRun` runs one block, or the blocks of one cluster side by side: their shared memories lie one
+behind the other in one address space.  A Fault inside an operation becomes an :class:`InterpError` with
+the operation's text.  Operations on data are in ``interp_data`` and ``interp_dot``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.expr.nodes import Expr
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.interp.cluster import ClusterBarrier
+from nautilus.ma_tile.interp.state.in_flight import InFlight, Undefined, Value
+from nautilus.ma_tile.interp.state.machine import Context, InterpError, Machine
+from nautilus.ma_tile.interp.state.shared_memory import Clock, OpFault
+from nautilus.ma_tile.interp.state.sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Task, Wait
+from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, coords, spread, uniform
+from nautilus.ma_tile.interp.tile_scheduler import tiles
+from nautilus.ma_tile.interp.tma import Meeting, load_together
+from nautilus.ma_tile.interp.wgmma import engine_addresses
+from nautilus.ma_tile.ir.async_ops import (
+    UNIT,
+    AdvanceOp,
+    ClusterArrive,
+    ClusterWait,
+    LetOp,
+    MatrixStore,
+    MbarExpect,
+    NamedArrive,
+    ProxyFence,
+    TileSchedulerOp,
+    TmaCommit,
+    TmaLoad,
+    TmaStore,
+    TmaWait,
+    WgCommit,
+    WgFence,
+    WgWait,
+)
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MapOp,
+    MatrixLoad,
+    MbarArrive,
+    MbarWait,
+    MemOp,
+    MmaOp,
+    ParamOp,
+    ReduceOp,
+    Role,
+    RolesOp,
+    SharedLoad,
+    SharedStore,
+    SliceOp,
+    Slot,
+    UndefinedOp,
+)
+from nautilus.ma_tile.text.printer import format_op
+
+
+class BlockRun:
+    """Block ``block`` of a launch, and the others of its cluster, scheduled by ``seed``."""
+
+    def __init__(self, machine: Machine, block: int, seed: int) -> None:
+        self.machine, self.block = machine, block
+        self.shared = machine.shared_memory()
+        ranks = machine.kernel.cluster
+        self.barriers = Barriers(self.shared, machine.threads, machine.components)
+        self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, ranks * machine.components, ranks)
+        self.cluster = ClusterBarrier(self.shared, ranks, machine.components, machine.threads, machine.span)
+        self.scheduler = Scheduler(seed, self.mbarriers)
+        self.meetings: dict[tuple[int, int, int], Meeting] = {}
+        self.parts: dict[tuple[int, int], list[Array]] = {}  # of a multicast and block: every tile that it took part in
+
+    def run(self) -> None:
+        """Run the block to its end. Raises InterpError."""
+        kernel = self.machine.kernel
+        for rank in range(kernel.cluster):
+            variables = {"block": self.block + rank}
+            scope = Scope(variables, self.machine.params, {}, self._no_refs)
+            for name, e in kernel.decode:
+                variables[name] = int(scope.eval(e))
+            start = np.zeros(len(self.shared.time), np.int32)
+            for unit in range(kernel.units):
+                actor = self._actor("block", 0, kernel.warps, rank, unit, kernel.units, start, 0)
+                self._start(actor, {}, variables, kernel.body)
+        try:
+            self.scheduler.run()
+        except Deadlock as stuck:
+            ops = "; ".join(f"{actor.name} at `{format_op(w.op)}`" for actor, w in stuck.waits)
+            bars = "".join(f"; {bar}" for bar in self.mbarriers.open())
+            raise InterpError(kernel.name, "deadlock", ops, "", f"no role can run{bars}") from None
+        except OpFault as f:  # a copy that arrived by itself
+            raise self.error(self.machine.ops[f.op], f) from None
+        for arrival in self.mbarriers.flying:
+            if arrival.flight.bulk:
+                op = self.machine.ops[arrival.flight.op]
+                raise self.error(op, Fault("unfinished", "the copy is in flight when the block ends"))
+
+    def _actor(
+        self, name: str, first: int, warps: int, rank: int, unit: int, units: int, vc: Array, component: int
+    ) -> Actor:
+        """Unit ``unit`` of the warps from ``first`` on; ``component`` is that of unit 0 in its block."""
+        if units < 1 or warps % units:
+            raise Fault("layout", f"{warps} warps are not {units} equal units")
+        clock = Clock(rank * self.machine.components + component + unit, vc.copy())
+        label = name + (f"[{unit}]" if units > 1 else "") + (f" of block {rank}" if rank else "")
+        actor = Actor(label, first + unit * (warps // units), warps // units, clock, rank, unit, units, home=component)
+        actor.cursors = {v: 0 for c in self.machine.kernel.cursors for v in (c.stage, c.phase)}
+        return actor
+
+    def _start(self, actor: Actor, frags: dict[str, Value], variables: dict[str, int], body: tuple[MemOp, ...]) -> Task:
+        first = actor.rank * self.machine.kernel.warps
+        return self.scheduler.start(
+            actor, self._life(Context(actor, frags, {**variables, UNIT: actor.unit}, first), body)
+        )
+
+    def _life(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
+        """A unit from its start to its end, where no engine may still work for it."""
+        yield from self.program(ctx, body)
+        left = ctx.actor.engines.unfinished()
+        if left is not None:
+            raise self.error(self.machine.ops[left], Fault("unfinished", f"{ctx.actor.name} ends without waiting"))
+        if ctx.actor.name.split(" ")[0] == "block":
+            try:
+                self.cluster.end(ctx.actor)
+            except OpFault as f:
+                raise self.error(self.machine.ops[f.op], f) from None
+
+    def error(self, op: MemOp, f: Fault) -> InterpError:
+        """The error of ``f`` in ``op``."""
+        message = f.message
+        if isinstance(f, OpFault):
+            message += f" ({f.link} `{format_op(self.machine.ops[f.op])}`)"
+        return InterpError(self.machine.kernel.name, f.kind, format_op(op), _buffer_of(op), message)
+
+    # -- control flow -------------------------------------------------------------------------
+    def program(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
+        for op in body:
+            try:
+                handler = _DATA.get(type(op))
+                if handler is not None and not (isinstance(op, TmaLoad) and op.mbar is None):
+                    handler(self, ctx, op)
+                else:
+                    yield from self._control(ctx, op)
+            except OpFault as f:
+                raise self.error(op, f) from None
+            except Fault as f:
+                raise self.error(op, f) from None
+
+    def _control(self, ctx: Context, op: MemOp) -> Program:
+        match op:
+            case ForOp():
+                yield from self._for(ctx, op)
+            case IfOp(cond=cond, body=body):
+                if self.integer(ctx, cond, "the condition of an if"):
+                    yield from self.program(ctx.inner(), body)
+            case RolesOp():
+                yield from self._roles(ctx, op)
+            case TileSchedulerOp():
+                yield from tiles(self, ctx, op)
+            case TmaLoad():
+                yield from load_together(self, ctx, op)
+            case Barrier(number=number, threads=threads):
+                which = self.integer(ctx, number, "a barrier's number")
+                yield Wait(op, self.barriers.arrive(ctx.actor, which, threads))
+            case NamedArrive(number=number, threads=threads):
+                which = self.integer(ctx, number, "a barrier's number")
+                self.barriers.arrive(ctx.actor, which, threads, wait=False)
+                yield Wait(op, lambda: True)
+            case MbarArrive():
+                self._arrive(ctx, op)
+                yield Wait(op, lambda: True)
+            case MbarExpect(mbar=name, stage=stage, bytes=count):
+                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor.rank)
+                self.mbarriers.expect(ctx.actor, bar, count)
+                yield Wait(op, lambda: True)
+            case MbarWait(mbar=name, stage=stage, parity=parity):
+                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor.rank)
+                p = self.integer(ctx, parity, "a parity")
+                if p not in (0, 1):
+                    raise Fault("phase", f"parity {p} is neither 0 nor 1")
+                yield Wait(op, lambda: self.mbarriers.passed(bar, p))
+                self.mbarriers.observe(ctx.actor, bar)
+            case ClusterArrive(relaxed=relaxed):
+                self.cluster.arrive(ctx.actor, relaxed)
+                yield Wait(op, lambda: True)
+            case ClusterWait():
+                phase = self.cluster.awaited(ctx.actor)
+                yield Wait(op, lambda: self.cluster.phase > phase)
+                self.cluster.observe(ctx.actor)
+            case _:
+                raise Fault("unsupported", "the interpreter does not know this operation")
+
+    def _arrive(self, ctx: Context, op: MbarArrive) -> None:
+        actor, stage = ctx.actor, self.integer(ctx, op.stage, "a stage")
+        count = actor.threads if op.each == "thread" or actor.single else actor.warps
+        for rank in range(self.machine.kernel.cluster) if op.cluster else (actor.rank,):
+            self.mbarriers.arrive(actor, self.mbarriers.at(op.mbar, stage, rank), count)
+
+    def _for(self, ctx: Context, op: ForOp) -> Program:
+        lo, hi = self.integer(ctx, op.lo, "a loop bound"), self.integer(ctx, op.hi, "a loop bound")
+        values = [self.raw(ctx, init) for _, init in op.carried]
+        for i in range(lo, hi):
+            inner = ctx.inner(**{op.var: i})
+            inner.frags.update({arg.name: v for (arg, _), v in zip(op.carried, values, strict=True)})
+            yield from self.program(inner, op.body)
+            new = [self.raw(inner, y) for y in op.yields]
+            for (arg, _), old, v in zip(op.carried, values, new, strict=True):
+                self._carry(ctx, arg, old, v)
+            values = new
+        ctx.frags.update({r.name: v for r, v in zip(op.results, values, strict=True)})
+
+    def _carry(self, ctx: Context, arg: Frag, old: Value, new: Value) -> None:
+        """The registers of ``arg`` take over a value for the next round. Raises Fault where an engine uses them."""
+        if new is old:
+            return
+        if isinstance(new, InFlight) and not new.ready and arg.name not in new.roots:
+            raise Fault("in-flight", f"a result in flight is carried as %{arg.name}, whose registers are others")
+        self._not_read(ctx, arg)
+
+    def _not_read(self, ctx: Context, frag: Frag) -> None:
+        reader = ctx.actor.engines.reader(frag.name)
+        if reader is not None:
+            what = f"the registers of %{frag.name} are written while a product may still read them"
+            raise OpFault("overwrite-in-use", what, reader.op, "read by")
+
+    def _roles(self, ctx: Context, op: RolesOp) -> Program:
+        if ctx.actor.name.split(" ")[0] != "block":
+            raise Fault("unsupported", "roles do not nest")
+        used: set[int] = set()
+        tasks: list[Task] = []
+        for role in op.roles:
+            warps = range(role.first_warp, role.last_warp)
+            if not used.isdisjoint(warps) or not 0 <= warps.start < warps.stop <= self.machine.kernel.warps:
+                raise Fault("layout", f"role {role.name} has no warps of its own")
+            used.update(warps)
+            tasks += [self._unit(ctx, role, unit) for unit in range(role.units)]
+        yield Wait(op, lambda: all(t.done for t in tasks), join=True)
+        clocks = [t.actor.clock.vc for t in tasks]
+        idle = [] if len(used) == self.machine.kernel.warps else [ctx.actor.clock.vc]
+        ctx.actor.clock.vc = np.min([*clocks, *idle], axis=0)
+
+    def _unit(self, ctx: Context, role: Role, unit: int) -> Task:
+        warps, component = role.last_warp - role.first_warp, self.machine.component[id(role)]
+        vc, rank = ctx.actor.clock.vc, ctx.actor.rank
+        actor = self._actor(role.name, role.first_warp, warps, rank, unit, role.units, vc, component)
+        actor.single = role.single
+        own = slice(actor.first_warp, actor.first_warp + actor.warps)
+        frags: dict[str, Value] = {k: v[own] for k, v in ctx.frags.items() if isinstance(v, np.ndarray)}
+        return self._start(actor, frags, ctx.variables, role.body)
+
+    # -- what operations on data need ---------------------------------------------------------
+    def _no_refs(self, name: str) -> Array:
+        raise Fault("undefined-fragment", f"%{name} is not defined here")
+
+    def raw(self, ctx: Context, frag: Frag) -> Value:
+        """What stands for ``frag``, in flight or not. Raises Fault before its definition."""
+        x = ctx.frags.get(frag.name)
+        if x is None:
+            raise Fault("undefined-fragment", f"%{frag.name} is read before it is defined")
+        return x
+
+    def get(self, ctx: Context, frag: Frag) -> Array:
+        """The registers of ``frag``. Raises Fault before its definition, and while it is in flight."""
+        x = self.raw(ctx, frag)
+        if isinstance(x, InFlight):
+            return x.read(frag.name)
+        if isinstance(x, Undefined):
+            raise Fault("undefined-fragment", f"%{frag.name} is read before anything is written to it")
+        return x
+
+    def put(self, ctx: Context, frag: Frag, value: Array) -> None:
+        """Define ``frag``; its layout must have as many warps and registers. Raises Fault."""
+        shape = self.shape(ctx, self.machine.layout(frag.layout))
+        if value.shape != shape:
+            if np.broadcast_shapes(value.shape, shape) != shape:
+                raise Fault("layout", f"%{frag.name} has {value.shape[2]} registers, its layout {shape[2]}")
+            value = np.broadcast_to(value, shape)
+        if self.machine.pending:
+            self._not_read(ctx, frag)
+            value = value.view()  # an identity of its own
+            ctx.actor.engines.written[id(value)] = value
+        ctx.frags[frag.name] = value
+
+    def put_raw(self, ctx: Context, frag: Frag, value: Value) -> None:
+        """``frag`` is written by an engine, or not at all."""
+        self._not_read(ctx, frag)
+        ctx.frags[frag.name] = value
+
+    def type_of(self, operand: Frag | Slot) -> DType:
+        """Element type of an operand."""
+        return operand.type.dtype if isinstance(operand, Frag) else self.machine.smem(operand.buffer).dtype
+
+    def axes_of(self, operand: Frag | Slot) -> tuple[str, ...]:
+        """Axes of an operand."""
+        if isinstance(operand, Frag):
+            return operand.type.names
+        buffer = self.machine.smem(operand.buffer)
+        return TileType(buffer.dtype, buffer.axes).names
+
+    def variables(self, ctx: Context) -> dict[str, int]:
+        """Integer variables in scope, the cursors of the unit among them."""
+        return {**ctx.variables, **ctx.actor.cursors} if ctx.actor.cursors else ctx.variables
+
+    def advance(self, ctx: Context, cursor: str, by: int) -> None:
+        """Move a cursor of the unit on. Raises Fault."""
+        c = next((c for c in self.machine.kernel.cursors if c.name == cursor), None)
+        if c is None or by < 0:
+            raise Fault("undefined-variable", f"cursor {cursor} cannot move by {by}")
+        rounds, stage = divmod(ctx.actor.cursors[c.stage] + by, c.stages)
+        phase = (ctx.actor.cursors[c.phase] + rounds) % 2
+        ctx.actor.cursors.update({c.stage: stage, c.phase: phase})
+
+    def shape(self, ctx: Context, layout: FragLayout) -> tuple[int, int, int]:
+        """(warps, 32, registers). Raises Fault where the layout is of another role."""
+        if layout.warps != ctx.actor.warps:
+            raise Fault("layout", f"a layout of {layout.warps} warps in a role of {ctx.actor.warps}")
+        return layout.warps, 32, layout.registers
+
+    def scope(self, ctx: Context, layout: FragLayout | None, axes: tuple[str, ...]) -> Scope:
+        """What an expression over the fragment positions of ``layout`` may mention."""
+        places: dict[str, Ints] = {} if layout is None else {a: coords(layout, a) for a in axes}
+
+        def refs(name: str) -> Array:
+            if name not in self.machine.frags:
+                self._no_refs(name)
+            frag = self.machine.frags[name]
+            x = self.get(ctx, frag)
+            return x if layout is None else spread(x, layout, frag.type.names)
+
+        return Scope(self.variables(ctx), self.machine.params, places, refs)
+
+    def integer(self, ctx: Context, e: Expr, what: str) -> int:
+        """``e`` where all threads must agree. Raises Fault."""
+        return uniform(self.scope(ctx, None, ()).eval(e), what)
+
+    def base(self, ctx: Context, slot: Slot) -> int:
+        """Byte offset of the stage that ``slot`` names. Raises Fault outside the ring."""
+        buffer = self.machine.smem(slot.buffer)
+        stage = self.integer(ctx, slot.stage, "a stage")
+        if not 0 <= stage < buffer.stages:
+            raise Fault("out-of-bounds", f"stage {stage} is outside the {buffer.stages} of {buffer.name}")
+        return self.origin(ctx) + buffer.offset + stage * buffer.stage_bytes
+
+    def origin(self, ctx: Context) -> int:
+        """Where the shared memory of the unit's block begins."""
+        return ctx.actor.rank * self.machine.span
+
+    def engine_addresses(self, ctx: Context, slot: Slot) -> Ints:
+        """Address of every [row, column] of a stage, as engines compute it. Raises Fault."""
+        base, buffer = self.base(ctx, slot), self.machine.smem(slot.buffer)
+        if base % 16 or buffer.pad:
+            raise Fault("misaligned", f"the stage of {buffer.name} starts at {base} or has padding")
+        low = base % 1024  # the pattern repeats
+        key = f"engine {slot.buffer} {slot.swizzle} {low}"
+        out: Ints = self.machine.cached(buffer, key, lambda: engine_addresses(buffer, slot.swizzle, low))
+        return out + (base - low)
+
+    def op_number(self, op: MemOp) -> int:
+        """What the history of shared memory calls ``op``."""
+        return self.machine.number[id(op)]
+
+
+def _buffer_of(op: MemOp) -> str:
+    match op:
+        case SharedLoad(slot=slot) | SharedStore(slot=slot) | AsyncCopy(slot=slot) | MatrixLoad(slot=slot):
+            return slot.buffer
+        case TmaLoad(slot=slot) | TmaStore(slot=slot) | MatrixStore(slot=slot):
+            return slot.buffer
+        case GlobalLoad(buffer=name) | GlobalStore(buffer=name):
+            return name
+        case MmaOp(a=a, b=b):
+            return ", ".join(x.buffer for x in (a, b) if isinstance(x, Slot))
+        case ReduceOp(scratch=name):
+            return name or ""
+        case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name):
+            return name
+        case _:
+            return ""
+
+
+def _let(run: BlockRun, ctx: Context, op: LetOp) -> None:
+    ctx.variables[op.var] = run.integer(ctx, op.expr, op.var)
+
+
+def _advance(run: BlockRun, ctx: Context, op: AdvanceOp) -> None:
+    run.advance(ctx, op.cursor, 1 if op.by is None else run.integer(ctx, op.by, "a number of stages"))
+
+
+def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
+    from nautilus.ma_tile.interp import data as data
+    from nautilus.ma_tile.interp import dot as dot
+    from nautilus.ma_tile.interp import tma
+    from nautilus.ma_tile.interp import wgmma as wg
+
+    return {
+        ConstOp: data.const, IndexOp: data.index, ParamOp: data.param, MapOp: data.map_op,
+        ReduceOp: data.reduce, ConvertOp: data.convert, SliceOp: data.slice_op, UndefinedOp: data.undefined,
+        GlobalLoad: data.ld_global, GlobalStore: data.st_global, SharedLoad: data.ld_shared,
+        SharedStore: data.st_shared, AsyncCopy: data.cp_async, AsyncCommit: data.cp_commit,
+        AsyncWait: data.cp_wait, MmaOp: dot.dot, MatrixLoad: dot.matrix_load, LetOp: _let, AdvanceOp: _advance,
+        TmaLoad: tma.load, TmaStore: tma.store, TmaCommit: tma.commit, TmaWait: tma.wait,
+        MatrixStore: wg.st_matrix, ProxyFence: wg.fence_proxy, WgFence: wg.wg_fence, WgCommit: wg.wg_commit,
+        WgWait: wg.wg_wait,
+    }  # fmt: skip
+
+
+_DATA = _table()

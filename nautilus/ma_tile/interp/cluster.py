@@ -1,0 +1,78 @@
+"""The barrier of a cluster (PTX ISA, ``barrier.cluster``), and stores from one of its blocks into another.
+
+A block that nobody has seen begin may not be there yet, and one that has ended is there no more: a store into it is
+an error, and so is the end of a block while a store into it may still be on its way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nautilus.ma_tile.interp.state.shared_memory import OpFault, SharedMemory
+from nautilus.ma_tile.interp.state.sync import Actor
+from nautilus.ma_tile.interp.state.values import Fault
+
+
+class ClusterBarrier:
+    """``components``: of threads in each of ``ranks`` blocks, of ``threads`` threads and ``span`` bytes."""
+
+    def __init__(self, memory: SharedMemory, ranks: int, components: int, threads: int, span: int) -> None:
+        self.memory, self.ranks, self.components, self.threads, self.span = memory, ranks, components, threads, span
+        n = len(memory.time)
+        self.open_vc, self.done_vc = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        self.phase, self.arrived = 0, set[int]()
+        self.pending: dict[int, int] = {}  # block -> the phase that it has arrived in and not waited for
+        self.met, self.ended = set[int](), set[int]()
+
+    def arrive(self, actor: Actor, relaxed: bool) -> None:
+        """All threads of the block arrive, releasing what they did unless ``relaxed``. Raises Fault."""
+        if actor.threads != self.threads:
+            raise Fault("barrier", f"{actor.threads} of a block's {self.threads} threads arrive")
+        if actor.rank in self.pending:
+            raise Fault("barrier", "a block arrives again before it has waited")
+        if not relaxed:
+            time, c = self.memory.time, actor.clock.component
+            time[c] += 1
+            np.maximum(self.open_vc, actor.clock.vc, out=self.open_vc)
+            self.open_vc[c] = time[c]
+        self.pending[actor.rank] = self.phase
+        self.arrived.add(actor.rank)
+        if len(self.arrived) == self.ranks:
+            np.maximum(self.done_vc, self.open_vc, out=self.done_vc)
+            self.phase, self.arrived = self.phase + 1, set()
+
+    def awaited(self, actor: Actor) -> int:
+        """The phase that ``actor`` waits for. Raises Fault where it has not arrived."""
+        if actor.rank not in self.pending:
+            raise Fault("barrier", "a block waits for a barrier at which it has not arrived")
+        return self.pending[actor.rank]
+
+    def observe(self, actor: Actor) -> None:
+        """``actor`` saw the barrier complete: all blocks run, and it sees what they released."""
+        del self.pending[actor.rank]
+        self.met.add(actor.rank)
+        actor.clock.vc = np.maximum(actor.clock.vc, self.done_vc)
+
+    def reach(self, actor: Actor, rank: int) -> int:
+        """Bytes from the memory of ``actor`` to that of block ``rank``. Raises Fault where nobody may write there."""
+        if not 0 <= rank < self.ranks:
+            raise Fault("out-of-bounds", f"block {rank} is outside a cluster of {self.ranks}")
+        if rank != actor.rank and actor.rank not in self.met:
+            raise Fault("cluster", f"block {rank} may not run yet")
+        if rank in self.ended:
+            raise Fault("cluster", f"block {rank} may have ended")
+        return (rank - actor.rank) * self.span
+
+    def end(self, actor: Actor) -> None:
+        """The block of ``actor`` ends. Raises OpFault where it does not know of a store into its memory."""
+        self.ended.add(actor.rank)
+        if self.ranks == 1:
+            return
+        memory, n = self.memory, self.components
+        here = slice(actor.rank * self.span // memory.granule, (actor.rank + 1) * self.span // memory.granule)
+        by, stored = memory.component[here], (memory.writer[here] >= 0) & ~memory.pending[here]
+        foreign = stored & (by < self.ranks * n) & (by // n != actor.rank)
+        late = foreign & (memory.written[here] >= actor.clock.vc[by])
+        if late.any():
+            op = memory.writer_op[here][late][0]
+            raise OpFault("cluster", f"block {actor.rank} ends before a store into it is known to be there", op, "of")

@@ -1,0 +1,391 @@
+"""Operations on data of the physical interpreter: registers, global and shared memory, copies.
+
+Cross-warp ``reduce``: register r of lane l of warp w writes its partial to element
+``(w * registers + r) * 32 + l`` of the scratch buffer (row-major over its own axes); then comes a
+barrier of the role; then every thread folds the partials of its lane in the warps that split the
+reduced axes with it, least significant warp digit first.  Nothing orders the next use of the
+scratch buffer: that takes a barrier of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nautilus.core.expr.nodes import COMBINERS, Expr
+from nautilus.core.numerics import maximum, minimum
+from nautilus.core.tiles import TileType
+from nautilus.ma_tile.interp.state.global_memory import check_vectors
+from nautilus.ma_tile.interp.state.in_flight import Undefined
+from nautilus.ma_tile.interp.state.shared_memory import Flight
+from nautilus.ma_tile.interp.state.sync import Arrival
+from nautilus.ma_tile.interp.state.values import (
+    Array,
+    Fault,
+    Ints,
+    Scope,
+    apply,
+    coords,
+    decode,
+    encode,
+    register_type,
+    round_registers,
+    spread,
+)
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
+from nautilus.ma_tile.ir.ops import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    ConstOp,
+    ConvertOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IndexOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    SharedLoad,
+    SharedStore,
+    SliceOp,
+    Slot,
+    Smem,
+    UndefinedOp,
+)
+
+if TYPE_CHECKING:
+    from nautilus.ma_tile.interp.block import BlockRun
+    from nautilus.ma_tile.interp.state.machine import Context
+
+# -- registers --------------------------------------------------------------------------------
+
+
+def const(run: BlockRun, ctx: Context, op: ConstOp) -> None:
+    """Every register is the value."""
+    run.put(ctx, op.result, round_registers(np.asarray([[[op.value]]]), op.result.type.dtype))
+
+
+def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
+    """A scalar argument."""
+    if op.param not in run.machine.params:
+        raise Fault("undefined-variable", f"no value for scalar {op.param}")
+    value = np.asarray([[[run.machine.params[op.param]]]])
+    run.put(ctx, op.result, round_registers(value, op.result.type.dtype))
+
+
+def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
+    """An expression of positions and variables."""
+    layout = run.machine.layout(op.result.layout)
+    value = run.scope(ctx, layout, op.result.type.names).eval(op.expr)
+    shaped = np.broadcast_to(value, run.shape(ctx, layout))
+    run.put(ctx, op.result, round_registers(shaped, op.result.type.dtype))
+
+
+def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
+    """An elementwise operation, register by register."""
+    layout = run.machine.layout(op.result.layout)
+    args = [spread(run.get(ctx, a), layout, a.type.names) for a in op.args]
+    run.put(ctx, op.result, apply(op.op, args, op.result.type.dtype))
+
+
+def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
+    """Registers renamed inside each thread, as the two declared layouts say."""
+    old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
+    order = same_threads(old, new)
+    if order is None:
+        raise Fault("layout", f"#{op.arg.layout} and #{op.result.layout} differ in more than register numbers")
+    x = run.get(ctx, op.arg)
+    if x.shape[2] != old.registers:
+        raise Fault("layout", f"%{op.arg.name} has {x.shape[2]} registers, its layout {old.registers}")
+    run.put(ctx, op.result, x[:, :, list(order)])
+
+
+def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
+    """Some of the registers, as the two declared layouts say."""
+    old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
+    chosen = slice_registers(old, new, op.axis, op.start)
+    if chosen is None:
+        raise Fault("layout", f"a part of #{op.arg.layout} is not in the threads of #{op.result.layout}")
+    x = run.get(ctx, op.arg)
+    if x.shape[2] != old.registers:
+        raise Fault("layout", f"%{op.arg.name} has {x.shape[2]} registers, its layout {old.registers}")
+    run.put(ctx, op.result, x[:, :, list(chosen)])
+
+
+def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
+    """Registers without a value."""
+    run.shape(ctx, run.machine.layout(op.result.layout))
+    run.put_raw(ctx, op.result, Undefined())
+
+
+# -- reduce -----------------------------------------------------------------------------------
+
+
+def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
+    """Registers, then lanes by butterflies, then warps through scratch (module docstring)."""
+    layout, gone = run.machine.layout(op.arg.layout), frozenset(op.axes)
+    ufunc = _UFUNCS[COMBINERS[op.combiner].binary]
+    x = run.get(ctx, op.arg)
+    if x.shape != run.shape(ctx, layout):
+        raise Fault("layout", f"%{op.arg.name} does not have the registers of its layout")
+    with np.errstate(all="ignore"):
+        split = x.reshape(*x.shape[:2], *(m.size for m in reversed(layout.reg)))
+        over = tuple(2 + n for n, m in enumerate(reversed(layout.reg)) if m.axis in gone)
+        x = _fold(ufunc, split, over) if over else split
+        x = x.reshape(*x.shape[:2], -1)
+        lane, distance = np.arange(32), 1
+        for m in layout.lane:
+            if m.axis in gone and op.into is None:
+                for bit in range(m.size.bit_length() - 1):
+                    x = ufunc(x, x[:, lane ^ (distance << bit)])
+            distance *= m.size
+        if op.into is None and any(m.axis in gone and m.size > 1 for m in layout.warp):
+            x = _across_warps(run, ctx, op, layout, x, ufunc)
+    rest = layout if op.into is None else layout.partial(op.axes[0], op.into)
+    rest = rest.project(op.result.type.names)
+    element = run.machine.cached(op, "element", lambda: _element(rest, op.result.type))
+    _agree(x, element, op)
+    run.put(ctx, op.result, x)
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "mul": np.multiply, "max": maximum, "min": minimum,
+    "or": np.logical_or, "and": np.logical_and,
+}  # fmt: skip
+
+
+def _fold(f: Callable[..., Any], x: Array, axes: tuple[int, ...]) -> Array:
+    """``x`` combined over ``axes`` by ``f``, in its own type."""
+    if isinstance(f, np.ufunc):
+        return np.asarray(f.reduce(x, axis=axes, dtype=x.dtype))
+    last = range(x.ndim - len(axes), x.ndim)
+    moved = np.moveaxis(x, axes, tuple(last))
+    parts = moved.reshape(*moved.shape[: x.ndim - len(axes)], -1)
+    return np.asarray(functools.reduce(f, (parts[..., k] for k in range(parts.shape[-1]))))
+
+
+def _element(layout: FragLayout, t: TileType) -> Ints:
+    """Row-major element number over the axes of ``t`` at [warp, lane, register]."""
+    out: Array = np.zeros((layout.warps, 32, layout.registers), np.int64)
+    for a in t.axes:
+        out = out * a.size + coords(layout, a.name)
+    return out
+
+
+def _across_warps(
+    run: BlockRun, ctx: Context, op: ReduceOp, layout: FragLayout, x: Array, ufunc: Callable[..., Any]
+) -> Array:
+    dtype = op.result.type.dtype
+    if op.scratch is None:
+        raise Fault("layout", "warps split a reduced axis and there is no scratch buffer")
+    buffer = run.machine.smem(op.scratch)
+    if buffer.dtype is not dtype:
+        raise Fault("layout", f"{buffer.name} holds {buffer.dtype}, not {dtype}")
+
+    def addresses() -> list[Ints]:
+        warp, first, offsets, div = np.arange(layout.warps), np.arange(layout.warps), np.zeros(1, np.int64), 1
+        for m in layout.warp:
+            if m.axis in frozenset(op.axes):
+                first = first - warp // div % m.size * div
+                offsets = (offsets[None, :] + div * np.arange(m.size)[:, None]).reshape(-1)
+            div *= m.size
+        register, lane = np.arange(x.shape[2]), np.arange(32)[:, None]
+        return [
+            _linear(buffer, (w[:, None, None] * x.shape[2] + register) * 32 + lane)
+            for w in (warp, *(first + offset for offset in offsets))
+        ]
+
+    own, *parts = run.machine.cached(op, "scratch", addresses)
+    base, number = run.origin(ctx) + buffer.offset, run.op_number(op)
+    run.shared.store(ctx.actor.clock, base + own, encode(x, dtype), ctx.threads, number)
+    run.barriers.complete([ctx.actor])
+    read = [run.shared.load(ctx.actor.clock, base + p, dtype.bytes, ctx.threads, number) for p in parts]
+    total = decode(read[0], dtype)
+    for bits in read[1:]:
+        total = ufunc(total, decode(bits, dtype))
+    return np.asarray(total, x.dtype)
+
+
+def _linear(buffer: Smem, element: Ints) -> Ints:
+    """Byte offset of row-major element numbers. Raises Fault past the end."""
+    layout = buffer.layout()
+    if int(element.max(initial=0)) >= layout.rows * layout.cols:
+        raise Fault("out-of-bounds", f"{buffer.name} has {layout.rows * layout.cols} elements, too few")
+    return layout.address(element // layout.cols, element % layout.cols)
+
+
+def _agree(x: Array, element: Ints, op: ReduceOp) -> None:
+    """All holders of one result element have the same bits. Raises Fault."""
+    if element.shape != x.shape:
+        raise Fault("layout", f"%{op.result.name} gets {x.shape[2]} registers, not {element.shape[2]}")
+    bits = encode(x, op.result.type.dtype)
+    seen = np.zeros(int(element.max(initial=0)) + 1, bits.dtype)
+    seen[element] = bits
+    if not np.array_equal(seen[element], bits):
+        raise Fault("holders-disagree", "threads that hold one element have different values of it")
+
+
+# -- global memory ----------------------------------------------------------------------------
+
+
+def _access(
+    run: BlockRun,
+    scope: Scope,
+    buffer: str,
+    idx: tuple[Expr, ...],
+    where: Expr | None,
+    shape: tuple[int, ...],
+) -> tuple[Ints, Array | None]:
+    """Element numbers and mask of a global access."""
+    mask = None if where is None else np.broadcast_to(scope.eval(where), shape)
+    places = tuple(scope.eval(i) for i in idx)
+    return run.machine.memory.place(buffer, places, mask, shape), mask
+
+
+def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
+    """Global to registers."""
+    layout, memory = run.machine.layout(op.result.layout), run.machine.memory
+    shape = run.shape(ctx, layout)
+    scope = run.scope(ctx, layout, op.result.type.names)
+    place, mask = _access(run, scope, op.buffer, op.index, op.mask, shape)
+    dtype = memory.dtypes[op.buffer]
+    if register_type(dtype) is not register_type(op.result.type.dtype):
+        raise Fault("layout", f"{op.buffer} holds {dtype}, not {op.result.type.dtype}")
+    check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)
+    run.put(ctx, op.result, memory.load(op.buffer, place, mask, _block_threads(run, ctx)))
+
+
+def st_global(run: BlockRun, ctx: Context, op: GlobalStore) -> None:
+    """Registers to global."""
+    layout, memory = run.machine.layout(op.value.layout), run.machine.memory
+    shape = run.shape(ctx, layout)
+    scope = run.scope(ctx, layout, op.value.type.names)
+    place, mask = _access(run, scope, op.buffer, op.index, op.mask, shape)
+    dtype = memory.dtypes[op.buffer]
+    check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)
+    value = _registers(run, ctx, op.value, shape)
+    memory.store(op.buffer, place, round_registers(value, dtype), mask, _block_threads(run, ctx))
+
+
+def _registers(run: BlockRun, ctx: Context, frag: Frag, shape: tuple[int, ...]) -> Array:
+    value = run.get(ctx, frag)
+    if value.shape != shape:
+        raise Fault("layout", f"%{frag.name} has {value.shape[2]} registers, its layout {shape[2]}")
+    return value
+
+
+def _block_threads(run: BlockRun, ctx: Context) -> Array:
+    """Thread numbers in the launch, from 1."""
+    return ctx.threads.astype(np.int64) + (run.block * run.machine.threads + 1)
+
+
+# -- shared memory ----------------------------------------------------------------------------
+
+
+def stage_addresses(buffer: Smem, swizzle: int, layout: FragLayout, names: tuple[str, ...]) -> Ints:
+    """Stage-relative byte address of each register's element. Raises Fault outside the tile."""
+    row: Array = np.zeros((layout.warps, 32, layout.registers), np.int64)
+    col = row
+    for n, a in enumerate(buffer.axes):
+        if a.size > 1 and a.name not in names:
+            raise Fault("layout", f"the fragment has no axis {a.name} of {buffer.name}")
+        at = coords(layout, a.name)
+        if int(at.max(initial=0)) >= a.size:
+            raise Fault("out-of-bounds", f"position {int(at.max())} on {a.name} is outside {buffer.name}")
+        if n + 1 == len(buffer.axes):
+            col = col + at
+        else:
+            row = row * a.size + at
+    return buffer.layout(swizzle).address(row, col)
+
+
+def _shared_access(
+    run: BlockRun,
+    ctx: Context,
+    op: object,
+    slot: Slot,
+    layout: FragLayout,
+    names: tuple[str, ...],
+    vec: int,
+) -> Ints:
+    """Byte address of each register's element in the stage that ``slot`` names."""
+    buffer = run.machine.smem(slot.buffer)
+    width = buffer.dtype.bytes
+
+    def make() -> Ints:
+        out = stage_addresses(buffer, slot.swizzle, layout, names)
+        check_vectors(out // width, vec, width, None, buffer.name)
+        return out
+
+    base = run.base(ctx, slot)
+    if base % (vec * width):
+        raise Fault("misaligned", f"the stage of {buffer.name} starts at {base}, no multiple of {vec * width}")
+    relative: Ints = run.machine.cached(op, "address", make)
+    return relative + base
+
+
+def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
+    """Shared to registers."""
+    layout, dtype = run.machine.layout(op.result.layout), op.result.type.dtype
+    run.shape(ctx, layout)
+    if run.machine.smem(op.slot.buffer).dtype.bytes != dtype.bytes:
+        raise Fault("layout", f"{op.slot.buffer} does not hold {dtype}")
+    every = tuple(a.name for a in run.machine.smem(op.slot.buffer).axes)  # the first position of those it lacks
+    address = _shared_access(run, ctx, op, op.slot, layout, every, op.vec)
+    bits = run.shared.load(ctx.actor.clock, address, dtype.bytes, ctx.threads, run.op_number(op))
+    run.put(ctx, op.result, decode(bits, dtype))
+
+
+def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
+    """Registers to shared, rounded to the buffer's type."""
+    layout, dtype = run.machine.layout(op.value.layout), run.machine.smem(op.slot.buffer).dtype
+    value = round_registers(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
+    address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec)
+    if op.block is not None:
+        address = address + run.cluster.reach(ctx.actor, op.block)
+    run.shared.store(ctx.actor.clock, address, encode(value, dtype), ctx.threads, run.op_number(op))
+
+
+# -- asynchronous copies ----------------------------------------------------------------------
+
+
+def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
+    """Global to shared, arriving later."""
+    layout, memory = run.machine.layout(op.threads), run.machine.memory
+    buffer = run.machine.smem(op.slot.buffer)
+    shape, dtype = run.shape(ctx, layout), buffer.dtype
+    size = op.vec * dtype.bytes
+    if size not in (4, 8, 16):
+        raise Fault("copy-size", f"cp.async moves 4, 8 or 16 bytes, not {size}")
+    names = tuple(a.name for a in buffer.axes)
+    place, mask = _access(run, run.scope(ctx, layout, names), op.buffer, op.index, op.mask, shape)
+    if memory.dtypes[op.buffer].bytes != dtype.bytes:
+        raise Fault("layout", f"{op.buffer} holds {memory.dtypes[op.buffer]}, {buffer.name} {dtype}")
+    check_vectors(place, op.vec, dtype.bytes, mask, op.buffer)
+    address = _shared_access(run, ctx, op, op.slot, layout, names, op.vec)
+    value = memory.load(op.buffer, place, mask, _block_threads(run, ctx))
+    flight = Flight(address, encode(value, dtype), ctx.threads, run.op_number(op))
+    run.shared.issue(ctx.actor.clock, flight)
+    if op.mbar is None:
+        ctx.actor.open.append(flight)
+    else:
+        bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"), ctx.actor.rank)
+        run.mbarriers.flying.append(Arrival(bar, flight, threads=ctx.actor.threads))
+
+
+def cp_commit(run: BlockRun, ctx: Context, op: AsyncCommit) -> None:
+    """The copies since the last commit become a group."""
+    ctx.actor.groups.append(ctx.actor.open)
+    ctx.actor.open = []
+
+
+def cp_wait(run: BlockRun, ctx: Context, op: AsyncWait) -> None:
+    """All but the youngest ``pending`` groups arrive now."""
+    groups = ctx.actor.groups
+    while len(groups) > op.pending:
+        for flight in groups.pop(0):
+            run.shared.land(flight, ctx.actor.clock.component, engine=False)

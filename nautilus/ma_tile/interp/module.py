@@ -1,0 +1,128 @@
+"""The physical, adversarial interpreter of the MA-tile IR.
+
+Shared memory is bytes behind the access's own swizzle, fragments are (warp, lane, register) arrays,
+copies arrive at the last legal moment, roles are scheduled by an adversary, and what no barrier
+orders is an error, even where the numbers come out right.  Every error is an :class:`InterpError`
+that names the operation, the buffer and the rule (``kind``):
+
+==================== ==================================================================
+pending-copy         bytes read before a ``cp.wait`` that covers their copy
+unsynchronised-read  bytes read that another thread wrote, no barrier between
+overwrite-in-use     bytes written (or copied over) that another thread read, no barrier between, or that a
+                     product or bulk store in flight may still read; registers that a product may read
+in-flight            the result of a product used before a ``wg.wait`` lists it, or listed too early
+missing-fence        no ``wg.fence`` between a write to registers and the product that uses them; no
+                     ``fence.proxy`` and barrier between a write to shared memory and an engine's use
+unfinished           a unit ends while products or stores that it issued are in flight, a block with bulk loads
+unordered-writes     bytes written twice, no barrier between, or over a copy in flight
+uninitialised        bytes or elements read that nobody wrote
+out-of-bounds        a shared address, stage or tile position outside its buffer
+global-out-of-bounds an unmasked global index outside its tensor
+global-race          an element of global memory used by several threads of one launch
+misaligned, non-contiguous-vector, mask-not-uniform, copy-size     what an access cannot move
+undefined-fragment, undefined-variable, undefined-buffer           a name without a value
+layout, holders-disagree                                           registers that do not fit
+barrier, over-arrival, phase, deadlock, not-uniform                synchronisation that cannot work
+multicast                                                          blocks that copy parts of different tiles
+cluster                              a store into a block that may not run yet, or that may have ended
+unsupported                                                        what no instruction does
+==================== ==================================================================
+
+The files: ``interp_values`` (registers, expressions), ``interp_smem`` (bytes and their history),
+``interp_sync`` (barriers, scheduler), ``interp_global``, ``interp_mma`` (fragment maps),
+``interp_data`` and ``interp_dot`` (operations), ``interp_flight``, ``interp_warpgroup`` and ``interp_bulk``
+(products and copies of the sm_90a class), ``interp_tiles`` (persistent blocks), ``interp_cluster`` (barriers and
+stores between blocks), ``interp_machine`` and ``interp_block`` (control flow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.buffers import Space
+from nautilus.core.types import DType
+from nautilus.ma_tile.interp.block import BlockRun
+from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
+from nautilus.ma_tile.interp.state.machine import InterpError, Machine
+from nautilus.ma_tile.interp.state.values import Array, round_registers
+from nautilus.ma_tile.ir.ops import MemModule, RolesOp, walk_ops
+
+__all__ = ["InterpError", "run_block", "run_module"]
+
+
+def run_module(
+    m: MemModule,
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """Every output and temp of ``m``, storage-rounded (bf16 and tf32 as float32 values).
+
+    ``inputs`` are rounded to their declared types; elements that no block wrote are NaN (the least
+    integer, false).  ``seed`` picks the adversary of the first block;
+    later blocks take the next ones, and a launch of fewer than three blocks with roles is run under
+    all three policies.  Raises InterpError, ValueError for an input of the wrong shape.
+    """
+    params = _params(m, scalars or {})
+    memory = GlobalMemory(m, inputs, params)
+    for kernel in m.kernels:
+        memory.launch()
+        _launch(Machine(m, kernel, memory, params, seed), seed)
+    memory.launch()
+    return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
+
+
+def _launch(machine: Machine, seed: int, blocks: Iterable[int] | None = None) -> None:
+    """Run ``blocks`` (the first ones of their clusters), or all."""
+    kernel, count = machine.kernel, machine.blocks
+    if count % kernel.cluster:
+        raise ValueError(f"{count} blocks are no clusters of {kernel.cluster}")
+    chosen = list(range(0, count, kernel.cluster) if blocks is None else blocks)
+    for block in chosen:
+        BlockRun(machine, block, seed + block).run()
+    several = kernel.units > 1 or kernel.cluster > 1 or any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
+    if len(chosen) < 3 and several:
+        for block in chosen:
+            for other in (1, 2):
+                BlockRun(machine, block, seed + block + other).run()
+
+
+def run_block(
+    m: MemModule,
+    kernel: str,
+    block: int,
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """What one block of the kernel called ``kernel`` writes, as :func:`run_module` gives it.
+
+    Temps that the kernel reads are taken from ``inputs``; what the block leaves
+    unwritten is NaN, the least integer or false.
+    """
+    params = _params(m, scalars or {})
+    memory = GlobalMemory(m, inputs, params)
+    for name in memory.owner:
+        if name in inputs:
+            memory.values[name] = round_registers(np.asarray(inputs[name]), memory.dtypes[name]).reshape(-1)
+            memory.ready[name][:] = True
+    (found,) = [k for k in m.kernels if k.name == kernel]
+    _launch(Machine(m, found, memory, params, seed), seed, (block // found.cluster * found.cluster,))
+    return {b.name: memory.array(b.name).copy() for b in m.buffers if b.space is not Space.INPUT}
+
+
+def _params(m: MemModule, scalars: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for p in m.params:
+        value = scalars.get(p.name, p.default)
+        if value is None:
+            raise ValueError(f"scalar {p.name} has no value")
+        out[p.name] = _scalar(value, p.dtype)
+    return out
+
+
+def _scalar(value: Any, dtype: DType) -> Any:
+    return round_registers(np.asarray([value]), dtype)[0]

@@ -1,0 +1,143 @@
+"""Global memory of the physical interpreter: arguments and temps, with who wrote what in this launch.
+
+Arrays are kept flat in register form (``interp_values``).  Rules: an unmasked access lies inside its
+tensor in every dimension; an element is read only if it was given or written by an earlier launch,
+or by the same thread; threads that write one element in one launch write the same bits.
+Base addresses are aligned to 256 bytes, as the allocator gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Param
+from nautilus.core.types import DType
+from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, encode, register_type, round_registers
+from nautilus.ma_tile.ir.ops import MemModule
+
+
+class GlobalMemory:
+    """The buffers of a module. ``params`` gives runtime sizes."""
+
+    def __init__(self, m: MemModule, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, DType] = {}
+        self.values: dict[str, Array] = {}
+        self.ready: dict[str, Array] = {}
+        self.owner: dict[str, Array] = {}
+        for b in m.buffers:
+            shape = tuple(int(params[e.name]) if isinstance(e, Param) else e for e in b.shape)
+            size = int(np.prod(shape, dtype=np.int64))
+            self.shapes[b.name], self.dtypes[b.name] = shape, b.dtype
+            if b.space is Space.INPUT:
+                given = np.asarray(inputs[b.name])
+                if given.shape != shape:
+                    raise ValueError(f"input {b.name} has shape {given.shape}, not {shape}")
+                self.values[b.name] = round_registers(given, b.dtype).reshape(-1)
+                self.ready[b.name] = np.ones(size, np.bool_)
+            else:
+                self.values[b.name] = np.full(size, _unwritten(b.dtype), register_type(b.dtype))
+                self.ready[b.name] = np.zeros(size, np.bool_)
+                self.owner[b.name] = np.zeros(size, np.int64)
+
+    def launch(self) -> None:
+        """A kernel begins: everything written so far is visible."""
+        for name, owner in self.owner.items():
+            self.ready[name] |= owner != 0
+            owner[:] = 0
+
+    def array(self, name: str) -> Array:
+        """The buffer in its shape."""
+        return self.values[name].reshape(self.shapes[name])
+
+    def place(self, name: str, index: tuple[Array, ...], mask: Array | None, shape: tuple[int, ...]) -> Ints:
+        """Element numbers [shape] of an access (0 where masked). Raises Fault outside the tensor."""
+        extents = self.shapes.get(name)
+        if extents is None:
+            raise Fault("undefined-buffer", f"no buffer is called {name}")
+        if len(index) != len(extents):
+            raise Fault("out-of-bounds", f"{name} has {len(extents)} dimensions, not {len(index)}")
+        linear: Array = np.zeros((), np.int64)
+        for axis, (i, extent) in enumerate(zip(index, extents, strict=True)):
+            bad = (i < 0) | (i >= extent)
+            if mask is not None:
+                bad = bad & mask
+            if np.any(bad):
+                worst = int(np.broadcast_to(i, np.shape(bad))[bad].flat[0])
+                where = f"index {worst} is outside dimension {axis} of {name}, which has {extent}"
+                raise Fault("global-out-of-bounds", where)
+            linear = linear * extent + i
+        if mask is not None:
+            linear = np.where(mask, linear, 0)
+        return np.broadcast_to(linear, shape)
+
+    def load(self, name: str, place: Ints, mask: Array | None, thread: Array) -> Array:
+        """Elements at ``place``, 0 where masked. Raises Fault."""
+        if name in self.owner:
+            ok = self.ready[name][place] | (self.owner[name][place] == thread)
+            if mask is not None:
+                ok = ok | ~mask
+            if not ok.all():
+                written = self.owner[name][place][~ok].any()
+                how = "another thread of this launch wrote" if written else "nobody wrote"
+                kind = "global-race" if written else "uninitialised"
+                raise Fault(kind, f"reads an element of {name} that {how}")
+        if not len(self.values[name]):
+            return np.zeros(place.shape, self.values[name].dtype)
+        out: Array = self.values[name][place]
+        return out if mask is None else np.where(mask, out, np.zeros((), out.dtype))
+
+    def store(self, name: str, place: Ints, value: Array, mask: Array | None, thread: Array) -> None:
+        """Write ``value`` (already of the buffer's type). Raises Fault."""
+        if name not in self.owner:
+            raise Fault("unsupported", f"{name} is an input")
+        dtype = self.dtypes[name]
+        thread = np.broadcast_to(thread, place.shape)
+        if mask is not None:
+            keep = np.broadcast_to(mask, place.shape)
+            place, value, thread = place[keep], value[keep], thread[keep]
+        store, owner = self.values[name], self.owner[name]
+        foreign = (owner[place] != 0) & (owner[place] != thread)
+        same = encode(store[place], dtype) == encode(value, dtype)
+        if np.any(foreign & ~same):
+            raise Fault("global-race", f"overwrites an element of {name} of another thread of this launch")
+        store[place] = value
+        if not np.array_equal(encode(store[place], dtype), encode(value, dtype)):
+            raise Fault("global-race", f"two threads write different values to one element of {name}")
+        owner[place] = thread
+
+
+def _unwritten(dtype: DType) -> float | int | bool:
+    """What an element that nobody wrote shows: NaN, the least integer, false."""
+    if dtype is DType.BOOL:
+        return False
+    return float("nan") if dtype.is_float else int(np.iinfo(register_type(dtype)).min)
+
+
+def check_vectors(place: Ints, vec: int, width: int, mask: Array | None, what: str) -> None:
+    """``vec`` consecutive registers move as one access: contiguous, aligned, one mask.
+
+    ``place`` [warps, lanes, registers] counts elements of ``width`` bytes. Raises Fault.
+    """
+    if vec == 1:
+        return
+    if vec * width not in (2, 4, 8, 16):
+        raise Fault("misaligned", f"no access moves {vec} elements of {width} bytes")
+    if place.shape[-1] % vec:
+        raise Fault("non-contiguous-vector", f"{place.shape[-1]} registers are no multiple of {vec}")
+    v = place.reshape(*place.shape[:-1], -1, vec)
+    live = np.ones(v.shape, np.bool_)
+    if mask is not None:
+        live = np.broadcast_to(mask, place.shape).reshape(v.shape)
+        if np.any(live != live[..., :1]):
+            raise Fault("mask-not-uniform", f"the mask of a vector of {what} differs between its elements")
+    gap = (v != v[..., :1] + np.arange(vec)) & live
+    if gap.any():
+        text = f"the elements of a vector of {what} are no neighbours in memory"
+        raise Fault("non-contiguous-vector", text)
+    if np.any((v[..., 0] % vec != 0) & live[..., 0]):
+        raise Fault("misaligned", f"a vector of {what} does not start at a multiple of {vec * width} bytes")

@@ -1,0 +1,269 @@
+"""Shared memory of one block: bytes, and who wrote and read each of them when.
+
+Order between threads is *happens-before*, kept as vector clocks.  A *component* is a role (all its
+threads advance together; component 0 is the code outside any role) or the copy engine behind one
+mbarrier.  An access is stamped with its component's time; thread u of component c has seen it if u
+made it itself, or if the stamp lies below ``vc[component]`` of c, which barriers and mbarrier waits
+raise.  So threads of one warp are *not* ordered against each other without a barrier.
+
+State is kept a *granule* (the narrowest element of the kernel's buffers).  The stamp ``_NEVER``
+lies above every clock; it marks bytes never written and bytes of a copy still in flight, so that
+the common check is one comparison.
+
+``thread`` arguments broadcast against addresses: a thread number in the block, or ``MANY`` for
+several threads (an access that every warp makes).
+
+Engines (the copy unit, warpgroup products) read through another *proxy*: what threads wrote is for them
+only behind ``fence.proxy`` of the writer and then a barrier.  They read from issue to a wait: a *hold*
+keeps everybody from writing the bytes, and its release counts as one more read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.ma_tile.interp.state.values import Array, Fault, Ints
+
+MANY = -2
+ENGINE = -3
+_NOBODY = -1
+_NEVER = np.int32(2**30)
+_CLEAN, _WRITTEN, _FENCED = 0, 1, 2
+
+
+class Clock:
+    """The vector clock of one component: ``vc[c]`` is the first time of ``c`` not yet seen."""
+
+    __slots__ = ("component", "vc")
+
+    def __init__(self, component: int, vc: NDArray[np.int32]) -> None:
+        self.component, self.vc = component, vc
+
+
+@dataclass(slots=True)
+class Flight:
+    """A copy on its way: destination addresses, the bits to arrive, and who issued it."""
+
+    address: Ints
+    bits: Array
+    thread: Array
+    op: int
+    bulk: bool = False
+
+
+@dataclass(slots=True)
+class Hold:
+    """Granules that an engine may read until :meth:`SharedMemory.release`, for ``who``."""
+
+    granules: Ints
+    who: Array
+    op: int
+
+
+class SharedMemory:
+    """``size`` bytes and their history; ``components`` clocks, of which ``roles`` are of threads."""
+
+    def __init__(self, size: int, granule: int, components: int, roles: int) -> None:
+        self.size, self.granule = size, granule
+        self.bytes = np.full(-(-size // 16) * 16, 0xFF, np.uint8)
+        n = len(self.bytes) // granule
+        self.time = np.zeros(components, np.int32)
+        self.writer = np.full(n, _NOBODY, np.int32)
+        self.written = np.full(n, _NEVER, np.int32)
+        self.component = np.zeros(n, np.int16)
+        self.writer_op = np.zeros(n, np.int32)
+        self.pending = np.zeros(n, np.bool_)
+        self.reader = np.full((roles, n), _NOBODY, np.int32)
+        self.read_at = np.full((roles, n), -1, np.int32)
+        self.reader_op = np.zeros((roles, n), np.int32)
+        self.proxy = np.zeros(n, np.int8)
+        self.fenced = np.zeros(n, np.int32)
+        self.held = np.zeros(n, np.int16)
+        self.holder = np.zeros(n, np.int32)
+        self.holds = 0
+
+    # -- accesses -----------------------------------------------------------------------------
+    def load(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> Array:
+        """The bits of ``width``-byte elements at ``address``. Raises Fault."""
+        g = self._granules(address, width)
+        who = _each(thread, g)
+        self._check_read(clock, g, who)
+        self._note_read(clock, g, who, op)
+        view: Array = self.bytes.view(f"u{width}")
+        return view[address // width]
+
+    def store(self, clock: Clock, address: Ints, bits: Array, thread: Array, op: int) -> None:
+        """Write ``bits`` (unsigned, any width) at ``address``. Raises Fault."""
+        width = bits.dtype.itemsize
+        g = self._granules(address, width)
+        who = _each(thread, g)
+        self._check_write(clock, g, who)
+        self._put(address, bits, g, who)
+        self.written[g] = self.time[clock.component]
+        self.component[g] = clock.component
+        self.writer_op[g] = op
+        self.proxy[g] = _WRITTEN
+
+    def issue(self, clock: Clock, flight: Flight) -> None:
+        """Start a copy: the bytes are undefined until :meth:`land`. Raises Fault."""
+        g = self._granules(flight.address, flight.bits.dtype.itemsize)
+        who = _each(flight.thread, g)
+        self._check_write(clock, g, who)
+        if flight.bulk:
+            self._check_proxy(clock, g, who)
+        width = flight.bits.dtype.itemsize
+        self.bytes.view(flight.bits.dtype)[flight.address // width] = (1 << 8 * width) - 1
+        self.pending[g] = True
+        self.written[g] = _NEVER
+        self.writer[g] = who
+        self.writer_op[g] = flight.op
+
+    def land(self, flight: Flight, component: int, engine: bool) -> None:
+        """A copy arrives now; its writer is the issuing thread, or the engine behind an mbarrier."""
+        g = self._granules(flight.address, flight.bits.dtype.itemsize)
+        who = _each(flight.thread, g)
+        self.pending[g] = False
+        self._put(flight.address, flight.bits, g, np.full_like(who, ENGINE) if engine else who)
+        self.written[g] = self.time[component]
+        self.component[g] = component
+        self.proxy[g] = _CLEAN if flight.bulk else _WRITTEN
+
+    # -- engines ------------------------------------------------------------------------------
+    def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, Hold]:
+        """What an engine reads, and its hold on it. Raises Fault."""
+        g = self._granules(address, width)
+        who = _each(thread, g)
+        self._check_read(clock, g, who)
+        self._check_proxy(clock, g, who)
+        self.held[g] += 1
+        self.holder[g] = op
+        self.holds += 1
+        view: Array = self.bytes.view(f"u{width}")
+        return view[address // width], Hold(g, who, op)
+
+    def release(self, clock: Clock, hold: Hold) -> None:
+        """The engine has read: from here on it is a read of the past."""
+        self.held[hold.granules] -= 1
+        self.holds -= 1
+        self._note_read(clock, hold.granules, hold.who, hold.op)
+
+    def fence(self, clock: Clock) -> None:
+        """``fence.proxy`` of all threads of a component."""
+        mine = np.flatnonzero((self.proxy == _WRITTEN) & (self.component == clock.component))
+        self.proxy[mine] = _FENCED
+        self.fenced[mine] = self.time[clock.component]
+
+    def _check_proxy(self, clock: Clock, g: Ints, who: Array) -> None:
+        state = self.proxy[g]
+        if not state.any():
+            return
+        late = (self.fenced[g] >= clock.vc[self.component[g]]) & ((self.writer[g] != who) | (who < 0))
+        bad = (state == _WRITTEN) | ((state == _FENCED) & late)
+        if bad.any():
+            first = int(g[bad][0])
+            never = self.proxy[first] == _WRITTEN
+            what = "no fence.proxy since" if never else "a fence.proxy, but no barrier behind it"
+            text = f"an engine uses bytes that threads wrote, with {what}"
+            raise OpFault("missing-fence", text, self.writer_op[first], "written by")
+
+    def _put(self, address: Ints, bits: Array, g: Ints, who: Array) -> None:
+        """Set bytes and writers; lanes that write one element must agree on it."""
+        view: Array = self.bytes.view(bits.dtype)
+        element = address // bits.dtype.itemsize
+        view[element] = bits
+        if not np.array_equal(view[element], bits):
+            raise Fault("unordered-writes", "two threads write different values to the same bytes at once")
+        self.writer[g] = who
+        clash = self.writer[g] != who
+        if clash.any():
+            self.writer[g[clash]] = MANY
+
+    def _granules(self, address: Ints, width: int) -> Ints:
+        if address.size and (int(address.min()) < 0 or int(address.max()) + width > self.size):
+            worst = int(address.min()) if int(address.min()) < 0 else int(address.max())
+            raise Fault("out-of-bounds", f"shared address {worst} is outside {self.size} bytes")
+        if np.any(address % width):
+            raise Fault("misaligned", f"a shared address is not a multiple of the {width}-byte element")
+        if width == self.granule:
+            return address[..., None] // width
+        step = np.arange(width // self.granule, dtype=np.int64)
+        return address[..., None] // self.granule + step
+
+    # -- rules --------------------------------------------------------------------------------
+    def _check_read(self, clock: Clock, g: Ints, who: Array) -> None:
+        seen = self.written[g] < clock.vc[self.component[g]]
+        if seen.all():
+            return
+        own = (self.writer[g] == who) & (who >= 0) & (self.written[g] != _NEVER)
+        bad = ~(seen | own)
+        if not bad.any():
+            return
+        first = int(g[bad][0])
+        if self.pending[first]:
+            what = "reads bytes whose copy has not been waited for"
+            raise OpFault("pending-copy", what, self.writer_op[first], "issued by")
+        if self.writer[first] == _NOBODY:
+            raise Fault("uninitialised", "reads bytes that were never written")
+        raise OpFault(
+            "unsynchronised-read",
+            "reads bytes that another thread wrote with no barrier since",
+            self.writer_op[first],
+            "written by",
+        )
+
+    def _note_read(self, clock: Clock, g: Ints, who: Array, op: int) -> None:
+        c = clock.component
+        reader, read_at = self.reader[c], self.read_at[c]
+        old = np.where(read_at[g] < clock.vc[c], _NOBODY, reader[g])
+        reader[g] = who
+        several = (reader[g] != who) | ((old != _NOBODY) & (old != who))
+        if several.any():
+            reader[g[several]] = MANY
+        read_at[g] = self.time[c]
+        self.reader_op[c][g] = op
+
+    def _check_write(self, clock: Clock, g: Ints, who: Array) -> None:
+        if self.holds and (held := self.held[g] > 0).any():
+            what = "writes bytes that an operation in flight may still read"
+            raise OpFault("overwrite-in-use", what, self.holder[int(g[held][0])], "read by")
+        self._check_no_reader(clock, g, who)
+        ordered = (self.written[g] < clock.vc[self.component[g]]) | (self.writer[g] == _NOBODY)
+        if ordered.all():
+            return
+        bad = ~ordered & ((self.writer[g] != who) | (who < 0) | self.pending[g])
+        if bad.any():
+            first = int(g[bad][0])
+            flying = "whose copy is still in flight"
+            what = flying if self.pending[first] else "that another thread wrote with no barrier since"
+            raise OpFault("unordered-writes", f"writes bytes {what}", self.writer_op[first], "written by")
+
+    def _check_no_reader(self, clock: Clock, g: Ints, who: Array) -> None:
+        for c in range(len(self.reader)):
+            late = self.read_at[c][g] >= clock.vc[c]
+            if not late.any():
+                continue
+            bad = late & ((self.reader[c][g] != who) | (who < 0))
+            if bad.any():
+                first = int(g[bad][0])
+                raise OpFault(
+                    "overwrite-in-use",
+                    "writes bytes that another thread read with no barrier since",
+                    self.reader_op[c][first],
+                    "read by",
+                )
+
+
+def _each(thread: Array, g: Ints) -> Array:
+    """The thread of every granule of ``g``, whose last axis is granules of one element."""
+    return np.broadcast_to(np.broadcast_to(thread, g.shape[:-1])[..., None], g.shape)
+
+
+class OpFault(Fault):
+    """A Fault that involves an earlier operation, by number; ``link`` says how."""
+
+    def __init__(self, kind: str, message: str, op: int, link: str) -> None:
+        super().__init__(kind, message)
+        self.op, self.link = int(op), link

@@ -1,0 +1,312 @@
+"""Barriers, mbarriers and the adversarial scheduler of the physical interpreter.
+
+A unit of a role is a coroutine that yields a :class:`Wait` at every synchronising operation.  The
+scheduler resumes one that may run, chosen by a *policy* that a seed picks: always the first, always
+the last, or at random; greedy policies let a consumer run as far ahead as its waits allow, and a
+producer likewise, which is where a wrong parity shows.  Copies that arrive on an mbarrier arrive
+only when nobody can run otherwise; under the random policy also at any other time.
+
+``mbar.arrive`` of a unit with w warps counts 32 * w, or w ``each warp``; the arrival of its cp.async
+32 * w; of one thread 1.  A phase completes when its arrivals have come and as many bytes have landed
+as were announced, in any order.  A completed phase that nobody waited for before the next one
+completes is an error: its parity would alias.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nautilus.ma_tile.interp.state.in_flight import Engines
+from nautilus.ma_tile.interp.state.shared_memory import Clock, Flight, OpFault, SharedMemory
+from nautilus.ma_tile.interp.state.values import Fault
+from nautilus.ma_tile.ir.ops import Mbar, MemOp
+
+
+@dataclass(slots=True)
+class Actor:
+    """A unit of a role at work: its warps, its clock, its asynchronous copies, oldest group first.
+
+    ``rank``: of its block in the cluster; ``units``: how many run the same body (``home`` names it);
+    ``cursors``: their variables; ``engines``: products and bulk stores under way.
+    """
+
+    name: str
+    first_warp: int
+    warps: int
+    clock: Clock
+    rank: int = 0
+    unit: int = 0
+    units: int = 1
+    single: bool = False
+    home: int = 0
+    groups: list[list[Flight]] = field(default_factory=list)
+    open: list[Flight] = field(default_factory=list)
+    cursors: dict[str, int] = field(default_factory=dict)
+    engines: Engines = field(default_factory=Engines)
+
+    @property
+    def threads(self) -> int:
+        return 1 if self.single else 32 * self.warps
+
+
+@dataclass(slots=True)
+class Wait:
+    """A role stands at ``op`` until ``ready()``; ``join``: only for those that it started."""
+
+    op: MemOp
+    ready: Callable[[], bool]
+    join: bool = False
+
+
+Program = Generator[Wait, None, None]
+
+
+class Deadlock(Exception):
+    """No role can run; ``waits`` names each role and the op it stands at."""
+
+    def __init__(self, waits: list[tuple[Actor, Wait]]) -> None:
+        super().__init__("deadlock")
+        self.waits = waits
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """Threads that have arrived at one barrier so far; ``passing``: clocks of those that do not wait."""
+
+    expected: int
+    actors: list[Actor] = field(default_factory=list)
+    passing: list[NDArray[np.int32]] = field(default_factory=list)
+    components: list[int] = field(default_factory=list)
+    count: int = 0
+    done: bool = False
+
+
+class Barriers:
+    """``bar.sync`` and ``bar.arrive``: number 0 without a count is the whole block's.
+
+    ``roles``: components of threads in a block; those of the cluster's blocks follow one another.
+    """
+
+    def __init__(self, memory: SharedMemory, threads: int, roles: int) -> None:
+        self.memory, self.threads, self.roles = memory, threads, roles
+        self._open: dict[tuple[int, int], _Gathering] = {}
+        self._last: dict[tuple[int, int], dict[int, int]] = {}
+
+    def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
+        """``actor`` arrives; the result tells when the barrier has completed. Raises Fault."""
+        expected = self.threads if threads is None else threads
+        if not 0 <= number < 16:
+            raise Fault("barrier", f"barrier number {number} is not in 0..15")
+        key = (actor.rank, number)
+        here = self._open.setdefault(key, _Gathering(expected))
+        self._check_free(actor, key)
+        if here.expected != expected:
+            raise Fault("barrier", f"barrier {number} is awaited with {expected} and {here.expected} threads")
+        here.count += actor.threads
+        here.components.append(actor.clock.component)
+        if here.count > expected:
+            raise Fault("barrier", f"{here.count} threads arrive at a barrier of {expected}")
+        if wait:
+            here.actors.append(actor)
+        else:
+            here.passing.append(self._leave(actor))
+        if here.count == expected:
+            self.complete(here.actors, here.passing, everyone=expected == self.threads, rank=actor.rank)
+            here.done = True
+            del self._open[key]
+            self._last[key] = {c: int(self.memory.time[c]) for c in here.components}
+        return lambda: here.done
+
+    def _check_free(self, actor: Actor, key: tuple[int, int]) -> None:
+        """Who comes to a barrier that others used knows that they have left: else their warps might mix."""
+        last, vc = self._last.get(key, {}), actor.clock.vc
+        if actor.clock.component not in last and any(vc[c] < stamp for c, stamp in last.items()):
+            raise Fault("barrier", f"barrier {key[1]} may still be in use by other threads")
+
+    def _leave(self, actor: Actor) -> NDArray[np.int32]:
+        """What ``actor`` has done so far, as others will see it."""
+        time, c = self.memory.time, actor.clock.component
+        time[c] += 1
+        out = actor.clock.vc.copy()
+        out[c] = time[c]
+        return out
+
+    def complete(
+        self,
+        actors: list[Actor],
+        passing: Sequence[NDArray[np.int32]] = (),
+        everyone: bool = False,
+        rank: int = 0,
+    ) -> None:
+        """Everything the threads of ``actors`` did is seen by all of them from now on."""
+        if not actors:
+            return
+        whole = everyone and not passing
+        released = range(rank * self.roles, (rank + 1) * self.roles) if whole else [a.clock.component for a in actors]
+        time = self.memory.time
+        merged: NDArray[np.int32] = np.max([*(a.clock.vc for a in actors), *passing], axis=0)
+        for c in released:
+            time[c] += 1
+            merged[c] = time[c]
+        for a in actors:
+            a.clock.vc = merged.copy()
+
+
+@dataclass(slots=True)
+class Phase:
+    """One mbarrier: ``phase`` counts completions; clocks of completed and of open phases.
+
+    ``missing``: bytes announced and not yet landed (negative: landed and not yet announced).
+    """
+
+    name: str
+    arrivals: int
+    component: int
+    done_vc: NDArray[np.int32]
+    open_vc: NDArray[np.int32]
+    phase: int = 0
+    count: int = 0
+    missing: int = 0
+    observed: bool = True
+
+    def __str__(self) -> str:
+        bytes_ = f", {self.missing} bytes to come" if self.missing else ""
+        return f"{self.name} in phase {self.phase} has {self.count} of {self.arrivals} arrivals{bytes_}"
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A copy in flight and what it brings to its barrier."""
+
+    bar: Phase
+    flight: Flight
+    threads: int = 0
+    bytes: int = 0
+
+
+class Mbarriers:
+    """All mbarriers of the blocks of a cluster, and the copies in flight that will arrive on them."""
+
+    def __init__(self, memory: SharedMemory, mbars: tuple[Mbar, ...], first_component: int, ranks: int = 1) -> None:
+        self.memory = memory
+        self.rings: dict[tuple[str, int], list[Phase]] = {}
+        n = len(memory.time)
+        for rank in range(ranks):
+            for m in mbars:
+                ring = self.rings[m.name, rank] = []
+                for stage in range(m.stages):
+                    clocks = (np.zeros(n, np.int32), np.zeros(n, np.int32))
+                    ring.append(Phase(f"{m.name}[{stage}]", m.arrivals, first_component, *clocks))
+                    first_component += 1
+        self.flying: list[Arrival] = []
+
+    def at(self, name: str, stage: int, rank: int = 0) -> Phase:
+        """The barrier in ``stage`` of ring ``name``. Raises Fault outside the ring."""
+        ring = self.rings.get((name, rank))
+        if ring is None:
+            raise Fault("undefined-buffer", f"no mbarrier is called {name}")
+        if not 0 <= stage < len(ring):
+            raise Fault("out-of-bounds", f"stage {stage} is outside the {len(ring)} of {name}")
+        return ring[stage]
+
+    def arrive(self, actor: Actor, bar: Phase, count: int) -> None:
+        """All threads of ``actor`` arrive, ``count`` arrivals in all, releasing what they did. Raises Fault."""
+        time, c = self.memory.time, actor.clock.component
+        np.maximum(bar.open_vc, actor.clock.vc, out=bar.open_vc)
+        time[c] += 1
+        bar.open_vc[c] = max(int(bar.open_vc[c]), int(time[c]))
+        self._count(bar, count)
+
+    def expect(self, actor: Actor, bar: Phase, count: int) -> None:
+        """One thread announces ``count`` bytes and arrives; what other threads did is not released. Raises Fault."""
+        np.maximum(bar.open_vc, actor.clock.vc, out=bar.open_vc)
+        bar.missing += count
+        self._count(bar, 1)
+
+    def deliver(self, rng: random.Random) -> bool:
+        """Let one copy arrive; False when none is in flight. Raises OpFault."""
+        if not self.flying:
+            return False
+        one = self.flying.pop(rng.randrange(len(self.flying)))
+        self.memory.land(one.flight, one.bar.component, engine=True)
+        one.bar.missing -= one.bytes
+        try:
+            self._count(one.bar, one.threads)
+        except Fault as f:
+            raise OpFault(f.kind, f.message, one.flight.op, "issued by") from None
+        return True
+
+    def passed(self, bar: Phase, parity: int) -> bool:
+        """Whether a wait on ``parity`` passes: the phase of that parity is not the open one."""
+        return bar.phase % 2 != parity
+
+    def observe(self, actor: Actor, bar: Phase) -> None:
+        """``actor`` saw the barrier pass: it sees what completed phases released."""
+        bar.observed = True
+        actor.clock.vc = np.maximum(actor.clock.vc, bar.done_vc)
+
+    def open(self) -> list[Phase]:
+        """Barriers in the middle of a phase."""
+        return [p for ring in self.rings.values() for p in ring if p.count or p.missing]
+
+    def _count(self, bar: Phase, threads: int) -> None:
+        bar.count += threads
+        if bar.count > bar.arrivals:
+            raise Fault("over-arrival", f"{bar.count} arrivals in a phase that expects {bar.arrivals}")
+        if bar.count < bar.arrivals or bar.missing:
+            return
+        if not bar.observed:
+            raise Fault("over-arrival", f"phase {bar.phase} completes before anyone waited for the last one")
+        time, c = self.memory.time, bar.component
+        time[c] += 1
+        bar.open_vc[c] = time[c]
+        np.maximum(bar.done_vc, bar.open_vc, out=bar.done_vc)
+        bar.phase, bar.count, bar.observed = bar.phase + 1, 0, False
+
+
+@dataclass(slots=True)
+class Task:
+    """A coroutine under the scheduler."""
+
+    actor: Actor
+    program: Program
+    wait: Wait | None = None
+    done: bool = False
+
+
+class Scheduler:
+    """Runs tasks to their ends; ``seed`` picks the policy (module docstring)."""
+
+    def __init__(self, seed: int, mbarriers: Mbarriers) -> None:
+        self.rng = random.Random(seed)
+        self.policy = seed % 3
+        self.mbarriers = mbarriers
+        self.tasks: list[Task] = []
+
+    def start(self, actor: Actor, program: Program) -> Task:
+        """A new task; tasks may start others."""
+        task = Task(actor, program)
+        self.tasks.append(task)
+        return task
+
+    def run(self) -> None:
+        """Run every task to its end. Raises Deadlock, and whatever an operation raises."""
+        while self.tasks:
+            if self.policy == 2 and self.rng.random() < 0.3:
+                self.mbarriers.deliver(self.rng)
+            ready = [t for t in self.tasks if t.wait is None or t.wait.ready()]
+            if not ready:
+                if not self.mbarriers.deliver(self.rng):
+                    raise Deadlock([(t.actor, t.wait) for t in self.tasks if t.wait is not None and not t.wait.join])
+                continue
+            task = (ready[0], ready[-1], self.rng.choice(ready))[self.policy]
+            try:
+                task.wait = next(task.program)
+            except StopIteration:
+                task.done = True
+                self.tasks.remove(task)

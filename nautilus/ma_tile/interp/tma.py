@@ -1,0 +1,174 @@
+"""Bulk copies of the physical interpreter: boxes between global memory and stages of shared memory.
+
+A load with an mbarrier flies slab by slab; every slab lands at a time of its own and counts its bytes.
+Bytes outside the buffer arrive as zeros and count as well.  A store reads its stage from issue until the
+``tma.wait`` that covers its group.  PTX ISA, "Data Movement: tensors".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nautilus.core.expr.nodes import free_vars
+from nautilus.ma_tile.analysis.tma_boxes import multicast_part
+from nautilus.ma_tile.interp.state.shared_memory import Flight
+from nautilus.ma_tile.interp.state.sync import Actor, Arrival, Program, Wait
+from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, decode, encode, uniform
+from nautilus.ma_tile.ir.async_ops import TmaCommit, TmaLoad, TmaStore, TmaWait
+from nautilus.ma_tile.ir.layout import tile_shape
+
+if TYPE_CHECKING:
+    from nautilus.ma_tile.interp.block import BlockRun
+    from nautilus.ma_tile.interp.state.machine import Context
+
+
+@dataclass(slots=True)
+class Meeting:
+    """Units of a role that have come to a synchronous load, and what each of them wants."""
+
+    actors: list[Actor] = field(default_factory=list)
+    flights: list[Flight] = field(default_factory=list)
+    done: bool = False
+
+
+def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Array]:
+    """Element number in the buffer and whether it is inside, for every [row, column] of the stage. Raises Fault."""
+    buffer, memory = run.machine.smem(op.slot.buffer), run.machine.memory
+    shape = memory.shapes.get(op.buffer)
+    if shape is None:
+        raise Fault("undefined-buffer", f"no buffer is called {op.buffer}")
+    dtype = memory.dtypes[op.buffer]
+    if len(op.index) != len(shape) or dtype is not buffer.dtype:
+        raise Fault("layout", f"{op.buffer} of {dtype} with {len(shape)} axes is not what {buffer.name} holds")
+    if len(shape) > 1 and shape[-1] * dtype.bytes % 16:
+        raise Fault("misaligned", f"rows of {op.buffer} have {shape[-1] * dtype.bytes} bytes, no multiple of 16")
+    rows, cols = tile_shape(buffer.axes)
+    number = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
+    places: dict[str, Ints] = {}
+    for a in reversed(buffer.axes):
+        places[a.name], number = number % a.size, number // a.size
+    tiled = frozenset(places)
+    scope = Scope(run.variables(ctx), run.machine.params, places, lambda name: run.get(ctx, run.machine.frags[name]))
+    inside: Array = np.ones((rows, cols), np.bool_)
+    linear: Array = np.zeros((rows, cols), np.int64)
+    for axis, (e, size) in enumerate(zip(op.index, shape, strict=True)):
+        at = scope.eval(e)
+        if tiled.isdisjoint(free_vars(e)):
+            here = uniform(at, "an index of a bulk copy")
+            if not 0 <= here < size:
+                text = f"index {here} is outside dimension {axis} of {op.buffer}, which has {size}"
+                raise Fault("global-out-of-bounds", text)
+        inside = inside & (at >= 0) & (at < size)
+        linear = linear * size + at
+    return np.where(inside, linear, 0), inside
+
+
+def _issuer(run: BlockRun, ctx: Context) -> tuple[Array, Array]:
+    """The thread that issues, in the block and (from 1) in the launch."""
+    thread = ctx.threads[0, 0, 0]
+    return np.asarray(thread, np.int32), np.asarray(int(thread) + run.block * run.machine.threads + 1, np.int64)
+
+
+def _flight(run: BlockRun, ctx: Context, op: TmaLoad) -> Flight:
+    """The whole stage as one copy. Raises Fault."""
+    place, inside = _box(run, ctx, op)
+    thread, global_thread = _issuer(run, ctx)
+    value = run.machine.memory.load(op.buffer, place, inside, global_thread)
+    bits = encode(value, run.machine.smem(op.slot.buffer).dtype)
+    return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), bulk=True)
+
+
+def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
+    """One copy an instruction."""
+    columns = flight.bits.shape[1]
+    width = op.slot.swizzle // flight.bits.dtype.itemsize if op.slot.swizzle else columns
+    parts = [slice(at, at + width) for at in range(0, columns, max(width, 1))]
+    return [Flight(flight.address[:, p], flight.bits[:, p], flight.thread, flight.op, bulk=True) for p in parts]
+
+
+def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Flight]:
+    """What block ``rank`` copies for the whole cluster. Raises Fault."""
+    cluster, found = run.machine.kernel.cluster, multicast_part(run.machine.smem(op.slot.buffer), op.multicast)
+    if op.multicast != cluster or found is None:
+        raise Fault("unsupported", f"{len(slabs)} slabs for {op.multicast} of {cluster} blocks")
+    count, rows = found
+    if count < len(slabs):
+        return slabs[rank * count :][:count]
+    here = slice(rank * rows, (rank + 1) * rows)
+    return [Flight(f.address[here], f.bits[here], f.thread, f.op, bulk=True) for f in slabs]
+
+
+def _same_tile(run: BlockRun, rank: int, op: TmaLoad, whole: Flight) -> None:
+    """The blocks of a cluster copy parts of one tile. Raises Fault."""
+    mine = run.parts.setdefault((id(op), rank), [])
+    for other in range(run.machine.kernel.cluster):
+        theirs = run.parts.get((id(op), other), [])
+        if other != rank and len(theirs) > len(mine) and not np.array_equal(theirs[len(mine)], whole.bits):
+            raise Fault("multicast", f"block {rank} copies its part of another tile than block {other}")
+    mine.append(whole.bits)
+
+
+def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
+    """The asynchronous form."""
+    assert op.mbar is not None
+    actor, stage = ctx.actor, run.integer(ctx, op.mbar[1], "a stage")
+    whole = _flight(run, ctx, op)
+    slabs = _slabs(run, op, whole)
+    if op.multicast > 1:
+        _same_tile(run, actor.rank, op, whole)
+    ranks = range(run.machine.kernel.cluster) if op.multicast != 1 else (actor.rank,)
+    for slab in slabs if op.multicast == 1 else _part(run, actor.rank, op, slabs):
+        for rank in ranks:
+            moved = slab.address + (rank - actor.rank) * run.machine.span
+            flight = Flight(moved, slab.bits, slab.thread, slab.op, bulk=True)
+            run.shared.issue(actor.clock, flight)
+            bar = run.mbarriers.at(op.mbar[0], stage, rank)
+            run.mbarriers.flying.append(Arrival(bar, flight, bytes=slab.bits.nbytes))
+
+
+def load_together(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
+    """The synchronous form: the units of the role meet, copy each distinct tile once, and go on."""
+    actor = ctx.actor
+    here = run.meetings.setdefault((id(op), actor.home, actor.rank), Meeting())
+    here.actors.append(actor)
+    here.flights.append(_flight(run, ctx, op))
+    if len(here.actors) == actor.units:
+        del run.meetings[id(op), actor.home, actor.rank]
+        run.barriers.complete(here.actors)
+        for n, f in enumerate(here.flights):
+            if any(np.array_equal(f.address, g.address) and np.array_equal(f.bits, g.bits) for g in here.flights[:n]):
+                continue
+            run.shared.issue(actor.clock, f)
+            run.shared.land(f, actor.clock.component, engine=True)
+        run.barriers.complete(here.actors)
+        here.done = True
+    yield Wait(op, lambda: here.done)
+
+
+def store(run: BlockRun, ctx: Context, op: TmaStore) -> None:
+    """Issued: the stage is read until a wait."""
+    buffer = run.machine.smem(op.slot.buffer)
+    place, inside = _box(run, ctx, op)
+    thread, global_thread = _issuer(run, ctx)
+    address = run.engine_addresses(ctx, op.slot)
+    bits, hold = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
+    ctx.actor.engines.stores.append(hold)
+    run.machine.memory.store(op.buffer, place, decode(bits, buffer.dtype), inside, global_thread)
+
+
+def commit(run: BlockRun, ctx: Context, op: TmaCommit) -> None:
+    """The stores since the last commit become a group."""
+    engines = ctx.actor.engines
+    engines.store_groups.append(engines.stores)
+    engines.stores = []
+
+
+def wait(run: BlockRun, ctx: Context, op: TmaWait) -> None:
+    """All but the youngest groups have read their stages."""
+    groups = ctx.actor.engines.store_groups
+    while len(groups) > op.pending:
+        for hold in groups.pop(0):
+            run.shared.release(ctx.actor.clock, hold)

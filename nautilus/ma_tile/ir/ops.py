@@ -1,0 +1,482 @@
+"""MA-tile IR: where tiles live, who moves them, and when.
+
+Every op is executed by all threads of its role, in order; a fragment value is a physical array
+(warp, lane, register), a shared buffer is bytes at an offset.  Nothing is implied: a copy that was
+not waited for has not arrived, a barrier that is not there orders nothing.
+
+The whole grammar::
+
+    module  := 'module' NAME 'target' ARCH { buffer* param* kernel* }
+    kernel  := 'kernel' NAME 'grid' NUMBER 'warps' NUMBER 'min_blocks' NUMBER ['units' NUMBER] ['cluster' NUMBER]
+               ['early']
+               '{' decode* layout* smem* mbar* cursor* op* '}'
+    decode  := 'let' VAR '=' expr                  -- a grid variable from `block`, the linear block number
+    layout  := 'layout' '#'NAME '=' fraglayout     -- ma_tile.ir.layout
+    smem    := 'smem' NAME ':' dtype '[' AXIS ':' size, ... ']' 'stages' NUMBER 'swizzle' NUMBER 'pad' NUMBER
+               ['over' NAME] '@' OFFSET
+    mbar    := 'mbar' NAME 'stages' NUMBER 'arrivals' NUMBER '@' OFFSET
+    cursor  := 'cursor' NAME 'stages' NUMBER                 -- variables NAME_stage and NAME_phase, both from 0
+    frag    := '%'NAME ;  ftype := dtype '[' AXIS ':' size, ... ']' '#'NAME
+    slot    := NAME '[' expr ']' ['swizzle' NUMBER]          -- one stage of a shared buffer, as this access sees it
+    op      := frag '=' 'const' number ':' ftype
+             | frag '=' 'index' expr ':' ftype               -- of variables and the element's position on tile axes
+             | frag '=' 'param' NAME ':' ftype
+             | frag '=' OP frag, ... ':' ftype               -- per register; operands lie in projections of the layout
+             | frag '=' 'reduce' COMBINER frag 'over' AXIS, ... ['scratch' NAME] ['into' AXIS] ':' ftype
+             | frag '=' 'convert' frag ':' ftype             -- registers permuted inside each thread
+             | frag '=' 'slice' frag 'at' AXIS NUMBER ':' ftype   -- the part from NUMBER on, as large as the result
+             | frag '=' 'undefined' ':' ftype                -- registers that nobody may read yet
+             | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ['pinned'] ':' ftype
+             | 'st.global' NAME '[' expr, ... ']' ',' frag ['where' expr] 'vec' NUMBER
+             | frag '=' 'ld.shared' slot 'vec' NUMBER ':' ftype
+             | frag '=' 'ld.matrix' slot 'at' AXIS NUMBER ':' ftype
+             | 'st.shared' slot ['block' NUMBER] ',' frag 'vec' NUMBER
+             | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME
+               ['mbar' NAME '[' expr ']']
+             | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [number [',' THREADS]]
+             | 'mbar.arrive' NAME '[' expr ']' ['each' 'warp'] ['cluster'] | 'mbar.wait' NAME '[' expr ']' 'parity' expr
+             | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ['pending']
+               ['fresh' expr] ':' ftype
+             | 'if' expr '{' op* '}'                         -- a block-uniform condition; defines nothing
+             | frag, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' frag '=' frag, ... ')'
+               '{' op* 'yield' frag, ... '}'
+             | 'roles' '{' ('role' NAME 'warps' FIRST '..' LAST ['registers' NUMBER] ['units' NUMBER] ['single']
+               '{' op* '}')* '}'
+             | the ops of ma_tile.ir.async_ops
+    number  := NUMBER | '(' expr ')'
+    operand := frag | 'smem' slot
+
+Meaning.
+
+* ``reduce``: registers first, then butterfly shuffles over the lane modes of the reduced axes, then,
+  where warps split a reduced axis, through ``scratch`` (every warp writes its partials, a barrier,
+  every warp reads all): all holders of a result element end with the same bits.  With ``into`` only
+  the registers are combined: the partial of each lane and warp that splits the reduced axes stays, as
+  a position along the new axis of that name (one reduced axis, no ``scratch``).
+* ``slice``: each element of the part stays with its thread, so this chooses registers and moves nothing.
+* ``undefined`` starts a carried value whose first reader does not look at it.
+* ``ld.global .. pinned``: the compiler may not move it up; for buffers that the kernel does not write.
+* ``st.shared`` moves whole stages, ``ld.shared`` also the beginning of one: fewer positions along some axes, or
+  only the first one (the fragment has no such axis); position on the buffer's axes is the fragment's.
+* ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
+  fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
+* ``cp.async``: the fragment layout ``threads`` says which thread copies which elements, ``vec``
+  consecutive ones per instruction of ``vec`` x element bytes (4, 8 or 16); masked vectors arrive as
+  zeros.  Completes at an unknown later time, in no order, before a ``cp.wait n`` of the *same thread*
+  that leaves at most n of its younger groups pending; other threads see it after a barrier behind
+  that wait.  With ``mbar`` it instead arrives on that barrier when done.
+* ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k; a shared operand is
+  read through ``ldmatrix`` (16-bit types, both majors) or plain loads; ``ahead`` k-steps of shared
+  operands are read before they are used.  ``fresh``: where the uniform condition holds, ``acc`` counts as zero
+  and is not read (warpgroup products only).  INSTR is a name in :data:`MMA` and fixes the physical
+  fragments; ``fma`` is the scalar instruction for every type and takes both operands from shared
+  memory or registers with axes it does not split between lanes.
+* ``for``, ``chain``: as in the VR-tile IR.
+* ``roles``: disjoint warp ranges run their own code concurrently.  A role of several ``units`` is cut into
+  equal parts of whole warps; each runs the whole body by itself, its layouts cover the warps of one unit,
+  and the variable ``unit`` (also in the body of a kernel with ``units``) is its number.  ``single``: thread 0
+  of the first warp runs the body alone; it may hold control flow, ``let``, ``advance``, mbarrier ops and
+  bulk copies, nothing that needs a fragment.
+
+The physical interpreter (``ma_tile.interp.module``) makes every legal freedom adversarial; the verifier
+(``ma_tile.verify.module``) rejects by default: one definition per fragment, layouts that cover their tiles,
+projections where operands broadcast, slots inside their rings where the expression is constant,
+access swizzles equal to the buffer's, offsets aligned (16 bytes; 1024 for swizzle 128) and not
+overlapping unless their live ranges are disjoint or one lies ``over`` the other, vectors that divide the
+contiguous run, shared memory within the target's limit, fragments of matrix instructions in the
+instruction's own layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from nautilus.core.buffers import Buffer, ScalarParam
+from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
+from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
+from nautilus.ma_tile.ir.async_ops import ClusterWait as ClusterWait
+from nautilus.ma_tile.ir.async_ops import LetOp as LetOp
+from nautilus.ma_tile.ir.async_ops import MatrixStore as MatrixStore
+from nautilus.ma_tile.ir.async_ops import MbarExpect as MbarExpect
+from nautilus.ma_tile.ir.async_ops import NamedArrive as NamedArrive
+from nautilus.ma_tile.ir.async_ops import ProxyFence as ProxyFence
+from nautilus.ma_tile.ir.async_ops import TileSchedulerOp as TileSchedulerOp
+from nautilus.ma_tile.ir.async_ops import TmaCommit as TmaCommit
+from nautilus.ma_tile.ir.async_ops import TmaLoad as TmaLoad
+from nautilus.ma_tile.ir.async_ops import TmaStore as TmaStore
+from nautilus.ma_tile.ir.async_ops import TmaWait as TmaWait
+from nautilus.ma_tile.ir.async_ops import WgCommit as WgCommit
+from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
+from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.values import Frag as Frag
+from nautilus.ma_tile.ir.values import Mbar as Mbar
+from nautilus.ma_tile.ir.values import PipelineState as PipelineState
+from nautilus.ma_tile.ir.values import Slot as Slot
+from nautilus.ma_tile.ir.values import Smem as Smem
+
+_ZERO = Const(0, DType.I32)
+_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstOp:
+    result: Frag
+    value: int | float | bool
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOp:
+    result: Frag
+    expr: Expr
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ParamOp:
+    result: Frag
+    param: str
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class MapOp:
+    result: Frag
+    op: str
+    args: tuple[Frag, ...]
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceOp:
+    result: Frag
+    combiner: str
+    arg: Frag
+    axes: tuple[str, ...]
+    scratch: str | None = None
+    into: str | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOp:
+    result: Frag
+    arg: Frag
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOp:
+    """The part of ``arg`` that starts at ``start`` along ``axis``, as large there as the result."""
+
+    result: Frag
+    arg: Frag
+    axis: str
+    start: int
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class UndefinedOp:
+    result: Frag
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalLoad:
+    """``vec`` elements an access; ``pinned``: the compiler leaves it where it stands."""
+
+    result: Frag
+    buffer: str
+    index: tuple[Expr, ...]
+    mask: Expr | None = None
+    vec: int = 1
+    pinned: bool = False
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalStore:
+    buffer: str
+    index: tuple[Expr, ...]
+    value: Frag
+    mask: Expr | None = None
+    vec: int = 1
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLoad:
+    result: Frag
+    slot: Slot
+    vec: int = 1
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixLoad:
+    """Operand fragments of one k-step through ldmatrix; ``axis`` is contracted, ``start`` in elements."""
+
+    result: Frag
+    slot: Slot
+    axis: str
+    start: int
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStore:
+    """``block``: in which block of the cluster; None: this one."""
+
+    slot: Slot
+    value: Frag
+    vec: int = 1
+    block: int | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCopy:
+    """Global tile to a stage of shared memory; ``index``/``mask`` over the buffer's tile axes."""
+
+    slot: Slot
+    buffer: str
+    index: tuple[Expr, ...]
+    mask: Expr | None
+    vec: int
+    threads: str
+    mbar: tuple[str, Expr] | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCommit:
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWait:
+    pending: int
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of the block (``threads`` None), or ``threads`` threads on named barrier ``number``."""
+
+    number: Expr = _ZERO
+    threads: int | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class MbarArrive:
+    """``each``: ``thread`` (every thread arrives) or ``warp`` (one arrival a warp, behind all its lanes)."""
+
+    mbar: str
+    stage: Expr
+    each: str = "thread"
+    cluster: bool = False
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class MbarWait:
+    mbar: str
+    stage: Expr
+    parity: Expr
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class MmaOp:
+    """``result = acc + a . b`` over axis ``over``; acc None means zero.
+
+    ``pending``: a warpgroup instruction that is only issued (``ma_tile.ir.async_ops``); ``fresh``: where this
+    holds, the accumulator starts from zero.
+    """
+
+    result: Frag
+    instr: str
+    a: Frag | Slot
+    b: Frag | Slot
+    acc: Frag | None
+    over: str
+    ahead: int = 0
+    pending: bool = False
+    fresh: Expr | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class IfOp:
+    cond: Expr
+    body: tuple[MemOp, ...]
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class ForOp:
+    results: tuple[Frag, ...]
+    var: str
+    lo: Expr
+    hi: Expr
+    carried: tuple[tuple[Frag, Frag], ...]
+    body: tuple[MemOp, ...]
+    yields: tuple[Frag, ...]
+    chain: str | None = None
+    span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """``units``: equal parts that each run the body on their own; ``single``: one thread runs it, the rest leave."""
+
+    name: str
+    first_warp: int
+    last_warp: int  # exclusive
+    registers: int | None
+    body: tuple[MemOp, ...]
+    units: int = 1
+    single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RolesOp:
+    roles: tuple[Role, ...]
+    span: Span = _SPAN
+
+
+MemOp: TypeAlias = (
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | SliceOp | UndefinedOp | GlobalLoad | GlobalStore
+    | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
+    | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
+    | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MemKernel:
+    """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
+
+    ``units``: what lies outside of roles is run by that many equal parts of the block, each with its own
+    ``unit``; ``cluster``: consecutive blocks that share a cluster; ``early``: launched while the kernel in front of it
+    still runs, whose end its blocks wait for before they do anything.
+    """
+
+    name: str
+    blocks: Expr
+    warps: int
+    min_blocks: int
+    decode: tuple[tuple[str, Expr], ...]
+    layouts: Mapping[str, FragLayout]
+    smem: tuple[Smem, ...]
+    mbars: tuple[Mbar, ...]
+    body: tuple[MemOp, ...]
+    span: Span = _SPAN
+    units: int = 1
+    cursors: tuple[PipelineState, ...] = ()
+    cluster: int = 1
+    early: bool = False
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of the launch, in bytes."""
+        ends = [s.offset + s.bytes for s in self.smem] + [m.offset + 8 * m.stages for m in self.mbars]
+        return max(ends, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemModule:
+    """A whole spec at the MA-tile level, for one architecture (``sm_80`` ...)."""
+
+    name: str
+    target: str
+    buffers: tuple[Buffer, ...]
+    params: tuple[ScalarParam, ...]
+    kernels: tuple[MemKernel, ...]
+
+    def buffer(self, name: str) -> Buffer:
+        """The argument or temp called ``name``. Raises KeyError."""
+        for b in self.buffers:
+            if b.name == name:
+                return b
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class MmaInstr:
+    """A matrix instruction: m x n x k, operand and accumulator types, per-lane operand widths.
+
+    ``a``/``b``: element types each operand may have; ``pack``: consecutive k elements in one register.
+    """
+
+    m: int
+    n: int
+    k: int
+    operands: frozenset[DType]
+    acc: DType
+    pack: int
+
+
+#: PTX ISA, "Matrix multiply-accumulate operation using mma instruction".
+MMA: Mapping[str, MmaInstr] = {
+    "m16n8k16.f16": MmaInstr(16, 8, 16, frozenset({DType.F16}), DType.F32, 2),
+    "m16n8k16.bf16": MmaInstr(16, 8, 16, frozenset({DType.BF16}), DType.F32, 2),
+    "m16n8k8.tf32": MmaInstr(16, 8, 8, frozenset({DType.TF32}), DType.F32, 1),
+    "m16n8k32.s8": MmaInstr(16, 8, 32, frozenset({DType.I8}), DType.I32, 4),
+    "m16n8k32.u8": MmaInstr(16, 8, 32, frozenset({DType.U8}), DType.I32, 4),
+}
+
+
+def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
+    """Accumulator fragments of a ``tile`` (rows of axis ``m``, columns of ``n``) over a warp grid.
+
+    Register number = c + 4 * (column tile + column tiles * row tile), c as in the PTX ISA.
+    """
+    rows, cols = tile[0] // warps[0], tile[1] // warps[1]
+    return FragLayout(
+        reg=(Mode(2, n, 1), Mode(2, m, 8), Mode(cols // 8, n, 8), Mode(rows // 16, m, 16)),
+        lane=(Mode(4, n, 2), Mode(8, m, 1)),
+        warp=(Mode(warps[0], m, rows), Mode(warps[1], n, cols)),
+    )
+
+
+def a_layout(instr: str, m: str, k: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
+    """A-operand fragments of a ``tile`` (rows of ``m``, columns of ``k``); column warps hold copies."""
+    i = MMA[instr]
+    rows, p = tile[0] // warps[0], i.pack
+    return FragLayout(
+        reg=(Mode(p, k, 1), Mode(2, m, 8), Mode(2, k, 4 * p), Mode(tile[1] // i.k, k, i.k), Mode(rows // 16, m, 16)),
+        lane=(Mode(4, k, p), Mode(8, m, 1)),
+        warp=(Mode(warps[0], m, rows), Mode(warps[1], None)),
+    )
+
+
+def b_layout(instr: str, k: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:
+    """B-operand fragments of a ``tile`` (``k`` deep, columns of ``n``); row warps hold copies."""
+    i = MMA[instr]
+    cols, p = tile[1] // warps[1], i.pack
+    return FragLayout(
+        reg=(Mode(p, k, 1), Mode(2, k, 4 * p), Mode(tile[0] // i.k, k, i.k), Mode(cols // 8, n, 8)),
+        lane=(Mode(4, k, p), Mode(8, n, 1)),
+        warp=(Mode(warps[0], None), Mode(warps[1], n, cols)),
+    )
+
+
+def walk_ops(body: tuple[MemOp, ...]) -> Iterator[MemOp]:
+    """Every op under ``body`` in program order, a structured op before its bodies."""
+    for op in body:
+        yield op
+        match op:
+            case IfOp(body=inner) | ForOp(body=inner) | TileSchedulerOp(body=inner):
+                yield from walk_ops(inner)
+            case RolesOp(roles=roles):
+                for role in roles:
+                    yield from walk_ops(role.body)

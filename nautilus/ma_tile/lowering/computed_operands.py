@@ -1,0 +1,111 @@
+"""Layouts of computed operands: tiles made from loads for one product and nothing else.
+
+Such a chain of elementwise work (a dequantised weight, a scaled query) is best done where its result
+is wanted: in the instruction's own fragments for the row operand, spread over all threads as a copy
+would be for the other one, which then goes to shared memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Expr, Ref, walk
+from nautilus.core.schedule import MemoryPlan
+from nautilus.ma_tile.analysis.access import RefAxes, vector_width
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.lowering.layouts import a_fragment, spread
+from nautilus.ma_tile.lowering.products import DotPlan, definitions, sources_of
+from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.ir import TileKernel, Value
+
+
+def operand_chains(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], memory: MemoryPlan,
+    dots: Mapping[str, DotPlan], refs: RefAxes, warps: int,
+) -> dict[str, FragLayout]:  # fmt: skip
+    """Value name -> layout, for the members of every such chain."""
+    work = _Chains(
+        {a.name: a.size for a in kernel.axes}, buffers, memory, refs, warps, definitions(kernel.body), users(kernel)
+    )
+    out: dict[str, FragLayout] = {}
+    for op in vr.walk_ops(kernel.body):
+        if isinstance(op, vr.DotOp) and dots[op.result.name].instr != "map":
+            plan = dots[op.result.name]
+            sides = (op.b, op.a) if plan.swap else (op.a, op.b)
+            for side, v in zip("ab", sides, strict=True):
+                out |= work.chain(v, op, plan, side)
+    return out
+
+
+def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
+    """Value name -> the ops that read it, directly or inside an expression; a loop reads what it yields."""
+    out: dict[str, list[vr.TileOp]] = {}
+    for op in vr.walk_ops(kernel.body):
+        used = [v.name for v in vr.operands(op)]
+        if isinstance(op, vr.ForOp):
+            used += [v.name for v in op.yields]
+        used += [n.name for e in _expressions(op) for n in walk(e) if isinstance(n, Ref)]
+        for name in used:
+            out.setdefault(name, []).append(op)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    sizes: Mapping[str, int]
+    buffers: Mapping[str, Buffer]
+    memory: MemoryPlan
+    refs: RefAxes
+    warps: int
+    defs: Mapping[str, vr.TileOp]
+    users: Mapping[str, Sequence[vr.TileOp]]
+
+    def chain(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> dict[str, FragLayout]:
+        """Layouts of the chain that ends in operand ``v`` of ``dot``; empty where it is none."""
+        if not isinstance(self.defs.get(v.name), vr.MapOp) or any(u is not dot for u in self.users.get(v.name, ())):
+            return {}
+        leaves = (vr.LoadOp, vr.ConstOp, vr.IndexOp, vr.ParamOp)
+        if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
+            return {}
+        if side == "a" and plan.instr != "fma":
+            layout = a_fragment(plan, self.sizes)
+        else:
+            layout = spread(v.type.axes, self._vec(v), self.warps)
+        members, stack = {v.name}, [v]
+        while stack:
+            op = self.defs.get(stack.pop().name)
+            for a in op.args if isinstance(op, vr.MapOp) else ():
+                own = a.name not in members and set(a.type.names) == set(v.type.names)
+                if own and all(_result(u) in members for u in self.users.get(a.name, ())):
+                    members.add(a.name)
+                    stack.append(a)
+        return dict.fromkeys(members, layout)
+
+    def _vec(self, v: Value) -> int:
+        """Vector width of the loads behind ``v`` along its last axis."""
+        best = 1
+        for s in sources_of(v, self.defs):
+            if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
+                axis = v.type.axes[-1]
+                buffer = self.buffers[s.buffer]
+                limit = min(axis.size & -axis.size, max(1, self.memory.vector_bytes // buffer.dtype.bytes))
+                best = max(best, vector_width(buffer, s.index, s.mask, axis.name, limit, self.refs))
+        return best
+
+
+def _result(op: vr.TileOp) -> str:
+    found = vr.results(op)
+    return found[0].name if len(found) == 1 else ""
+
+
+def _expressions(op: vr.TileOp) -> tuple[Expr, ...]:
+    match op:
+        case vr.IndexOp(expr=e):
+            return (e,)
+        case vr.LoadOp(index=index, mask=mask) | vr.StoreOp(index=index, mask=mask):
+            return index if mask is None else (*index, mask)
+        case vr.ForOp(lo=lo, hi=hi):
+            return (lo, hi)
+    return ()

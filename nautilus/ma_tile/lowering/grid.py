@@ -1,0 +1,114 @@
+"""From the linear block number to grid variables, in the order that the schedule asks for.
+
+* ``natural``: the first grid axis varies slowest.
+* ``longest-first``: an axis on which loop bounds depend becomes the slowest and runs backwards, so
+  that the longest blocks of every other axis start first.
+  With ``sections`` the other axes together are cut into that many runs, walked one after the other and
+  each longest first, so that what the tiles of a run share stays in the L2 cache.
+* ``grouped``: ``group`` tiles of the last axis but one are walked together, so that the tiles in
+  flight share operands in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Var, free_vars
+from nautilus.core.index.simplify import simplify
+from nautilus.core.schedule import MemoryPlan
+from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
+
+Decode = tuple[tuple[str, Expr], ...]
+BLOCK = Var("block")
+
+
+def decode_grid(kernel: TileKernel, memory: MemoryPlan) -> tuple[Expr, Decode]:
+    """(number of blocks, grid variables in terms of ``block``)."""
+    grid = kernel.grid
+    blocks: Expr = integer(1)
+    for g in grid:
+        blocks = _mul(blocks, g.extent)
+    if memory.order == "grouped" and len(grid) >= 2:
+        return blocks, _grouped(grid, memory.group)
+    if memory.order == "longest-first":
+        bound = _bounding(kernel)
+        first = [g for g in grid if g.var in bound]
+        rest = [g for g in grid if g.var not in bound]
+        in_sections = memory.sections > 1 and first and rest
+        decode = dict(_sections(first, rest, memory.sections) if in_sections else _linear((*first, *rest)))
+        for g in first:
+            last = calc("sub", g.extent, 1)
+            decode[g.var] = simplify(calc("sub", last, decode[g.var]))
+        return blocks, tuple((g.var, decode[g.var]) for g in grid)
+    return blocks, _linear(grid)
+
+
+def _bounding(kernel: TileKernel) -> frozenset[str]:
+    """Grid variables on which the bounds of a loop depend."""
+    out: frozenset[str] = frozenset()
+    for op in walk_ops(kernel.body):
+        if isinstance(op, ForOp):
+            out |= free_vars(op.lo) | free_vars(op.hi)
+    return out & {g.var for g in kernel.grid}
+
+
+def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:
+    """The axes of ``grid``, the first slowest, from their linear ``number``."""
+    out: list[tuple[str, Expr]] = []
+    below: Expr = integer(1)
+    for n, g in reversed(list(enumerate(grid))):
+        e: Expr = number if below == integer(1) else calc("floordiv", number, below)
+        if g.extent == integer(1):
+            e = integer(0)
+        elif n > 0 and any(x.extent != integer(1) for x in grid[:n]):
+            e = calc("mod", e, g.extent)
+        out.append((g.var, e))
+        below = _mul(below, g.extent)
+    return tuple(reversed(out))
+
+
+def _sections(first: list[GridAxis], rest: list[GridAxis], sections: int) -> Decode:
+    """``first`` slowest inside each section of ``rest``; the last section may be shorter."""
+    long, wide = (_product(axes) for axes in (first, rest))
+    size: Expr = calc("floordiv", calc("add", wide, sections - 1), sections)
+    if isinstance(wide, Const):
+        size = integer(-(-int(wide.value) // sections))
+    whole = _mul(size, long)
+    start = _mul(calc("floordiv", BLOCK, whole), size)
+    here: Expr = size
+    if not (isinstance(wide, Const) and isinstance(size, Const) and int(wide.value) % int(size.value) == 0):
+        here = calc("min", calc("sub", wide, start), size)
+    inside = calc("mod", BLOCK, whole)
+    slow = _linear(tuple(first), calc("floordiv", inside, here))
+    return (*slow, *_linear(tuple(rest), calc("add", start, calc("mod", inside, here))))
+
+
+def _product(axes: list[GridAxis]) -> Expr:
+    out: Expr = integer(1)
+    for g in axes:
+        out = _mul(out, g.extent)
+    return out
+
+
+def _grouped(grid: tuple[GridAxis, ...], group: int) -> Decode:
+    """The last two axes in groups; the others as in ``natural``."""
+    *outer, slow, fast = grid
+    inner = _mul(slow.extent, fast.extent)
+    decode = list(_linear((*outer, GridAxis("", inner))))[:-1]
+    position = calc("mod", BLOCK, inner) if outer else BLOCK
+    per_group = _mul(integer(group), fast.extent)
+    first = calc("mul", calc("floordiv", position, per_group), group)
+    size: Expr = calc("min", calc("sub", slow.extent, first), group)
+    if isinstance(slow.extent, Const) and int(slow.extent.value) % group == 0:
+        size = integer(group)
+    inside = calc("mod", position, per_group)
+    decode.append((slow.var, calc("add", first, calc("mod", inside, size))))
+    decode.append((fast.var, calc("floordiv", inside, size)))
+    return tuple(decode)
+
+
+def _mul(a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const):
+        return integer(int(a.value) * int(b.value))
+    if a == integer(1):
+        return b
+    return a if b == integer(1) else calc("mul", a, b)

@@ -1,0 +1,327 @@
+"""Layout assignment: which fragment layout a tile has, as a function of the axes it varies with.
+
+One *home* layout exists per set of axes, chosen so that the layouts of sub-tiles are projections of
+those of whole tiles; elementwise work and reductions then need no conversion.  Two families:
+
+* the **template** of kernels without matrix instructions: every axis belongs to a class (axes that
+  never occur in one tile may share a class), and every class owns some lanes and warps.  The column
+  class walks contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
+  then further registers; row classes follow.
+* **accumulators** of matrix instructions (:func:`accumulator`) and their projections.
+
+Tile sizes may be any integer: an axis takes the lanes and warps that divide it, the rest of its
+class's lanes and warps hold copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.schedule import MemoryPlan
+from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, vector_width
+from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
+from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.ops import a_layout, acc_layout
+from nautilus.ma_tile.lowering.products import DotPlan
+from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, StoreOp, TileKernel, results, walk_ops
+
+#: (place, axis or None for copies, size); strides grow in order of appearance.
+Digit = tuple[str, str | None, int]
+
+
+def assemble(digits: Iterable[Digit]) -> FragLayout:
+    """A layout from digits; size-1 digits vanish and adjacent copies merge."""
+    places: dict[str, list[Mode]] = {"reg": [], "lane": [], "warp": []}
+    stride: dict[str, int] = {}
+    for place, axis, size in digits:
+        if size == 1:
+            continue
+        modes = places[place]
+        if axis is None:
+            if modes and modes[-1].axis is None:
+                modes[-1] = Mode(modes[-1].size * size, None)
+            else:
+                modes.append(Mode(size, None))
+            continue
+        step = stride.get(axis, 1)
+        modes.append(Mode(size, axis, step))
+        stride[axis] = step * size
+    return FragLayout(tuple(places["reg"]), tuple(places["lane"]), tuple(places["warp"]))
+
+
+def canonical(layout: FragLayout) -> FragLayout:
+    """The same map without size-1 modes and with adjacent copies merged; equal maps built alike compare equal."""
+
+    def clean(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
+        out: list[Mode] = []
+        for m in modes:
+            if m.size == 1:
+                continue
+            if m.axis is None and out and out[-1].axis is None:
+                out[-1] = Mode(out[-1].size * m.size, None)
+            else:
+                out.append(m)
+        return tuple(out)
+
+    return FragLayout(clean(layout.reg), clean(layout.lane), clean(layout.warp))
+
+
+def spread(axes: Sequence[TileAxis], vec: int, warps: int) -> FragLayout:
+    """Threads over a tile whose last axis is contiguous: vectors, then lanes, then warps, then registers."""
+    inner_first = list(reversed(axes)) or [TileAxis("?", 1)]
+    lanes, left_warps = 32, warps
+    digits: list[Digit] = []
+    for n, a in enumerate(inner_first):
+        size = a.size
+        if n == 0:
+            digits.append(("reg", a.name, vec))
+            size //= vec
+        take = gcd(lanes, size)
+        lanes //= take
+        digits.append(("lane", a.name, take))
+        size //= take
+        take = gcd(left_warps, size) if lanes == 1 or n == len(inner_first) - 1 else 1
+        left_warps //= take
+        digits += [("warp", a.name, take), ("reg", a.name, size // take)]
+    digits += [("lane", None, lanes), ("warp", None, left_warps)]
+    return assemble(digits)
+
+
+def outer_layout(m: TileAxis, n: TileAxis, warps: tuple[int, int]) -> FragLayout:
+    """Scalar products: a thread owns 4 columns at a time, 8 lanes along ``n`` and 4 along ``m``."""
+    vec = gcd(4, n.size)
+    ln = gcd(8, n.size // vec)
+    lm = gcd(32 // ln, m.size)
+    wm = gcd(warps[0], m.size // lm)
+    wn = gcd(warps[0] * warps[1] // wm, n.size // (vec * ln))
+    extra = gcd(warps[0] * warps[1] // (wm * wn), m.size // (lm * wm))
+    return assemble(
+        [
+            ("reg", n.name, vec), ("lane", n.name, ln), ("reg", n.name, n.size // (vec * ln * wn)),
+            ("lane", m.name, lm), ("lane", None, 32 // (ln * lm)),
+            ("reg", m.name, m.size // (lm * wm * extra)),
+            ("warp", m.name, wm * extra), ("warp", n.name, wn),
+            ("warp", None, warps[0] * warps[1] // (wm * wn * extra)),
+        ]
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """What the global accesses of a kernel say about its axes."""
+
+    weight: Mapping[str, int]  # elements moved with the axis contiguous
+    vec: Mapping[str, int]  # widest legal vector along the axis
+    tiles: tuple[tuple[str, ...], ...]  # axes of every tile
+
+
+def collect(
+    kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan]
+) -> Votes:
+    """Votes of every load and store of ``kernel``."""
+    weight: dict[str, int] = {}
+    vec: dict[str, int] = {}
+    tiles: dict[tuple[str, ...], None] = {}
+    for op in walk_ops(kernel.body):
+        for value in results(op):
+            tiles[value.type.names] = None
+        if isinstance(op, DotOp) and dots[op.result.name].instr == "map":
+            tiles[tuple(dict.fromkeys((*op.a.type.names, *op.b.type.names)))] = None
+        if not isinstance(op, LoadOp | StoreOp):
+            continue
+        type_ = op.result.type if isinstance(op, LoadOp) else op.value.type
+        buffer = buffers[op.buffer]
+        axis = contiguous_axis(buffer, op.index, type_.names, refs)
+        if axis is None:
+            continue
+        limit = max(1, vector_bytes // buffer.dtype.bytes)
+        width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
+        weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
+        vec[axis] = max(vec.get(axis, 1), width)
+    return Votes(weight, vec, tuple(tiles))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPlan:
+    """A class of axes and the lanes and warps it owns (column class: after ``vec`` registers)."""
+
+    axes: tuple[str, ...]
+    lanes: int
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The blocked layout family of a kernel."""
+
+    sizes: Mapping[str, int]
+    vec: Mapping[str, int]
+    columns: ClassPlan
+    rows: tuple[ClassPlan, ...]
+    spare_lanes: int
+    warps: int
+
+    def layout(self, axes: tuple[str, ...]) -> FragLayout:
+        """Layout of a tile that varies with ``axes``."""
+        digits: list[Digit] = []
+        for plan in (self.columns, *self.rows):
+            digits += self._class_digits(plan, axes)
+        used = self.columns.warps * prod(r.warps for r in self.rows)
+        digits += [("lane", None, self.spare_lanes), ("warp", None, self.warps // used)]
+        return assemble(digits)
+
+    def _class_digits(self, plan: ClassPlan, axes: tuple[str, ...]) -> list[Digit]:
+        axis = next((a for a in plan.axes if a in axes), None)
+        if axis is None:
+            return [("lane", None, plan.lanes), ("warp", None, plan.warps)]
+        size = self.sizes[axis]
+        vec = gcd(self.vec.get(axis, 1), size) if plan is self.columns else 1
+        lanes = gcd(plan.lanes, size // vec)
+        warps = gcd(plan.warps, size // (vec * lanes))
+        return [
+            ("reg", axis, vec),
+            ("lane", axis, lanes), ("lane", None, plan.lanes // lanes),
+            ("warp", axis, warps), ("warp", None, plan.warps // warps),
+            ("reg", axis, size // (vec * lanes * warps)),
+        ]  # fmt: skip
+
+
+def make_template(kernel: TileKernel, votes: Votes, memory: MemoryPlan, fixed_warps: int | None) -> Template:
+    """Divide lanes and warps between the axes; ``fixed_warps`` keeps the number of warps, else idle ones go."""
+    sizes = {a.name: a.size for a in kernel.axes}
+    columns, rows = _classes(kernel, votes)
+    reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
+    rows.sort(key=lambda c: not reduced.isdisjoint(c))  # who shares a reduced axis must meet: rather registers
+    kept = sum(reduced.isdisjoint(c) for c in rows)
+    vec = {a: gcd(votes.vec.get(a, 1), sizes[a]) for a in columns}
+    lead = columns[0] if columns else None
+    row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
+    span = sizes[lead] if lead else 1
+    while lead and vec[lead] > 1 and gcd(32, span // vec[lead]) * gcd(32, prod(row_sizes)) < 32:
+        vec = {a: max(1, v // 2) for a, v in vec.items()}
+    col_lanes = gcd(32, span // vec[lead]) if lead else 1
+    left, row_lanes = 32 // col_lanes, list[int]()
+    for size in row_sizes:
+        row_lanes.append(gcd(left, size))
+        left //= row_lanes[-1]
+    wanted = fixed_warps or memory.warps[0] * memory.warps[1]
+    col_warps, row_warps = _share_warps(
+        wanted, memory.warps[0], span // (vec[lead] * col_lanes) if lead else 1,
+        [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
+    )  # fmt: skip
+    used = col_warps * prod(row_warps)
+    return Template(
+        sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
+        tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
+        left, fixed_warps or used,
+    )  # fmt: skip
+
+
+def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kept: int) -> tuple[int, list[int]]:
+    """Warps along the columns and along each row class: rows up to ``want_rows``, columns, then rows again.
+
+    The first ``kept`` classes of rows are reduced by nobody: the others come last.
+    """
+    row_warps = [1] * len(rows)
+    budget = gcd(wanted, want_rows)
+    for n, size in enumerate(rows[: kept or None]):
+        row_warps[n] = gcd(budget, size)
+        budget //= row_warps[n]
+    left = wanted // prod(row_warps)
+    col_warps = gcd(left, columns)
+    left //= col_warps
+    for n, size in enumerate(rows):
+        more = gcd(left, size // row_warps[n])
+        row_warps[n] *= more
+        left //= more
+    return col_warps, row_warps
+
+
+def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str]]]:
+    """Column axes (pairwise never in one tile, most contiguous traffic first) and classes of row axes."""
+    together: dict[str, set[str]] = {a.name: set() for a in kernel.axes}
+    for tile in votes.tiles:
+        for a in tile:
+            together[a] |= set(tile) - {a}
+    position = {a.name: n for n, a in enumerate(kernel.axes)}
+    ranked = sorted(position, key=lambda a: (-votes.weight.get(a, 0), -position[a]))
+    columns: list[str] = []
+    for a in ranked:
+        if not together[a] & set(columns):  # also without traffic: a computed tile needs lanes too
+            columns.append(a)
+    rows: list[list[str]] = []
+    for a in reversed(list(position)):
+        if a in columns:
+            continue
+        home = next((c for c in rows if not together[a] & set(c)), None)
+        if home is None:
+            rows.append([a])
+        else:
+            home.append(a)
+    return columns, rows
+
+
+def accumulator(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
+    """Where the instruction of ``plan`` leaves its result."""
+    if plan.instr in WGMMA:
+        return wg_acc_layout(plan.m, plan.n, sizes[plan.m], sizes[plan.n])
+    return acc_layout(plan.m, plan.n, (sizes[plan.m], sizes[plan.n]), plan.warps)
+
+
+def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
+    """Where the instruction of ``plan`` wants its left operand in registers."""
+    if plan.instr in WGMMA:
+        return wg_a_layout(plan.instr, plan.m, plan.k, sizes[plan.m], sizes[plan.k])
+    return a_layout(plan.instr, plan.m, plan.k, (sizes[plan.m], sizes[plan.k]), plan.warps)
+
+
+@dataclass(slots=True)
+class Homes:
+    """Home layouts of a kernel's tiles (mutable only as a cache)."""
+
+    sizes: Mapping[str, int]
+    template: Template
+    fixed: dict[frozenset[str], FragLayout]
+    rows: Mapping[str, DotPlan]  # M axes of matrix products -> one of the products
+    _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
+
+    def home(self, axes: tuple[str, ...]) -> FragLayout:
+        """The layout a tile over ``axes`` prefers."""
+        key = frozenset(axes)
+        if key not in self._memo:
+            self._memo[key] = self._find(axes, key)
+        return self._memo[key]
+
+    def _find(self, axes: tuple[str, ...], key: frozenset[str]) -> FragLayout:
+        if key in self.fixed:
+            return self.fixed[key]
+        for whole, layout in self.fixed.items():
+            if key <= whole:
+                return layout.project(axes)
+        rows = [a for a in axes if a in self.rows]
+        if len(axes) == 2 and len(rows) == 1:
+            plan = self.rows[rows[0]]
+            n = axes[0] if axes[1] == plan.m else axes[1]
+            if self.sizes[n] % (8 * plan.warps[1]) == 0:
+                return accumulator(replace(plan, n=n), self.sizes)
+        return self.template.layout(axes)
+
+
+def make_homes(kernel: TileKernel, votes: Votes, memory: MemoryPlan, dots: Mapping[str, DotPlan]) -> Homes:
+    """Layouts for ``kernel`` given how its products are computed."""
+    sizes = {a.name: a.size for a in kernel.axes}
+    tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
+    scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]
+    total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
+    template = make_template(kernel, votes, memory, total)
+    fixed: dict[frozenset[str], FragLayout] = {}
+    for d in tensor:
+        fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
+    for d in scalar:
+        layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
+        fixed.setdefault(frozenset((d.m, d.n)), layout)
+    return Homes(sizes, template, fixed, {d.m: d for d in tensor})

@@ -1,0 +1,52 @@
+"""VR-tile IR to MA-tile IR, by the engine that the schedule names.
+
+* ``warp`` (:mod:`nautilus.ma_tile.lowering.warp`): all warps run the same code, products are those of
+  single warps, tiles come by cp.async.
+* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): units of four warps, warpgroup products, bulk
+  copies; for targets that have them.
+
+The ops come out in dependence order without waits or barriers; :func:`lower_module` then allocates
+shared memory and synchronises (``passes.allocate_shared``, ``passes.synchronize``), so its result
+runs as it is, one stage deep, with nothing overlapped.
+
+Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.
+"""
+
+from __future__ import annotations
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.ma_tile.lowering.warp import lower_warp_kernel
+from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
+from nautilus.vr_tile.ir import TileKernel, TileModule
+
+
+def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
+    """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
+    plans = {k.name: k.memory for k in schedule.kernels} if schedule is not None else {}
+    buffers = {b.name: b for b in module.buffers}
+    kernels = tuple(lower_kernel(k, buffers, plans.get(k.name, MemoryPlan()), target, strict) for k in module.kernels)
+    return MemModule(module.name, target, module.buffers, module.params, kernels)
+
+
+def lower_module(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
+    """VR-tile to MA-tile, correct and synchronous. Raises ScheduleError when shared memory does not suffice."""
+    from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
+    from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
+
+    return Synchronize().apply(AllocateShared().apply(lower_raw(module, schedule, target, strict)))
+
+
+def lower(module: TileModule, schedule: Schedule | None, arch: str, strict: bool = False) -> MemModule:
+    """:func:`lower_module` under the names that the pass manager binds."""
+    return lower_module(module, schedule, arch, strict)
+
+
+def lower_kernel(
+    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+) -> MemKernel:
+    """One kernel by its engine. ``strict``: sums keep all bits of f32."""
+    if memory.engine == "warpgroup":
+        return lower_warpgroup_kernel(kernel, buffers, memory, target, strict)
+    return lower_warp_kernel(kernel, buffers, memory)

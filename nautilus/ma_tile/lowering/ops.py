@@ -1,0 +1,366 @@
+"""The walk from VR-tile ops to MA-tile ops that all engines share.
+
+Lowering is by demand: every value has a *home* layout (``ma_tile.lowering.layouts``), a use asks for the value
+in the layout it needs, and the value is found there, permuted inside each thread, computed again
+(constants, indices, loads), or moved between threads where the engine can, in this order of
+preference.  What a use outside a loop's own values asks for is made outside the loop.
+
+An engine (:mod:`nautilus.ma_tile.lowering.warp`, :mod:`nautilus.ma_tile.lowering.warpgroup`) says how values
+move between threads, how operands reach its matrix products, and how results are stored.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
+from nautilus.core.schedule import MemoryPlan
+from nautilus.core.source import Span
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import contiguous_axis, register_run, vector_width
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.async_ops import WGMMA
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads
+from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
+from nautilus.ma_tile.lowering.builder import Builder
+from nautilus.ma_tile.lowering.computed_operands import operand_chains
+from nautilus.ma_tile.lowering.layouts import Homes, accumulator, collect, make_homes
+from nautilus.ma_tile.lowering.products import DotPlan, definitions
+from nautilus.ma_tile.lowering.staging import shared_vec
+from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.ir import TileKernel, Value
+
+ZERO = Const(0, DType.I32)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A VR value: its definition, the depth at which it exists, and the forms it has taken."""
+
+    value: Value
+    op: vr.TileOp | None  # None: a loop argument or result
+    depth: int
+    frags: dict[str, Frag] = field(default_factory=dict)  # by layout name
+    slots: dict[str, Slot] = field(default_factory=dict)  # by purpose: "mma" or "fma"
+
+
+class Lowering(ABC):
+    """The walk over one kernel; what it makes is in ``b``."""
+
+    def __init__(
+        self, kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, dots: dict[str, DotPlan]
+    ) -> None:
+        self.kernel, self.buffers, self.memory, self.dots = kernel, buffers, memory, dots
+        self.refs = value_axes(kernel)
+        votes = collect(kernel, buffers, self.refs, memory.vector_bytes, dots)
+        self.homes: Homes = make_homes(kernel, votes, memory, dots)
+        self.b = Builder(self.homes.template.warps)
+        for axes, layout in self.homes.fixed.items():
+            self.b.layout(layout, "acc_" + "_".join(a.name for a in kernel.axes if a.name in axes))
+        self.sizes: dict[str, int] = {a.name: a.size for a in kernel.axes}
+        self.defs = definitions(kernel.body)
+        self.stored = {op.buffer for op in vr.walk_ops(kernel.body) if isinstance(op, vr.StoreOp)}
+        self.env: dict[str, Entry] = {}
+        self.loops: list[tuple[str | None, list[Smem]]] = []
+        self.chains: dict[str, list[Smem]] = {}
+        self.override = operand_chains(kernel, buffers, memory, dots, self.refs, self.b.warps)
+
+    # -- walk ---------------------------------------------------------------------------------
+    def block(self, body: tuple[vr.TileOp, ...]) -> None:
+        """Lower the ops of a block in order; cheap ones wait until somebody asks for them."""
+        for op in body:
+            match op:
+                case vr.ConstOp() | vr.IndexOp() | vr.ParamOp():
+                    self._define(op.result, op)
+                case vr.LoadOp():
+                    self._define(op.result, op)
+                    if op.buffer in self.stored:
+                        self.get(op.result, self.preferred(op.result))
+                case vr.MapOp():
+                    self._define(op.result, op)
+                    self._map(op, self._map_layout(op))
+                case vr.ReduceOp():
+                    self._define(op.result, op)
+                    self._reduce(op)
+                case vr.DotOp():
+                    self._define(op.result, op)
+                    self._dot(op)
+                case vr.StoreOp():
+                    self.store(op)
+                case vr.ForOp():
+                    self._for(op)
+
+    def _define(self, value: Value, op: vr.TileOp | None) -> Entry:
+        self.env[value.name] = Entry(value, op, self.b.depth)
+        return self.env[value.name]
+
+    def preferred(self, value: Value) -> FragLayout:
+        """The layout in which ``value`` is computed unless a use asks for another."""
+        return self.override.get(value.name) or self.homes.home(value.type.names)
+
+    def _record(self, value: Value, frag: Frag) -> None:
+        self.env[value.name].frags.setdefault(frag.layout, frag)
+
+    # -- demand -------------------------------------------------------------------------------
+    def get(self, value: Value, layout: FragLayout) -> Frag:
+        """``value`` as a fragment in ``layout``."""
+        entry = self.env[value.name]
+        name = self.b.layout(layout)
+        if name not in entry.frags:
+            entry.frags[name] = self._materialise(entry, layout)
+        return entry.frags[name]
+
+    def any_form(self, value: Value) -> Frag:
+        """``value`` in a layout it has already, else in its preferred one."""
+        frags = self.env[value.name].frags
+        return next(iter(frags.values())) if frags else self.get(value, self.preferred(value))
+
+    def _materialise(self, entry: Entry, layout: FragLayout) -> Frag:
+        permuted = self.permuted(entry, layout)
+        if permuted is not None:
+            return permuted
+        op = entry.op
+        type_ = entry.value.type
+        match op:
+            case vr.ConstOp() | vr.IndexOp() | vr.ParamOp():
+                out = self.b.frag(entry.value.name, type_, layout)
+                self.b.emit(self._simple(op, out, layout), entry.depth)
+                return out
+            case vr.LoadOp() if not (entry.frags and op.buffer in self.stored):
+                slot = next(iter(entry.slots.values()), None)
+                return self._load(op, layout, entry.depth) if slot is None else self.read(entry, slot, layout)
+            case vr.MapOp() if not entry.frags or self._cheap(entry.value):
+                args = tuple(self.get(a, layout.project(a.type.names)) for a in op.args)
+                out = self.b.frag(entry.value.name, type_, layout)
+                self.b.emit(ma.MapOp(out, op.op, args, op.span), entry.depth)
+                return out
+        return self.exchange(entry, layout)
+
+    def _simple(self, op: vr.ConstOp | vr.IndexOp | vr.ParamOp, out: Frag, layout: FragLayout) -> ma.MemOp:
+        match op:
+            case vr.ConstOp(value=value):
+                return ma.ConstOp(out, value, op.span)
+            case vr.IndexOp(expr=expr):
+                return ma.IndexOp(out, self.expr(expr, layout), op.span)
+            case vr.ParamOp(param=param):
+                return ma.ParamOp(out, param, op.span)
+
+    def permuted(self, entry: Entry, layout: FragLayout) -> Frag | None:
+        """An existing form whose registers only need reordering; None if there is none."""
+        for frag in list(entry.frags.values()):
+            if same_threads(self.b.layouts[frag.layout], layout) is not None:
+                out = self.b.frag(entry.value.name, entry.value.type, layout)
+                self.b.emit(ma.ConvertOp(out, frag), entry.depth)
+                return out
+        return None
+
+    def _cheap(self, value: Value) -> bool:
+        """Whether computing ``value`` again costs less than moving it between threads."""
+        op = self.env[value.name].op
+        match op:
+            case vr.ConstOp() | vr.IndexOp() | vr.ParamOp():
+                return True
+            case vr.LoadOp(buffer=buffer):
+                return len(value.type.axes) <= 1 and buffer not in self.stored
+            case vr.MapOp(args=args):
+                return len(value.type.axes) <= 1 and all(self._cheap(a) for a in args)
+        return False
+
+    @abstractmethod
+    def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
+        """A value that exists in some layout, moved between threads into ``layout``."""
+
+    @abstractmethod
+    def scratch(self, out: Frag) -> str:
+        """Shared memory in which the warps that split a reduced axis meet to make ``out``."""
+
+    def read(self, entry: Entry, slot: Slot, layout: FragLayout) -> Frag:
+        out = self.b.frag(entry.value.name, entry.value.type, layout)
+        buffer = self.b.smem[slot.buffer]
+        self.b.emit(ma.SharedLoad(out, slot, shared_vec(layout, buffer.axes, buffer.dtype)), entry.depth)
+        return out
+
+    def expr(self, e: Expr, layout: FragLayout) -> Expr:
+        """``e`` with values replaced by fragments that live where ``layout`` puts the elements, and the
+        position on axes of one element by 0."""
+
+        def rule(n: Expr) -> Expr | None:
+            if isinstance(n, Var):
+                return ZERO if self.sizes.get(n.name) == 1 else None
+            if not isinstance(n, Ref):
+                return None
+            value = self.env[n.name].value
+            return replace(n, name=self.get(value, layout.project(value.type.names)).name)
+
+        return rewrite(e, rule)
+
+    # -- loads, stores, elementwise -------------------------------------------------------------
+    def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
+        """A global load in ``layout``, as wide as contiguity, alignment and mask allow."""
+        vec = self._vec(op.buffer, op.index, op.mask, layout, op.result.type)
+        index = tuple(self.expr(e, layout) for e in op.index)
+        mask = None if op.mask is None else self.expr(op.mask, layout)
+        out = self.b.frag(op.result.name, op.result.type, layout)
+        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, vec, span=op.span), depth)
+        return out
+
+    def _vec(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, type_: TileType) -> int:
+        buffer = self.buffers[name]
+        axis = contiguous_axis(buffer, index, type_.names, self.refs)
+        if axis is None or buffer.dtype.bytes > 4:
+            return 1
+        limit = min(register_run(layout, axis), max(1, self.memory.vector_bytes // buffer.dtype.bytes))
+        return vector_width(buffer, index, mask, axis, limit, self.refs)
+
+    def _map_layout(self, op: vr.MapOp) -> FragLayout:
+        """The preferred layout, or that of an operand which spans the result and cannot come there cheaply."""
+        want = self.preferred(op.result)
+        name = self.b.layout(want)
+        for a in op.args:
+            frags = self.env[a.name].frags
+            if set(a.type.names) == set(op.result.type.names) and frags and name not in frags:
+                first = self.b.layouts[next(iter(frags))]
+                if not self._cheap(a) and same_threads(first, want) is None:
+                    return first
+        return want
+
+    def _map(self, op: vr.MapOp, layout: FragLayout) -> Frag:
+        if self.lazy(op):
+            return Frag("", op.result.type, "")
+        return self.get(op.result, layout)
+
+    def lazy(self, op: vr.MapOp) -> bool:
+        """Casts of stored tiles wait: a matrix product may read the tile itself."""
+        return op.op == "cast" and isinstance(self.defs.get(op.args[0].name), vr.LoadOp)
+
+    def _reduce(self, op: vr.ReduceOp) -> None:
+        arg = self.any_form(op.arg)
+        layout = self.b.layouts[arg.layout]
+        out = self.b.frag(op.result.name, op.result.type, layout.project(op.result.type.names))
+        self.b.emit(self._reduction(out, op.combiner, arg, op.axes, op.span))
+        self._record(op.result, out)
+
+    def _reduction(self, out: Frag, combiner: str, arg: Frag, axes: tuple[str, ...], span: Span) -> ma.ReduceOp:
+        split = any(m.axis in axes and m.size > 1 for m in self.b.layouts[arg.layout].warp)
+        scratch = self.scratch(out) if split else None
+        return ma.ReduceOp(out, combiner, arg, axes, scratch, span=span)
+
+    @abstractmethod
+    def store(self, op: vr.StoreOp) -> None:
+        """Emit a store."""
+
+    def global_store(self, op: vr.StoreOp, frag: Frag) -> ma.GlobalStore:
+        """``frag`` to where ``op`` says, as wide as contiguity, alignment and mask allow."""
+        layout = self.b.layouts[frag.layout]
+        vec = self._vec(op.buffer, op.index, op.mask, layout, op.value.type)
+        index = tuple(self.expr(e, layout) for e in op.index)
+        mask = None if op.mask is None else self.expr(op.mask, layout)
+        return ma.GlobalStore(op.buffer, index, frag, mask, vec, op.span)
+
+    # -- loops --------------------------------------------------------------------------------
+    def _for(self, op: vr.ForOp) -> None:
+        layouts = [self.homes.home(arg.type.names) for arg, _ in op.carried]
+        inits = [self.get(init, layout) for (_, init), layout in zip(op.carried, layouts, strict=True)]
+        one = self.homes.home(())
+        lo, hi = self.expr(op.lo, one), self.expr(op.hi, one)
+        self.b.blocks.append([])
+        self.loops.append((op.chain, []))
+        args: list[Frag] = []
+        for (arg, _), layout in zip(op.carried, layouts, strict=True):
+            self._define(arg, None)
+            args.append(self.b.frag(arg.name, arg.type, layout))
+            self._record(arg, args[-1])
+        self.block(op.body)
+        yields = tuple(self.get(y, layout) for y, layout in zip(op.yields, layouts, strict=True))
+        chain, staged = self.loops.pop()
+        if chain is not None:
+            self.chains.setdefault(chain, staged)
+        body = tuple(self.b.blocks.pop())
+        results = tuple(self.b.frag(r.name, r.type, layout) for r, layout in zip(op.results, layouts, strict=True))
+        carried = tuple(zip(args, inits, strict=True))
+        self.b.emit(ma.ForOp(results, op.var, lo, hi, carried, body, yields, op.chain, op.span))
+        for r, frag in zip(op.results, results, strict=True):
+            self._define(r, None)
+            self._record(r, frag)
+
+    # -- products -----------------------------------------------------------------------------
+    def _dot(self, op: vr.DotOp) -> None:
+        plan = self.dots[op.result.name]
+        if plan.instr == "map":
+            self._dot_by_map(op)
+            return
+        layout = self._dot_layout(op, plan)
+        rows, columns = (op.b, op.a) if plan.swap else (op.a, op.b)
+        a = self.operand(rows, op, plan, "a")
+        b = self.operand(columns, op, plan, "b")
+        acc = None if op.acc is None else self.get(op.acc, layout)
+        out = self.b.frag(op.result.name, op.result.type, layout)
+        if acc is not None and plan.instr in WGMMA and WGMMA[plan.instr].short:  # a short sum stays a short one
+            part = self.b.frag(f"{op.result.name}_part", op.result.type, layout)
+            self.b.emit(ma.MmaOp(part, plan.instr, a, b, None, op.axes[0], span=op.span))
+            self.b.emit(ma.MapOp(out, "add", (acc, part), op.span))
+        else:
+            self.b.emit(ma.MmaOp(out, plan.instr, a, b, acc, op.axes[0], span=op.span))
+        self._record(op.result, out)
+
+    def _dot_layout(self, op: vr.DotOp, plan: DotPlan) -> FragLayout:
+        if plan.instr == "fma":
+            return self.homes.home(op.result.type.names)
+        return accumulator(plan, self.sizes)
+
+    def _dot_by_map(self, op: vr.DotOp) -> None:
+        """Elementwise product in the union of the axes, then a reduction."""
+        dtype = op.result.type.dtype
+        names = {*op.a.type.names, *op.b.type.names}
+        axes = tuple(a for a in self.kernel.axes if a.name in names)
+        layout = self.homes.home(tuple(a.name for a in axes))
+        sides = [self._widened(v, dtype, layout.project(v.type.names), op.span) for v in (op.a, op.b)]
+        hint = op.result.name
+        product = self.b.frag(f"{hint}_p", TileType(dtype, axes), layout)
+        self.b.emit(ma.MapOp(product, "mul", tuple(sides), op.span))
+        total = self.b.frag(f"{hint}_s" if op.acc else hint, op.result.type, layout.project(op.result.type.names))
+        self.b.emit(self._reduction(total, "sum", product, op.axes, op.span))
+        if op.acc is not None:
+            own = self.b.layouts[total.layout]
+            out = self.b.frag(hint, op.result.type, own)
+            self.b.emit(ma.MapOp(out, "add", (self.get(op.acc, own), total), op.span))
+            total = out
+        self._record(op.result, total)
+
+    def _widened(self, v: Value, dtype: DType, layout: FragLayout, span: Span) -> Frag:
+        frag = self.get(v, layout)
+        if v.type.dtype is dtype:
+            return frag
+        out = self.b.frag(f"{v.name}_{dtype}", TileType(dtype, v.type.axes), layout)
+        self.b.emit(ma.MapOp(out, "cast", (frag,), span))
+        return out
+
+    @abstractmethod
+    def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
+        """Operand ``side`` of ``dot`` where its instruction can read it."""
+
+    def stage_buffer(
+        self, entry: Entry, hint: str, dtype: DType, axes: tuple[TileAxis, ...],
+        swizzle: int, pad: int = 0, stages: int = 1,
+    ) -> Smem:  # fmt: skip
+        """A shared buffer; the loops of one chain use the same buffers in the same order."""
+        if not 0 < entry.depth <= len(self.loops):
+            return self.b.shared(hint, dtype, axes, swizzle, pad, stages)
+        chain, staged = self.loops[entry.depth - 1]
+        earlier = self.chains.get(chain, []) if chain is not None else []
+        buffer = earlier[len(staged)] if len(staged) < len(earlier) else None
+        shape = (dtype, axes, swizzle, pad, stages)
+        if buffer is None or (buffer.dtype, buffer.axes, buffer.swizzle, buffer.pad, buffer.stages) != shape:
+            buffer = self.b.shared(hint, dtype, axes, swizzle, pad, stages)
+        staged.append(buffer)
+        return buffer
+
+
+def value_axes(kernel: TileKernel) -> dict[str, tuple[str, ...]]:
+    """Value name -> the tile axes that it varies with."""
+    ops = list(vr.walk_ops(kernel.body))
+    out = {v.name: v.type.names for op in ops for v in vr.results(op)}
+    return out | {arg.name: arg.type.names for op in ops if isinstance(op, vr.ForOp) for arg, _ in op.carried}

@@ -1,0 +1,211 @@
+"""How each product-sum of a kernel is computed, and which warps own which part of the results.
+
+``instr`` of a :class:`DotPlan`: a matrix instruction of ``ma_tile.ir.ops.MMA`` (of ``WGMMA`` for the engine
+``warpgroup``, whose plans ``ma_tile.lowering.warpgroup_products`` makes from the same drafts); ``fma``, scalar products
+from shared memory; or ``map``, an elementwise product and a reduction in registers (vector results,
+several contracted axes).
+
+Choice of the row axis M of a result: an operand that is itself computed from a product keeps its
+free axis as M, and so does the product it came from (the accumulator then becomes the next left
+operand inside each thread); a reduced axis is best N; otherwise the left operand's axis is M.
+One warp grid serves all products of a kernel where their tiles allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.schedule import MemoryPlan
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
+from nautilus.ma_tile.ir.ops import MMA, MmaInstr
+from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, ReduceOp, TileKernel, TileOp, Value, operands, results, walk_ops
+
+Grid = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DotPlan:
+    """``m``, ``n``: result axes as rows and columns; ``swap``: the right operand holds the rows."""
+
+    instr: str
+    m: str
+    n: str
+    k: str
+    warps: Grid
+    swap: bool = False
+
+    @property
+    def is_matrix(self) -> bool:
+        return bool(self.m and self.n)
+
+
+def definitions(body: tuple[TileOp, ...]) -> dict[str, TileOp]:
+    """Value name -> the op that defines it; loop arguments map to their loop."""
+    out: dict[str, TileOp] = {}
+    for op in walk_ops(body):
+        for v in results(op):
+            out[v.name] = op
+        if isinstance(op, ForOp):
+            out.update({arg.name: op for arg, _ in op.carried})
+    return out
+
+
+def unwidened(v: Value, defs: Mapping[str, TileOp]) -> Value:
+    """``v`` before an exact widening of a type that matrix instructions read (f16 -> f32: same products)."""
+    op = defs.get(v.name)
+    match op:
+        case MapOp(op="cast", args=(arg,)) if (
+            arg.type.dtype in _OPERANDS and v.type.dtype is arg.type.dtype.compute and arg.type.axes == v.type.axes
+        ):
+            return arg
+    return v
+
+
+_OPERANDS = frozenset(t for table in (MMA, WGMMA) for i in table.values() for t in i.operands)
+_HALF = (DType.F16, DType.BF16)
+
+
+def forms(v: Value, defs: Mapping[str, TileOp]) -> tuple[Value, ...]:
+    """``v``, and the values that it is an exact widening of: products of any of them are the same.
+
+    A 16-bit float that was widened may also have been rounded to tf32, which holds it exactly.
+    """
+    out = [v]
+    while True:
+        inner = unwidened(out[-1], defs)
+        op = defs.get(out[-1].name)
+        if inner is out[-1] and isinstance(op, MapOp) and inner.type.dtype is DType.TF32:
+            source = unwidened(op.args[0], defs)
+            if op.op in ("cast", "narrow") and source.type.dtype in _HALF and source.type.axes == v.type.axes:
+                inner = source
+        if inner is out[-1]:
+            return tuple(out)
+        out.append(inner)
+
+
+def as_operand(v: Value, defs: Mapping[str, TileOp], types: frozenset[DType]) -> Value:
+    """The form of ``v`` that an instruction for operands of ``types`` reads."""
+    return next((x for x in forms(v, defs) if x.type.dtype in types), unwidened(v, defs))
+
+
+def plan_dots(kernel: TileKernel, memory: MemoryPlan) -> dict[str, DotPlan]:
+    """A plan per product, by the name of its result."""
+    sizes = {a.name: a.size for a in kernel.axes}
+    drafts = draft_dots(kernel, MMA)
+    grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, memory.warps)
+    return {name: _settle(d, sizes, grid) for name, d in drafts.items()}
+
+
+def draft_dots(kernel: TileKernel, table: Mapping[str, MmaInstr] | Mapping[str, WgInstr]) -> dict[str, DotPlan]:
+    """Instruction of ``table`` and axes of every product, by the name of its result."""
+    defs = definitions(kernel.body)
+    sizes = {a.name: a.size for a in kernel.axes}
+    dots = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
+    rows = _row_axes(kernel, dots, defs)
+    return {d.result.name: _draft(d, defs, sizes, rows, table) for d in dots}
+
+
+def _draft(
+    op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int], rows: Mapping[str, str],
+    table: Mapping[str, MmaInstr] | Mapping[str, WgInstr],
+) -> DotPlan:  # fmt: skip
+    """Instruction and axes; the warp grid is settled later."""
+    over = op.axes
+    free_a = [x for x in op.a.type.names if x not in over]
+    free_b = [x for x in op.b.type.names if x not in over]
+    if len(over) != 1 or len(op.result.type.axes) < 2:
+        return DotPlan("map", "", "", "", (1, 1))
+    if len(free_a) != 1 or len(free_b) != 1:
+        return DotPlan("fma", "", "", over[0], (1, 1))
+    m = rows[op.result.name]
+    n = free_b[0] if m == free_a[0] else free_a[0]
+    plan = DotPlan("fma", m, n, over[0], (1, 1), swap=m != free_a[0])
+    a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
+    for name, i in table.items():
+        if a & b & i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0:
+            return replace(plan, instr=name)
+    return plan
+
+
+def _row_axes(kernel: TileKernel, dots: list[DotOp], defs: Mapping[str, TileOp]) -> dict[str, str]:
+    """Result name -> M axis, for results of two axes."""
+    chosen: dict[str, str] = {}
+    for d in reversed(dots):
+        over = set(d.axes)
+        for side in (d.a, d.b):
+            sources = [s for s in sources_of(side, defs) if isinstance(s, DotOp) and s is not d]
+            free = [x for x in side.type.names if x not in over]
+            if sources and len(free) == 1:
+                m = chosen.setdefault(d.result.name, free[0])
+                for s in sources:
+                    if m in s.result.type.names:
+                        chosen.setdefault(s.result.name, m)
+    reduced = {
+        (frozenset(op.arg.type.names), op.axes[0])
+        for op in walk_ops(kernel.body)
+        if isinstance(op, ReduceOp) and len(op.axes) == 1
+    }
+    for d in dots:
+        first = next((x for x in d.a.type.names if x not in d.axes), "")
+        others = [x for x in d.result.type.names if (frozenset(d.result.type.names), x) not in reduced]
+        default = others[0] if len(others) == 1 and len(d.result.type.axes) == 2 else first
+        chosen.setdefault(d.result.name, default)
+    return chosen
+
+
+def sources_of(v: Value, defs: Mapping[str, TileOp]) -> Iterator[TileOp]:
+    """The ops other than elementwise ones from which ``v`` is computed, through elementwise work."""
+    stack, seen = [v], set[str]()
+    while stack:
+        x = stack.pop()
+        if x.name in seen:
+            continue
+        seen.add(x.name)
+        op = defs.get(x.name)
+        if isinstance(op, MapOp):
+            stack.extend(operands(op))
+        elif op is not None:
+            yield op
+
+
+def _fits(d: DotPlan, sizes: Mapping[str, int], grid: Grid) -> bool:
+    if d.instr == "fma":
+        return sizes[d.m] * sizes[d.n] % prod(grid) == 0
+    i = MMA[d.instr]
+    return sizes[d.m] % (i.m * grid[0]) == 0 and sizes[d.n] % (i.n * grid[1]) == 0
+
+
+def _grids(warps: int, first: Grid) -> Iterator[Grid]:
+    if prod(first) == warps:
+        yield first
+    for wm in range(warps, 0, -1):
+        if warps % wm == 0:
+            yield wm, warps // wm
+
+
+def _common_grid(plans: list[DotPlan], sizes: Mapping[str, int], wanted: Grid) -> Grid:
+    """The wanted grid or the nearest one that most products fit; fewer warps where none fits any."""
+    tensor = [d for d in plans if d.instr != "fma"]
+    if not tensor:
+        return wanted
+    warps = prod(wanted)
+    while warps > 1:
+        best = max(_grids(warps, wanted), key=lambda g: sum(_fits(d, sizes, g) for d in tensor))
+        if any(_fits(d, sizes, best) for d in tensor):
+            return best
+        warps = warps // 2 if warps % 2 == 0 else 1
+    return 1, 1
+
+
+def _settle(d: DotPlan, sizes: Mapping[str, int], grid: Grid) -> DotPlan:
+    """The plan with its own warp grid: the common one, its transpose, another, or scalar products."""
+    if not d.is_matrix or d.instr == "fma":
+        return replace(d, warps=grid)
+    turned = replace(d, m=d.n, n=d.m, swap=not d.swap)
+    for plan, g in [(d, grid), *((d, g) for g in _grids(prod(grid), grid)), (turned, grid)]:
+        if _fits(plan, sizes, g):
+            return replace(plan, warps=g)
+    return replace(d, instr="fma", warps=grid)

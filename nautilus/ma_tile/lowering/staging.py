@@ -1,0 +1,95 @@
+"""Where tiles lie in shared memory: axis order, swizzle or padding, and who copies them.
+
+The contiguous axis of a staged tile is the one contiguous in global memory, so that a copy moves
+16-byte pieces; ``ldmatrix`` reads 16-bit operands in either orientation, other types are read by
+plain loads.  Rows of 16-bit matrix operands are swizzled by the widest pattern that divides them;
+everything else is padded by 16 bytes a row, which keeps 16-byte alignment and moves successive
+rows to different banks (tf32 rows along N: 32 bytes, four rows are read at once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, register_run, vector_width
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.lowering.layouts import spread
+from nautilus.vr_tile.ir import LoadOp
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Axis order (last contiguous), swizzle and padding of a shared tile."""
+
+    axes: tuple[TileAxis, ...]
+    swizzle: int
+    pad: int
+
+
+def ordered(axes: Sequence[TileAxis], last: str | None) -> tuple[TileAxis, ...]:
+    """``axes`` with ``last`` moved to the end."""
+    return tuple(a for a in axes if a.name != last) + tuple(a for a in axes if a.name == last)
+
+
+def place(axes: tuple[TileAxis, ...], dtype: DType, instr: str, k: str) -> Placement:
+    """Shared placement of an operand of ``instr`` (``fma``, or a name in MMA) with contracted axis ``k``."""
+    row = axes[-1].size * dtype.bytes if axes else dtype.bytes
+    if instr != "fma" and (dtype.bytes == 2 or axes[-1].name == k):
+        for width in (128, 64, 32):
+            if row % width == 0:
+                return Placement(axes, width, 0)
+    if dtype is DType.TF32 and axes and axes[-1].name != k:
+        return Placement(axes, 0, 32)
+    return Placement(axes, 0, pad_for(row))
+
+
+def pad_for(row: int) -> int:
+    """Bytes after a row of ``row`` bytes: up to a multiple of 16, and one 16-byte step more."""
+    return 16 + -row % 16
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """How a global tile reaches shared memory: ``vec`` elements a thread at a time over ``threads``."""
+
+    axes: tuple[TileAxis, ...]
+    threads: FragLayout
+    vec: int
+    asynchronous: bool
+
+
+def plan_copy(op: LoadOp, buffer: Buffer, refs: RefAxes, warps: int, limit_bytes: int) -> CopyPlan:
+    """The widest legal copy of the tile that ``op`` loads."""
+    names = op.result.type.names
+    last = contiguous_axis(buffer, op.index, names, refs) or (names[-1] if names else None)
+    axes = ordered(op.result.type.axes, last)
+    size = buffer.dtype.bytes
+    vec = 1
+    if last is not None:
+        limit = max(1, min(limit_bytes, 16) // size)
+        vec = vector_width(buffer, op.index, op.mask, last, min(limit, _two(axes[-1].size)), refs)
+    return CopyPlan(axes, spread(axes, vec, warps), vec, vec * size in (4, 8, 16))
+
+
+def _two(n: int) -> int:
+    return n & -n
+
+
+def spill_axes(axes: tuple[TileAxis, ...], layout: FragLayout) -> tuple[TileAxis, ...]:
+    """Axis order for storing a fragment: its longest register run becomes contiguous."""
+    if not axes:
+        return axes
+    runs = {a.name: register_run(layout, a.name) for a in axes}
+    best = max(runs.values())
+    return ordered(axes, [a.name for a in axes if runs[a.name] == best][-1])
+
+
+def shared_vec(layout: FragLayout, axes: Sequence[TileAxis], dtype: DType) -> int:
+    """Widest shared access of a fragment on a tile whose last axis is contiguous (16-byte row steps)."""
+    if not axes or dtype.bytes > 4:
+        return 1
+    return max(1, min(register_run(layout, axes[-1].name), 16 // dtype.bytes))

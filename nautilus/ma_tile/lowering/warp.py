@@ -1,0 +1,153 @@
+"""Matrix products of single warps: operands through cp.async and ldmatrix (``sm_80`` class).
+
+A loaded tile that feeds a product unchanged is copied to shared memory asynchronously; a computed one
+becomes an operand fragment when that is a permutation inside each thread, else it is stored to shared
+memory.  Values move between threads through shared memory as well.  The ops come out without waits or
+barriers.
+"""
+
+from __future__ import annotations
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.schedule import MemoryPlan
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
+from nautilus.ma_tile.lowering.grid import decode_grid
+from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
+from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
+from nautilus.ma_tile.lowering.products import DotPlan, as_operand, plan_dots, unwidened
+from nautilus.ma_tile.lowering.staging import pad_for, place, plan_copy, shared_vec, spill_axes
+from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.ir import TileKernel, Value
+
+
+def lower_warp_kernel(kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan) -> MemKernel:
+    """One kernel. ``memory.warps`` is the wanted warp grid; tiles that do not fit it get another."""
+    work = _WarpLowering(kernel, buffers, memory, plan_dots(kernel, memory))
+    work.block(kernel.body)
+    blocks, decode = decode_grid(kernel, memory)
+    b = work.b
+    return MemKernel(
+        kernel.name, blocks, b.warps, memory.min_blocks, decode, dict(b.layouts),
+        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span,
+    )  # fmt: skip
+
+
+class _WarpLowering(Lowering):
+    """How the engine ``warp`` moves values."""
+
+    def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
+        """Through shared memory into another layout."""
+        source = next(iter(entry.frags.values()))
+        own = self.b.layouts[source.layout]
+        type_ = entry.value.type
+        axes = spill_axes(type_.axes, own)
+        row = (axes[-1].size if axes else 1) * type_.dtype.bytes
+        buffer = self.b.shared(f"x_{entry.value.name}", type_.dtype, axes, 0, pad_for(row))
+        slot = Slot(buffer.name, ZERO)
+        self.b.emit(ma.SharedStore(slot, source, shared_vec(own, axes, type_.dtype)), entry.depth)
+        return self.read(entry, slot, layout)
+
+    def scratch(self, out: Frag) -> str:
+        """One slot a warp, register and lane."""
+        count = self.b.layouts[out.layout].registers
+        shape = (TileAxis("warp", self.b.warps), TileAxis("reg", count), TileAxis("lane", 32))
+        return self.b.shared(f"r_{out.name}", out.type.dtype, shape).name
+
+    def store(self, op: vr.StoreOp) -> None:
+        """Accumulators with epilogue ``shared`` are stored by rows."""
+        frag = self.any_form(op.value)
+        shared = self.memory.epilogue == "shared" and self._is_accumulator(self.b.layouts[frag.layout])
+        if shared and len(op.value.type.axes) > 1:
+            frag = self._through_shared(op, frag, self.buffers[op.buffer])
+        self.b.emit(self.global_store(op, frag))
+
+    def _is_accumulator(self, layout: FragLayout) -> bool:
+        return any(canonical(layout) == canonical(x) for x in self.homes.fixed.values())
+
+    def _through_shared(self, op: vr.StoreOp, frag: Frag, buffer: Buffer) -> Frag:
+        """Accumulator fragments to rows: rounded, stored, read back so that stores are 16 bytes wide."""
+        value, own = op.value, self.b.layouts[frag.layout]
+        type_ = TileType(buffer.dtype, value.type.axes)
+        if frag.type.dtype is not buffer.dtype:
+            rounded = self.b.frag(f"{value.name}_{buffer.dtype}", type_, own)
+            self.b.emit(ma.MapOp(rounded, "cast", (frag,), op.span))
+            frag = rounded
+        last = contiguous_axis(buffer, op.index, value.type.names, self.refs) or value.type.names[-1]
+        axes = (*(a for a in type_.axes if a.name != last), *(a for a in type_.axes if a.name == last))
+        limit = max(1, self.memory.vector_bytes // buffer.dtype.bytes)
+        limit = min(limit, axes[-1].size & -axes[-1].size)
+        vec = vector_width(buffer, op.index, op.mask, last, limit, self.refs)
+        rows = spread(axes, vec, self.b.warps)
+        shared = self.b.shared(f"out_{op.buffer}", buffer.dtype, axes, 0, pad_for(axes[-1].size * buffer.dtype.bytes))
+        slot = Slot(shared.name, ZERO)
+        self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, axes, buffer.dtype), span=op.span))
+        out = self.b.frag(f"{value.name}_rows", type_, rows)
+        self.b.emit(ma.SharedLoad(out, slot, shared_vec(rows, axes, buffer.dtype), op.span))
+        return out
+
+    def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
+        """An operand where the instruction can read it: shared memory, or its own fragment layout."""
+        v = unwidened(v, self.defs) if plan.instr == "fma" else as_operand(v, self.defs, MMA[plan.instr].operands)
+        entry = self.env[v.name]
+        purpose = "fma" if plan.instr == "fma" else f"mma {plan.k}" if v.type.dtype.bytes != 2 else "mma"
+        if purpose in entry.slots:
+            return entry.slots[purpose]
+        if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
+            entry.slots[purpose] = self._stage(entry, entry.op, plan)
+            return entry.slots[purpose]
+        if plan.instr != "fma":
+            grabbed = self._as_fragment(entry, plan, side)
+            if grabbed is not None:
+                return grabbed
+        entry.slots[purpose] = self._spill(entry, plan)
+        return entry.slots[purpose]
+
+    def _as_fragment(self, entry: Entry, plan: DotPlan, side: str) -> Frag | None:
+        if side == "a":
+            target = a_fragment(plan, self.sizes)
+        else:
+            tile = (self.sizes[plan.k], self.sizes[plan.n])
+            target = b_layout(plan.instr, plan.k, plan.n, tile, plan.warps)
+        name = self.b.layout(target)
+        if name in entry.frags or isinstance(entry.op, vr.ConstOp | vr.IndexOp):
+            return self.get(entry.value, target)
+        permuted = self.permuted(entry, target)
+        if permuted is not None:
+            entry.frags[name] = permuted
+        return permuted
+
+    def _spill(self, entry: Entry, plan: DotPlan) -> Slot:
+        """A computed operand to shared memory."""
+        frag = self.any_form(entry.value)
+        own, type_ = self.b.layouts[frag.layout], entry.value.type
+        axes = spill_axes(type_.axes, own)
+        if plan.instr != "fma" and type_.dtype.bytes != 2:
+            axes = (*(a for a in type_.axes if a.name != plan.k), *(a for a in type_.axes if a.name == plan.k))
+        where = place(axes, type_.dtype, plan.instr, plan.k)
+        buffer = self.stage_buffer(entry, f"s_{entry.value.name}", type_.dtype, axes, where.swizzle, where.pad)
+        slot = Slot(buffer.name, ZERO, where.swizzle)
+        self.b.emit(ma.SharedStore(slot, frag, shared_vec(own, axes, type_.dtype)), entry.depth)
+        return slot
+
+    def _stage(self, entry: Entry, op: vr.LoadOp, plan: DotPlan) -> Slot:
+        """A loaded operand to shared memory, unchanged."""
+        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.memory.vector_bytes)
+        dtype = op.result.type.dtype
+        where = place(copy.axes, dtype, plan.instr, plan.k)
+        buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, copy.axes, where.swizzle, where.pad)
+        slot = Slot(buffer.name, ZERO, where.swizzle)
+        if copy.asynchronous:
+            index = tuple(self.expr(e, copy.threads) for e in op.index)
+            mask = None if op.mask is None else self.expr(op.mask, copy.threads)
+            threads = self.b.layout(copy.threads, "copy_" + "_".join(a.name for a in copy.axes))
+            self.b.emit(ma.AsyncCopy(slot, op.buffer, index, mask, copy.vec, threads, None, op.span), entry.depth)
+            self.b.emit(ma.AsyncCommit(op.span), entry.depth)
+        else:
+            frag = self.get(entry.value, copy.threads)
+            vec = shared_vec(copy.threads, copy.axes, dtype)
+            self.b.emit(ma.SharedStore(slot, frag, vec, span=op.span), entry.depth)
+        return slot

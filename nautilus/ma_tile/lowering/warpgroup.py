@@ -1,0 +1,151 @@
+"""Matrix products of warpgroups: operands by bulk copies, units that share rows (``sm_90a`` class).
+
+Loaded operands come to shared memory by bulk copies, swizzled as the instruction reads them.  A left
+operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
+the product before), or is made in the instruction's own layout from loads.  Right operands must be
+loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
+layouts or their projections, where it belongs to one unit and, along columns, to four lanes.
+
+Units that share tiles (``MemoryPlan.own_tiles`` false) each run the whole kernel on their part of the
+rows (``ma_tile.lowering.consumers``): a loaded left operand has one stage a unit, right operands are shared.
+
+What comes out is synchronous: bulk loads and products that wait for themselves, in program order,
+without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the product and the reason
+where a kernel cannot be lowered so; :func:`warpgroup_fault` tells beforehand.
+"""
+
+from __future__ import annotations
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import Const, Op, Var
+from nautilus.core.schedule import MemoryPlan
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA, TmaLoad
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
+from nautilus.ma_tile.lowering.consumers import split_axis
+from nautilus.ma_tile.lowering.grid import decode_grid
+from nautilus.ma_tile.lowering.layouts import a_fragment
+from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
+from nautilus.ma_tile.lowering.products import DotPlan, as_operand, forms
+from nautilus.ma_tile.lowering.warpgroup_products import GroupPlan, plan_warpgroup, reject
+from nautilus.targets.limits import limits
+from nautilus.vr_tile import ir as vr
+from nautilus.vr_tile.ir import TileKernel, Value
+
+
+def warpgroup_fault(
+    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+) -> str | None:
+    """Why the engine cannot do ``kernel`` under ``memory``, or None."""
+    try:
+        lower_warpgroup_kernel(kernel, buffers, memory, target, strict)
+    except ScheduleError as error:
+        return error.message
+    return None
+
+
+def lower_warpgroup_kernel(
+    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+) -> MemKernel:
+    """One kernel, synchronous. With ``own_tiles``: what one unit does, as a kernel of one unit.
+
+    ``strict``: only instructions that keep all bits of their accumulators.
+    """
+    if not limits(target).warpgroup:
+        raise ScheduleError(f"the engine warpgroup is for targets with warpgroup products, not {target}", "engine")
+    plan = plan_warpgroup(kernel, memory, strict)
+    own = kernel if plan.units == 1 else split_axis(kernel, plan.rows, plan.units)
+    work = _WarpgroupLowering(own, buffers, memory, plan)
+    work.block(own.body)
+    blocks, decode = decode_grid(kernel, memory)
+    b = work.b
+    return MemKernel(
+        kernel.name, blocks, GROUP_WARPS * plan.units, memory.min_blocks, decode, dict(b.layouts),
+        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, plan.units,
+    )  # fmt: skip
+
+
+class _WarpgroupLowering(Lowering):
+    """How the engine ``warpgroup`` moves values; ``kernel`` is what one unit does."""
+
+    def __init__(self, kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, plan: GroupPlan) -> None:
+        super().__init__(kernel, buffers, memory, dict(plan.dots))
+        self.plan = plan
+        self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
+        self.ranges = {UNIT: (0, plan.units - 1)} | {
+            g.var: (0, int(g.extent.value) - 1) for g in kernel.grid if isinstance(g.extent, Const)
+        }
+
+    def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
+        """Refused: units would have to wait for each other."""
+        raise ScheduleError(f"%{entry.value.name} would move between the threads of a unit", self.where)
+
+    def scratch(self, out: Frag) -> str:
+        """Refused, likewise."""
+        raise ScheduleError(f"%{out.name} is reduced along rows, between the warps of a unit", self.where)
+
+    @property
+    def where(self) -> str:
+        """The kernel, for error messages."""
+        return f"kernel {self.kernel.name}"
+
+    def lazy(self, op: vr.MapOp) -> bool:
+        """Every exact widening waits: a product may read what was widened."""
+        return super().lazy(op) or len(forms(op.result, self.defs)) > 1
+
+    def store(self, op: vr.StoreOp) -> None:
+        """From fragments; what every unit has the same, the first one stores."""
+        store = self.global_store(op, self.any_form(op.value))
+        if self.plan.units == 1 or self.plan.rows in op.value.type.names:
+            self.b.emit(store)
+            return
+        first = Op("eq", (Var(UNIT), ZERO), DType.BOOL)
+        self.b.emit(ma.IfOp(first, (store,), op.span))
+
+    # -- operands -----------------------------------------------------------------------------
+    def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
+        """Loaded operands from shared memory, a computed left one from registers."""
+        v = as_operand(v, self.defs, WGMMA[plan.instr].operands)
+        entry = self.env[v.name]
+        if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
+            return self._loaded(entry, entry.op, dot, plan, side)
+        if side == "b":
+            reject(self.kernel, dot, f"has a right operand, %{v.name}, that is computed, not loaded")
+        target = a_fragment(plan, self.sizes)
+        if isinstance(entry.op, vr.ConstOp | vr.IndexOp | vr.ParamOp):
+            return self.get(v, target)
+        self.any_form(v)
+        name = self.b.layout(target)
+        found = entry.frags.get(name) or self.permuted(entry, target)
+        if found is None:
+            reject(self.kernel, dot, f"has a left operand, %{v.name}, that lies in other threads' registers")
+        entry.frags[name] = found
+        return found
+
+    def _loaded(self, entry: Entry, op: vr.LoadOp, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
+        found = tma_box(self.buffers[op.buffer], op.result.type.axes, op.index, op.mask, self.ranges)
+        if isinstance(found, TmaBox) and found.axes[-1].name != plan.k and not WGMMA[plan.instr].both_majors:
+            found = f"{op.buffer} is not contiguous along {plan.k}, as {plan.instr} wants it"
+        if isinstance(found, TmaBox):
+            if entry.value.name not in self.bulk:
+                self.bulk[entry.value.name] = self._copy(entry, op, found)
+            return self.bulk[entry.value.name]
+        if side == "a" and (entry.depth < self.b.depth or entry.depth == 0):  # loaded once: not worth a copy
+            return self.get(entry.value, a_fragment(plan, self.sizes))
+        hand = "left" if side == "a" else "right"
+        reject(self.kernel, dot, f"has a {hand} operand, %{entry.value.name}, that no bulk copy can load: {found}")
+
+    def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:
+        """A bulk copy; where units share rows, each has a stage for its own."""
+        shared = self.plan.units > 1 and self.plan.rows in op.result.type.names
+        stages, stage = (self.plan.units, Var(UNIT)) if shared else (1, ZERO)
+        dtype = op.result.type.dtype
+        buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, plan.axes, plan.swizzle, stages=stages)
+        slot = Slot(buffer.name, stage, plan.swizzle)
+        index = tuple(self.expr(e, self.homes.home(())) for e in op.index)
+        self.b.emit(TmaLoad(slot, op.buffer, index, span=op.span), entry.depth)
+        return slot

@@ -1,0 +1,95 @@
+"""Which products of a kernel are warpgroup products, and along which axis units share them.
+
+Every product with a matrix for its result must be one, or the engine does not take the kernel: a unit
+has four warps, and there is no other way for them to share a matrix product.  Row axes are chosen as
+for other matrix instructions (``ma_tile.lowering.products``): an operand computed from a product holds the rows.
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import MemoryPlan
+from nautilus.ma_tile.ir.async_ops import GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, UNIT, WGMMA
+from nautilus.ma_tile.lowering.products import DotPlan, draft_dots
+from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
+
+UNIT_ROWS = (64, 128)  # rows of a product that a unit owns
+MOST_REGISTERS = 255  # of a thread
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Products by the name of their result; ``units`` share tiles along ``rows`` (one unit: nothing is shared)."""
+
+    dots: Mapping[str, DotPlan]
+    rows: str
+    units: int
+
+
+def plan_warpgroup(kernel: TileKernel, memory: MemoryPlan, strict: bool = False) -> GroupPlan:
+    """The products of ``kernel``. Raises ScheduleError that names the one that cannot be, and why.
+
+    ``strict``: not by instructions whose sums have fewer bits than their type.
+    """
+    units = 1 if memory.own_tiles else memory.units
+    ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
+    drafts = draft_dots(kernel, WGMMA)
+    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], units, strict) for op in ops}
+    matrix = [(op, plans[op.result.name]) for op in ops if plans[op.result.name].instr != "map"]
+    if not matrix:
+        raise ScheduleError("no matrix product for the engine warpgroup", f"kernel {kernel.name}")
+    first, rows = matrix[0][0], matrix[0][1].m
+    if units > 1:
+        for op, plan in matrix:
+            if plan.m != rows:
+                reject(kernel, op, f"has rows along {plan.m}, %{first.result.name} along {rows}: units share one axis")
+        _uncombined(kernel, rows)
+    return GroupPlan(plans, rows, units)
+
+
+def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
+    """Say which product is in the way."""
+    over = ", ".join(op.axes)
+    tile = ", ".join(f"{a.name}: {a.size}" for a in op.result.type.axes)
+    raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", f"kernel {kernel.name}")
+
+
+def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: bool) -> DotPlan:
+    """``plan`` for the four warps of a unit."""
+    sizes = {a.name: a.size for a in kernel.axes}
+    if len(op.result.type.axes) < 2:
+        return plan  # a vector: elementwise work and a reduction
+    if len(op.axes) != 1 or len(op.result.type.axes) != 2 or not plan.is_matrix:
+        reject(kernel, op, "is not a product of two matrices")
+    if plan.instr not in WGMMA:
+        depth = sizes[plan.k]
+        reject(kernel, op, f"of {op.a.type.dtype} and {op.b.type.dtype}, {depth} deep, has no warpgroup instruction")
+    if strict and WGMMA[plan.instr].short:
+        reject(kernel, op, f"by {plan.instr} has sums of fewer bits than {op.result.type.dtype}")
+    if WGMMA[plan.instr].short and sizes[plan.k] > SHORT_DEPTH:
+        reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {SHORT_DEPTH}")
+    if sizes[plan.m] not in tuple(units * r for r in UNIT_ROWS):
+        reject(kernel, op, f"has {sizes[plan.m]} rows along {plan.m}: {units} units of 64 or 128 do not make that up")
+    step = WGMMA[plan.instr].n_step
+    if sizes[plan.n] % step:
+        reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step}")
+    registers = sizes[plan.m] // units * sizes[plan.n] // GROUP_THREADS
+    if registers > MOST_REGISTERS:
+        reject(kernel, op, f"takes {registers} registers of each thread for its result, of {MOST_REGISTERS}")
+    return replace(plan, warps=(GROUP_WARPS, 1))
+
+
+def _uncombined(kernel: TileKernel, rows: str) -> None:
+    """Units that share ``rows`` never meet: nothing may be combined along it."""
+    where = f"kernel {kernel.name}"
+    for op in walk_ops(kernel.body):
+        if isinstance(op, DotOp | ReduceOp) and rows in op.axes:
+            raise ScheduleError(f"%{op.result.name} combines along {rows}, which units share", where)
+    taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}
+    if UNIT in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:
+        raise ScheduleError(f"the name {UNIT!r} is taken by an axis", where)

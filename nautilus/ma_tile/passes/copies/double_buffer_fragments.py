@@ -1,0 +1,290 @@
+"""Double-buffer operand fragments across the iterations of a product loop.
+
+A loop whose work is matrix products of two rings is cut into k-steps.  The fragments of step s + 1
+are read before the products of step s, and those of the next iteration's first step before the
+products of this one's last: the wait and the barrier for the next stage then stand in front of
+products whose operands are in registers already.  The copies of a future iteration are issued behind
+the first step.  The last iteration is peeled, as it has no next one::
+
+    a, b = ld.matrix stage(lo) step 0
+    for j in lo..hi-1 carry(a, b, c):
+        a', b' = ld.matrix stage(j) step 1;      c += a . b;    copies of a later stage
+        ...                                                     (c += steps 1 .. n-2)
+        a, b = ld.matrix stage(j+1) step 0;      c += a'. b'    (step n-1)
+    the last iteration, without the load of a next stage
+
+Applies to loops of constant bounds with at least two iterations whose body holds nothing but copies
+and 16-bit products of two shared operands that accumulate into carried values (several products may
+share an operand), where no copy goes to a stage that its own iteration reads.  Run it after
+``pipeline_copies`` and before ``synchronize``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Var, free_vars, substitute
+from nautilus.core.index.simplify import FALSE, TRUE, simplify
+from nautilus.core.schedule import Schedule
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import (
+    MMA,
+    AsyncCommit,
+    AsyncCopy,
+    ForOp,
+    Frag,
+    IfOp,
+    MatrixLoad,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    Slot,
+    a_layout,
+    b_layout,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import defined, each_kernel, map_slots, plan_of, rebuild, substitute_copy, touch
+from nautilus.ma_tile.passes.finalise.synchronize import stage_number
+from nautilus.ma_tile.verify.layout import acc_grid
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleBufferFragments:
+    """``across`` overrides the schedule's ``fragments_across``."""
+
+    schedule: Schedule | None = None
+    across: bool | None = None
+    name: str = "double-buffer-fragments"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            wanted = plan_of(self.schedule, k).fragments_across if self.across is None else self.across
+            return carry(k) if wanted else k
+
+        return each_kernel(module, one)
+
+
+def carry(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with its product loops rotated."""
+    work = _Carry(kernel, dict(kernel.layouts), _names(kernel))
+    body = rebuild(kernel.body, lambda op: work.loop(op) if isinstance(op, ForOp) else (op,))
+    return kernel if body == kernel.body else replace(kernel, body=body, layouts=work.layouts)
+
+
+def _names(kernel: MemKernel) -> set[str]:
+    out = set[str]()
+    for op in walk_ops(kernel.body):
+        out |= {f.name for f in defined(op)}
+        if isinstance(op, ForOp):
+            out |= {arg.name for arg, _ in op.carried}
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A shared operand of a product and the fragment of one k-step of it."""
+
+    slot: Slot
+    side: str
+    type: TileType
+    layout: str
+
+
+@dataclass(slots=True)
+class _Carry:
+    kernel: MemKernel
+    layouts: dict[str, FragLayout]
+    names: set[str]
+    operands: dict[tuple[str, str], _Operand] = field(default_factory=dict)
+
+    # -- legality -----------------------------------------------------------------------------
+    def loop(self, op: ForOp) -> tuple[MemOp, ...]:
+        """``op`` rotated, or as it is where the transformation does not apply."""
+        products = [x for x in op.body if isinstance(x, MmaOp)]
+        copies: list[MemOp] = [x for x in op.body if not isinstance(x, MmaOp)]
+        if not (isinstance(op.lo, Const) and isinstance(op.hi, Const)) or int(op.hi.value) - int(op.lo.value) < 2:
+            return (op,)
+        if not products or not all(_only_copies(x) for x in copies) or op.chain is not None:
+            return (op,)
+        if len({(x.instr, x.over) for x in products}) != 1 or not all(self._fits(x, op) for x in products):
+            return (op,)
+        if [x.result.name for x in products] != [y.name for y in op.yields]:
+            return (op,)
+        if [x.acc.name for x in products if x.acc is not None] != [arg.name for arg, _ in op.carried]:
+            return (op,)
+        if not self._ordered(products, copies):
+            return (op,)
+        return self._rotate(op, products, copies)
+
+    def _fits(self, x: MmaOp, loop: ForOp) -> bool:
+        instr = MMA.get(x.instr)
+        if instr is None or not isinstance(x.a, Slot) or not isinstance(x.b, Slot):
+            return False
+        for slot in (x.a, x.b):
+            buffer = next(s for s in self.kernel.smem if s.name == slot.buffer)
+            depth = next((a.size for a in buffer.axes if a.name == x.over), 0)
+            wide = buffer.dtype.bytes == 2 and buffer.stages >= 2 and loop.var in free_vars(slot.stage)
+            if not wide or depth < 2 * instr.k or len(buffer.axes) != 2:
+                return False
+        return True
+
+    def _ordered(self, products: list[MmaOp], copies: list[MemOp]) -> bool:
+        """Copies and products may change places; products of one ring read the same stage of it alike.
+
+        Step 0 is read before the copies of its iteration, later steps behind them: no copy may go to a
+        stage that the same iteration reads.
+        """
+        stages = {s.name: s.stages for s in self.kernel.smem}
+        read: dict[str, Expr] = {}
+        grids: dict[tuple[str, str], str] = {}
+        for x in products:
+            for side, slot in (("a", x.a), ("b", x.b)):
+                assert isinstance(slot, Slot)
+                same_stage = read.setdefault(slot.buffer, slot.stage) == slot.stage
+                if not same_stage or grids.setdefault((slot.buffer, side), x.result.layout) != x.result.layout:
+                    return False
+        for y in walk_ops(tuple(copies)):
+            for slot in touch(y).copies:
+                if slot.buffer in read and not _apart(slot.stage, read[slot.buffer], stages[slot.buffer]):
+                    return False
+        return True
+
+    # -- building -----------------------------------------------------------------------------
+    def _rotate(self, op: ForOp, products: list[MmaOp], copies: list[MemOp]) -> tuple[MemOp, ...]:
+        self.operands = {}
+        for x in products:
+            self._describe(x)
+        keys = list(self.operands)
+        instr, over = MMA[products[0].instr], products[0].over
+        first = products[0].a
+        assert isinstance(first, Slot) and isinstance(op.hi, Const)
+        buffer = next(s for s in self.kernel.smem if s.name == first.buffer)
+        steps = next(a.size for a in buffer.axes if a.name == over) // instr.k
+        ahead = [self._load(k, 0, {op.var: op.lo}, over, instr.k) for k in keys]
+        args = [replace(x.result, name=self._fresh(x.result.name)) for x in ahead]
+        last = integer(int(op.hi.value) - 1)
+        body, nexts, accs = self._iteration(
+            op, products, copies, args, [a for a, _ in op.carried], steps, Var(op.var), True
+        )
+        partial = [replace(r, name=self._fresh(r.name)) for r in op.results]
+        left = [replace(x, name=self._fresh(x.name)) for x in args]
+        carried = (*op.carried, *zip(args, [x.result for x in ahead], strict=True))
+        main = replace(
+            op, hi=last, results=(*partial, *left), carried=carried, body=tuple(body), yields=(*accs, *nexts)
+        )
+        tail, _, ends = self._iteration(op, products, copies, left, partial, steps, last, False)
+        named = {e.name: r for e, r in zip(ends, op.results, strict=True)}
+        tail = [
+            replace(x, result=named[x.result.name]) if isinstance(x, MmaOp) and x.result.name in named else x
+            for x in tail
+        ]
+        return (*ahead, main, *tail)
+
+    def _describe(self, x: MmaOp) -> None:
+        """The operands of ``x``: axes, layout of one k-step."""
+        assert isinstance(x.a, Slot) and isinstance(x.b, Slot)
+        instr, k = MMA[x.instr], x.over
+        stage = {s.name: s for s in self.kernel.smem}
+        m = next(a for a in stage[x.a.buffer].axes if a.name != k)
+        n = next(a for a in stage[x.b.buffer].axes if a.name != k)
+        grid = acc_grid(self.kernel.layouts[x.result.layout], (m.name, m.size), (n.name, n.size))
+        assert grid is not None, "the verifier demands accumulator layouts"
+        step = TileAxis(k, instr.k)
+        sides = (
+            ("a", x.a, m, a_layout(x.instr, m.name, k, (m.size, instr.k), grid)),
+            ("b", x.b, n, b_layout(x.instr, k, n.name, (instr.k, n.size), grid)),
+        )
+        for side, slot, axis, layout in sides:
+            if (slot.buffer, side) not in self.operands:
+                type_ = TileType(stage[slot.buffer].dtype, (axis, step))
+                name = self._layout(layout, f"step_{axis.name}")
+                self.operands[slot.buffer, side] = _Operand(slot, side, type_, name)
+
+    def _load(self, key: tuple[str, str], step: int, env: dict[str, Expr], over: str, depth: int) -> MatrixLoad:
+        o = self.operands[key]
+        slot = replace(o.slot, stage=simplify(substitute(o.slot.stage, env)))
+        frag = Frag(self._fresh(f"{o.slot.buffer}_f"), o.type, o.layout)
+        return MatrixLoad(frag, slot, over, step * depth)
+
+    def _iteration(
+        self, op: ForOp, products: list[MmaOp], copies: list[MemOp], now: Sequence[Frag],
+        accs: Sequence[Frag], steps: int, at: Expr, more: bool,
+    ) -> tuple[list[MemOp], list[Frag], list[Frag]]:  # fmt: skip
+        """One iteration at ``at``: (ops, fragments for the next one if ``more``, accumulators)."""
+        keys, over, depth = list(self.operands), products[0].over, MMA[products[0].instr].k
+        out: list[MemOp] = []
+        frags, sums = list(now), list(accs)
+        for step in range(steps):
+            ahead: list[MatrixLoad] = []
+            if step + 1 < steps:
+                ahead = [self._load(k, step + 1, {op.var: at}, over, depth) for k in keys]
+            elif more:
+                after = calc("add", at, 1)
+                ahead = [self._load(k, 0, {op.var: after}, over, depth) for k in keys]
+            out += ahead
+            of = dict(zip(keys, frags, strict=True))
+            for n, x in enumerate(products):
+                assert isinstance(x.a, Slot) and isinstance(x.b, Slot)
+                result = replace(x.result, name=self._fresh(x.result.name))
+                a, b = of[x.a.buffer, "a"], of[x.b.buffer, "b"]
+                out.append(replace(x, result=result, a=a, b=b, acc=sums[n]))
+                sums[n] = result
+            frags = [x.result for x in ahead]
+            if step == 0:
+                out += [y for x in copies for y in _at(x, op.var, at)]
+        return out, frags, sums
+
+    def _layout(self, layout: FragLayout, hint: str) -> str:
+        for name, known in self.layouts.items():
+            if known == layout:
+                return name
+        name = _unused(hint, self.layouts)
+        self.layouts[name] = layout
+        return name
+
+    def _fresh(self, hint: str) -> str:
+        name = _unused(hint, self.names)
+        self.names.add(name)
+        return name
+
+
+def _unused(hint: str, taken: set[str] | dict[str, FragLayout]) -> str:
+    name, n = hint, 1
+    while name in taken:
+        name, n = f"{hint}_{n}", n + 1
+    return name
+
+
+def _apart(a: Expr, b: Expr, stages: int) -> bool:
+    """Two stages of a ring that are never the same one."""
+    gap = stage_number(a, stages) - stage_number(b, stages)
+    return not gap.terms and gap.const % stages != 0
+
+
+def _only_copies(op: MemOp) -> bool:
+    if isinstance(op, IfOp):
+        return all(isinstance(x, AsyncCopy) for x in op.body)
+    return isinstance(op, AsyncCommit | AsyncCopy)
+
+
+def _at(op: MemOp, var: str, at: Expr) -> tuple[MemOp, ...]:
+    """A copy, or copies under a condition, of the iteration ``var`` = ``at``; none where provably off."""
+    env = {var: at}
+    if at == Var(var):
+        return (op,)
+    match op:
+        case IfOp(cond=cond, body=body):
+            cond = simplify(substitute(cond, env))
+            inner = tuple(y for x in body for y in _at(x, var, at))
+            if cond == FALSE:
+                return ()
+            return inner if cond == TRUE else (replace(op, cond=cond, body=inner),)
+        case AsyncCopy():
+            moved = map_slots(op, lambda s: replace(s, stage=simplify(substitute(s.stage, env))))
+            assert isinstance(moved, AsyncCopy)
+            return (substitute_copy(moved, env),)
+    return (op,)

@@ -1,0 +1,150 @@
+"""Clusters of two blocks that load once what both of them need (PTX ISA, ``cp.async.bulk.tensor``, multicast).
+
+Switch: ``MemoryPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
+blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
+is found by working out the grid variables of every block, becomes ``multicast``: each block issues its part of
+the tile (``bulk.multicast_part``) to the same place in both.  Hence, for the ring of such a load:
+
+* full barriers expect what they did: the whole tile's bytes arrive, from either block;
+* a part may only be overwritten when the consumers of *both* blocks are done with it, and what overwrites it
+  comes from both producers: consumers arrive on the empty barriers of both blocks, which count twice as many;
+* both blocks must come to the ring's instances equally often, in the same order: a condition or bound around
+  them that differs between the blocks of a cluster is refused.
+
+Other rings stay as they are.  No deadlock: of the instances that some producer has not issued yet, take the first in
+program order.  Its stage is given back by consumers that wait for earlier instances only, all of which are issued.
+
+A kernel without roles stays as it is.  ScheduleError where the grid is no whole number of clusters, where
+no load is the same in both blocks, and for tiles that are handed out while the kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import Const, Expr, free_vars
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.ma_tile.analysis.block_values import BLOCK, grid_values
+from nautilus.ma_tile.analysis.pipelines import Block
+from nautilus.ma_tile.analysis.tma_boxes import multicast_part
+from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TileSchedulerOp, TmaLoad
+from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, plan_of, rebuild
+from nautilus.ma_tile.text.printer import format_op
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastLoads:
+    """``cluster`` overrides the schedule's number of blocks."""
+
+    schedule: Schedule | None = None
+    cluster: int | None = None
+    name: str = "multicast-loads"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            plan = plan_of(self.schedule, k)
+            return share(k, plan if self.cluster is None else replace(plan, cluster=self.cluster))
+
+        return each_kernel(module, one)
+
+
+def share(kernel: MemKernel, plan: MemoryPlan) -> MemKernel:
+    """``kernel`` in clusters that share loads. Raises ScheduleError where they cannot."""
+    ops = list(walk_ops(kernel.body))
+    roles = any(isinstance(op, RolesOp) for op in ops) and not any(isinstance(op, TileSchedulerOp) for op in ops)
+    if plan.cluster == 1 or kernel.cluster > 1 or not roles:
+        return kernel
+    where, size = f"kernel {kernel.name}", plan.cluster
+    if plan.persistent == "dynamic":
+        raise ScheduleError(f"clusters of {size} blocks take tiles in a fixed order, not dynamic", where)
+    apart = _apart(kernel, size)
+    stages = {s.name: s for s in kernel.smem}
+    same = [op for op in ops if isinstance(op, TmaLoad) and op.mbar is not None and not _mentions(op.index, apart)]
+    shared = [op for op in same if multicast_part(stages[op.slot.buffer], size) is not None]
+    if not shared:
+        why = "the tiles that both load cannot be cut in equal parts" if same else _differing(kernel, apart)
+        raise ScheduleError(f"blocks of a cluster of {size} have no load to share: {why}", where)
+    rings = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
+    check_control(kernel, rings, apart)
+    return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in rings))
+
+
+def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: frozenset[str]) -> MemKernel:
+    def rule(op: MemOp) -> tuple[MemOp, ...]:
+        match op:
+            case TmaLoad() if id(op) in shared:
+                return (replace(op, multicast=size),)
+            case MbarArrive(mbar=name) if name in empty:
+                return (replace(op, cluster=True),)
+        return (op,)
+
+    mbars = tuple(replace(m, arrivals=size * m.arrivals) if m.name in empty else m for m in kernel.mbars)
+    return replace(kernel, cluster=size, mbars=mbars, body=rebuild(kernel.body, rule))
+
+
+# -- what differs between the blocks of a cluster -------------------------------------------------
+
+
+def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
+    """Variables whose value is not the same in all blocks of each cluster. Raises ScheduleError for a ragged grid."""
+    where = f"kernel {kernel.name}"
+    if not isinstance(kernel.blocks, Const):
+        raise ScheduleError("clusters need a grid whose size is known", where)
+    count = int(kernel.blocks.value)
+    if count % size:
+        raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", where)
+    out = {BLOCK}
+    for name, values in grid_values(kernel, count).items():
+        of = values.reshape(-1, size)
+        if (of != of[:, :1]).any():
+            out.add(name)
+    for op in walk_ops(kernel.body):
+        if isinstance(op, LetOp) and _mentions((op.expr,), frozenset(out)):
+            out.add(op.var)
+    return frozenset(out)
+
+
+def _mentions(es: tuple[Expr, ...], names: frozenset[str]) -> bool:
+    return any(not names.isdisjoint(free_vars(e)) for e in es)
+
+
+def _differing(kernel: MemKernel, apart: frozenset[str]) -> str:
+    names = ", ".join(name for name, _ in kernel.decode if name in apart)
+    return f"blocks next to each other differ in {names}, on which all loads depend"
+
+
+# -- how often ------------------------------------------------------------------------------------
+
+
+def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str]) -> None:
+    """Both blocks come to the instances of ``rings`` under the same conditions, or ScheduleError."""
+    for op in _bodies(kernel.body):
+        found = sorted(rings & {r for x in walk_ops(op.body) for r in _ring(x)})
+        names = sorted(apart & {v for e in expressions(op) for v in free_vars(e)})
+        if found and names:
+            head = format_op(op).splitlines()[0].removesuffix("{").strip()
+            detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
+            raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", f"kernel {kernel.name}")
+    for move in walk_ops(kernel.body):
+        if isinstance(move, AdvanceOp) and move.cursor in rings and _mentions(expressions(move), apart):
+            detail = f"how many stages of {move.cursor} are used differs between the blocks of a cluster"
+            raise ScheduleError(detail, f"kernel {kernel.name}")
+
+
+def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
+    for op in walk_ops(body):
+        if isinstance(op, IfOp | ForOp):
+            yield op
+
+
+def _ring(op: MemOp) -> tuple[str, ...]:
+    """The ring that ``op`` moves on, fills, or gives back."""
+    match op:
+        case AdvanceOp(cursor=name):
+            return (name,)
+        case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name) | TmaLoad(mbar=(name, _)):
+            return (name.removeprefix("full_").removeprefix("empty_"),)
+    return ()

@@ -1,0 +1,313 @@
+"""Overlap copies to shared memory with the work of earlier loop iterations.
+
+A copy at the top of a loop body whose address depends on nothing computed in the body may be issued
+early.  Two schemes, by the ring depth S (``MemoryPlan.stages``):
+
+* S >= 2: the buffer becomes a ring of S stages.  The first S - 1 iterations' copies are issued before
+  the loop; iteration j first issues those of iteration j + S - 1, all in one group, then works on
+  stage (j - first) % S.
+* S = 1: one buffer.  The first iteration's copies are issued before the loop; as soon as the last
+  reader of a buffer in iteration j is behind a barrier, the copy of iteration j + 1 is issued into it,
+  so each copy overlaps the work on the other buffers.
+* S = 0: nothing is overlapped.
+
+The loops of a chain (``vr_tile.ir``) walk one index space and share the rings: copies are issued across
+the seams, with the address and mask of the loop that the future iteration belongs to.  An issue
+behind the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
+is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.walk_order``
+mixed-first, which targets with ring cursors ask for) stays as it is: right, but not overlapped.
+
+Waits and barriers are gone afterwards and shared memory is allocated anew: run ``synchronize`` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, walk
+from nautilus.core.index.simplify import FALSE, TRUE, simplify
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.ops import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    ForOp,
+    IfOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    Slot,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import buffers_of, defined, each_kernel, map_slots, plan_of, rebuild, substitute_copy
+from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCopies:
+    """``stages`` overrides the ring depth of the schedule."""
+
+    schedule: Schedule | None = None
+    stages: int | None = None
+    name: str = "pipeline-copies"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            stages = plan_of(self.schedule, k).stages if self.stages is None else self.stages
+            return pipeline(k, stages)
+
+        return each_kernel(module, one)
+
+
+def pipeline(kernel: MemKernel, stages: int) -> MemKernel:
+    """``kernel`` with the copies of its loops issued early, ``stages`` deep."""
+    if stages <= 0:
+        return kernel
+    bare = rebuild(kernel.body, lambda op: () if isinstance(op, AsyncWait | Barrier) else (op,))
+    work = _Pipeline(replace(kernel, body=bare), stages)
+    body = work.block(bare)
+    if not work.rings:
+        return kernel
+    smem = tuple(replace(s, stages=stages) if s.name in work.rings else s for s in kernel.smem)
+    return allocate(replace(kernel, body=body, smem=smem))
+
+
+@dataclass(slots=True)
+class _Pipeline:
+    kernel: MemKernel
+    stages: int
+    rings: set[str]
+
+    def __init__(self, kernel: MemKernel, stages: int) -> None:
+        self.kernel, self.stages, self.rings = kernel, stages, set()
+
+    def block(self, body: tuple[MemOp, ...], outer: frozenset[str] = frozenset()) -> tuple[MemOp, ...]:
+        """``body`` with every chain of loops in it pipelined; ``outer`` fragments exist around it."""
+        out: list[MemOp] = []
+        chains = _chains(body)
+        done: dict[int, tuple[list[MemOp], ForOp]] = {}
+        for members in chains:
+            loops = [op for n in members if isinstance(op := body[n], ForOp)]
+            before = outer | _names_before(body, members[0])
+            names = self._eligible(loops, before) if _ascend(loops) else set()
+            if not names:
+                continue
+            self.rings |= names
+            for k, (n, loop) in enumerate(zip(members, loops, strict=True)):
+                prologue = self._prologue(loops, names) if k == 0 else []
+                done[n] = (prologue, self._rewrite(loops, k, loop, names))
+        for n, op in enumerate(body):
+            if n in done:
+                prologue, loop = done[n]
+                out += [*prologue, loop]
+            elif isinstance(op, ForOp | IfOp):
+                out.append(replace(op, body=self.block(op.body, outer | _names_before(body, n))))
+            else:
+                out.append(op)
+        return tuple(out)
+
+    # -- what may move ------------------------------------------------------------------------
+    def _eligible(self, loops: Sequence[ForOp], before: frozenset[str]) -> set[str]:
+        """Buffers that every loop of the chain fills exactly once, at its top level, from addresses known early."""
+        names: set[str] | None = None
+        for loop in loops:
+            copies = [op for op in loop.body if isinstance(op, AsyncCopy)]
+            targets = [c.slot.buffer for c in copies]
+            inside = {d.name for op in walk_ops(loop.body) for d in defined(op)}
+            inside |= {arg.name for arg, _ in loop.carried}
+            fine = {
+                c.slot.buffer
+                for c in copies
+                if targets.count(c.slot.buffer) == 1 and not _refs(c) & inside and _refs(c) <= before
+            }
+            names = fine if names is None else names & fine
+        names = {n for n in names or () if _alike([(x, c) for x in loops for c in _copies(x, {n})])}
+        ours = [op for loop in loops for op in walk_ops(loop.body)]
+        for name in list(names):
+            writers = sum(1 for op in ours if isinstance(op, AsyncCopy) and op.slot.buffer == name)
+            total = sum(1 for op in walk_ops(self.kernel.body) if name in buffers_of(op))
+            used = sum(1 for op in ours if name in buffers_of(op))
+            single = next(s for s in self.kernel.smem if s.name == name).stages == 1
+            if writers != len(loops) or total != used or not single:
+                names.discard(name)
+        return names
+
+    # -- issuing --------------------------------------------------------------------------------
+    def _issue(self, loops: Sequence[ForOp], first: int, at: Expr, names: set[str]) -> list[MemOp]:
+        """Copies of iteration ``at``, which lies in loop ``first`` of the chain, a later one, or behind the end."""
+        variants = [
+            (loop, tuple(self._moved(c, loop, loops[0], at) for c in _copies(loop, names))) for loop in loops[first:]
+        ]
+        merged = variants[-1][1]
+        for loop, copies in reversed(variants[:-1]):
+            merged = tuple(_either(calc("lt", at, loop.hi), a, b) for a, b in zip(copies, merged, strict=True))
+        return list(_guarded(calc("lt", at, loops[-1].hi), merged))
+
+    def _moved(self, copy: AsyncCopy, loop: ForOp, head: ForOp, at: Expr) -> AsyncCopy:
+        moved = substitute_copy(copy, {loop.var: at})
+        return replace(moved, slot=replace(copy.slot, stage=self._stage(at, head.lo)))
+
+    def _stage(self, at: Expr, first: Expr) -> Expr:
+        if self.stages == 1:
+            return integer(0)
+        distance = _sub(at, first)
+        if isinstance(distance, Const):
+            return integer(int(distance.value) % self.stages)
+        return calc("mod", distance, self.stages)
+
+    def _prologue(self, loops: Sequence[ForOp], names: set[str]) -> list[MemOp]:
+        out: list[MemOp] = []
+        if self.stages == 1:
+            for copy in _copies(loops[0], names):
+                out += [*self._issue(loops, 0, loops[0].lo, {copy.slot.buffer}), AsyncCommit(copy.span)]
+            return out
+        for s in range(self.stages - 1):
+            at = _add(loops[0].lo, s)
+            issued = [self._with_stage(op, s) for op in self._issue(loops, 0, at, names)]
+            out += [*issued, AsyncCommit(loops[0].span)]
+        return out
+
+    def _with_stage(self, op: MemOp, stage: int) -> MemOp:
+        """Iteration ``first + stage`` uses stage ``stage``."""
+        (out,) = rebuild((op,), lambda x: (map_slots(x, lambda s: replace(s, stage=integer(stage))),))
+        return out
+
+    def _rewrite(self, loops: Sequence[ForOp], number: int, loop: ForOp, names: set[str]) -> ForOp:
+        here = self._stage(Var(loop.var), loops[0].lo)
+
+        def slot(s: Slot) -> Slot:
+            return replace(s, stage=here) if s.buffer in names else s
+
+        body = rebuild(_without(loop.body, names), lambda op: (map_slots(op, slot),))
+        if self.stages == 1:
+            return replace(loop, body=self._interleaved(loops, number, loop, body, names))
+        issue = self._issue(loops, number, _add(Var(loop.var), self.stages - 1), names)
+        return replace(loop, body=(*issue, AsyncCommit(loop.span), *body))
+
+    def _interleaved(
+        self, loops: Sequence[ForOp], number: int, loop: ForOp, body: tuple[MemOp, ...], names: set[str]
+    ) -> tuple[MemOp, ...]:
+        """Each buffer's next copy right behind its last reader."""
+        last: dict[str, int] = {}
+        for n, op in enumerate(body):
+            for inner in walk_ops((op,)):
+                last.update({b: n for b in buffers_of(inner) if b in names})
+        out: list[MemOp] = []
+        after = _add(Var(loop.var), 1)
+        order = [c.slot.buffer for c in _copies(loop, names)]
+        for n, op in enumerate(body):
+            out.append(op)
+            for b in order:
+                if last.get(b) == n:
+                    out += [*self._issue(loops, number, after, {b}), AsyncCommit(loop.span)]
+        return tuple(out)
+
+
+def _chains(body: tuple[MemOp, ...]) -> list[list[int]]:
+    """Positions of loops that run as one: those of one chain, or a loop alone."""
+    groups: dict[object, list[int]] = {}
+    for n, op in enumerate(body):
+        if isinstance(op, ForOp):
+            groups.setdefault(op.chain if op.chain is not None else n, []).append(n)
+    return list(groups.values())
+
+
+def _ascend(loops: Sequence[ForOp]) -> bool:
+    """Each loop goes on where the one before it ended."""
+    return all(a.hi == b.lo for a, b in pairwise(loops))
+
+
+def _names_before(body: tuple[MemOp, ...], end: int) -> frozenset[str]:
+    """Fragments that this block defines before position ``end``."""
+    return frozenset(d.name for op in body[:end] for d in defined(op))
+
+
+def _refs(copy: AsyncCopy) -> frozenset[str]:
+    exprs = copy.index if copy.mask is None else (*copy.index, copy.mask)
+    return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Ref))
+
+
+def _copies(loop: ForOp, names: set[str]) -> tuple[AsyncCopy, ...]:
+    return tuple(op for op in loop.body if isinstance(op, AsyncCopy) and op.slot.buffer in names)
+
+
+def _without(body: tuple[MemOp, ...], names: set[str]) -> tuple[MemOp, ...]:
+    """``body`` without the copies to ``names`` and without commits that then close empty groups."""
+    out: list[MemOp] = []
+    waiting = False
+    for op in body:
+        if isinstance(op, AsyncCopy):
+            if op.slot.buffer in names:
+                continue
+            waiting = True
+        if isinstance(op, AsyncCommit):
+            if not waiting:
+                continue
+            waiting = False
+        out.append(op)
+    return tuple(out)
+
+
+def _guarded(cond: Expr, body: tuple[AsyncCopy, ...]) -> tuple[MemOp, ...]:
+    """``body`` under ``cond``, which may be known."""
+    cond = simplify(cond)
+    if cond == FALSE:
+        return ()
+    return body if cond == TRUE else (IfOp(cond, body),)
+
+
+def _alike(copies: Sequence[tuple[ForOp, AsyncCopy]]) -> bool:
+    """Whether the copies of a chain's loops differ in masks only (and the names of their loop variables)."""
+    keys = set()
+    for loop, c in copies:
+        moved = substitute_copy(c, {loop.var: Var("?")})
+        keys.add((c.buffer, moved.index, c.vec, c.threads, c.mbar))
+    return len(keys) == 1
+
+
+def _either(first: Expr, a: AsyncCopy, b: AsyncCopy) -> AsyncCopy:
+    """``a`` where ``first`` holds, else ``b``; they differ in their masks at most."""
+    if a == b:
+        return a
+    mask: Expr | None
+    match a.mask, b.mask:
+        case None, None:
+            mask = None
+        case None, m:
+            assert m is not None
+            mask = calc("or", first, m)
+        case m, None:
+            assert m is not None
+            mask = calc("or", calc("not", first), m)
+        case m, n:
+            assert m is not None and n is not None
+            mask = Op("select", (first, m, n), DType.BOOL)
+    return replace(a, mask=None if mask is None else _mask(mask))
+
+
+def _mask(mask: Expr) -> Expr | None:
+    mask = simplify(mask)
+    return None if mask == TRUE else mask
+
+
+def _add(e: Expr, n: int) -> Expr:
+    if n == 0:
+        return e
+    if isinstance(e, Const):
+        return integer(int(e.value) + n)
+    return calc("add", e, n)
+
+
+def _sub(a: Expr, b: Expr) -> Expr:
+    if a == b:
+        return integer(0)
+    if isinstance(b, Const):
+        return _add(a, -int(b.value))
+    if isinstance(a, Op) and a.op == "add" and a.args[0] == b and isinstance(a.args[1], Const):
+        return a.args[1]
+    return calc("sub", a, b)

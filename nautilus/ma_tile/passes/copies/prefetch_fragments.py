@@ -1,0 +1,35 @@
+"""Read shared operands of matrix instructions some k-steps before they are used.
+
+Only products whose two operands both come from shared memory gain: with one in registers the loads
+are half as many.  ``ahead`` fragments cost registers; 1 is double buffering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.ir.ops import MMA, MemKernel, MemModule, MemOp, MmaOp, Slot
+from nautilus.ma_tile.ir.traverse import each_kernel, plan_of, rebuild
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchFragments:
+    """``ahead``: k-steps between the load of a fragment and its use; None: as the schedule says."""
+
+    schedule: Schedule | None = None
+    ahead: int | None = None
+    name: str = "prefetch-fragments"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            ahead = plan_of(self.schedule, k).fragments_ahead if self.ahead is None else self.ahead
+
+            def rule(op: MemOp) -> tuple[MemOp]:
+                if isinstance(op, MmaOp) and op.instr in MMA and isinstance(op.a, Slot) and isinstance(op.b, Slot):
+                    return (replace(op, ahead=ahead),)
+                return (op,)
+
+            return replace(k, body=rebuild(k.body, rule))
+
+        return each_kernel(module, one)

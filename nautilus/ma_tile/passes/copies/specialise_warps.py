@@ -1,0 +1,319 @@
+"""Warp specialisation: one thread of a producer warpgroup issues all bulk loads, consumer units compute.
+
+Switch: ``MemoryPlan.specialise``.  The kernel's bulk loads are synchronous before the pass and its units all
+run the same body; behind it the body is one ``roles`` op:
+
+* ``producer``: the slice of the body that the loads need, that is control flow around them, in program
+  order.  Each site of a ring (``rings``) becomes: wait until the stage is empty, announce the bytes, issue
+  the loads, move the cursor on.  Where each unit has a tile of its own, one site loads those of all units.
+* ``consumers``: the body without its loads.  Before the first reader of an instance stands the wait for its
+  bytes, behind the last one the release of its stage (one arrival a warp) and the cursor's advance; where
+  readers stand in a nested op that loads nothing of the ring, both stand around that op.
+
+Results may leave through a stage of a ring (``lent_stages``).
+
+Depth of a ring: ``stages`` where it is filled in a loop, else ``held_stages``.  Whatever comes later in
+program order never has to be loaded for a stage to be released, so a producer that follows program order
+cannot deadlock; a pass that moves a release down must keep it before the site ``depth`` instances on.
+
+A kernel stays as it is (its loads are then awaited in place, ``await_copies``) when
+
+* it has no synchronous bulk load, or has roles already;
+* the address of a load, or a condition or bound around it, depends on a fragment: the producer has none;
+* threads exchange values through shared memory, which takes barriers of the whole block.
+
+ScheduleError where stages, waits or registers do not fit (hopper.md 5: setmaxnreg).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, walk
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.ma_tile.analysis.pipelines import (
+    Block,
+    Ring,
+    at_unit,
+    explicit_units,
+    find_rings,
+    has_load,
+    is_load,
+    readers,
+    sites,
+    unique_names,
+)
+from nautilus.ma_tile.ir.async_ops import (
+    GROUP_WARPS,
+    UNIT,
+    AdvanceOp,
+    LetOp,
+    MbarExpect,
+    TileSchedulerOp,
+    TmaLoad,
+    TmaStore,
+    TmaWait,
+)
+from nautilus.ma_tile.ir.ops import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    ForOp,
+    IfOp,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    Role,
+    RolesOp,
+    SharedStore,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, plan_of, rebuild
+from nautilus.ma_tile.ir.values import Slot
+from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
+from nautilus.ma_tile.rewriting.stage_aliasing import find_loan
+from nautilus.targets.limits import Limits, limits
+
+#: what only barriers of all threads could order
+_BLOCK_WIDE = (AsyncCopy, AsyncCommit, AsyncWait, SharedStore, TileSchedulerOp, RolesOp)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialiseWarps:
+    """``specialise`` overrides the schedule's switch."""
+
+    schedule: Schedule | None = None
+    specialise: bool | None = None
+    name: str = "specialise-warps"
+
+    def apply(self, module: MemModule) -> MemModule:
+        target = limits(module.target)
+
+        def one(k: MemKernel) -> MemKernel:
+            plan = plan_of(self.schedule, k)
+            wanted = plan.specialise if self.specialise is None else self.specialise
+            return specialise(k, plan, target) if wanted and obstacle(k) is None else k
+
+        return each_kernel(module, one)
+
+
+def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:
+    """``kernel`` as a producer and consumers. Raises ScheduleError where that does not fit."""
+    kernel = replace(kernel, body=explicit_units(kernel.body))
+    rings = find_rings(kernel, plan)
+    where = f"kernel {kernel.name}"
+    variables = [name for name, _ in kernel.decode]
+    clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], rings)
+    if clash is not None:
+        raise ScheduleError(f"the name {clash} is taken", where)
+    units, (low, high) = kernel.units, plan.registers
+    check_registers(kernel, plan.units if plan.own_tiles else units, plan.registers, target)
+    loan = find_loan(kernel, rings, plan.own_tiles) if plan.epilogue == "bulk-ring" else None
+    producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
+    if any(UNIT in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
+        raise ScheduleError("when the producer loads depends on the unit", where)
+    body = kernel.body
+    for ring in rings:
+        body = _Placer(kernel.name, ring).block(body)
+    body = body if loan is None else loan.placed(body)
+    roles = RolesOp(
+        (
+            Role("producer", 0, GROUP_WARPS, low, producer, single=True),
+            Role("consumers", GROUP_WARPS, (1 + units) * GROUP_WARPS, high, used_lets(_addressed(body, rings)), units),
+        ),
+        kernel.span,
+    )
+    depth = {b: r.stages_of(b) for r in rings for b in r.buffers}
+    smem = kernel.smem if loan is None else tuple(map(loan.smem, kernel.smem))
+    out = replace(
+        kernel,
+        warps=(1 + units) * GROUP_WARPS,
+        units=1,
+        smem=tuple(replace(s, stages=depth.get(s.name, s.stages)) for s in smem),
+        mbars=(*kernel.mbars, *(m for r in rings for m in r.mbars(units * GROUP_WARPS))),
+        cursors=(*kernel.cursors, *(r.cursor for r in rings)),
+        body=(roles,),
+    )
+    return reallocate(out, target)
+
+
+def check_registers(kernel: MemKernel, units: int, registers: tuple[int, int], target: Limits) -> None:
+    """The registers that the roles ask for are those that the launch has allocated (PTX ISA, setmaxnreg)."""
+    threads = (1 + units) * GROUP_WARPS * 32
+    launch = min(target.registers_sm // (kernel.min_blocks * threads), target.registers_thread + 1) // 8 * 8
+    low, high = registers
+    where = f"kernel {kernel.name}"
+    if low % 8 or high % 8:
+        raise ScheduleError(f"registers {low} and {high} of the roles are not multiples of 8", where)
+    if low + units * high > (1 + units) * launch:
+        most = ((1 + units) * launch - low) // units // 8 * 8
+        detail = f"a producer of {low} leaves {most} a thread for {units} consumers, not {high}"
+        raise ScheduleError(f"registers of the roles: {detail}", where)
+
+
+def obstacle(kernel: MemKernel) -> str | None:
+    """Why ``kernel`` is not specialised; None when it is."""
+    ops = list(walk_ops(kernel.body))
+    if not any(isinstance(op, TmaLoad) and op.mbar is None for op in ops):
+        return "it has no synchronous bulk load"
+    if kernel.warps != kernel.units * GROUP_WARPS:
+        return "its units are not warpgroups"
+    for op in ops:
+        wide = isinstance(op, _BLOCK_WIDE) or (isinstance(op, ReduceOp) and op.scratch is not None)
+        if wide or (isinstance(op, Barrier) and op.threads is None) or isinstance(op, MbarWait | MbarArrive):
+            return f"{type(op).__name__} needs all threads of the block"
+    names = frozenset(op.slot.buffer for op in ops if isinstance(op, TmaLoad))
+    if any(isinstance(n, Ref) for e in _addresses(kernel.body, names) for n in walk(e)):
+        return "where it loads from depends on values that it computes"
+    return None
+
+
+def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
+    """The expressions that the loads of ``names`` need: addresses, conditions, bounds, and variables in them."""
+    found = [
+        e
+        for op in walk_ops(body)
+        if is_load(op, names) or (isinstance(op, ForOp | IfOp) and has_load(op, names))
+        for e in expressions(op)
+    ]
+    lets = {op.var: op.expr for op in walk_ops(body) if isinstance(op, LetOp)}
+    seen: set[str] = set()
+    for e in found:  # grows while it is walked
+        for v in free_vars(e) & lets.keys() - seen:
+            seen.add(v)
+            found.append(lets[v])
+    return found
+
+
+# -- producer -----------------------------------------------------------------------------------
+
+
+def _slice(body: Block, rings: tuple[Ring, ...]) -> Block:
+    """The loads of ``body`` as the producer issues them, with the control flow around them."""
+    names = frozenset(b for r in rings for b in r.buffers)
+    at = {n: (ring, loads) for ring in rings for n, loads in sites(body, ring)}
+    out: list[MemOp] = []
+    for n, op in enumerate(body):
+        match op:
+            case LetOp():
+                out.append(op)
+            case TmaLoad() if n in at:
+                out += _issue(*at[n])
+            case IfOp() if has_load(op, names):
+                out.append(replace(op, body=_slice(op.body, rings)))
+            case ForOp() if has_load(op, names):
+                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, rings), (), None, op.span))
+    return tuple(out)
+
+
+def _issue(ring: Ring, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
+    """One instance of ``ring``: wait for an empty stage, announce the bytes, load, go on."""
+    span = loads[0].span
+    free = calc("sub", 1, ring.phase)
+    out: list[MemOp] = [
+        MbarWait(ring.empty, ring.stage, free, span),
+        MbarExpect(ring.full, ring.stage, ring.bytes, span),
+    ]
+    for load in loads:
+        for unit in range(ring.units if load.slot.buffer in ring.apart else 1):
+            env: Mapping[str, Expr] = {UNIT: integer(unit)}
+            index = tuple(at_unit(e, env) for e in load.index)
+            slot = replace(load.slot, stage=ring.stage_of(load.slot.buffer, env[UNIT]))
+            out.append(replace(load, slot=slot, index=index, mbar=(ring.full, ring.stage)))
+    return [*out, AdvanceOp(ring.cursor.name, span=span)]
+
+
+def used_lets(body: Block) -> Block:
+    """``body`` without ``let`` whose variable nobody mentions."""
+    while True:
+        used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
+        new = rebuild(body, lambda op, used=used: () if isinstance(op, LetOp) and op.var not in used else (op,))  # type: ignore[misc]
+        if new == body:
+            return body
+        body = new
+
+
+# -- consumers ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Placer:
+    """Waits and releases of one ring."""
+
+    kernel: str
+    ring: Ring
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.ring.buffers)
+
+    def block(self, body: Block) -> Block:
+        """``body`` without the ring's loads, each instance between its wait and its release."""
+        before: dict[int, MemOp] = {}
+        behind: dict[int, list[MemOp]] = {}
+        inner: dict[int, MemOp] = {}
+        start, read = -1, list[int]()
+        first = dict(sites(body, self.ring))
+        for n, op in enumerate(body):
+            if n in first:
+                self._close(body, start, read, before, behind)
+                start, read = n, []
+            elif is_load(op, self.names):
+                continue
+            elif isinstance(op, IfOp | ForOp) and has_load(op, self.names):
+                self._close(body, start, read, before, behind)
+                start, read = -1, []
+                inner[n] = replace(op, body=self.block(op.body))
+            elif readers(op, self.names):
+                if start < 0:
+                    names = ", ".join(self.ring.buffers)
+                    detail = f"shared buffer {names} is read where it is not known which load filled it"
+                    raise ScheduleError(detail, f"kernel {self.kernel}")
+                read.append(n)
+        self._close(body, start, read, before, behind)
+        out: list[MemOp] = []
+        for n, op in enumerate(body):
+            out += [before[n]] if n in before else []
+            out += [] if is_load(op, self.names) else [inner.get(n, op)]
+            out += behind.get(n, [])
+        return tuple(out)
+
+    def _close(
+        self, body: Block, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
+    ) -> None:
+        """The instance that began at ``start`` ends; one that nobody reads is waited for all the same."""
+        if start < 0:
+            return
+        ring, span = self.ring, body[start].span
+        last = _stored(body, read[-1]) if read else start
+        if last is None:
+            raise ScheduleError(f"the store from shared buffer {ring.name} is not waited for", f"kernel {self.kernel}")
+        before[read[0] if read else start] = MbarWait(ring.full, ring.stage, ring.phase, span)
+        behind[last] = [
+            MbarArrive(ring.empty, ring.stage, "warp", span=span),
+            AdvanceOp(ring.cursor.name, span=span),
+        ]
+
+
+def _stored(body: Block, last: int) -> int | None:
+    """Where the reader at ``last`` is done: a bulk store is once a ``tma.wait`` says so (None: it never does)."""
+    if not isinstance(body[last], TmaStore):
+        return last
+    return next((n for n in range(last, len(body)) if isinstance(body[n], TmaWait)), None)
+
+
+def _addressed(body: Block, rings: tuple[Ring, ...]) -> Block:
+    """Slots at the cursors of their rings."""
+    of = {b: r for r in rings for b in r.buffers}
+
+    def slot(s: Slot) -> Slot:
+        return replace(s, stage=of[s.buffer].stage_of(s.buffer, Var(UNIT))) if s.buffer in of else s
+
+    return rebuild(body, lambda op: (map_slots(op, slot),))

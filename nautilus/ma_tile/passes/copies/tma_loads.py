@@ -1,0 +1,198 @@
+"""Rings that all threads fill element by element are filled by the TMA unit, one instruction a tile.
+
+Switch: ``MemoryPlan.bulk_copies``, for kernels of single warps (engine ``warp``) whose copies run ahead in rings
+(``pipeline_copies``) and are synchronised.  Every site that fills the same stage of all buffers of a ring::
+
+    cp.async k[s], ...                      mbar.expect full[s] BYTES
+    cp.async v[s], ...             ->       tma.load k[s], ... mbar full[s]
+                                            tma.load v[s], ... mbar full[s]
+
+and in front of the first reader of stage (t - first) % S of an iteration stands the wait for its bytes::
+
+    mbar.wait full[(t - first) % S] parity (t - first) // S % 2
+
+The barrier that kept ``cp.async`` from overwriting what is still read keeps the bulk copy from it as well; waits
+for groups stay, for the copies that are not of a ring.  One thread asks for a whole tile: the others have their issue
+slots back, and as much can be in flight as the ring holds.
+
+A kernel stays as it is where a copy is no box of its buffer with zeros outside (``ma_tile.analysis.tma_boxes``),
+where a ring's sites do not fill all of its buffers at once, or where threads write what shares bytes with a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Op
+from nautilus.core.index.simplify import Ranges, simplify
+from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
+from nautilus.ma_tile.ir.async_ops import MbarExpect, TmaLoad
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ForOp,
+    IfOp,
+    Mbar,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    RolesOp,
+    Slot,
+    Smem,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import deep_touch, each_kernel, plan_of, touch
+from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars
+from nautilus.ma_tile.rewriting.renaming import each_block, fresh, uniform_ranges
+from nautilus.targets.limits import Limits, limits
+
+Block = tuple[MemOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TmaLoads:
+    """``bulk`` overrides the schedule's switch."""
+
+    schedule: Schedule | None = None
+    bulk: bool | None = None
+    name: str = "tma-loads"
+
+    def apply(self, module: MemModule) -> MemModule:
+        target = limits(module.target)
+        buffers = {b.name: b for b in module.buffers}
+
+        def one(k: MemKernel) -> MemKernel:
+            wanted = plan_of(self.schedule, k).bulk_copies if self.bulk is None else self.bulk
+            return bulk_rings(k, buffers, target) if wanted and target.warpgroup else k
+
+        return each_kernel(module, one)
+
+
+def bulk_rings(kernel: MemKernel, buffers: dict[str, Buffer], target: Limits) -> MemKernel:
+    """``kernel`` with its rings filled by bulk copies, where all of them can be."""
+    rings = _rings(kernel)
+    if not rings or any(isinstance(op, RolesOp | TmaLoad) for op in walk_ops(kernel.body)):
+        return kernel
+    if _shared_with_threads(kernel, rings) or not _boxes(kernel, rings, buffers):
+        return kernel
+    sites = list(_sites(kernel.body, rings))
+    if any({c.slot.buffer for c in site} != rings or len({c.slot.stage for c in site}) != 1 for site in sites):
+        return kernel
+    work = _Bulk(kernel, rings, _name(kernel))
+    body = each_block(kernel.body, work.block)
+    if not work.awaited:
+        return kernel
+    out = replace(kernel, body=body, mbars=(*kernel.mbars, Mbar(work.name, work.stages, 1)))
+    return checked(place_mbars(out), target.smem_block)
+
+
+def _rings(kernel: MemKernel) -> frozenset[str]:
+    """Buffers of the most stages that copies fill; all of one depth."""
+    filled = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, AsyncCopy) and op.mbar is None}
+    depth = {s.name: s.stages for s in kernel.smem if s.name in filled and s.stages > 1}
+    return frozenset(depth) if len(set(depth.values())) == 1 else frozenset()
+
+
+def _shared_with_threads(kernel: MemKernel, rings: frozenset[str]) -> bool:
+    """Whether threads write bytes that a ring has too: the TMA unit would have to be told."""
+    written = {s.buffer for op in walk_ops(kernel.body) for s in touch(op).writes}
+    written |= {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, AsyncCopy)} - rings
+    ours = [s for s in kernel.smem if s.name in rings]
+    others = [s for s in kernel.smem if s.name in written]
+    return any(a.meets(b) for a in ours for b in others)
+
+
+def _boxes(kernel: MemKernel, rings: frozenset[str], buffers: dict[str, Buffer]) -> bool:
+    """Whether the TMA unit can do every copy into a ring, to the layout that the readers expect."""
+    smem = {s.name: s for s in kernel.smem}
+    ranges: Ranges = {**uniform_ranges(kernel)}
+    for op in walk_ops(kernel.body):
+        if not isinstance(op, AsyncCopy) or op.slot.buffer not in rings:
+            continue
+        stage = smem[op.slot.buffer]
+        plan = tma_box(buffers[op.buffer], stage.axes, op.index, op.mask, ranges)
+        fits = isinstance(plan, TmaBox) and plan.axes == stage.axes and plan.swizzle == stage.swizzle
+        if not fits or stage.pad or stage.offset % (8 * stage.swizzle) or stage.stage_bytes % (8 * stage.swizzle):
+            return False
+    return True
+
+
+def _sites(body: Block, rings: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]]:
+    """Runs of copies into rings."""
+    for is_copy, run in groupby(body, lambda op: isinstance(op, AsyncCopy) and op.slot.buffer in rings):
+        ops = tuple(run)
+        if is_copy:
+            yield tuple(op for op in ops if isinstance(op, AsyncCopy))
+            continue
+        for op in ops:
+            if isinstance(op, IfOp | ForOp):
+                yield from _sites(op.body, rings)
+
+
+def _name(kernel: MemKernel) -> str:
+    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.cursors}
+    return fresh("full", taken)
+
+
+@dataclass(slots=True)
+class _Bulk:
+    """The rewriting of one kernel; ``awaited``: whether a reader was found."""
+
+    kernel: MemKernel
+    rings: frozenset[str]
+    name: str
+    awaited: bool = False
+
+    @property
+    def smem(self) -> dict[str, Smem]:
+        return {s.name: s for s in self.kernel.smem}
+
+    @property
+    def stages(self) -> int:
+        return next(s.stages for s in self.kernel.smem if s.name in self.rings)
+
+    def block(self, body: Block) -> Block:
+        """``body`` with its sites replaced, and a wait before the first reader of each stage."""
+        out: list[MemOp] = []
+        waited: set[Expr] = set()
+        run: list[AsyncCopy] = []
+        for op in body:
+            if isinstance(op, AsyncCopy) and op.slot.buffer in self.rings:
+                run.append(op)
+                continue
+            out += self._issue(run)
+            run = []
+            for slot in self._read(op):
+                if slot.stage not in waited:
+                    waited.add(slot.stage)
+                    out.append(self._wait(slot.stage))
+            out.append(op)
+        return (*out, *self._issue(run))
+
+    def _read(self, op: MemOp) -> list[Slot]:
+        """Stages of rings that ``op`` reads; of a loop with its own copies they are awaited inside."""
+        if isinstance(op, ForOp | IfOp):
+            return []
+        return [s for s in deep_touch(op).reads if s.buffer in self.rings]
+
+    def _issue(self, run: list[AsyncCopy]) -> list[MemOp]:
+        if not run:
+            return []
+        stage, span = run[0].slot.stage, run[0].span
+        total = sum(self.smem[c.slot.buffer].stage_bytes for c in run)
+        loads = [TmaLoad(c.slot, c.buffer, c.index, (self.name, stage), 1, True, c.span) for c in run]
+        return [MbarExpect(self.name, stage, total, span), *loads]
+
+    def _wait(self, stage: Expr) -> MbarWait:
+        """For the round of the ring that ``stage`` is in."""
+        self.awaited = True
+        match stage:
+            case Op(op="mod", args=(number, Const(value=count))) if count == self.stages:
+                rounds = calc("floordiv", number, self.stages)
+                return MbarWait(self.name, stage, simplify(calc("mod", rounds, 2)))
+        return MbarWait(self.name, stage, integer(0))

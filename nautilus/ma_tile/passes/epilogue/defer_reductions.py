@@ -1,0 +1,237 @@
+"""Let a running sum finish once, behind its loop, instead of in every iteration.
+
+A sum over a tile axis ends with shuffles between the lanes that split the axis.  Where a loop only
+*scales* the running value and adds such sums to it::
+
+    for ... carry(l = 0):   l' = l * fix + reduce sum p over j;   yield l'
+
+the lanes may keep their own partials through the loop, because scaling by a value that all lanes of
+a row share distributes over the sum of the partials, and are added up once at the end::
+
+    for ... carry(q = 0):   q' = q * fix + (reduce sum p over j into t);   yield q'
+    l = reduce sum q over t
+
+Legal for a carried value that starts as the constant 0 and is used, in every loop of its chain, in
+nothing but: ``mul`` by a value that does not vary along ``j``, ``add`` of a ``reduce sum`` over ``j``
+(itself used once) and the loop's yield.  Real-number algebra: sums may be re-associated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, reads
+from nautilus.ma_tile.rewriting.renaming import fresh
+
+_Part = Callable[[Frag], Frag]
+
+
+@dataclass(frozen=True, slots=True)
+class DeferReductions:
+    """No options."""
+
+    name: str = "defer-reductions"
+
+    def apply(self, module: MemModule) -> MemModule:
+        return each_kernel(module, defer)
+
+
+@dataclass
+class _Chain:
+    """One running sum through consecutive loops: what changes if it is deferred."""
+
+    loops: list[int]
+    slot: int
+    linear: dict[str, Frag] = field(default_factory=dict)
+    reduces: dict[str, ReduceOp] = field(default_factory=dict)
+    shape: tuple[str, FragLayout, str] | None = None  # reduced axis, its operand's layout, its name
+
+
+def defer(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with every running sum of its outermost loops deferred that may be."""
+    done: set[str] = set()
+    while True:
+        uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
+        found = next(iter(_chains(kernel, uses, done)), None)
+        if found is None:
+            return kernel
+        done.add(_result(kernel, found).name)
+        kernel = _rewrite(kernel, found)
+
+
+def _result(kernel: MemKernel, chain: _Chain) -> Frag:
+    last = kernel.body[chain.loops[-1]]
+    assert isinstance(last, ForOp)
+    return last.results[chain.slot]
+
+
+def _chains(kernel: MemKernel, uses: Counter[str], done: set[str]) -> list[_Chain]:
+    """Running sums that may be deferred, by their first loop."""
+    zeros = {op.result.name for op in kernel.body if isinstance(op, ConstOp) and op.value == 0}
+    out: list[_Chain] = []
+    for at, op in enumerate(kernel.body):
+        if not isinstance(op, ForOp):
+            continue
+        for slot, (_, init) in enumerate(op.carried):
+            if init.name in zeros and init.type.dtype.is_float:
+                chain = _follow(kernel, at, slot, uses)
+                if chain is not None and _result(kernel, chain).name not in done:
+                    out.append(chain)
+    return out
+
+
+def _follow(kernel: MemKernel, at: int, slot: int, uses: Counter[str]) -> _Chain | None:
+    """The chain that starts in loop ``at``; None where some use is not linear."""
+    chain = _Chain([], slot)
+    while True:
+        loop = kernel.body[at]
+        assert isinstance(loop, ForOp)
+        if not _linear(kernel, loop, slot, chain, uses):
+            return None
+        chain.loops.append(at)
+        result = loop.results[slot]
+        after = _next_loop(kernel, at, result)
+        if after is None or uses[result.name] != 1:
+            return chain if chain.shape is not None else None
+        at, slot = after
+        if slot != chain.slot:
+            return None
+
+
+def _next_loop(kernel: MemKernel, at: int, value: Frag) -> tuple[int, int] | None:
+    for n, op in enumerate(kernel.body[at + 1 :], at + 1):
+        if isinstance(op, ForOp):
+            for slot, (_, init) in enumerate(op.carried):
+                if init == value:
+                    return n, slot
+    return None
+
+
+def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Counter[str]) -> bool:
+    """Collect the running value's linear uses in ``loop``; False where there is another use."""
+    arg = loop.carried[slot][0]
+    linear = {arg.name: arg}
+    sums = {op.result.name: op for op in loop.body if isinstance(op, ReduceOp) and op.combiner == "sum"}
+    seen: Counter[str] = Counter()
+    for op in loop.body:
+        used = [name for name in reads(op) if name in linear]
+        if not used:
+            continue
+        if not isinstance(op, MapOp) or op.op not in ("mul", "add") or len(used) != 1:
+            return False
+        other = next((a for a in op.args if a.name not in linear), None)
+        if other is None or op.result.type != arg.type or op.result.layout != arg.layout:
+            return False
+        if op.op == "add":
+            reduce = sums.get(other.name)
+            if reduce is None or uses[other.name] != 1 or not _same_shape(kernel, reduce, arg, chain):
+                return False
+            chain.reduces[other.name] = reduce
+        seen.update(used)
+        linear[op.result.name] = op.result
+    if loop.yields[slot].name not in linear or loop.yields[slot] == arg:
+        return False
+    seen[loop.yields[slot].name] += 1
+    chain.linear.update(linear)
+    return all(uses[name] == seen[name] == 1 for name in linear)
+
+
+def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bool:
+    """All sums of the chain reduce one axis of one layout, split by lanes and not by warps."""
+    layout = kernel.layouts[op.arg.layout]
+    if len(op.axes) != 1 or op.scratch is not None or op.into is not None or op.result.layout != arg.layout:
+        return False
+    axis = op.axes[0]
+    if not any(m.axis == axis and m.size > 1 for m in layout.lane) or any(
+        m.axis == axis and m.size > 1 for m in layout.warp
+    ):
+        return False
+    shape = (axis, layout, op.arg.layout)
+    if chain.shape is not None and chain.shape[:2] != shape[:2]:
+        return False
+    chain.shape = shape
+    return True
+
+
+def _rewrite(kernel: MemKernel, chain: _Chain) -> MemKernel:
+    """Carry partials, and add them up behind the last loop under the old name."""
+    assert chain.shape is not None
+    axis, layout, base = chain.shape
+    into = fresh(f"{axis}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
+    partial = layout.partial(axis, into)
+    name = fresh(f"{base}_{into}", set(kernel.layouts))
+    whole = _result(kernel, chain)
+    kept = TileType(whole.type.dtype, (*whole.type.axes, TileAxis(into, partial.extent(into))))
+    own = partial.project(kept.names)
+
+    def part(f: Frag) -> Frag:
+        return Frag(f.name, kept, name)
+
+    names = set(chain.linear) | set(chain.reduces)
+    names |= {_loop(kernel, n).results[chain.slot].name for n in chain.loops}
+    body: list[MemOp] = []
+    for n, op in enumerate(kernel.body):
+        if n not in chain.loops:
+            body.append(op)
+            continue
+        assert isinstance(op, ForOp)
+        new = _partial_loop(op, chain, names, part, into)
+        if n == chain.loops[0]:
+            init = op.carried[chain.slot][1]
+            zero = Frag(f"{init.name}_{into}", kept, name)
+            body.append(ConstOp(zero, 0.0, op.span))
+            new = _with_init(new, chain.slot, zero)
+        if n == chain.loops[-1]:
+            last = replace(part(whole), name=f"{whole.name}_{into}")
+            new = replace(new, results=_set(new.results, chain.slot, last))
+            body += [new, ReduceOp(whole, "sum", last, (into,), span=op.span)]
+        else:
+            body.append(new)
+    return replace(kernel, body=tuple(body), layouts={**kernel.layouts, name: own})
+
+
+def _loop(kernel: MemKernel, n: int) -> ForOp:
+    op = kernel.body[n]
+    assert isinstance(op, ForOp)
+    return op
+
+
+def _partial_loop(loop: ForOp, chain: _Chain, names: set[str], part: _Part, into: str) -> ForOp:
+    """``loop`` with the running value, and the sums added to it, as partials."""
+
+    def swap(f: Frag) -> Frag:
+        return part(f) if f.name in names else f
+
+    body: list[MemOp] = []
+    for op in loop.body:
+        if isinstance(op, ReduceOp) and op.result.name in chain.reduces:
+            body.append(replace(op, result=part(op.result), into=into))
+        elif isinstance(op, MapOp) and op.result.name in chain.linear:
+            body.append(replace(op, result=part(op.result), args=tuple(map(swap, op.args))))
+        else:
+            body.append(op)
+    carried = tuple((swap(a), swap(i)) for a, i in loop.carried)
+    yields = tuple(map(swap, loop.yields))
+    return replace(loop, body=tuple(body), carried=carried, yields=yields, results=tuple(map(swap, loop.results)))
+
+
+def _with_init(loop: ForOp, slot: int, init: Frag) -> ForOp:
+    carried = tuple((a, init if n == slot else i) for n, (a, i) in enumerate(loop.carried))
+    return replace(loop, carried=carried)
+
+
+def _set(values: tuple[Frag, ...], n: int, value: Frag) -> tuple[Frag, ...]:
+    return (*values[:n], value, *values[n + 1 :])
+
+
+def _types(op: MemOp) -> list[TileType]:
+    match op:
+        case ForOp(results=results):
+            return [f.type for f in results]
+        case _:
+            return [op.result.type] if hasattr(op, "result") else []

@@ -1,0 +1,365 @@
+"""Accumulators leave by the TMA unit: through a swizzled buffer of each unit's own, as one box.
+
+Switch: ``MemoryPlan.epilogue`` ``bulk``, ``bulk-reuse`` or ``bulk-ring``.  A store of an accumulator fragment becomes
+
+* a cast to the buffer's type, if it has another;
+* ``tma.wait 0 read`` and a barrier of the unit: the store before no longer reads the stage;
+* ``st.matrix`` to the stage, ``fence.proxy``, a barrier of the unit;
+* ``tma.store`` and ``tma.commit``.
+
+The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
+in pieces of 64 columns (or as many as divide the tile) through two stages a unit in turn: a slice of the
+fragment each, with one barrier each.  Several stores of one shape in a row (``chunk-epilogue`` makes them) take
+turns at two stages likewise (``store_turns``).  At the end of
+the kernel the last store is waited for until it has read the stage; its bytes are written when it has ended.
+
+``bulk-reuse``: the stage is that of a loaded left operand of the same shape and type, if each unit has its own
+and nothing reads it between the store and the next load; its release then comes behind the wait
+(``specialise_warps``).  Where its columns are another axis, the stored tile's take its name (``rename_axis``).
+ScheduleError where there is none.
+
+``bulk-ring``: always in pieces or in turn.  The buffer has no room of its own: ``specialise_warps`` puts it into a
+stage of a ring (``lent_stages``).
+
+A store stays as it is where the TMA unit cannot do it: elements of other than 16 bits, a layout that is no
+accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index
+that is not ``base + AXIS`` in two axes, a mask that says more than "inside the buffer".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc, integer, within
+from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, free_vars, walk
+from nautilus.core.index.simplify import TRUE, bounds, conjuncts, linear_in, simplify
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.pipelines import find_rings
+from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, ROW_BYTES, SWIZZLES
+from nautilus.ma_tile.ir.async_ops import (
+    UNIT,
+    MatrixStore,
+    ProxyFence,
+    TmaCommit,
+    TmaLoad,
+    TmaStore,
+    TmaWait,
+    wg_acc_layout,
+)
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
+from nautilus.ma_tile.ir.traverse import bound, each_kernel, plan_of, rebuild, touch
+from nautilus.ma_tile.ir.values import Frag, Slot, Smem
+from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
+from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
+from nautilus.ma_tile.rewriting.double_buffered_stores import Turn, store_turns
+from nautilus.ma_tile.rewriting.named_barriers import unit_barrier
+from nautilus.ma_tile.rewriting.rename_axis import rename_axis
+from nautilus.ma_tile.verify.layout import same_map
+from nautilus.targets.limits import limits
+
+#: bytes left for mailboxes, barriers and alignment
+_SPARE = 1024
+
+Ranges = dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStores:
+    """``epilogue`` overrides the schedule, ``limit`` the target's bytes of shared memory a block."""
+
+    schedule: Schedule | None = None
+    epilogue: str | None = None
+    limit: int | None = None
+    name: str = "tma-stores"
+
+    def apply(self, module: MemModule) -> MemModule:
+        limit = self.limit if self.limit is not None else limits(module.target).smem_block
+
+        def one(k: MemKernel) -> MemKernel:
+            plan = plan_of(self.schedule, k)
+            plan = plan if self.epilogue is None else replace(plan, epilogue=self.epilogue)
+            return bulk_stores(k, module, plan, limit)
+
+        return each_kernel(module, one)
+
+
+def bulk_stores(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> MemKernel:
+    """``kernel`` with its accumulators stored by the TMA unit where that can be."""
+    ops = list(walk_ops(kernel.body))
+    if plan.epilogue not in ("bulk", "bulk-reuse", "bulk-ring") or any(isinstance(op, RolesOp) for op in ops):
+        return kernel
+    if plan.epilogue == "bulk-reuse":
+        kernel = _matched(kernel, module, plan, limit)
+    work = _Stores(kernel, module, plan, limit)
+    body = rebuild(kernel.body, lambda op: work.store(op) if isinstance(op, GlobalStore) else (op,))
+    if not work.used:
+        return kernel
+    out = replace(
+        kernel,
+        layouts=dict(kernel.layouts) | work.layouts,
+        smem=(*kernel.smem, *work.new),
+        body=(*body, TmaWait(0, True, kernel.span)),
+    )
+    return reallocate(out, limits(module.target))
+
+
+class _Stores:
+    """The stores of one kernel."""
+
+    def __init__(self, kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> None:
+        self.kernel, self.plan = kernel, plan
+        self.room = limit - ring_bytes(kernel, plan)
+        self.buffers = {b.name: b for b in module.buffers}
+        self.units = plan.units if plan.own_tiles else kernel.units
+        self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
+        self.ranges = known_ranges(kernel)
+        self.new: list[Smem] = []
+        self.uses: dict[str, str] = {}  # of a new buffer: whole tiles, pieces of one store, or stores in turn
+        self.layouts: dict[str, FragLayout] = {}
+        self.used = False
+        self.turns = store_turns(kernel.body, self._shape) if plan.epilogue != "bulk-reuse" else {}
+
+    def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
+        """What becomes of ``op``."""
+        axes = self.accumulator(op.value)
+        found = None if axes is None else box(op, self.buffers[op.buffer], axes, self.ranges)
+        if axes is None or found is None:
+            return (op,)
+        self.used = True
+        dtype = self.buffers[op.buffer].dtype
+        if self.plan.epilogue == "bulk-reuse":
+            return self._whole(op, self._dead(op, dtype, axes), found)
+        if id(op) in self.turns and self._fits_twice(dtype, axes):
+            return self._in_turn(op, op.value, self._buffer(op, dtype, axes, "turns"), found, self.turns[id(op)])
+        if self.plan.epilogue == "bulk" and self._fits(dtype, axes):
+            stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(UNIT), _swizzle(axes[1]))
+            return self._whole(op, stage, found)
+        return self._pieces(op, axes, found)
+
+    def _whole(self, op: GlobalStore, stage: Slot, index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
+        """Store through one stage."""
+        cast, value = self._cast(op, op.value)
+        meet, span = unit_barrier(), op.span
+        return (
+            *cast, TmaWait(0, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
+            TmaStore(stage, op.buffer, index, span), TmaCommit(span),
+        )  # fmt: skip
+
+    def _cast(self, op: GlobalStore, value: Frag) -> tuple[tuple[MemOp, ...], Frag]:
+        """``value`` in the type of the buffer that ``op`` stores to, and the op that makes it so."""
+        dtype = self.buffers[op.buffer].dtype
+        if value.type.dtype is dtype:
+            return (), value
+        half = Frag(self._fresh(f"{value.name}_{dtype}"), TileType(dtype, value.type.axes), value.layout)
+        return (MapOp(half, "cast", (value,), op.span),), half
+
+    def _shape(self, op: GlobalStore) -> tuple[DType, tuple[TileAxis, TileAxis]] | None:
+        """What stage ``op`` goes through, if it can be a bulk store."""
+        axes, buffer = self.accumulator(op.value), self.buffers[op.buffer]
+        return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
+
+    def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
+        """Whether two stages a unit go beside the rings and the buffers that there are already, or into a ring."""
+        if self.plan.epilogue == "bulk-ring":
+            return True
+        if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "turns") for s in self.new):
+            return True
+        left = self.room - sum(s.bytes for s in self.new)
+        return 2 * self.units * axes[0].size * axes[1].size * dtype.bytes <= left
+
+    def _in_turn(
+        self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], turn: Turn
+    ) -> tuple[MemOp, ...]:
+        """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
+        number = simplify(calc("add", calc("mul", Var(UNIT), 2), turn.number % 2))
+        stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
+        cast, value = self._cast(op, part)
+        meet, wait, span = unit_barrier(), TmaWait(0, True, op.span), op.span
+        return (
+            *((wait, meet) if turn.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
+            wait, meet, TmaStore(stage, op.buffer, index, span), TmaCommit(span),
+        )  # fmt: skip
+
+    def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
+        """Store in pieces, a row of its own."""
+        m, n = axes
+        width = piece_width(n)
+        part = TileAxis(n.name, width)
+        buffer = self._buffer(op, self.buffers[op.buffer].dtype, (m, part), "pieces")
+        layout = self._layout(wg_acc_layout(m.name, n.name, m.size, width), n.name)
+        kind = TileType(op.value.type.dtype, tuple(part if a.name == n.name else a for a in op.value.type.axes))
+        out: list[MemOp] = []
+        for p in range(n.size // width):
+            value = Frag(self._fresh(f"{op.value.name}_{p * width}"), kind, layout)
+            out.append(SliceOp(value, op.value, n.name, p * width, op.span))
+            at = (*index[:-1], _shifted(index[-1], p * width))
+            # the first one waits: nobody knows from which stage the store before it left
+            out += self._in_turn(op, value, buffer, at, Turn(p, p == 0))
+        return tuple(out)
+
+    def _layout(self, layout: FragLayout, axis: str) -> str:
+        found = next((n for n, x in (*self.kernel.layouts.items(), *self.layouts.items()) if x == layout), None)
+        if found is not None:
+            return found
+        taken = {*self.kernel.layouts, *self.layouts}
+        name = next(n for n in (f"part_{axis}", *(f"part{i}_{axis}" for i in range(99))) if n not in taken)
+        self.layouts[name] = layout
+        return name
+
+    def _fits(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
+        """Whether stages for whole tiles go beside the rings and the buffers that there are already."""
+        m, n = axes
+        if (
+            any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "whole") for s in self.new)
+            or piece_width(n) * 2 >= n.size
+        ):
+            return True
+        left = self.room - sum(s.bytes for s in self.new)
+        return self.units * m.size * n.size * dtype.bytes <= left
+
+    def accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
+        """Rows and columns of ``value``, if it lies as an accumulator that stmatrix can store."""
+        axes = [a for a in value.type.axes if a.size > 1]
+        if len(axes) != 2:
+            return None
+        for m, n in (axes, axes[::-1]):
+            if m.size % 64 == 0 and n.size % 8 == 0 and _swizzle(n):
+                layout = self.kernel.layouts[value.layout]
+                if layout.warps == 4 and same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)):
+                    return m, n
+        return None
+
+    def _fresh(self, name: str) -> str:
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
+
+    def _buffer(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], use: str) -> str:
+        """A buffer with one stage a unit (``use`` whole) or two; stores of one shape and use share it."""
+        stages = self.units * (1 if use == "whole" else 2)
+        for s in self.new:
+            if (s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, use):
+                return s.name
+        taken = {s.name for s in (*self.kernel.smem, *self.new)}
+        name = next(n for n in (f"out_{op.buffer}", *(f"out{i}_{op.buffer}" for i in range(99))) if n not in taken)
+        self.uses[name] = use
+        self.new.append(Smem(name, dtype, axes, stages, _swizzle(axes[-1])))
+        return name
+
+    def _dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Slot:
+        """The stage of an operand that is not read behind ``op``, before it is loaded again."""
+        for s, slot in self.dead(op, dtype, axes):
+            if s.axes == axes:
+                return slot
+        where = f"kernel {self.kernel.name}"
+        raise ScheduleError(f"epilogue bulk-reuse: no operand leaves a stage to the store of {op.buffer}", where)
+
+    def dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Iterator[tuple[Smem, Slot]]:
+        """Operands of the shape of ``axes`` that are dead at ``op``, and the stage of this unit."""
+        top = next((n for n, x in enumerate(self.kernel.body) if x is op), len(self.kernel.body))
+        everywhere = [x for x in walk_ops(self.kernel.body) if isinstance(x, TmaLoad)]
+        shape = [a.size for a in axes]
+        for s in self.kernel.smem:
+            loads = [x for x in everywhere if x.slot.buffer == s.name]
+            once = len(loads) == 1 and loads[0] in self.kernel.body[:top]
+            later = any(s.name in _buffers(x) for x in self.kernel.body[top:])
+            if not once or later or top == len(self.kernel.body):
+                continue
+            apart = loads[0].slot.stage == Var(UNIT) or self.kernel.units == 1
+            same = (s.dtype, s.swizzle) == (dtype, _swizzle(axes[-1])) and [a.size for a in s.axes] == shape
+            if apart and same and s.axes[0] == axes[0]:
+                yield s, loads[0].slot
+
+
+def _matched(kernel: MemKernel, module: MemModule, plan: MemoryPlan, limit: int) -> MemKernel:
+    """``kernel`` with the columns of each store named as those of an operand whose stage it may have."""
+    for n in range(sum(isinstance(op, GlobalStore) for op in kernel.body)):
+        work = _Stores(kernel, module, plan, limit)
+        op = [x for x in kernel.body if isinstance(x, GlobalStore)][n]
+        axes = work.accumulator(op.value)
+        found = list(work.dead(op, work.buffers[op.buffer].dtype, axes)) if axes is not None else []
+        if axes is None or any(s.axes == axes for s, _ in found):
+            continue
+        renamed = (rename_axis(kernel, axes[1].name, s.axes[1].name) for s, _ in found)
+        kernel = next((k for k in renamed if k is not None), kernel)
+    return kernel
+
+
+def _buffers(op: MemOp) -> frozenset[str]:
+    return frozenset(s.buffer for x in walk_ops((op,)) for s in touch(x).all)
+
+
+def _swizzle(columns: TileAxis) -> int:
+    """The widest swizzle that rows of 16-bit elements fill; 0 for none."""
+    return next((w for w in SWIZZLES if columns.size * 2 % w == 0), 0)
+
+
+def piece_width(columns: TileAxis) -> int:
+    """Columns that a piece of a store has: one swizzled row."""
+    return _swizzle(columns) // 2
+
+
+def ring_bytes(kernel: MemKernel, plan: MemoryPlan) -> int:
+    """Shared memory that the kernel will need for its loads and all else that it has, at most."""
+    rings = find_rings(kernel, plan) if plan.specialise and obstacle(kernel) is None else ()
+    stages = {b: r.stages_of(b) for r in rings for b in r.buffers}
+    barriers = sum(16 * r.depth for r in rings) + _SPARE
+    return barriers + sum(s.stage_bytes * stages.get(s.name, s.stages) for s in kernel.smem)
+
+
+def known_ranges(kernel: MemKernel) -> Ranges:
+    """Ranges of the unit, the block number and the grid variables."""
+    out: Ranges = {UNIT: (0, kernel.units - 1)}
+    if isinstance(kernel.blocks, Const):
+        out["block"] = (0, int(kernel.blocks.value) - 1)
+    for name, e in kernel.decode:
+        low, high = bounds(e, out)
+        if low is not None and high is not None:
+            out[name] = (low, high)
+    return out
+
+
+def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:
+    """The index of ``op`` as the bulk store of a tile over ``axes``, rows and columns; None where it is no box."""
+    shape = [n for n in buffer.shape if isinstance(n, int)]
+    fits = len(shape) == len(buffer.shape) <= MOST_AXES and shape[-1] * buffer.dtype.bytes % ROW_BYTES == 0
+    if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):
+        return None
+    names = {a.name for a in op.value.type.axes}
+    index: list[Expr] = []
+    walked: dict[str, int] = {}
+    for at, e in enumerate(op.index):
+        along = sorted(free_vars(e) & names)
+        form = linear_in(e, along[0]) if len(along) == 1 else None
+        if not along:
+            index.append(e)
+            continue
+        if form is None or form[0] != 1 or along[0] in walked:
+            return None
+        walked[along[0]] = at
+        axis = Var(along[0])
+        index.append(axis if form[1] == integer(0) else calc("add", form[1], axis))
+    rows, columns = axes
+    if set(walked) != {rows.name, columns.name} or walked[columns.name] != len(shape) - 1:
+        return None
+    inside = [c for at in walked.values() for c in within(op.index[at], shape[at])]
+    known = {**ranges, **{a.name: (0, a.size - 1) for a in op.value.type.axes}}
+    masks = () if op.mask is None else conjuncts(op.mask)
+    return tuple(index) if all(simplify(m, known, inside) == TRUE for m in masks) else None
+
+
+def _shifted(e: Expr, by: int) -> Expr:
+    """``base + AXIS`` moved on by ``by`` elements."""
+    if by == 0:
+        return e
+    match e:
+        case Op(op="add", args=(base, Var() as axis)):
+            return replace(e, args=(calc("add", base, by), axis))
+    return calc("add", by, e)

@@ -1,0 +1,174 @@
+"""Give every shared buffer its place: buffers that are never live together share bytes.
+
+A buffer is live from its first to its last use.  Inside a loop that is not enough: it stays live for
+the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
+Rings, and buffers first written under a condition, count from the start of the kernel: no one write
+of theirs ends what the bytes held before (the rule of ``verify_smem``).
+Buffers that bulk copies fill or read, which goes on behind the op, share with nobody, nor do those of
+concurrent roles.  A buffer that lies ``over`` another goes where that one goes.
+Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
+What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
+
+Raises ScheduleError when a kernel needs more shared memory than a block of the target may have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore
+from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, Smem, walk_ops
+from nautilus.ma_tile.ir.traverse import buffers_of, each_kernel, touch
+from nautilus.targets.limits import Limits, limits
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateShared:
+    """``limit`` overrides the target's bytes a block."""
+
+    limit: int | None = None
+    name: str = "allocate-shared"
+
+    def apply(self, module: MemModule) -> MemModule:
+        limit = self.limit if self.limit is not None else limits(module.target).smem_block
+        return each_kernel(module, lambda k: checked(allocate(k), limit))
+
+
+def allocate(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with offsets assigned and unused buffers gone."""
+    ranges = _with_guests(kernel, live_ranges(kernel))
+    scratch = _small_scratch(kernel)
+    placed: dict[str, Smem] = {}
+    for s in sorted((s for s in kernel.smem if s.name in ranges and s.over is None), key=lambda s: -s.bytes):
+        taken = sorted(
+            (p.offset, p.offset + p.bytes)
+            for p in placed.values()
+            if _together(ranges[p.name], ranges[s.name]) or {p.name, s.name} <= scratch
+        )
+        offset, step = 0, alignment(s)
+        for first, end in taken:
+            if offset + s.bytes <= first:
+                break
+            offset = max(offset, -(-end // step) * step)
+        placed[s.name] = replace(s, offset=offset)
+    for s in kernel.smem:
+        if s.name in ranges and s.over is not None:
+            placed[s.name] = replace(s, offset=placed[s.over].offset)
+    return place_mbars(replace(kernel, smem=tuple(placed[s.name] for s in kernel.smem if s.name in placed)))
+
+
+def _with_guests(kernel: MemKernel, ranges: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """``ranges``, in which a buffer lives as long as those that lie over it."""
+    out = dict(ranges)
+    for s in kernel.smem:
+        if s.over is not None and s.name in out:
+            (low, high), (first, last) = out[s.name], out.get(s.over, out[s.name])
+            out[s.over] = (min(low, first), max(high, last))
+    return out
+
+
+def place_mbars(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with its mbarriers behind its shared buffers."""
+    top = max((s.offset + s.bytes for s in kernel.smem), default=0)
+    mbars = []
+    for m in kernel.mbars:
+        top = -(-top // 8) * 8
+        mbars.append(replace(m, offset=top))
+        top += 8 * m.stages
+    return replace(kernel, mbars=tuple(mbars))
+
+
+def _together(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def _small_scratch(kernel: MemKernel) -> frozenset[str]:
+    """Scratch of reductions that is cheaper to keep apart than to put a barrier between its users."""
+    used = {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp)}
+    return frozenset(s.name for s in kernel.smem if s.name in used and s.bytes <= 4096)
+
+
+def reallocate(kernel: MemKernel, target: Limits) -> MemKernel:
+    """``kernel``, whose shared memory a pass has changed, with offsets. Raises ScheduleError where it is too much."""
+    return checked(allocate(kernel), target.smem_block)
+
+
+def alignment(s: Smem) -> int:
+    """Bytes: a swizzle pattern repeats after eight of its rows."""
+    return max(128, 8 * s.swizzle)
+
+
+def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
+    """Buffer name -> first and last op number (program order, loops closed as the module says)."""
+    out: dict[str, tuple[int, int]] = {}
+    end = _scan(kernel.body, 0, out)
+    bulk = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad | TmaStore)}
+    early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1} | bulk
+    return {n: (0 if n in early else low, end if n in bulk else high) for n, (low, high) in out.items()}
+
+
+def _conditional(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """Buffers first used under a condition."""
+    seen: dict[str, bool] = {}
+    inside: set[int] = set()
+    for op in walk_ops(body):
+        if isinstance(op, IfOp):
+            inside |= {id(x) for x in walk_ops(op.body)}
+        for name in buffers_of(op):
+            seen.setdefault(name, id(op) in inside)
+    return frozenset(n for n, under in seen.items() if under)
+
+
+def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> int:
+    """Number the ops of ``body`` from ``at``; returns the number after the last."""
+    for op in body:
+        first = at
+        for name in buffers_of(op):
+            low, _ = out.get(name, (at, at))
+            out[name] = (low, at)
+        at += 1
+        match op:
+            case IfOp(body=inner):
+                at = _scan(inner, at, out)
+            case ForOp(body=inner):
+                before = dict(out)
+                at = _scan(inner, at, out)
+                written_first = _written_first(inner)
+                for name, (low, high) in out.items():
+                    used = high >= first
+                    if used and (name in before or name not in written_first):
+                        out[name] = (min(low, first), at)
+            case RolesOp() | TileSchedulerOp():
+                for part in (r.body for r in op.roles) if isinstance(op, RolesOp) else (op.body,):
+                    at = _scan(part, at, out)
+                out.update({n: (min(lo, first), at) for n, (lo, hi) in out.items() if hi >= first})
+        at += 1
+    return at
+
+
+def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
+    """Buffers whose first use in ``body`` is an unconditional write at its top level."""
+    seen: dict[str, bool] = {}
+    for op in body:
+        if isinstance(op, IfOp | ForOp | RolesOp | TileSchedulerOp):
+            inner: dict[str, tuple[int, int]] = {}
+            _scan((op,), 0, inner)
+            for name in inner:
+                seen.setdefault(name, False)
+            continue
+        reads = {s.buffer for s in touch(op).reads}
+        for name in buffers_of(op):
+            seen.setdefault(name, name not in reads)
+    return frozenset(n for n, first in seen.items() if first)
+
+
+def checked(kernel: MemKernel, limit: int) -> MemKernel:
+    """``kernel``, if it needs no more than ``limit`` bytes of shared memory. Raises ScheduleError."""
+    if kernel.smem_bytes > limit:
+        parts = ", ".join(f"{s.name} {s.bytes}" for s in sorted(kernel.smem, key=lambda s: -s.bytes))
+        raise ScheduleError(
+            f"{kernel.smem_bytes} bytes of shared memory are needed, a block may have {limit} ({parts})",
+            f"kernel {kernel.name}",
+        )
+    return kernel

@@ -1,0 +1,70 @@
+"""Remove fragments nobody reads, and layouts and shared buffers nobody uses.
+
+A load from shared memory or global memory has no effect but its result, so it goes too.  Stores,
+copies, waits and barriers stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ConstOp,
+    ConvertOp,
+    GlobalLoad,
+    IndexOp,
+    MapOp,
+    MatrixLoad,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    ParamOp,
+    ReduceOp,
+    SharedLoad,
+    SliceOp,
+    UndefinedOp,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import bound, buffers_of, defined, each_kernel, reads, rebuild
+
+_PURE = (
+    ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, SliceOp, UndefinedOp, GlobalLoad, SharedLoad, MatrixLoad, ReduceOp,
+    MmaOp,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DeadFragments:
+    """No options."""
+
+    name: str = "dead-fragments"
+
+    def apply(self, module: MemModule) -> MemModule:
+        return each_kernel(module, clean)
+
+
+def clean(kernel: MemKernel) -> MemKernel:
+    """``kernel`` without dead ops, layouts and shared buffers."""
+    body = kernel.body
+    while True:
+        used = {name for op in walk_ops(body) for name in reads(op)}
+        new = rebuild(body, lambda op, used=used: () if _dead(op, used) else (op,))  # type: ignore[misc]
+        if new == body:
+            break
+        body = new
+    ops = list(walk_ops(body))
+    layouts = {f.layout for op in ops for f in bound(op)}
+    layouts |= {op.threads for op in ops if isinstance(op, AsyncCopy)}
+    buffers = {b for op in ops for b in buffers_of(op)}
+    return replace(
+        kernel,
+        body=body,
+        layouts={n: x for n, x in kernel.layouts.items() if n in layouts},
+        smem=tuple(s for s in kernel.smem if s.name in buffers),
+    )
+
+
+def _dead(op: MemOp, used: set[str]) -> bool:
+    return isinstance(op, _PURE) and not any(d.name in used for d in defined(op))

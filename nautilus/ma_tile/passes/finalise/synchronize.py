@@ -1,0 +1,329 @@
+"""Put waits and barriers where, and only where, shared memory needs them.
+
+Waits and barriers of all threads that the kernel has are removed first, so the pass may run again after
+any change; barriers of some threads stay.  A synchronous ``tma.load`` is a barrier itself: all come
+together before it, and everybody sees its bytes behind it.  A forward analysis then knows, at every op,
+which shared bytes were written or read since the last barrier and which copies may still be in flight,
+and inserts
+
+* a barrier where an op touches bytes that some thread touched since the last barrier, one of the two
+  being a write (threads of one warp count as different threads: nothing runs in lockstep);
+* a wait, and a barrier behind it, where an op touches bytes of a copy that may not have arrived.
+
+A barrier takes along the wait that the next reader of a copy already in flight would need, if nothing
+else forces a barrier in between: a loop over a ring then has one barrier an iteration.
+
+Stages of a ring are compared symbolically: the numerator of ``expr % stages`` as an affine form of
+the loop variable, shifted by one at the back edge; forms that do not differ by a constant are assumed
+to meet.  Loops are iterated to a fixed point.  Kernels with warp roles are left alone: their
+synchronisation is what specialisation decided.  So are kernels whose bulk loads are awaited already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.index.linear import ZERO, Linear, atom, constant
+from nautilus.ma_tile.analysis.access import affine
+from nautilus.ma_tile.ir.async_ops import TmaLoad
+from nautilus.ma_tile.ir.ops import (
+    AsyncCommit,
+    AsyncWait,
+    Barrier,
+    ForOp,
+    IfOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    RolesOp,
+    Slot,
+    Smem,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, rebuild, touch
+
+#: groups in flight that are told apart; older ones count as the oldest of these
+_DEPTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """No options."""
+
+    name: str = "synchronize"
+
+    def apply(self, module: MemModule) -> MemModule:
+        return each_kernel(module, synchronize)
+
+
+def synchronize(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with its waits and barriers placed anew."""
+    if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
+        return kernel
+    bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
+    body, _ = _Sync({s.name: s for s in kernel.smem}).block(bare, State())
+    return replace(kernel, body=body)
+
+
+def _replaced(op: MemOp) -> bool:
+    return isinstance(op, AsyncWait) or (isinstance(op, Barrier) and op.threads is None)
+
+
+def _bulk(op: MemOp) -> bool:
+    return any(isinstance(x, TmaLoad) for x in walk_ops((op,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One stage of a buffer: ``at`` modulo the stages, in terms of the loop variables around."""
+
+    buffer: str
+    at: Linear
+
+    def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
+        """The access in terms of ``to``; every stage where a computed bound would take ``var`` along."""
+        c = self.at.slope(var)
+        rest = self.at - atom(Var(var)).scale(c)
+        if any(var in free_vars(a) for a in rest.terms):
+            return tuple(Access(self.buffer, constant(k)) for k in range(stages))
+        return (Access(self.buffer, rest + to.scale(c)) if c else self,)
+
+
+Accesses = frozenset[Access]
+NONE: Accesses = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What may have happened: ``groups`` in flight, youngest first; ``open`` copies not yet committed."""
+
+    written: Accesses = NONE
+    read: Accesses = NONE
+    groups: tuple[Accesses, ...] = ()
+    open: Accesses = NONE
+
+    def join(self, other: State) -> State:
+        n = max(len(self.groups), len(other.groups))
+        pad = [(*s.groups, *([NONE] * (n - len(s.groups)))) for s in (self, other)]
+        groups = tuple(a | b for a, b in zip(*pad, strict=True))
+        return State(self.written | other.written, self.read | other.read, groups, self.open | other.open)
+
+    def rename(self, var: str, to: Linear, stages: Mapping[str, int]) -> State:
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(y for x in xs for y in x.rename(var, to, stages[x.buffer]))
+
+        return State(f(self.written), f(self.read), tuple(map(f, self.groups)), f(self.open))
+
+    def commit(self) -> State:
+        groups = [self.open, *self.groups]
+        if len(groups) > _DEPTH:
+            groups = [*groups[: _DEPTH - 1], frozenset[Access]().union(*groups[_DEPTH - 1 :])]
+        while groups and not groups[-1]:
+            groups.pop()
+        return replace(self, groups=tuple(groups), open=NONE)
+
+    def wait(self, pending: int) -> State:
+        done = frozenset[Access]().union(*self.groups[pending:])
+        return replace(self, written=self.written | done, groups=self.groups[:pending])
+
+    def barrier(self) -> State:
+        return replace(self, written=NONE, read=NONE)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What runs after a position: the ops still to come, and the loop that begins again behind them."""
+
+    rest: Sequence[MemOp]
+    loop: ForOp | None
+
+
+@dataclass(slots=True)
+class _Sync:
+    smem: dict[str, Smem]
+    stages: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stages = {name: s.stages for name, s in self.smem.items()}
+
+    # -- walk ---------------------------------------------------------------------------------
+    def block(
+        self, body: tuple[MemOp, ...], state: State, loop: ForOp | None = None
+    ) -> tuple[tuple[MemOp, ...], State]:
+        """``body`` synchronised from ``state``, and the state behind it."""
+        out: list[MemOp] = []
+        for n, op in enumerate(body):
+            if isinstance(op, ForOp):
+                state = self._loop(op, state, out)
+                continue
+            if isinstance(op, IfOp) and _bulk(op):
+                inner, left = self.block(op.body, state)
+                out.append(replace(op, body=inner))
+                state = state.join(left)
+                continue
+            frame = _Frame(body[n:], loop)
+            state = self._before(op, state, frame, out)
+            out.append(op)
+            state = self._after(op, state)
+        return tuple(out), state
+
+    def _loop(self, op: ForOp, state: State, out: list[MemOp]) -> State:
+        """Emit the loop; a wait that only its first iteration needs stands before it."""
+        plain, left = self._fixed_point(op, state)
+        at = atom(Var(op.var))
+        entered = self._enter(state, at - affine(op.lo))
+        pending = self._ahead(_Frame(op.body, None), entered)
+        if pending is not None:
+            ready = state.wait(pending).barrier()
+            inside, after = self._fixed_point(op, ready)
+            if _barriers(inside) < _barriers(plain):
+                out += [AsyncWait(pending), Barrier(), inside]
+                return after
+        out.append(plain)
+        return left
+
+    def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
+        """The loop's body for every iteration, and the state behind the loop."""
+        at = atom(Var(op.var))
+        head = self._enter(state, at - affine(op.lo))
+        while True:
+            body, end = self.block(op.body, head, op)
+            back = end.rename(op.var, at.shift(-1), self.stages)
+            new = head.join(self._reduced(back))
+            if new == head:
+                left = head.rename(op.var, affine(op.hi), self.stages)
+                return replace(op, body=body), self._reduced(left)
+            head = new
+
+    def _enter(self, state: State, zero: Linear) -> State:
+        """Stages in terms of the loop variable: ``zero`` is 0 when the loop begins."""
+
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(Access(x.buffer, x.at + zero) if self.smem[x.buffer].stages > 1 else x for x in xs)
+
+        return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
+
+    def _reduced(self, state: State) -> State:
+        """Constants and coefficients modulo the stages, so that states stay finite."""
+
+        def f(xs: Accesses) -> Accesses:
+            return frozenset(Access(x.buffer, _modulo(x.at, self.stages[x.buffer])) for x in xs)
+
+        return State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open))
+
+    # -- one op -------------------------------------------------------------------------------
+    def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
+        """Insert what ``op`` needs."""
+        reads, writes, copies = self._touched(op)
+        touched = reads | writes | copies
+        if isinstance(op, TmaLoad):
+            pending = self._pending(touched, state)
+            if pending is not None:
+                out.append(AsyncWait(pending))
+            return (state if pending is None else state.wait(pending)).barrier()
+        if self._meet(touched, state.open):
+            out.append(AsyncCommit())
+            state = state.commit()
+        pending = self._pending(touched, state)
+        clash = self._meet(touched, state.written) or self._meet(writes | copies, state.read)
+        if pending is None and not clash:
+            return state
+        if pending is None:
+            pending = self._ahead(frame, state)
+        if pending is not None:
+            out.append(AsyncWait(pending))
+            state = state.wait(pending)
+        out.append(Barrier())
+        return state.barrier()
+
+    def _after(self, op: MemOp, state: State) -> State:
+        reads, writes, copies = self._touched(op)
+        if isinstance(op, ReduceOp) and op.scratch is not None:  # it has a barrier between its halves
+            return replace(state.barrier(), read=writes)
+        if isinstance(op, AsyncCommit):
+            return state.commit()
+        if isinstance(op, TmaLoad):
+            return state
+        return replace(state, written=state.written | writes, read=state.read | reads, open=state.open | copies)
+
+    def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
+        """(read, written, copied to) by ``op``; a condition's body counts as may happen."""
+        if isinstance(op, ReduceOp) and op.scratch is not None:
+            return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
+        t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
+        reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))
+        return reads, writes, copies
+
+    def _access(self, slot: Slot) -> Access:
+        stages = self.smem[slot.buffer].stages
+        if stages == 1:
+            return Access(slot.buffer, ZERO)
+        return Access(slot.buffer, stage_number(slot.stage, stages))
+
+    def _pending(self, xs: Accesses, state: State) -> int | None:
+        """How many groups may stay in flight so that all of ``xs`` have arrived; None: no wait needed."""
+        for n, group in enumerate(state.groups):
+            if self._meet(xs, group):
+                return n
+        return None
+
+    # -- looking ahead --------------------------------------------------------------------------
+    def _ahead(self, frame: _Frame, state: State) -> int | None:
+        """The wait that the next reader of a copy now in flight needs, unless a barrier comes before it."""
+        fresh = state.barrier()
+        for op, shift in self._upcoming(frame):
+            if isinstance(op, ForOp | RolesOp) or _bulk(op):
+                return None
+            reads, writes, copies = self._touched(op)
+            if shift is not None:
+                moved = State(reads, writes, (copies,)).rename(*shift, self.stages)
+                reads, writes, (copies,) = moved.written, moved.read, moved.groups
+            pending = self._pending(reads | writes, state)
+            if pending is not None:
+                return pending
+            if self._meet(reads | writes | copies, fresh.written) or self._meet(writes | copies, fresh.read):
+                return None
+            fresh = replace(fresh, written=fresh.written | writes, read=fresh.read | reads)
+        return None
+
+    def _upcoming(self, frame: _Frame) -> Iterator[tuple[MemOp, tuple[str, Linear] | None]]:
+        for op in frame.rest:
+            yield op, None
+        if frame.loop is not None:
+            var = frame.loop.var
+            shift = (var, atom(Var(var)).shift(1))
+            for op in frame.loop.body:
+                yield op, shift
+
+    # -- conflicts ------------------------------------------------------------------------------
+    def _meet(self, xs: Accesses, ys: Accesses) -> bool:
+        return any(self._same_bytes(x, y) for x in xs for y in ys)
+
+    def _same_bytes(self, x: Access, y: Access) -> bool:
+        a, b = self.smem[x.buffer], self.smem[y.buffer]
+        if a.name != b.name:
+            return a.meets(b)
+        gap = x.at - y.at
+        return bool(gap.terms) or gap.const % a.stages == 0
+
+
+def stage_number(e: Expr, stages: int) -> Linear:
+    """The stage as a number modulo ``stages``."""
+    match e:
+        case Op(op="mod", args=(inner, Const(value=n))) if n == stages:
+            f = affine(inner)
+        case _:
+            f = affine(e)
+    return _modulo(f, stages)
+
+
+def _modulo(f: Linear, stages: int) -> Linear:
+    """``f`` modulo ``stages``."""
+    return Linear({a: c % stages for a, c in f.terms.items() if c % stages}, f.const % stages)
+
+
+def _barriers(op: MemOp) -> int:
+    return sum(isinstance(x, Barrier) for x in walk_ops((op,)))

@@ -1,0 +1,183 @@
+"""Blocks that make partial results of one result become units of one block, which combines them itself.
+
+Switch: ``MemoryPlan.join`` of a kernel whose results only one other kernel reads.  Kernel A writes temps that
+nobody but kernel B reads, and each of B's R blocks reads exactly what U blocks of A write: then A's blocks are units
+of B's blocks, and the temps live in shared memory::
+
+    kernel B grid R warps U * (warps of A)
+      roles { role partial warps 0..U * (warps of A) units U {
+        let chunk = 4 * part + unit   -- A's grid variables as B's and the unit make them
+        A's body: every shared buffer in U slices, barriers of the unit's threads
+        barrier                       -- nobody needs the slices any more
+        st.shared part[unit], %x      -- was: st.global T[chunk, ...], %x
+      } }
+      barrier
+      B's body: ld.shared all_parts   -- was: ld.global T[chunk axis, ...]
+
+No partial result goes through global memory, no second launch waits for the first, and the units of a block
+share nothing on their way, so none waits for another before the end.
+
+What is required of the temps, and how A's grid variables are found, ``meeting`` says.
+
+ScheduleError where the kernels do not fit together so.  Runs late: both kernels are synchronised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
+from nautilus.ma_tile.ir.async_ops import UNIT, LetOp, MbarExpect, TmaLoad
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ReduceOp,
+    Role,
+    RolesOp,
+    Smem,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import map_slots, plan_of, rebuild
+from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
+from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
+from nautilus.ma_tile.rewriting.named_barriers import STORE, of_unit
+from nautilus.ma_tile.rewriting.renaming import Renaming
+from nautilus.targets.limits import Limits, limits
+
+_ZERO = integer(0)
+_MOST_BARRIERS = 16  # named barriers of a block; 0 is its own
+SMALL = 1024  # bytes that need not share their place
+
+
+@dataclass(frozen=True, slots=True)
+class CombineInBlock:
+    """``join`` overrides the schedule's switch."""
+
+    schedule: Schedule | None = None
+    join: bool | None = None
+    name: str = "combine-in-block"
+
+    def apply(self, module: MemModule) -> MemModule:
+        target = limits(module.target)
+        for a in module.kernels:
+            wanted = plan_of(self.schedule, a).join if self.join is None else self.join
+            if wanted:
+                module = _joined(module, a, target)
+        return module
+
+
+def _joined(module: MemModule, a: MemKernel, target: Limits) -> MemModule:
+    """``module`` with ``a`` in the kernel that reads its results."""
+    pair = pair_of(module, a, "join")
+    return merged(module, pair, checked(_Joint(pair).kernel(), target.smem_block))
+
+
+class _Joint:
+    """Two kernels on their way into one. Raises ScheduleError where they do not fit."""
+
+    def __init__(self, pair: Pair) -> None:
+        a, b = pair.a, pair.b
+        self.where = f"kernel {a.name}"
+        _, self.units = several(a, b)
+        for k in (a, b):
+            roles = any(isinstance(op, RolesOp) for op in walk_ops(k.body))
+            if roles or k.units > 1 or k.cursors or k.cluster > 1 or (k is b and k.mbars):
+                raise ScheduleError(f"kernel {k.name} has roles, units or mbarriers already", self.where)
+        if any(isinstance(op, ReduceOp) and op.scratch is not None for op in walk_ops(a.body)):
+            raise ScheduleError("its warps meet in scratch of their own", self.where)
+        if STORE + self.units > _MOST_BARRIERS:
+            raise ScheduleError(f"{self.units} units have no barriers each", self.where)
+        if b.warps != self.units * a.warps:
+            detail = f"{self.units} units of {a.warps} warps, but {b.name} has {b.warps} warps"
+            raise ScheduleError(detail, self.where)
+        self.met = Meeting(pair, UNIT, "unit")
+        self.a, self.b, self.parts = self.met.a, self.met.b, self.met.parts
+
+    def kernel(self) -> MemKernel:
+        """The kernel that both become."""
+        a, b = self.a, self.b
+        body = self._unit_body()
+        role = Role("partial", 0, b.warps, None, body, self.units)
+        tail = rebuild(b.body, self.met.load)
+        whole = replace(
+            b,
+            min_blocks=a.min_blocks,
+            early=a.early,
+            layouts=self.met.layouts,
+            smem=self._placed(),
+            mbars=tuple(replace(m, stages=self.units * m.stages) for m in a.mbars),
+            body=(RolesOp((role,), a.span), Barrier(span=a.span), *tail),
+        )
+        return place_mbars(whole)
+
+    def _placed(self) -> tuple[Smem, ...]:
+        """Everything at its offset: A's slices share with each other no more, because units keep no step.
+
+        Behind the barrier they are dead: a large part lies over one of them, and so does all that B needs, which
+        keeps the places that B's barriers are made for.
+        """
+        out: list[Smem] = []
+        top = 0
+
+        def put(s: Smem) -> Smem:
+            nonlocal top
+            start = -(-top // alignment(s)) * alignment(s)
+            top = start + s.bytes
+            out.append(replace(s, offset=start))
+            return out[-1]
+
+        free = [put(replace(s, stages=self.units * s.stages)) for s in sorted(self.a.smem, key=lambda s: -s.bytes)]
+
+        def host(size: int) -> Smem | None:
+            found = next((s for s in free if s.bytes >= size), None)
+            if found is not None:
+                free.remove(found)
+            return found
+
+        for p in sorted(self.parts.values(), key=lambda p: -p.store.bytes):
+            base = host(p.store.bytes) if p.store.bytes > SMALL else None
+            if base is None:
+                base = put(p.store)
+            else:
+                out.append(replace(p.store, over=base.name, offset=base.offset))
+            out.append(replace(p.view, over=base.name, offset=base.offset))
+        own = max((s.offset + s.bytes for s in self.b.smem), default=0)
+        base = host(own) if own > SMALL else None
+        start = -(-top // 1024) * 1024 if base is None else base.offset
+        return (*out, *(replace(s, offset=start + s.offset) for s in self.b.smem))
+
+    # -- bodies -------------------------------------------------------------------------------
+    def _unit_body(self) -> tuple[MemOp, ...]:
+        """A's body as a unit runs it."""
+        a = self.a
+        rename, defined = self.met.variables()
+        lets = tuple(LetOp(name, e, a.span) for name, e in defined)
+        rest, stores = self.met.split(Renaming(variables=rename).ops(a.body))
+        tail = [x for op in stores for x in self.met.store(op)]
+        return used_lets((*lets, *rebuild(rest, self._sliced), Barrier(span=a.span), *tail))
+
+    def _sliced(self, op: MemOp) -> tuple[MemOp, ...]:
+        """``op`` with this unit's slices of shared memory, and its barriers."""
+        stages = {s.name: s.stages for s in self.a.smem} | {m.name: m.stages for m in self.a.mbars}
+
+        def own(name: str, stage: Expr) -> Expr:
+            base: Expr = Var(UNIT)
+            if stages[name] > 1:
+                base = calc("mul", base, stages[name])
+            return base if stage == _ZERO else calc("add", base, stage)
+
+        match op:
+            case Barrier():
+                return (Barrier(of_unit(STORE), 32 * self.a.warps, op.span),)
+            case MbarExpect(mbar=name, stage=stage) | MbarWait(mbar=name, stage=stage):
+                return (replace(op, stage=own(name, stage)),)
+            case TmaLoad(mbar=(name, stage)):
+                op = replace(op, mbar=(name, own(name, stage)))
+        return (map_slots(op, lambda s: replace(s, stage=own(s.buffer, s.stage))),)

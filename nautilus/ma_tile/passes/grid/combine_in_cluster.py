@@ -1,0 +1,153 @@
+"""Blocks that make partial results of one result become a cluster, whose first block combines them (PTX ISA, clusters).
+
+Switch: ``MemoryPlan.cluster`` P of a kernel of single warps whose results only one other kernel reads.  Kernel A writes
+temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A write: then those are
+the blocks of a cluster, and the temps live in the shared memory of its first block::
+
+    kernel B grid P * R warps (of A) cluster P {
+      let rank = block % P                   -- A's grid variables as B's and the rank make them
+      cluster.arrive relaxed                 -- this block runs: others may store into it
+      A's body
+      cluster.wait                           -- all blocks of the cluster run
+      st.shared part[rank] block 0, %x       -- was: st.global T[chunk, ...], %x
+      cluster.arrive
+      if rank == 0 {
+        cluster.wait                         -- all parts are there
+        B's body: ld.shared all_parts        -- was: ld.global T[chunk axis, ...]
+      }
+    }
+
+Nobody waits before the end of A's body: the first wait is for blocks that were launched together.  The other blocks
+end while the first one combines.  No partial result goes through global memory, and no second launch waits for the
+first.  Parts have bytes of their own behind A's: the first block may still use all others when they come.
+
+What is required of the temps, and how A's grid variables are found, ``meeting`` says.
+
+ScheduleError where the kernels do not fit together so.  Runs behind ``combine-in-block``, whose kernels it may take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.ma_tile.analysis.block_values import BLOCK
+from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
+from nautilus.ma_tile.ir.ops import (
+    ClusterArrive,
+    ClusterWait,
+    IfOp,
+    MemKernel,
+    MemModule,
+    RolesOp,
+    Smem,
+    TileSchedulerOp,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import plan_of, rebuild
+from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming, fresh
+from nautilus.targets.limits import Limits, limits
+
+
+@dataclass(frozen=True, slots=True)
+class CombineInCluster:
+    """``cluster`` overrides the schedule's number of blocks."""
+
+    schedule: Schedule | None = None
+    cluster: int | None = None
+    name: str = "combine-in-cluster"
+
+    def apply(self, module: MemModule) -> MemModule:
+        target = limits(module.target)
+        for a in module.kernels:
+            size = self._size(plan_of(self.schedule, a))
+            if size > 1:
+                pair = pair_of(module, a, f"a cluster of {size}")
+                whole = _clustered(pair, size, target)
+                checked(replace(whole, name=a.name), target.smem_block)  # named as the kernel whose plan asks for it
+                module = merged(module, pair, whole)
+        return module
+
+    def _size(self, plan: MemoryPlan) -> int:
+        """Clusters of warpgroups share loads (pass ``multicast-loads``)."""
+        if self.cluster is not None:
+            return self.cluster
+        return plan.cluster if plan.engine == "warp" else 1
+
+
+def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
+    """The kernel that both become. Raises ScheduleError where they do not fit."""
+    _check(pair, size, target)
+    rank = fresh("rank", _taken(pair))
+    met = Meeting(pair, rank, "rank")
+    a, b = met.a, met.b
+    rename, defined = met.variables()
+    rest, stores = met.split(Renaming(variables=rename).ops(a.body))
+    pushes = [x for op in stores for x in met.store(op, 0)]
+    # what B calls a block is a cluster now
+    whole = Renaming(variables={BLOCK: calc("floordiv", Var(BLOCK), size)})
+    first = (ClusterWait(b.span), *rebuild(whole.ops(b.body), met.load))
+    decode = [(rank, calc("mod", Var(BLOCK), size)), *((name, whole.expr(e)) for name, e in (*b.decode, *defined))]
+    return place_mbars(
+        replace(
+            b,
+            blocks=a.blocks,
+            min_blocks=a.min_blocks,
+            decode=tuple(decode),
+            layouts=met.layouts,
+            smem=_placed(met),
+            mbars=a.mbars,
+            cursors=a.cursors,
+            early=a.early,
+            cluster=size,
+            body=(
+                ClusterArrive(True, a.span), *rest, ClusterWait(a.span), *pushes, ClusterArrive(False, a.span),
+                IfOp(_is_first(rank), first, b.span),
+            ),
+        )
+    )  # fmt: skip
+
+
+def _check(pair: Pair, size: int, target: Limits) -> None:
+    """Raise ScheduleError where the kernels cannot share clusters of ``size`` blocks."""
+    a, b = pair.a, pair.b
+    where = f"kernel {a.name}"
+    if not target.warpgroup:
+        raise ScheduleError("the target has no clusters", where)
+    _, parts = several(a, b)
+    if parts != size:
+        raise ScheduleError(f"{parts} blocks make one result, not a cluster of {size}", where)
+    for k in (a, b):
+        tiles = any(isinstance(op, TileSchedulerOp) for op in walk_ops(k.body))
+        if tiles or k.units > 1 or k.cluster > 1:
+            raise ScheduleError(f"kernel {k.name} has tiles, units or a cluster already", where)
+    if b.mbars or b.cursors or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
+        raise ScheduleError(f"kernel {b.name} has roles or mbarriers", where)
+    if a.warps != b.warps:
+        raise ScheduleError(f"its blocks have {a.warps} warps, but those of {b.name} have {b.warps}", where)
+
+
+def _taken(pair: Pair) -> set[str]:
+    """Names that no new variable can have."""
+    axes = {x for k in (pair.a, pair.b) for layout in k.layouts.values() for x in layout.axes}
+    return axes | Names(pair.a).variables | Names(pair.b).variables
+
+
+def _is_first(rank: str) -> Expr:
+    return calc("eq", Var(rank), integer(0))
+
+
+def _placed(met: Meeting) -> tuple[Smem, ...]:
+    """A's buffers where they are, the parts behind them, and then what B needs."""
+    out = list(met.a.smem)
+    top = max((s.offset + s.bytes for s in out), default=0)
+    for p in met.parts.values():
+        start = -(-top // alignment(p.store)) * alignment(p.store)
+        out += [replace(p.store, offset=start), replace(p.view, over=p.store.name, offset=start)]
+        top = start + p.store.bytes
+    start = -(-top // 1024) * 1024
+    return (*out, *(replace(s, offset=start + s.offset) for s in met.b.smem))

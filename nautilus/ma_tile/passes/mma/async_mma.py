@@ -1,0 +1,341 @@
+"""Let warpgroup products run beside other work: issue them, and wait only where something needs them.
+
+Before this pass a product waits for itself.  Here it becomes ``pending`` in a group of its own
+(``wg.fence``, product, ``wg.commit``), and ``wg.wait n`` stands as late as it may.  Groups retire in
+order, so n is how many younger ones may stay in flight.  Each group has its fence even where no fragment was
+touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
+
+* an op that reads its result, other than the next product of the same accumulator;
+* an op that makes the next value of a carried fragment which the group reads: it would be written to the
+  registers that the matrix unit still reads (such a value is followed through conversions);
+* an op that writes a shared buffer which the group reads, or a barrier where this code writes that buffer
+  itself (the barrier then says that the buffer may be overwritten).  In a kernel without roles whose threads
+  store to the buffer, any use of shared memory counts as a barrier: ``synchronize`` may put one before it;
+* the end of the block: a loop body, a branch, a role.
+
+An arrival behind a product (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
+wait that retires the product, with the ``advance`` of its ring if that follows it.  Where the ring's cursor is
+needed before, the advance stays and the stage to release is kept in a variable.  A ring of n stages has at
+most n - 1 of them unreleased when the code waits for its next one, else nobody could ever fill it.
+
+With ``in_flight``, loops that only accumulate go further (``products_in_flight``).  A product whose
+accumulator is used elsewhere too keeps waiting for itself, as the old value must survive.
+PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.expr.nodes import Expr, Var, free_vars
+from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.analysis.outstanding_products import keep_in_flight
+from nautilus.ma_tile.analysis.product_stages import is_product
+from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, TileSchedulerOp, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.ops import (
+    Barrier,
+    ConvertOp,
+    ForOp,
+    Frag,
+    IfOp,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    MmaOp,
+    RolesOp,
+    Slot,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import (
+    buffers_of,
+    deep_touch,
+    defined,
+    each_kernel,
+    expressions,
+    plan_of,
+    reads,
+    touch,
+)
+from nautilus.ma_tile.rewriting.renaming import Names
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncMma:
+    """``in_flight`` and ``pin`` override the schedule's ``in_flight`` and ``pin_waits``."""
+
+    schedule: Schedule | None = None
+    in_flight: bool | None = None
+    pin: bool | None = None
+    name: str = "async-mma"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            memory = plan_of(self.schedule, k)
+            in_flight = memory.in_flight if self.in_flight is None else self.in_flight
+            return order(k, in_flight, memory.pin_waits if self.pin is None else self.pin)
+
+        return each_kernel(module, one)
+
+
+def order(kernel: MemKernel, in_flight: bool = True, pin: bool = False) -> MemKernel:
+    """``kernel`` with its products pending; one that has pending products already stays as it is."""
+    if any(isinstance(op, MmaOp) and op.pending for op in walk_ops(kernel.body)):
+        return kernel
+    if in_flight:
+        kernel = keep_in_flight(kernel, pin)
+    uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
+    roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
+    work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.cursors}, roles)
+    body = work.scope(kernel.body)
+    return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+@dataclass(slots=True)
+class _Order:
+    """What all code of a kernel shares."""
+
+    names: Names
+    uses: Counter[str]
+    pin: bool
+    depth: Mapping[str, int]  # stages of each ring, by its cursor
+    roles: bool  # the kernel has roles: their barriers are all there
+
+    def scope(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+        """The body of a role or of the kernel."""
+        own = [x for op in body if not isinstance(op, RolesOp) for x in walk_ops((op,))]
+        stored = frozenset(s.buffer for x in own for s in touch(x).writes if not self.roles)
+        return self.block(body, _Writes(_written(own), stored), None)
+
+    def block(self, body: tuple[MemOp, ...], written: _Writes, loop: ForOp | None) -> tuple[MemOp, ...]:
+        """``body`` with its products pending, all of them retired at its end."""
+        local = {f.name for op in body for f in defined(op)}
+        local |= {arg.name for arg, _ in loop.carried} if loop is not None else set()
+        line = _Line(self, written, frozenset(local), _overwrites(loop, self.uses))
+        for op in body:
+            line.add(op)
+        line.retire(len(line.groups))
+        return tuple(line.out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writes:
+    """Shared buffers that a scope writes itself, and those of them that threads store to."""
+
+    any: frozenset[str]
+    stored: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Later:
+    """An arrival, or a move of ``cursor``, put off; ``cursor``: whose stage it releases."""
+
+    op: MbarArrive | AdvanceOp
+    cursor: str | None
+
+
+@dataclass(slots=True)
+class _Group:
+    """A product in flight: what it makes, what it reads, and what is to happen when it is done."""
+
+    result: Frag
+    operand: str | None
+    acc: str | None
+    buffers: frozenset[str]
+    after: list[_Later] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Line:
+    """Straight-line code being written; ``groups`` are in flight, the oldest first."""
+
+    work: _Order
+    written: _Writes
+    local: frozenset[str]
+    overwrites: Mapping[str, frozenset[str]]
+    out: list[MemOp] = field(default_factory=list)
+    groups: list[_Group] = field(default_factory=list)
+    spent: set[str] = field(default_factory=set)
+    releasing: bool = False  # the op before this one was put off
+
+    def add(self, op: MemOp) -> None:
+        """The next op of the block, with what it has to wait for."""
+        if self._put_off(op):
+            return
+        self.releasing = False
+        mentioned = _variables(op)
+        if isinstance(op, MbarWait):
+            self.retire(self._blocking(mentioned))
+        self._settle(mentioned)
+        if isinstance(op, MmaOp) and self._may_pend(op):
+            self._issue(op)
+            return
+        self.retire(self._needed(op))
+        self.out.append(self._inside(op))
+
+    def retire(self, count: int) -> None:
+        """Wait for the ``count`` oldest groups; what waited for them follows."""
+        if count == 0:
+            return
+        done, self.groups = self.groups[:count], self.groups[count:]
+        ready = tuple(g.result for g in done if g.result.name not in self.spent)
+        self.out.append(WgWait(len(self.groups), ready, self.work.pin))
+        self.out += [x.op for g in done for x in g.after]
+
+    # -- products -------------------------------------------------------------------------------
+    def _may_pend(self, op: MmaOp) -> bool:
+        """The accumulator is this product's alone, so that it may be updated in place."""
+        if not is_product(op):
+            return False
+        return op.acc is None or (op.acc.name in self.local and self.work.uses[op.acc.name] == 1)
+
+    def _issue(self, op: MmaOp) -> None:
+        self.retire(self._needed(op))
+        self.out += [WgFence(op.span), replace(op, pending=True), WgCommit(op.span)]
+        if op.acc is not None:
+            self.spent.add(op.acc.name)
+        operand = op.a.name if isinstance(op.a, Frag) else None
+        acc = op.acc.name if op.acc is not None else None
+        self.groups.append(_Group(op.result, operand, acc, _buffers(op)))
+
+    def _needed(self, op: MemOp) -> int:
+        """How many of the oldest groups ``op`` has to wait for."""
+        if _is_boundary(op):
+            return len(self.groups)
+        inner = list(walk_ops((op,)))
+        used = {name for x in inner for name in reads(x)}
+        own = isinstance(op, MmaOp) and self._may_pend(op)
+        if own and isinstance(op, MmaOp) and op.acc is not None and op.acc not in (op.a, op.b):
+            used.discard(op.acc.name)
+        elif isinstance(op, MmaOp) and is_product(op) and not own:
+            return len(self.groups)  # waits for itself, and so for all before it
+        lost = {arg for x in inner for d in defined(x) for arg in self.overwrites.get(d.name, ())}
+        written = _written((op,))
+        if any(isinstance(x, Barrier) for x in inner):
+            written |= self.written.any
+        if any(True for x in inner for _ in buffers_of(x)):
+            written |= self.written.stored
+        for n, g in reversed(list(enumerate(self.groups))):
+            clash = g.operand in lost or (g.acc in lost and not own)
+            if g.result.name in used or clash or g.buffers & written:
+                return n + 1
+        return 0
+
+    def _inside(self, op: MemOp) -> MemOp:
+        """``op`` with its bodies done."""
+        work = self.work
+        match op:
+            case ForOp():
+                return op if _ordered(op) else replace(op, body=work.block(op.body, self.written, op))
+            case IfOp() | TileSchedulerOp():
+                return replace(op, body=work.block(op.body, self.written, None))
+            case RolesOp(roles=roles):
+                return replace(op, roles=tuple(replace(r, body=work.scope(r.body)) for r in roles))
+        return op
+
+    # -- releases -------------------------------------------------------------------------------
+    def _put_off(self, op: MemOp) -> bool:
+        """An arrival, and the advance right behind it, happen when the products so far are done."""
+        if not self.groups:
+            return False
+        if isinstance(op, MbarArrive):
+            cursors = [c for c in self.work.depth if f"{c}_stage" in free_vars(op.stage)]
+            later = _Later(op, cursors[0] if len(cursors) == 1 else None)
+        elif isinstance(op, AdvanceOp) and self.releasing:
+            later = _Later(op, op.cursor)
+        else:
+            return False
+        self.groups[-1].after.append(later)
+        self.releasing = True
+        return True
+
+    def _blocking(self, mentioned: set[str]) -> int:
+        """How many of the oldest groups hold a stage that a wait of the ring it mentions may need."""
+        owed: Counter[tuple[str, str]] = Counter()
+        for n, g in reversed(list(enumerate(self.groups))):
+            for x in g.after:
+                if not isinstance(x.op, MbarArrive):
+                    continue
+                if x.cursor is None:
+                    return n + 1  # a ring that nothing is known of
+                owed[x.cursor, x.op.mbar] += 1
+                full = owed[x.cursor, x.op.mbar] >= self.work.depth[x.cursor]
+                if full and {f"{x.cursor}_stage", f"{x.cursor}_phase"} & mentioned:
+                    return n + 1
+        return 0
+
+    def _settle(self, mentioned: set[str]) -> None:
+        """Advances of cursors that are needed now happen now; the stages before them are kept in variables."""
+        moves = {x.cursor for g in self.groups for x in g.after if isinstance(x.op, AdvanceOp) and x.cursor}
+        now = {c for c in moves if {c, f"{c}_stage", f"{c}_phase"} & mentioned}
+        if not now:
+            return
+        stages = {f"{c}_stage" for c in now}
+        for g in self.groups:
+            for x in g.after:
+                if isinstance(x.op, MbarArrive) and free_vars(x.op.stage) & stages:
+                    x.op = replace(x.op, stage=self._kept(x.op.stage))
+                elif isinstance(x.op, AdvanceOp) and x.cursor in now:
+                    self.out.append(x.op)
+            g.after = [x for x in g.after if not (isinstance(x.op, AdvanceOp) and x.cursor in now)]
+
+    def _kept(self, stage: Expr) -> Expr:
+        name = self.work.names.variable("done_stage")
+        self.out.append(LetOp(name, stage))
+        return Var(name, stage.dtype)
+
+
+def _ordered(op: MemOp) -> bool:
+    """It holds pending products already."""
+    return any(isinstance(x, MmaOp) and x.pending for x in walk_ops((op,)))
+
+
+def _is_boundary(op: MemOp) -> bool:
+    """Nothing is in flight where ``op`` begins: it issues products or releases stages itself, or is a scope."""
+    match op:
+        case ForOp() | TileSchedulerOp() | RolesOp():
+            return True
+        case IfOp():
+            return any(isinstance(x, MbarArrive | WgWait) or is_product(x) for x in walk_ops(op.body))
+    return False
+
+
+def _buffers(op: MmaOp) -> frozenset[str]:
+    return frozenset(x.buffer for x in (op.a, op.b) if isinstance(x, Slot))
+
+
+def _written(ops: Iterable[MemOp]) -> frozenset[str]:
+    found = [deep_touch(op) for op in ops]
+    return frozenset(s.buffer for t in found for s in (*t.writes, *t.copies))
+
+
+def _variables(op: MemOp) -> set[str]:
+    """Uniform variables and cursors that ``op`` and what is inside it mention."""
+    out: set[str] = set()
+    for x in walk_ops((op,)):
+        out |= {v for e in expressions(x) for v in free_vars(e)}
+        if isinstance(x, AdvanceOp):
+            out.add(x.cursor)
+        elif isinstance(x, TileSchedulerOp) and x.mailbox is not None:
+            out.add(x.mailbox.cursor)
+    return out
+
+
+def _overwrites(loop: ForOp | None, uses: Counter[str]) -> dict[str, frozenset[str]]:
+    """Name -> the carried fragments whose next value it is, itself or behind conversions."""
+    if loop is None:
+        return {}
+    made = {d.name: op for op in loop.body for d in defined(op)}
+    out: dict[str, set[str]] = {}
+    for (arg, _), y in zip(loop.carried, loop.yields, strict=True):
+        value = y
+        while value.name in made:
+            out.setdefault(value.name, set()).add(arg.name)
+            op = made[value.name]
+            if not isinstance(op, ConvertOp) or uses[op.arg.name] != 1:
+                break
+            value = op.arg
+    return {name: frozenset(args) for name, args in out.items()}

@@ -1,0 +1,90 @@
+"""Consumer units take turns at products, so that one computes while another's elementwise work runs.
+
+Switch: ``MemoryPlan.ping_pong``, for consumer roles of at least two units that share tiles.  The batch of
+products of one loop iteration, from the first to the last that its body issues (with the fence before and the
+commit behind), is one turn (``barriers``).  Every unit takes as many turns, and at the end unit 0 takes the one
+that is left over, so that every arrival is met.  Runs behind ``async-mma``.
+
+Units with tiles of their own take turns anyway (``persistent_grid``).
+
+ScheduleError where the number of turns would depend on the unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import free_vars
+from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.analysis.pipelines import Block
+from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA, NamedArrive, TileSchedulerOp
+from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, plan_of
+from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn, turn_left_over
+
+
+@dataclass(frozen=True, slots=True)
+class PingPong:
+    """``ping_pong`` overrides the schedule's switch."""
+
+    schedule: Schedule | None = None
+    ping_pong: bool | None = None
+    name: str = "ping-pong"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            wanted = plan_of(self.schedule, k).ping_pong if self.ping_pong is None else self.ping_pong
+            return take_turns(k) if wanted else k
+
+        return each_kernel(module, one)
+
+
+def take_turns(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with turns in its consumer roles; one that has turns already stays as it is."""
+
+    def role(r: Role) -> Role:
+        if r.single or r.units < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
+            return r
+        work = _Turns(kernel.name, r.units)
+        body = work.block(r.body)
+        return replace(r, body=(first_turn(r.units), *body, turn_left_over())) if work.turns else r
+
+    body = tuple(replace(op, roles=tuple(map(role, op.roles))) if isinstance(op, RolesOp) else op for op in kernel.body)
+    return replace(kernel, body=body)
+
+
+@dataclass(slots=True)
+class _Turns:
+    kernel: str
+    units: int
+    turns: int = 0
+
+    def block(self, body: Block) -> Block:
+        """``body`` with a turn in each iteration of the loops that hold products."""
+        out: list[MemOp] = []
+        for op in body:
+            before = self.turns
+            match op:
+                case ForOp():
+                    inner = self.block(op.body)
+                    at = [n for n, x in enumerate(inner) if isinstance(x, MmaOp) and x.instr in WGMMA]
+                    self.turns += bool(at)
+                    op = replace(op, body=turn(inner, at, self.units))
+                case IfOp() | TileSchedulerOp():
+                    op = replace(op, body=self.block(op.body))
+            if self.turns > before:
+                self._alike(op)
+            out.append(op)
+        return tuple(out)
+
+    def _alike(self, op: MemOp) -> None:
+        match op:
+            case IfOp(cond=cond):
+                exprs = [cond]
+            case ForOp(lo=lo, hi=hi):
+                exprs = [lo, hi]
+            case _:
+                exprs = []
+        if any(UNIT in free_vars(e) for e in exprs):
+            raise ScheduleError("how often a unit has its turn depends on the unit", f"kernel {self.kernel}")

@@ -1,0 +1,270 @@
+"""Overlap matrix products with elementwise work: part of a loop body runs an iteration ahead.
+
+``product_stages`` cuts the body in two.  With stage 0 written A (level-0 products and their loads) then
+R (the elementwise work on them), and stage 1 written B::
+
+    for t in lo..hi:  A(t); R(t); B(t)
+
+becomes ::
+
+    A(lo); R(lo)
+    for t in lo+1..hi:  A(t); B(t-1); R(t)
+    B(hi-1)
+
+so that the products of A(t) and B(t-1) are issued together and R(t) runs beside B(t-1).  What stage 0 hands
+to stage 1 becomes a carried value.  What stage 1 hands to the next iteration (an accumulator) is read by
+R(t) behind B(t-1), and by no op of A.
+
+The loops of a chain run as one: only the first gives away an iteration, so it must certainly run for every
+block, and the first B of a later loop belongs to the last iteration of the loop before.  Stage 1 must
+therefore be the same in all of them, and the index of the iteration before is at a seam that of another
+range (:meth:`_Chain.before`).  Chains that do not fit stay as they are.
+
+``MemoryPlan.rescale``: where work between a carried accumulator and its product goes.  ``early``: to stage 0,
+behind the product that made the accumulator; ``late``: to stage 1, in front of the product.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.index.order import certainly_less
+from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
+from nautilus.core.schedule import Schedule
+from nautilus.ma_tile.analysis.product_stages import Stages, chains, split
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import (
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    IndexOp,
+    LetOp,
+    MapOp,
+    MemKernel,
+    MemModule,
+    MemOp,
+    ParamOp,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import defined, each_kernel, plan_of, reads
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, uniform_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineMma:
+    """``overlap`` and ``rescale`` override the schedule's."""
+
+    schedule: Schedule | None = None
+    overlap: bool | None = None
+    rescale: str | None = None
+    name: str = "pipeline-mma"
+
+    def apply(self, module: MemModule) -> MemModule:
+        def one(k: MemKernel) -> MemKernel:
+            memory = plan_of(self.schedule, k)
+            overlap = memory.overlap if self.overlap is None else self.overlap
+            rescale = memory.rescale if self.rescale is None else self.rescale
+            return pipeline(k, rescale == "late") if overlap else k
+
+        return each_kernel(module, one)
+
+
+def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
+    """``kernel`` with every chain of loops in two stages that has two."""
+    names, ranges = Names(kernel), uniform_ranges(kernel)
+    uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
+
+    def block(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
+        out = list(body)
+        for members in reversed(chains(body)):  # from the end, so that earlier positions stay what they are
+            loops = tuple(op for n in members if isinstance(op := body[n], ForOp))
+            stages = tuple(s for x in loops if (s := split(x, late_rescale)) is not None)
+            if len(stages) < len(loops) or not _quiet_between(body, members):
+                continue
+            chain = _Chain(loops, stages, names, ranges, kernel.layouts, uses)
+            if chain.fits():
+                prologue, new, epilogue = chain.rewritten()
+                at = dict(zip(members, new, strict=True))
+                first, last = members[0], members[-1]
+                middle = (x for n in range(first, last + 1) if (x := at.get(n, body[n])) is not None)
+                out[first : last + 1] = (*prologue, *middle, *epilogue)
+        return tuple(out)
+
+    new = each_block(kernel.body, block)
+    return kernel if new == kernel.body else replace(kernel, body=new)
+
+
+def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int]) -> bool:
+    """Between the loops of a chain there is only work in registers."""
+    quiet = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, LetOp)
+    between = (body[n] for n in range(members[0], members[-1]) if n not in members)
+    return all(isinstance(op, quiet) for op in between)
+
+
+@dataclass
+class _Chain:
+    """The loops of one chain, each in its stages, and what the rewritten ones are called."""
+
+    loops: tuple[ForOp, ...]
+    stages: tuple[Stages, ...]
+    names: Names
+    ranges: Ranges
+    layouts: Mapping[str, FragLayout]
+    uses: Counter[str]
+    carried: list[int] = field(default_factory=list)  # values of stage 1 that it reads itself
+
+    # -- legality -----------------------------------------------------------------------------
+    def fits(self) -> bool:
+        """Whether the loops run as one in two stages."""
+        first, last = self.loops[0], self.loops[-1]
+        if not certainly_less(first.lo, first.hi, self.ranges):
+            return False
+        slots = self.stages[0].slots
+        for (a, x), (b, y) in pairwise(zip(self.loops, self.stages, strict=True)):
+            inits = tuple(init for _, init in b.carried)
+            if x.slots != slots or y.slots != slots or inits != a.results:
+                return False
+            if any(late and self.uses[r.name] != 1 for r, late in zip(a.results, slots, strict=True)):
+                return False
+        made = [last.yields[n] for n, late in enumerate(slots) if late]
+        if any((y.type, y.layout) != (r.type, r.layout) for y, r in zip(made, self._late_results(last), strict=True)):
+            return False
+        return len({self._canonical(k) for k in range(len(self.loops))}) == 1
+
+    def _late_results(self, loop: ForOp) -> list[Frag]:
+        return [r for r, late in zip(loop.results, self.stages[0].slots, strict=True) if late]
+
+    def _canonical(self, k: int) -> tuple[object, ...]:
+        """Stage 1 of loop ``k`` and what it gives on, under names that do not depend on the loop."""
+        loop, stages = self.loops[k], self.stages[k]
+        frags: dict[str, Frag] = {}
+        for n, name in enumerate(stages.crossing):
+            frags[name] = self._plain(self._crossing(k, name), f"@x{n}")
+        for n, (arg, _) in enumerate(loop.carried):
+            if stages.slots[n]:
+                frags[arg.name] = self._plain(arg, f"@c{n}")
+        for n, op in enumerate(stages.behind):
+            frags.update((d.name, self._plain(d, f"@{n}")) for d in defined(op))
+        to = Renaming(frags, {loop.var: Var("?")})
+        yields = tuple(to.frag(y) for y, late in zip(loop.yields, stages.slots, strict=True) if late)
+        return to.ops(stages.behind), yields, tuple(frags[x] for x in stages.crossing)
+
+    def _plain(self, f: Frag, name: str) -> Frag:
+        """``f`` under ``name``, its layout under the first name of that layout."""
+        layout = self.layouts[f.layout]
+        return replace(f, name=name, layout=next(n for n, x in self.layouts.items() if x == layout))
+
+    def _crossing(self, k: int, name: str) -> Frag:
+        """The stage-0 value ``name`` of loop ``k``."""
+        for op in self.stages[k].first:
+            for d in defined(op):
+                if d.name == name:
+                    return d
+        return next(arg for arg, _ in self.loops[k].carried if arg.name == name)
+
+    # -- the new loops --------------------------------------------------------------------------
+    def rewritten(self) -> tuple[tuple[MemOp, ...], list[ForOp | None], tuple[MemOp, ...]]:
+        """(prologue, loops, epilogue); None: a loop that has lost its only iteration."""
+        used = {name for op in self.stages[0].behind for name in reads(op)}
+        first = self.loops[0]
+        self.carried = [n for n, (arg, _) in enumerate(first.carried) if self.stages[0].slots[n] and arg.name in used]
+        prologue, stable, crossing = self._prologue()
+        late = [first.carried[n][1] for n in self.carried]
+        new: list[ForOp | None] = []
+        for k in range(len(self.loops)):
+            loop = self._loop(k, stable, late, crossing)
+            if self._superfluous(k, loop):
+                new.append(None)
+                continue
+            a, b = len(stable), len(stable) + len(late)
+            stable, late, crossing = list(loop.results[:a]), list(loop.results[a:b]), list(loop.results[b:])
+            new.append(loop)
+        return prologue, new, self._epilogue(late, crossing)
+
+    def _superfluous(self, k: int, loop: ForOp) -> bool:
+        """It certainly has no iteration, and only the next loop asks for its results."""
+        if k == len(self.loops) - 1 or any(self.uses[r.name] > 1 for r in self.loops[k].results):
+            return False
+        return simplify(calc("lt", loop.lo, loop.hi), self.ranges) == FALSE
+
+    def _prologue(self) -> tuple[tuple[MemOp, ...], list[Frag], list[Frag]]:
+        """Stage 0 of the first iteration, its carried values and what it hands to stage 1."""
+        loop, stages = self.loops[0], self.stages[0]
+        frags = {arg.name: init for arg, init in loop.carried}
+        frags |= {d.name: self.names.frag(d, "first") for op in stages.first for d in defined(op)}
+        to = Renaming(frags, {loop.var: loop.lo})
+        stable = [to.frag(y) for y, late in zip(loop.yields, stages.slots, strict=True) if not late]
+        crossing = [to.frag(self._crossing(0, name)) for name in stages.crossing]
+        return to.ops(stages.first), stable, crossing
+
+    def _loop(self, k: int, stable: list[Frag], late: list[Frag], crossing: list[Frag]) -> ForOp:
+        """Loop ``k``, which starts from these values: stage 0's own, stage 1's own, handed from 0 to 1."""
+        loop, stages = self.loops[k], self.stages[k]
+        handed = [self._crossing(k, name) for name in stages.crossing]
+        before = [self.names.frag(f, "before") for f in handed]
+        behind = Renaming(dict(zip(stages.crossing, before, strict=True)), {loop.var: self._index_before(k)}).ops(
+            stages.behind
+        )
+        newest = Renaming({arg.name: y for (arg, _), y, s in self._slots(k) if s})
+        plain = [(arg, y) for (arg, _), y, s in self._slots(k) if not s]
+        own = [(loop.carried[n][0], loop.yields[n]) for n in self.carried]
+        kept = [r for r, s in zip(loop.results, stages.slots, strict=True) if not s]
+        fresh = [self.names.frag(loop.results[n], "before") for n in self.carried]
+        fresh += [self.names.frag(f, "last") for f in handed]
+        return replace(
+            loop,
+            results=(*kept, *fresh),
+            lo=simplify(calc("add", loop.lo, 1)) if k == 0 else loop.lo,
+            carried=(
+                *((arg, init) for (arg, _), init in zip(plain, stable, strict=True)),
+                *((arg, init) for (arg, _), init in zip(own, late, strict=True)),
+                *zip(before, crossing, strict=True),
+            ),
+            body=(*stages.ahead, *behind, *newest.ops(stages.rest)),
+            yields=(*(y for _, y in plain), *(y for _, y in own), *handed),
+        )
+
+    def _slots(self, k: int) -> list[tuple[tuple[Frag, Frag], Frag, bool]]:
+        loop = self.loops[k]
+        return list(zip(loop.carried, loop.yields, self.stages[k].slots, strict=True))
+
+    def _epilogue(self, late: list[Frag], crossing: list[Frag]) -> tuple[MemOp, ...]:
+        """Stage 1 of the last iteration; it makes what the last loop used to."""
+        loop, stages = self.loops[-1], self.stages[-1]
+        frags = dict(zip(stages.crossing, crossing, strict=True))
+        frags |= {loop.carried[n][0].name: f for n, f in zip(self.carried, late, strict=True)}
+        frags |= {d.name: self.names.frag(d, "last") for op in stages.behind for d in defined(op)}
+        frags |= {y.name: r for y, r, s in zip(loop.yields, loop.results, stages.slots, strict=True) if s}
+        return Renaming(frags, {loop.var: self.before(len(self.loops))}).ops(stages.behind)
+
+    # -- indices --------------------------------------------------------------------------------
+    def _index_before(self, k: int) -> Expr:
+        """The index of the iteration before, inside loop ``k``."""
+        loop = self.loops[k]
+        plain = calc("add", Var(loop.var), -1)
+        if k == 0:
+            return plain
+        at_seam = self.before(k)
+        if self._same(calc("add", at_seam, 1), loop.lo):
+            return plain
+        return calc("select", calc("eq", Var(loop.var), loop.lo), at_seam, plain)
+
+    def before(self, k: int) -> Expr:
+        """The index of the last iteration that the loops before loop ``k`` run; the first of them does run."""
+        last = simplify(calc("add", self.loops[0].hi, -1), self.ranges)
+        for loop in self.loops[1:k]:
+            own = calc("add", loop.hi, -1)
+            least = bounds(calc("sub", loop.hi, loop.lo), self.ranges)[0]
+            goes_on = least is not None and least >= 0 and self._same(calc("add", last, 1), loop.lo)
+            choice = calc("select", calc("lt", loop.lo, loop.hi), own, last)
+            last = simplify(own if goes_on else choice, self.ranges)
+        return last
+
+    def _same(self, a: Expr, b: Expr) -> bool:
+        return simplify(calc("eq", a, b), self.ranges) == TRUE

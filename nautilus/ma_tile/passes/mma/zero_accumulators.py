@@ -1,0 +1,97 @@
+"""Accumulators of product loops start from zero by the instruction, not by zeros in registers.
+
+A warpgroup product has a predicate that says whether it adds to its accumulator or overwrites it (``scale-d``:
+PTX ISA, "wgmma.mma_async").  An accumulator that a loop carries from a constant 0, and that only a chain of
+products touches, needs no value to begin with: the first product of the chain is ``fresh`` in the first
+iteration, and what the loop starts from is ``undefined``.  Zeros in registers cost a move each, and the
+assembler may sink them between the products of a short loop, which then run one after the other.
+
+A loop that may run no iteration keeps its zeros: they are its result.  Outside of loops, a product onto a
+constant 0 has no accumulator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import copysign
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Var
+from nautilus.core.index.simplify import TRUE, Ranges, simplify
+from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA
+from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, UndefinedOp, walk_ops
+from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
+from nautilus.ma_tile.rewriting.renaming import Names, uniform_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroAccumulators:
+    """No options."""
+
+    name: str = "zero-accumulators"
+
+    def apply(self, module: MemModule) -> MemModule:
+        return each_kernel(module, fresh_accumulators)
+
+
+def fresh_accumulators(kernel: MemKernel) -> MemKernel:
+    """``kernel`` without zeros that warpgroup products start from."""
+    zeros = {op.result.name for op in walk_ops(kernel.body) if isinstance(op, ConstOp) and _is_zero(op.value)}
+    ranges = {name: r for name, r in uniform_ranges(kernel).items() if name != UNIT}
+    work = _Fresh(zeros, _uses(kernel.body), ranges, Names(kernel))
+    body = rebuild(kernel.body, work.op)
+    if body == kernel.body:
+        return kernel
+    left = _uses(body)
+    body = rebuild(body, lambda op: () if isinstance(op, ConstOp) and not left[op.result.name] else (op,))
+    return replace(kernel, body=body)
+
+
+def _is_zero(value: int | float | bool) -> bool:
+    return value == 0 and copysign(1.0, value) > 0
+
+
+def _uses(body: tuple[MemOp, ...]) -> Counter[str]:
+    return Counter(name for op in walk_ops(body) for name in reads(op))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    zeros: set[str]
+    uses: Counter[str]
+    ranges: Ranges
+    names: Names
+
+    def op(self, op: MemOp) -> tuple[MemOp, ...]:
+        """What becomes of ``op``, whose bodies are done."""
+        match op:
+            case MmaOp(acc=acc) if acc is not None and op.instr in WGMMA and acc.name in self.zeros:
+                return (replace(op, acc=None, fresh=None),)
+            case ForOp():
+                return self._loop(op)
+        return (op,)
+
+    def _loop(self, loop: ForOp) -> tuple[MemOp, ...]:
+        if simplify(calc("lt", loop.lo, loop.hi), self.ranges) != TRUE:
+            return (loop,)
+        first = calc("eq", Var(loop.var), loop.lo)
+        made: list[MemOp] = []
+        carried, body = list(loop.carried), list(loop.body)
+        for n, (arg, init) in enumerate(loop.carried):
+            at = self._start(arg, body)
+            if init.name in self.zeros and at is not None:
+                start = self.names.frag(init, "start")
+                made.append(UndefinedOp(start, loop.span))
+                carried[n] = (arg, start)
+                body[at[0]] = replace(at[1], fresh=first)
+        return (*made, replace(loop, carried=tuple(carried), body=tuple(body))) if made else (loop,)
+
+    def _start(self, arg: Frag, body: list[MemOp]) -> tuple[int, MmaOp] | None:
+        """The product at the top of ``body`` that is the only reader of ``arg``, as its accumulator, and its place."""
+        if self.uses[arg.name] != 1:
+            return None
+        for n, op in enumerate(body):
+            if isinstance(op, MmaOp) and op.instr in WGMMA and op.fresh is None and op.acc == arg:
+                return n, op
+        return None

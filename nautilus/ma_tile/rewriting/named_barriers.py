@@ -1,0 +1,66 @@
+"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): their numbers, one a unit for each purpose, and turns.
+
+A turn of a unit begins at a barrier of this unit and the one before it, and ends with an arrival at the barrier
+of the next unit.  The last unit gives unit 0 its first turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Expr, Op, Var
+from nautilus.ma_tile.ir.async_ops import GROUP_THREADS, UNIT, NamedArrive, WgCommit, WgFence
+from nautilus.ma_tile.ir.ops import Barrier, IfOp, MemOp
+
+#: most consumer units of a block
+MOST_UNITS = 3
+#: the threads of one unit meet
+STORE = 1
+#: one unit hands its turn to the next
+TURN = STORE + MOST_UNITS
+#: threads of those who give and those who take a turn
+_BOTH = 2 * GROUP_THREADS
+
+
+def of_unit(first: int) -> Expr:
+    """The barrier of this unit, of those from ``first`` on."""
+    return calc("add", first, Var(UNIT))
+
+
+def of_next(first: int, units: int) -> Expr:
+    """The barrier of the unit after this one."""
+    after = calc("add", Var(UNIT), 1)
+    return calc("add", first, calc("mod", after, units))
+
+
+def unit_barrier() -> Barrier:
+    """All threads of this unit meet."""
+    return Barrier(of_unit(STORE), GROUP_THREADS)
+
+
+def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp, ...]:
+    """``body`` with a turn from the first to the last position of ``at``, a fence before and a commit behind it too."""
+    if not at:
+        return body
+    first, last = at[0], at[-1] + 1
+    if first and isinstance(body[first - 1], WgFence):
+        first -= 1
+    if last < len(body) and isinstance(body[last], WgCommit):
+        last += 1
+    begin, end = Barrier(of_unit(TURN), _BOTH), NamedArrive(of_next(TURN, units), _BOTH)
+    return (*body[:first], begin, *body[first:last], end, *body[last:])
+
+
+def first_turn(units: int) -> IfOp:
+    """The last unit gives unit 0 its first turn."""
+    return IfOp(_unit_is(units - 1), (NamedArrive(integer(TURN), _BOTH),))
+
+
+def turn_left_over() -> IfOp:
+    """Unit 0 takes the turn that the last unit gave last."""
+    return IfOp(_unit_is(0), (Barrier(integer(TURN), _BOTH),))
+
+
+def _unit_is(n: int) -> Op:
+    return calc("eq", Var(UNIT), n)

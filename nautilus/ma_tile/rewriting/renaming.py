@@ -1,0 +1,211 @@
+"""Copies of ops under other names: for passes that move work between iterations or repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, rewrite
+from nautilus.core.index.simplify import Ranges, bounds, simplify
+from nautilus.core.source import Span
+from nautilus.core.tiles import TileType
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ForOp,
+    Frag,
+    IfOp,
+    LetOp,
+    MemKernel,
+    MemOp,
+    ReduceOp,
+    RolesOp,
+    Slot,
+    TileSchedulerOp,
+    walk_ops,
+)
+from nautilus.ma_tile.ir.traverse import bound, map_slots, rebuild
+
+_EXPR = (Const, Var, Param, Load, Op, Reduce, Ref)
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """What a copy of some ops calls things: fragments by name, uniform variables by expression."""
+
+    frags: Mapping[str, Frag] = field(default_factory=dict)
+    variables: Mapping[str, Expr] = field(default_factory=dict)
+
+    def frag(self, f: Frag) -> Frag:
+        return self.frags.get(f.name, f)
+
+    def expr(self, e: Expr) -> Expr:
+        """``e`` with variables and references replaced; untouched where it mentions none of them."""
+
+        def rule(n: Expr) -> Expr | None:
+            if isinstance(n, Var):
+                return self.variables.get(n.name)
+            if isinstance(n, Ref) and n.name in self.frags:
+                return Ref(self.frags[n.name].name, n.dtype)
+            return None
+
+        new = rewrite(e, rule)
+        return simplify(new) if free_vars(e) & self.variables.keys() else new
+
+    def op(self, op: MemOp) -> MemOp:
+        """``op``, everything inside it included, under the other names."""
+        new: MemOp = _mapped(op, self)
+        return new
+
+    def ops(self, body: Iterable[MemOp]) -> tuple[MemOp, ...]:
+        return tuple(self.op(x) for x in body)
+
+
+def _mapped(x: Any, to: Renaming) -> Any:
+    """``x`` with every fragment and expression in it replaced; the ops are dataclasses of tuples of these."""
+    if isinstance(x, Frag):
+        return to.frag(x)
+    if isinstance(x, Slot):
+        return replace(x, stage=to.expr(x.stage))
+    if isinstance(x, _EXPR):
+        return to.expr(x)
+    if isinstance(x, tuple):
+        return tuple(_mapped(y, to) for y in x)
+    if is_dataclass(x) and not isinstance(x, (Span, TileType, type)):
+        old = {f.name: getattr(x, f.name) for f in fields(x)}
+        return replace(x, **{name: _mapped(value, to) for name, value in old.items()})
+    return x
+
+
+class Names:
+    """Names of fragments and variables that a kernel does not use yet."""
+
+    def __init__(self, kernel: MemKernel) -> None:
+        self.frags = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
+        self.variables = {name for name, _ in kernel.decode} | {"block", "unit"}
+        self.variables |= {v for c in kernel.cursors for v in (c.name, c.stage, c.phase)}
+        for op in walk_ops(kernel.body):
+            self.variables |= set(_variables(op))
+
+    def frag(self, like: Frag, suffix: str) -> Frag:
+        """A fragment as ``like`` under a name of its own."""
+        return replace(like, name=fresh(f"{like.name}_{suffix}", self.frags))
+
+    def variable(self, name: str) -> str:
+        return fresh(name, self.variables)
+
+
+def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
+    """``kernel`` with fragments, layouts, shared buffers and inner variables that ``other`` has no namesakes of.
+
+    Grid variables keep their names.
+    """
+    theirs = Names(other)
+    smem = {s.name for s in other.smem}
+    buffers = {s.name: fresh(s.name, smem) for s in kernel.smem}
+    taken = set(other.layouts) | set(kernel.layouts)
+    layouts = {
+        name: name if other.layouts.get(name, layout) == layout else fresh(name, taken)
+        for name, layout in kernel.layouts.items()
+    }
+    frags: dict[str, Frag] = {}
+    variables: dict[str, str] = {}
+    for op in walk_ops(kernel.body):
+        for f in bound(op):
+            frags[f.name] = replace(f, name=fresh(f.name, theirs.frags), layout=layouts[f.layout])
+        for v in _variables(op):
+            variables.setdefault(v, fresh(v, theirs.variables))
+    rename = Renaming(frags, {v: Var(new) for v, new in variables.items() if v != new})
+
+    def rule(op: MemOp) -> tuple[MemOp, ...]:
+        match op:
+            case ForOp(var=v) | LetOp(var=v):
+                op = replace(op, var=variables[v])
+            case AsyncCopy(threads=threads):
+                op = replace(op, threads=layouts[threads])
+            case ReduceOp(scratch=str(name)):
+                op = replace(op, scratch=buffers[name])
+        return (map_slots(op, lambda s: replace(s, buffer=buffers[s.buffer])),)
+
+    body = rebuild(rename.ops(kernel.body), rule)
+    new = {layouts[name]: layout for name, layout in kernel.layouts.items()}
+    return replace(
+        kernel, body=body, layouts=new, smem=tuple(replace(s, name=buffers[s.name]) for s in kernel.smem)
+    )  # fmt: skip
+
+
+def without_axis_names(kernel: MemKernel, axes: set[str]) -> MemKernel:
+    """``kernel`` with other names for the grid variables that are called as one of ``axes``."""
+    taken = Names(kernel).variables | axes
+    new = {name: fresh(f"{name}_block", taken) for name, _ in kernel.decode if name in axes}
+    rename = Renaming(variables={name: Var(other) for name, other in new.items()})
+    decode = tuple((new.get(name, name), rename.expr(e)) for name, e in kernel.decode)
+    return replace(kernel, decode=decode, body=rename.ops(kernel.body)) if new else kernel
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """``name``, or with the first number (from 2 on) that makes it new to ``taken``, which it joins."""
+    out, n = name, 1
+    while out in taken:
+        n += 1
+        out = f"{name}{n}"
+    taken.add(out)
+    return out
+
+
+def layout_name(layouts: dict[str, FragLayout], layout: FragLayout, hint: str) -> str:
+    """The name that ``layout`` has in ``layouts``; where it has none it joins them, as ``hint`` or with a number."""
+    for name, known in layouts.items():
+        if known == layout:
+            return name
+    name = fresh(hint, set(layouts))
+    layouts[name] = layout
+    return name
+
+
+def _variables(op: MemOp) -> tuple[str, ...]:
+    """Uniform variables that ``op`` binds."""
+    match op:
+        case TileSchedulerOp(var=var, seq=seq):
+            return var, seq
+        case ForOp(var=var) | LetOp(var=var):
+            return (var,)
+    return ()
+
+
+def each_block(body: tuple[MemOp, ...], f: Callable[[tuple[MemOp, ...]], tuple[MemOp, ...]]) -> tuple[MemOp, ...]:
+    """``f`` of every block of ops under ``body``, the innermost first, and of ``body`` itself."""
+    out: list[MemOp] = []
+    for op in body:
+        match op:
+            case IfOp() | ForOp() | TileSchedulerOp():
+                out.append(replace(op, body=each_block(op.body, f)))
+            case RolesOp(roles=roles):
+                out.append(replace(op, roles=tuple(replace(r, body=each_block(r.body, f)) for r in roles)))
+            case _:
+                out.append(op)
+    return f(tuple(out))
+
+
+def uniform_ranges(kernel: MemKernel) -> Ranges:
+    """Ranges of the uniform variables, as far as the launch says (both ends inclusive)."""
+    out: dict[str, tuple[int, int]] = {}
+
+    def note(name: str, low: int | None, high: int | None) -> None:
+        if low is not None and high is not None and low <= high:
+            out[name] = (low, high)
+
+    last = bounds(kernel.blocks)[1]
+    note("block", 0, None if last is None else last - 1)
+    note("unit", 0, kernel.units - 1)
+    for name, e in kernel.decode:
+        note(name, *bounds(e, out))
+    for op in walk_ops(kernel.body):
+        match op:
+            case LetOp(var=name, expr=e):
+                note(name, *bounds(e, out))
+            case TileSchedulerOp(var=name, count=e):
+                last = bounds(e, out)[1]
+                note(name, 0, None if last is None else last - 1)
+    return out

@@ -1,0 +1,363 @@
+"""The verifier's rules of the ops of ``ma_tile.ir.async_ops``, and of warpgroup products.
+
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" (shapes, fragments, shared memory layouts) and
+"Data Movement: tensors" (boxes, strides, swizzling).  Stages that the matrix or the copy unit addresses
+start, slab by slab, at multiples of their swizzle pattern, 8 rows of ``swizzle`` bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.access import affine, varies
+from nautilus.ma_tile.analysis.tma_boxes import multicast_part
+from nautilus.ma_tile.ir.async_ops import (
+    GROUP_WARPS,
+    WGMMA,
+    AdvanceOp,
+    ClusterArrive,
+    ClusterWait,
+    LetOp,
+    MatrixStore,
+    MbarExpect,
+    NamedArrive,
+    ProxyFence,
+    SchedulerQueue,
+    TileSchedulerOp,
+    TmaCommit,
+    TmaLoad,
+    TmaStore,
+    TmaWait,
+    WgCommit,
+    WgFence,
+    WgInstr,
+    WgWait,
+    wg_a_layout,
+    wg_acc_layout,
+)
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, RolesOp, Slot, Smem, walk_ops
+from nautilus.ma_tile.verify.layout import same_map
+from nautilus.ma_tile.verify.module import KernelScope
+from nautilus.ma_tile.verify.shared import element_count
+
+#: most positions a box has along one axis, and most axes of a tensor map
+_BOX, _RANK = 256, 5
+
+
+def _engines(s: KernelScope) -> None:
+    ok = s.target.warpgroup
+    s.need(ok, "the target has bulk copies and warpgroup products", s.module.target)
+
+
+def _group(s: KernelScope) -> None:
+    _engines(s)
+    ok = s.warps == GROUP_WARPS and s.first % GROUP_WARPS == 0 and not s.single
+    detail = f"a unit of {s.warps} warps from warp {s.first}"
+    s.need(ok, "warpgroup products are run by units of 4 warps at a multiple of 4", detail)
+
+
+def _threads(s: KernelScope) -> None:
+    s.need(not s.single, "single roles have no fragments and no barriers of threads", type(s.op).__name__)
+
+
+def pattern(swizzle: int) -> int:
+    """Bytes after which the swizzle repeats; without one, the alignment of a bulk copy's stage."""
+    return 8 * swizzle if swizzle else 128
+
+
+def _engine_stage(s: KernelScope, slot: Slot) -> Smem:
+    """A stage that is addressed by a unit other than the threads."""
+    b = s.slot(slot)
+    unit, layout = pattern(b.swizzle), b.layout()
+    rule = "stages of bulk copies and products start at their swizzle pattern"
+    s.need(b.pad == 0, "stages of bulk copies and products have no padding", b.name)
+    s.need(b.offset % unit == 0, rule, f"{b.name} at {b.offset}, no multiple of {unit}")
+    s.need(b.stages == 1 or b.stage_bytes % unit == 0, rule, f"{b.name}: {b.stage_bytes} bytes a stage")
+    slabs = b.swizzle and layout.cols * b.dtype.bytes // b.swizzle
+    s.need(slabs < 2 or layout.rows % 8 == 0, rule, f"{b.name}: {layout.rows} rows a slab")
+    return b
+
+
+# -- bulk copies ------------------------------------------------------------------------------
+
+
+def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
+    """A box of the buffer with the shape of the stage."""
+    _engines(s)
+    stage, buffer = _engine_stage(s, op.slot), s.buffers.get(op.buffer)
+    if buffer is None:
+        s.fail("buffers are declared", f"no buffer is called {op.buffer}")
+    s.need(buffer.dtype is stage.dtype, "copies keep the type", f"{buffer.dtype}, not {stage.dtype}")
+    rank = len(buffer.shape)
+    s.need(len(op.index) == rank, "one index a dimension", f"{op.buffer} has {rank} dimensions, not {len(op.index)}")
+    names = tuple(a.name for a in stage.axes)
+    for e in op.index:
+        s.typed(e, f"an index of {op.buffer}", (DType.I32, DType.I64), None, names)
+    found = [_tile_axis(s, e, names) for e in op.index]
+    used = [x for x in found if x is not None]
+    wanted = {a.name for a in stage.axes if a.size > 1}
+    whole = len(set(used)) == len(used) and wanted <= set(used)
+    s.need(whole, "a bulk copy moves a box of the stage's shape", f"axes {', '.join(used)} of {stage.name}")
+    last = bool(stage.axes) and bool(found) and found[-1] == stage.axes[-1].name
+    s.need(last, "a bulk copy has the contiguous axis of both sides", f"{op.buffer} and {stage.name}")
+    _box(s, stage, buffer)
+    return stage, buffer
+
+
+def _tile_axis(s: KernelScope, e: Expr, names: tuple[str, ...]) -> str | None:
+    """The tile axis in an index of the form ``base`` or ``base + AXIS``."""
+    form = affine(e)
+    here = [x for x in names if varies(e, x, {})]
+    if not here:
+        return None
+    rest = [t for t in form.terms if any(varies(t, x, {}) for x in names)]
+    ok = len(here) == 1 and len(rest) == 1 and form.slope(here[0]) == 1
+    s.need(ok, "indices of bulk copies are base or base + AXIS", ", ".join(here))
+    return here[0]
+
+
+def _box(s: KernelScope, stage: Smem, buffer: Buffer) -> None:
+    width, columns = stage.dtype.bytes, stage.axes[-1].size
+    s.need(len(buffer.shape) <= _RANK, "tensor maps have at most 5 axes", buffer.name)
+    if len(buffer.shape) > 1:
+        row = buffer.shape[-1]
+        ok = isinstance(row, int) and row * width % 16 == 0
+        s.need(ok, "rows of bulk copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
+    ok = columns * width % 16 == 0
+    s.need(ok, "rows of bulk copies are multiples of 16 bytes", f"{columns} elements of {stage.name}")
+    inner = stage.swizzle // width if stage.swizzle else columns
+    wide = [(a.name, a.size) for a in stage.axes[:-1]] + [(stage.axes[-1].name, inner)]
+    for name, size in wide:
+        s.need(size <= _BOX, "boxes have at most 256 positions an axis", f"{size} on {name} of {stage.name}")
+
+
+def bulk_load(s: KernelScope, op: TmaLoad) -> None:
+    """Global to a stage; synchronous, or on a barrier; perhaps for the whole cluster."""
+    stage, _ = _tile(s, op)
+    if op.mbar is None:
+        s.need(not s.single, "a synchronous bulk copy is awaited by the units of a role", stage.name)
+        s.need(op.multicast == 1, "a multicast copy arrives on a barrier", stage.name)
+        return
+    s.mbar(*op.mbar)
+    if op.multicast != 1:
+        ok = op.multicast == s.kernel.cluster
+        s.need(ok, "a multicast copy goes to all blocks of the cluster", f"{op.multicast} of {s.kernel.cluster}")
+        ok = multicast_part(stage, op.multicast) is not None
+        s.need(ok, "blocks of a cluster copy equal parts", f"{stage.name} for {op.multicast}")
+        back = [x for x in walk_ops(s.kernel.body) if isinstance(x, MbarArrive) and x.cluster]
+        s.need(bool(back), "stages of multicast copies are given back to all blocks", stage.name)
+
+
+def bulk_store(s: KernelScope, op: TmaStore) -> None:
+    """A stage to an output or temp."""
+    _, buffer = _tile(s, op)
+    s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
+
+
+def bulk_commit(s: KernelScope, op: TmaCommit) -> None:
+    """Of this thread's stores."""
+    _engines(s)
+
+
+def bulk_wait(s: KernelScope, op: TmaWait) -> None:
+    """A number of groups."""
+    _engines(s)
+    s.need(op.pending >= 0, "waits leave some groups pending", str(op.pending))
+
+
+def mbar_expect(s: KernelScope, op: MbarExpect) -> None:
+    """Bytes that the barrier can count."""
+    _engines(s)
+    s.mbar(op.mbar, op.stage)
+    ok = 0 < op.bytes < 1 << 20 and op.bytes % 16 == 0
+    s.need(ok, "a barrier counts less than 1 MiB of bulk copies", str(op.bytes))
+
+
+# -- threads ----------------------------------------------------------------------------------
+
+
+def named_barrier(s: KernelScope, number: Expr, threads: int) -> None:
+    """A barrier of whole warps with a number of its own."""
+    _threads(s)
+    s.uniform(number, "the barrier's number")
+    if isinstance(number, Const):
+        s.need(0 <= number.value < 16, "barriers are numbered 0 to 15", str(number.value))
+    block = 32 * s.kernel.warps
+    ok = threads % 32 == 0 and 32 * s.warps <= threads <= block
+    s.need(ok, "barriers count whole warps of the block", f"{threads} of {block}")
+
+
+def named_arrive(s: KernelScope, op: NamedArrive) -> None:
+    """A named barrier that others wait at."""
+    named_barrier(s, op.number, op.threads)
+    more = op.threads > 32 * s.warps
+    s.need(more, "somebody waits at a barrier", f"all {op.threads} threads only arrive")
+    s.need(op.number != Const(0, DType.I32), "barrier 0 is the block's", "0")
+
+
+def st_matrix(s: KernelScope, op: MatrixStore) -> None:
+    """16-bit accumulator fragments to a swizzled stage, rows along the contiguous axis."""
+    _group(s)
+    layout, t, buffer = s.use(op.value), op.value.type, s.slot(op.slot)
+    ok = t.dtype.bytes == 2 and buffer.dtype is t.dtype
+    s.need(ok, "stmatrix moves 16-bit elements", f"{t.dtype} to {buffer.dtype}")
+    axes = [(a.name, a.size) for a in buffer.axes if a.size > 1]
+    whole = len(axes) == 2 and set(axes) == {(a.name, a.size) for a in t.axes if a.size > 1}
+    s.need(whole, "an access moves a whole stage", f"axes of {buffer.name} and of the fragment differ")
+    m, n = axes
+    ok = _is_accumulator(layout, m, n)
+    s.need(ok, "fragments are in the instruction's layout", f"%{op.value.name} is no accumulator with columns {n[0]}")
+    s.need(buffer.swizzle != 0, "stmatrix writes swizzled stages", buffer.name)
+
+
+def fence_proxy(s: KernelScope, op: ProxyFence) -> None:
+    """Between threads and engines."""
+    _engines(s)
+    _threads(s)
+
+
+# -- products ---------------------------------------------------------------------------------
+
+
+def _is_accumulator(layout: FragLayout, m: tuple[str, int], n: tuple[str, int]) -> bool:
+    if m[1] % 64 or n[1] % 8:
+        return False
+    return same_map(layout, wg_acc_layout(m[0], n[0], m[1], n[1]))
+
+
+def warpgroup_product(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLayout, depth: int) -> None:
+    """Shapes, types and layouts of ``wgmma``; the caller has checked the axes."""
+    _group(s)
+    instr = WGMMA[op.instr]
+    ok = a.dtype is b.dtype and a.dtype in instr.operands and op.result.type.dtype is instr.acc
+    s.need(ok, "instructions have their types", f"{a.dtype}, {b.dtype}: {op.result.type.dtype}")
+    s.need(op.ahead == 0, "warpgroup products read shared memory themselves", f"ahead {op.ahead}")
+    free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]
+    ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
+    s.need(ok, "instructions multiply matrices", f"{op.over} is {depth} deep, a k-step {instr.k}")
+    m, n = free[0][0], free[1][0]
+    s.need(m[1] in (64, 128), "a unit owns 64 or 128 rows of a product", f"{m[1]} of {m[0]}")
+    ok = n[1] % instr.n_step == 0
+    s.need(ok, "columns of a product fill instructions", f"{n[1]} of {n[0]}, no multiple of {instr.n_step}")
+    ok = _is_accumulator(layout, m, n)
+    s.need(ok, "fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
+    if isinstance(op.a, Frag):
+        ok = same_map(s.layout(op.a.layout), wg_a_layout(op.instr, m[0], op.over, m[1], depth))
+        s.need(ok, "fragments are in the instruction's layout", f"%{op.a.name} is no operand")
+    else:
+        _operand(s, op.a, op.over, m[0], instr)
+    if isinstance(op.b, Frag):
+        s.fail("the right operand of a warpgroup product is in shared memory", f"%{op.b.name}")
+    _operand(s, op.b, op.over, n[0], instr)
+
+
+def _operand(s: KernelScope, slot: Slot, over: str, free: str, instr: WgInstr) -> None:
+    """A stage as the matrix unit reads it: swizzled, contiguous along ``over``, or along ``free`` where it can."""
+    b = _engine_stage(s, slot)
+    s.need(b.swizzle != 0, "operands of warpgroup products are swizzled", b.name)
+    order = [a.name for a in b.axes if a.size > 1]
+    ok = order == [free, over] or (instr.both_majors and order == [over, free])
+    s.need(ok, "operands have a major that the instruction reads", f"{b.name} is [{', '.join(order)}]")
+    rows = b.layout().rows
+    s.need(rows % 8 == 0, "operands have whole groups of 8 rows", f"{b.name} has {rows}")
+
+
+def wg_mark(s: KernelScope, op: WgFence | WgCommit) -> None:
+    """Of a warpgroup."""
+    _group(s)
+
+
+def wg_wait(s: KernelScope, op: WgWait) -> None:
+    """A number of groups, and results."""
+    _group(s)
+    s.need(0 <= op.pending < 8, "waits leave some groups pending", str(op.pending))
+    for frag in op.ready:
+        s.use(frag)
+
+
+# -- control ----------------------------------------------------------------------------------
+
+
+def let(s: KernelScope, op: LetOp) -> None:
+    """A new variable."""
+    s.uniform(op.expr, f"let {op.var}")
+    s.variable(op.var, op.expr.dtype)
+
+
+def advance(s: KernelScope, op: AdvanceOp) -> None:
+    """A declared cursor, not backwards."""
+    s.need(op.cursor in s.cursors, "cursors are declared", op.cursor)
+    if op.by is not None:
+        s.uniform(op.by, "the number of stages")
+        back = isinstance(op.by, Const) and int(op.by.value) < 0
+        s.need(not back, "cursors move on", "backwards")
+
+
+def tiles(s: KernelScope, op: TileSchedulerOp) -> None:
+    """One sequence for all roles of the block, at the top of each."""
+    s.uniform(op.count, "the number of tiles")
+    s.need(op.order in ("static", "snake", "dynamic"), "known orders of tiles", op.order)
+    top = s.path in ((), (RolesOp,))
+    s.need(top, "tiles are taken at the top of a role", " in ".join(t.__name__ for t in s.path))
+    for other in walk_ops(s.kernel.body):
+        if isinstance(other, TileSchedulerOp):
+            same = (other.count, other.order, _ring(other.mailbox)) == (op.count, op.order, _ring(op.mailbox))
+            s.need(same, "all roles take the same tiles", other.var)
+    s.need((op.mailbox is not None) == (op.order == "dynamic"), "dynamic tiles come through a mailbox", op.order)
+    ok = op.mailbox is None or s.kernel.cluster == 1
+    s.need(ok, "blocks of a cluster take tiles in a fixed order", op.order)
+    if op.mailbox is not None:
+        _mailbox(s, op.mailbox)
+
+    outer = set(s.vars), dict(s.types)
+    s.variable(op.var)
+    s.variable(op.seq)
+    s.nested(op.body, op)
+    s.vars, s.types = outer
+
+
+def _ring(box: SchedulerQueue | None) -> tuple[str, ...]:
+    return () if box is None else (box.full, box.empty, box.smem)
+
+
+def _mailbox(s: KernelScope, box: SchedulerQueue) -> None:
+    """A ring of single integers with one leader; every other warp (of a single role: its thread) gives back."""
+    s.need(s.role is not None, "dynamic tiles are for roles", box.smem)
+    s.need(box.cursor in s.cursors, "cursors are declared", box.cursor)
+    buffer, full, empty = s.smem.get(box.smem), s.mbars.get(box.full), s.mbars.get(box.empty)
+    if buffer is None:
+        s.fail("shared buffers are declared", box.smem)
+    if full is None or empty is None:
+        s.fail("mbarriers are declared", f"{box.full}, {box.empty}")
+    ok = buffer.dtype is DType.I32 and element_count(buffer) == 1
+    s.need(ok, "a mailbox holds one i32 a stage", buffer.name)
+    stages = {buffer.stages, full.stages, empty.stages, s.cursors[box.cursor].stages}
+    s.need(len(stages) == 1, "a mailbox has as many barriers as stages", str(sorted(stages)))
+    roles = [r for op in s.kernel.body if isinstance(op, RolesOp) for r in op.roles]
+    here = [(r, op) for r in roles for op in r.body if isinstance(op, TileSchedulerOp) and op.mailbox is not None]
+    leads = [r for r, op in here if op.mailbox is not None and op.mailbox.leads]
+    s.need(len(leads) == 1 and leads[0].units == 1, "one role of one unit leads", f"{len(leads)} roles")
+    back = sum(1 if r.single else r.last_warp - r.first_warp for r, _ in here if r is not leads[0])
+    ok = full.arrivals == 1 and empty.arrivals == max(back, 1)
+    s.need(ok, "a mailbox is given back by every warp that does not lead", f"{full.arrivals}, {empty.arrivals}: {back}")
+
+
+def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
+    """All threads of a block that is in a cluster; where in the kernel, ``verify_cluster`` says."""
+    _engines(s)
+    s.need(s.kernel.cluster > 1, "clusters are declared", f"kernel {s.kernel.name} has none")
+    ok = s.role is None and s.units == 1
+    s.need(ok, "all threads of a block come to the cluster's barrier", s.role or f"{s.units} units")
+
+
+WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
+    LetOp: let, AdvanceOp: advance, TileSchedulerOp: tiles, TmaLoad: bulk_load, TmaStore: bulk_store,
+    TmaCommit: bulk_commit, TmaWait: bulk_wait, MbarExpect: mbar_expect, NamedArrive: named_arrive,
+    MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
+    ClusterArrive: cluster_mark, ClusterWait: cluster_mark,
+}  # fmt: skip

@@ -1,0 +1,101 @@
+"""Questions about layouts that the verifier asks; every answer is computed from positions, so layouts
+that are written differently but place elements alike are alike."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from nautilus.core.tiles import TileType
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import MMA, MmaInstr, a_layout, acc_layout, b_layout
+
+
+@lru_cache(maxsize=4096)
+def same_map(a: FragLayout, b: FragLayout) -> bool:
+    """Every register of every thread holds the same element under both."""
+    if a == b:
+        return True
+    if (a.warps, a.registers) != (b.warps, b.registers):
+        return False
+    axes = dict.fromkeys((*a.axes, *b.axes))
+    return all(np.array_equal(a.coords(x), b.coords(x)) for x in axes)
+
+
+@lru_cache(maxsize=4096)
+def layout_fault(layout: FragLayout) -> str:
+    """What is wrong with a layout on its own; empty if nothing is."""
+    lanes = 1
+    for m in layout.lane:
+        lanes *= m.size
+    if lanes != 32:
+        return f"lane modes multiply to {lanes}, not 32"
+    modes = (*layout.reg, *layout.lane, *layout.warp)
+    if any(m.size < 1 or (m.axis is not None and m.stride < 1 and m.size > 1) for m in modes):
+        return "a mode has no size or no stride"
+    if any(m.axis is None for m in layout.reg if m.size > 1):
+        return "registers hold copies"
+    held = 1
+    for m in modes:
+        held *= m.size if m.axis is not None else 1
+    number: np.ndarray[tuple[int, ...], np.dtype[np.int64]] = np.zeros((1, 1, 1), np.int64)
+    total = 1
+    for axis in layout.axes:
+        number = number * layout.extent(axis) + layout.coords(axis)
+        total *= layout.extent(axis)
+    if held != total or len(np.unique(number)) != total:
+        return f"{held} positions hold {len(np.unique(number))} of {total} elements, not each once"
+    return ""
+
+
+def cover_fault(layout: FragLayout, t: TileType) -> str:
+    """Why ``layout`` is not one of a tile of type ``t``; empty if it is."""
+    sizes = {a.name: a.size for a in t.axes}
+    for axis in layout.axes:
+        if axis not in sizes and layout.extent(axis) > 1:
+            return f"the layout distributes {axis}, which the tile has not"
+    for name, size in sizes.items():
+        if layout.extent(name) != size:
+            return f"the layout covers {layout.extent(name)} of the {size} positions on {name}"
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def vector_axis(layout: FragLayout, vec: int) -> str | None:
+    """The axis along which every ``vec`` registers are neighbours starting at a multiple; None: no such."""
+    if layout.registers % vec:
+        return None
+    for axis in layout.axes:
+        at = layout.coords(axis).reshape(layout.warps, 32, -1, vec)
+        if np.array_equal(at, at[..., :1] + np.arange(vec)) and not np.any(at[..., 0] % vec):
+            return axis
+    return None
+
+
+def warp_grids(warps: int) -> list[tuple[int, int]]:
+    """Every (rows, columns) of warps."""
+    return [(r, warps // r) for r in range(1, warps + 1) if warps % r == 0]
+
+
+def acc_grid(layout: FragLayout, m: tuple[str, int], n: tuple[str, int]) -> tuple[int, int] | None:
+    """The warp grid for which ``layout`` is the accumulator of a tile m x n; None if there is none."""
+    for grid in warp_grids(layout.warps):
+        if m[1] % (16 * grid[0]) == 0 and n[1] % (8 * grid[1]) == 0:
+            want = acc_layout(m[0], n[0], (m[1], n[1]), grid)
+            if same_map(layout, want):
+                return grid
+    return None
+
+
+def is_operand(
+    layout: FragLayout, instr: str, free: tuple[str, int], k: tuple[str, int], grid: tuple[int, int], a: bool
+) -> bool:
+    """Whether ``layout`` is an A (else B) operand of ``instr`` for the warp grid."""
+    i: MmaInstr = MMA[instr]
+    tall = 16 if a else 8
+    if free[1] % (tall * grid[0 if a else 1]) or k[1] % i.k:
+        return False
+    if a:
+        return same_map(layout, a_layout(instr, free[0], k[0], (free[1], k[1]), grid))
+    return same_map(layout, b_layout(instr, k[0], free[0], (k[1], free[1]), grid))

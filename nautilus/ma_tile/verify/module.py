@@ -1,0 +1,352 @@
+"""What is legal in the MA-tile IR: one rule function per op class; an op without a rule is rejected.
+
+:func:`verify_module` raises :class:`nautilus.core.errors.VerifyError` with the rule's name, the op
+and why.  The rules are those of the ``ma_tile.ir.ops`` docstring.  Order in time (waits, barriers,
+phases) is not decided here: that is what the interpreter is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.errors import VerifyError
+from nautilus.core.expr.infer import DTypeError, result_dtype
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import (
+    UNIT,
+    AdvanceOp,
+    LetOp,
+    MbarExpect,
+    TileSchedulerOp,
+    TmaCommit,
+    TmaLoad,
+    TmaStore,
+    TmaWait,
+)
+from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import (
+    ForOp,
+    Frag,
+    IfOp,
+    Mbar,
+    MbarArrive,
+    MbarWait,
+    MemKernel,
+    MemModule,
+    MemOp,
+    PipelineState,
+    Slot,
+    Smem,
+    walk_ops,
+)
+from nautilus.ma_tile.text.printer import format_op
+from nautilus.ma_tile.verify.cluster import check_cluster
+from nautilus.ma_tile.verify.in_flight import check_async
+from nautilus.ma_tile.verify.layout import cover_fault, layout_fault, same_map
+from nautilus.ma_tile.verify.shared import check_smem
+from nautilus.targets.limits import Limits, limits
+
+LEVEL = "ma-tile"
+INTEGERS = frozenset({DType.I32, DType.I64})
+
+#: what one thread can do alone
+_SINGLE = (
+    IfOp, ForOp, LetOp, AdvanceOp, TileSchedulerOp, MbarArrive, MbarWait, MbarExpect, TmaLoad, TmaStore, TmaCommit,
+    TmaWait,
+)  # fmt: skip
+
+
+def verify(m: MemModule) -> None:
+    """Raise VerifyError unless every rule of the level holds for ``m`` on its target."""
+    verify_module(m, limits(m.target))
+
+
+def verify_module(m: MemModule, target: Limits) -> None:
+    """:func:`verify` with the limits given. Raises VerifyError."""
+    unique("one name one thing", [*(b.name for b in m.buffers), *(p.name for p in m.params)], m.name)
+    unique("one name one kernel", [k.name for k in m.kernels], m.name)
+    for b in m.buffers:
+        if b.space is Space.LOCAL:
+            reject("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
+    for n, k in enumerate(m.kernels):
+        if k.early and (n == 0 or not target.warpgroup):
+            detail = "no kernel is in front of it" if n == 0 else f"{m.target} cannot"
+            reject("early kernels follow another one on a target that can", k.name, detail, k.span)
+        KernelScope(m, k, target).check()
+
+
+def reject(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:
+    """Raise the VerifyError of this level."""
+    raise VerifyError(LEVEL, rule, node, detail, span)
+
+
+def unique(rule: str, names: Iterable[str], node: str) -> None:
+    """Raise VerifyError where a name occurs twice."""
+    seen: set[str] = set()
+    for n in names:
+        if n in seen:
+            reject(rule, node, f"{n} occurs twice")
+        seen.add(n)
+
+
+@dataclass
+class KernelScope:
+    """One kernel while its body is walked: what is defined, and in which role.
+
+    ``warps``: of one unit; ``first``: its first warp; ``single``: one thread runs the body; ``types``: of the
+    variables that ``let`` ops define (all others are i32); ``path``: classes of the structured ops around.
+    """
+
+    module: MemModule
+    kernel: MemKernel
+    target: Limits
+    warps: int = 0
+    units: int = 1
+    first: int = 0
+    single: bool = False
+    role: str | None = None
+    vars: set[str] = field(default_factory=set)
+    types: dict[str, DType] = field(default_factory=dict)
+    path: tuple[type, ...] = ()
+    axes: frozenset[str] = frozenset()
+    frags: dict[str, Frag] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    op: MemOp | None = None
+
+    def __post_init__(self) -> None:
+        self.smem: Mapping[str, Smem] = {s.name: s for s in self.kernel.smem}
+        self.mbars: Mapping[str, Mbar] = {b.name: b for b in self.kernel.mbars}
+        self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
+        self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
+        self.cursors: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.cursors}
+        self.whole()
+
+    def whole(self) -> None:
+        """Outside of roles."""
+        self.role, self.single, self.first = None, False, 0
+        self.units, self.warps = self.kernel.units, self.kernel.warps // max(self.kernel.units, 1)
+
+    def check(self) -> None:
+        """Check the kernel. Raises VerifyError."""
+        k, node = self.kernel, f"kernel {self.kernel.name}"
+        if not 1 <= 32 * k.warps <= self.target.threads_block:
+            reject("threads of a block", node, f"{32 * k.warps} of at most {self.target.threads_block}", k.span)
+        if k.min_blocks < 1:
+            reject("threads of a block", node, f"min_blocks is {k.min_blocks}", k.span)
+        unique("one name one shared buffer", [*(s.name for s in k.smem), *(b.name for b in k.mbars)], node)
+        ok = k.units >= 1 and k.warps % max(k.units, 1) == 0
+        self.need(ok, "units are equal parts of whole warps", f"{k.units} units of {k.warps} warps")
+        self._cluster()
+        for name, layout in k.layouts.items():
+            if fault := layout_fault(layout):
+                reject("a layout holds each element once", f"#{name} = {layout}", fault, k.span)
+        check_smem(k, self.target)
+        self.uniform(k.blocks, "the grid")
+        self.axes = frozenset(x for layout in k.layouts.values() for x in layout.axes)
+        self.vars = {"block"}
+        for name, e in k.decode:
+            self.uniform(e, f"let {name}")
+            self.need(name not in self.axes, "variables are no tile axes", name)
+            self.vars.add(name)
+        self._cursors()
+        self.block(k.body)
+        check_async(k)
+        check_cluster(k)
+
+    def _cluster(self) -> None:
+        k = self.kernel
+        ok = k.cluster == 1 or (self.target.warpgroup and k.cluster in (2, 4, 8))
+        self.need(ok, "clusters have 2, 4 or 8 blocks of a target that has them", str(k.cluster))
+        whole = not isinstance(k.blocks, Const) or int(k.blocks.value) % k.cluster == 0
+        self.need(whole, "clusters are full", f"{k.cluster} in a grid that is no multiple of it")
+
+    def _cursors(self) -> None:
+        """Variables that every unit has from the start."""
+        names = [UNIT, *(v for c in self.kernel.cursors for v in (c.stage, c.phase))]
+        unique("one name one variable", [*self.vars, *names], f"kernel {self.kernel.name}")
+        for c in self.kernel.cursors:
+            self.need(c.stages >= 1, "cursors have stages", c.name)
+        self.vars.update(names)
+
+    # -- failing ------------------------------------------------------------------------------
+    def fail(self, rule: str, detail: str) -> NoReturn:
+        """Raise the VerifyError of the current op."""
+        if self.op is None:
+            reject(rule, f"kernel {self.kernel.name}", detail, self.kernel.span)
+        node = format_op(self.op) if type(self.op) in rules() else repr(self.op)
+        reject(rule, node, detail, self.op.span)
+
+    def need(self, ok: bool, rule: str, detail: str) -> None:
+        """Fail unless ``ok``."""
+        if not ok:
+            self.fail(rule, detail)
+
+    # -- walking ------------------------------------------------------------------------------
+    def block(self, body: tuple[MemOp, ...]) -> None:
+        """Check ops in order."""
+        for op in body:
+            self.op = op
+            rule = rules().get(type(op))
+            if rule is None:
+                self.fail("known operations", f"no rule for {type(op).__name__}")
+            alone = not self.single or isinstance(op, _SINGLE)
+            self.need(alone, "one thread has no fragments and meets nobody", f"role {self.role} is single")
+            rule(self, op)
+
+    def nested(self, body: tuple[MemOp, ...], op: MemOp, inner: Callable[[], None] | None = None) -> None:
+        """Check an inner block, at whose end ``inner`` runs; definitions in it do not leave it."""
+        frags, variables, types, path = dict(self.frags), set(self.vars), dict(self.types), self.path
+        self.path = (*path, type(op))
+        self.block(body)
+        self.op, self.path = op, path
+        if inner is not None:
+            inner()
+        self.frags, self.vars, self.types = frags, variables, types
+
+    def variable(self, name: str, dtype: DType = DType.I32) -> None:
+        """A new variable, in scope from here to the end of the block."""
+        self.need(name not in self.vars, "variables do not shadow", name)
+        self.need(name not in self.axes, "variables are no tile axes", name)
+        self.vars.add(name)
+        self.types[name] = dtype
+
+    # -- fragments ----------------------------------------------------------------------------
+    def layout(self, name: str) -> FragLayout:
+        """The kernel's layout ``name``, if it is of this role."""
+        found = self.kernel.layouts.get(name)
+        if found is None:
+            self.fail("layouts are declared", f"no layout is called #{name}")
+        detail = f"#{name} has {found.warps} warps, not {self.warps}"
+        self.need(found.warps == self.warps, "layouts fit the role", detail)
+        return found
+
+    def define(self, frag: Frag) -> FragLayout:
+        """A new fragment: one definition, a layout that covers its tile."""
+        self.need(frag.name not in self.names, "one definition a fragment", f"%{frag.name} is defined twice")
+        axes = [a.name for a in frag.type.axes]
+        ok = len(set(axes)) == len(axes) and all(a.size >= 1 for a in frag.type.axes)
+        self.need(ok, "tiles have named axes", f"%{frag.name} has axes {axes}")
+        layout = self.layout(frag.layout)
+        if fault := cover_fault(layout, frag.type):
+            self.fail("layouts cover their tiles", f"%{frag.name}: {fault}")
+        self.names.add(frag.name)
+        self.frags[frag.name] = frag
+        return layout
+
+    def use(self, frag: Frag) -> FragLayout:
+        """A fragment that is defined here, as it was defined."""
+        found = self.frags.get(frag.name)
+        if found is None:
+            self.fail("definitions before uses", f"%{frag.name} is not defined here")
+        same = found.type == frag.type and found.layout == frag.layout
+        self.need(same, "uses agree with definitions", f"%{frag.name} has another type or layout")
+        return self.layout(frag.layout)
+
+    def projected(self, layout: FragLayout, frag: Frag) -> None:
+        """``frag`` lives where ``layout`` puts the elements that it varies with."""
+        own = self.use(frag)
+        ok = same_map(own, layout.project(frag.type.names))
+        self.need(ok, "operands are projections", f"%{frag.name} is not in the projection of the result's layout")
+
+    # -- expressions --------------------------------------------------------------------------
+    def uniform(self, e: Expr, what: str) -> None:
+        """An integer that does not vary with the position in a tile."""
+        self.typed(e, what, INTEGERS, None, ())
+
+    def typed(
+        self, e: Expr, what: str, types: Iterable[DType], layout: FragLayout | None, axes: tuple[str, ...]
+    ) -> None:
+        """``e`` is well typed, of one of ``types``, and mentions only what is in scope."""
+        for n in walk(e):
+            match n:
+                case Load() | Reduce():
+                    self.fail("expressions are of variables", f"{what} contains a load or a reduction")
+                case Var(name=name, dtype=dtype):
+                    self.need(name in self.vars or name in axes, "variables are in scope", f"{what} mentions {name}")
+                    own = name in axes or self.types.get(name, dtype) is dtype
+                    self.need(own, "variables keep their type", f"{what} mentions {name} as {dtype}")
+                case Param(name=name, dtype=dtype):
+                    self.need(self.params.get(name) is dtype, "params are declared", f"{what} mentions {name}")
+                case Ref(name=name, dtype=dtype):
+                    self._ref(name, dtype, what, layout)
+                case Op(op=op, args=args, dtype=dtype):
+                    try:
+                        ok = result_dtype(op, [a.dtype for a in args], dtype) is dtype
+                    except DTypeError as err:
+                        self.fail("expressions are typed", f"{what}: {err}")
+                    self.need(ok, "expressions are typed", f"{what}: {op} does not give {dtype}")
+                case Const():
+                    pass
+        self.need(e.dtype in frozenset(types), "expressions are typed", f"{what} is {e.dtype}")
+
+    def _ref(self, name: str, dtype: DType, what: str, layout: FragLayout | None) -> None:
+        frag = self.frags.get(name)
+        if frag is None or frag.type.dtype is not dtype:
+            self.fail("definitions before uses", f"{what} mentions %{name}")
+        if layout is None:
+            single = all(a.size == 1 for a in frag.type.axes)
+            self.need(single, "block-uniform expressions", f"{what} mentions %{name}, which varies")
+            return
+        self.projected(layout, frag)
+
+    # -- memory -------------------------------------------------------------------------------
+    def slot(self, slot: Slot) -> Smem:
+        """A stage of a shared buffer, seen with the buffer's own swizzle."""
+        buffer = self.smem.get(slot.buffer)
+        if buffer is None:
+            self.fail("shared buffers are declared", f"no shared buffer is called {slot.buffer}")
+        rule = "an access has its buffer's swizzle"
+        self.need(slot.swizzle == buffer.swizzle, rule, f"{slot.swizzle}, not {buffer.swizzle}")
+        self.stage(slot.stage, buffer.stages, buffer.name)
+        return buffer
+
+    def stage(self, e: Expr, stages: int, name: str) -> None:
+        """A stage number inside its ring, where it is constant."""
+        self.uniform(e, f"the stage of {name}")
+        if isinstance(e, Const):
+            self.need(0 <= int(e.value) < stages, "stages lie inside their ring", f"{e.value} of {stages} of {name}")
+
+    def mbar(self, name: str, stage: Expr) -> Mbar:
+        """A declared mbarrier and a stage of it."""
+        found = self.mbars.get(name)
+        if found is None:
+            self.fail("mbarriers are declared", f"no mbarrier is called {name}")
+        self.stage(stage, found.stages, name)
+        return found
+
+    def access(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, t: TileType) -> Buffer:
+        """A global access: declared buffer, one integer a dimension, a bool mask."""
+        buffer = self.buffers.get(name)
+        if buffer is None:
+            self.fail("buffers are declared", f"no buffer is called {name}")
+        rank = len(buffer.shape)
+        self.need(len(index) == rank, "one index a dimension", f"{name} has {rank} dimensions, not {len(index)}")
+        for e in index:
+            self.typed(e, f"an index of {name}", INTEGERS, layout, t.names)
+        if mask is not None:
+            self.typed(mask, "the mask", (DType.BOOL,), layout, t.names)
+        return buffer
+
+
+Rule = Callable[[KernelScope, Any], None]
+_TABLE: dict[type, Rule] = {}
+
+
+def rules() -> Mapping[type, Rule]:
+    """Op class -> its rule function."""
+    if not _TABLE:
+        from nautilus.ma_tile.verify.async_ops import WARPGROUP_RULES
+        from nautilus.ma_tile.verify.ops import RULES
+
+        _TABLE.update(RULES)
+        _TABLE.update(WARPGROUP_RULES)
+    return _TABLE
+
+
+__all__ = ["KernelScope", "verify", "verify_module", "walk_ops"]

@@ -1,0 +1,450 @@
+"""The verifier's rule of each op class (``ma_tile.verify.module`` walks and keeps the scope)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.expr.nodes import COMBINERS, OPS, Const
+from nautilus.core.text.expressions import format_expr
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaStore
+from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
+from nautilus.ma_tile.ir.ops import (
+    MMA,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Barrier,
+    ConstOp,
+    ConvertOp,
+    ForOp,
+    Frag,
+    GlobalLoad,
+    GlobalStore,
+    IfOp,
+    IndexOp,
+    MapOp,
+    MatrixLoad,
+    MbarArrive,
+    MbarWait,
+    MmaOp,
+    ParamOp,
+    ReduceOp,
+    RolesOp,
+    SharedLoad,
+    SharedStore,
+    SliceOp,
+    Slot,
+    Smem,
+    UndefinedOp,
+    walk_ops,
+)
+from nautilus.ma_tile.verify.async_ops import named_barrier, warpgroup_product
+from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
+from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
+from nautilus.ma_tile.verify.shared import element_count
+
+# -- registers --------------------------------------------------------------------------------
+
+
+def const(s: KernelScope, op: ConstOp) -> None:
+    """A number of the fragment's type."""
+    s.define(op.result)
+    dtype, v = op.result.type.dtype, op.value
+    ok = isinstance(v, bool) if dtype is DType.BOOL else isinstance(v, float if dtype.is_float else int)
+    s.need(ok and (dtype is DType.BOOL or not isinstance(v, bool)), "constants have their type", f"{v!r} is no {dtype}")
+
+
+def index(s: KernelScope, op: IndexOp) -> None:
+    """An integer or bool expression of the position."""
+    layout = s.layout(op.result.layout)
+    s.typed(op.expr, "the expression", (op.result.type.dtype,), layout, op.result.type.names)
+    s.need(op.result.type.dtype in (*INTEGERS, DType.BOOL), "indices are integers or bool", str(op.result.type.dtype))
+    s.define(op.result)
+
+
+def param(s: KernelScope, op: ParamOp) -> None:
+    """A declared scalar argument."""
+    s.need(s.params.get(op.param) is op.result.type.dtype, "params are declared", op.param)
+    s.define(op.result)
+
+
+def map_op(s: KernelScope, op: MapOp) -> None:
+    """A known operation on projections of the result."""
+    s.need(op.op in OPS, "known operations", op.op)
+    layout = s.layout(op.result.layout)
+    for a in op.args:
+        s.projected(layout, a)
+        s.need(_axes(a.type) <= _axes(op.result.type), "operands have the result's axes", f"%{a.name}")
+    try:
+        dtype = result_dtype(op.op, [a.type.dtype for a in op.args], op.result.type.dtype)
+    except DTypeError as err:
+        s.fail("operations are typed", str(err))
+    s.need(dtype is op.result.type.dtype, "operations are typed", f"{op.op} gives {dtype}")
+    s.define(op.result)
+
+
+def _axes(t: TileType) -> frozenset[TileAxis]:
+    return frozenset(t.axes)
+
+
+def reduce(s: KernelScope, op: ReduceOp) -> None:
+    """A combiner over axes of the operand; scratch where warps split them."""
+    layout, t = s.use(op.arg), op.arg.type
+    s.need(op.combiner in COMBINERS, "known combiners", op.combiner)
+    s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
+    rest = frozenset(a for a in t.axes if a.name not in op.axes)
+    if op.into is not None:
+        s.need(len(op.axes) == 1 and op.scratch is None, "partials are of one axis, without scratch", op.into)
+        s.need(op.into not in t.names, "partials lie along a new axis", op.into)
+        layout = layout.partial(op.axes[0], op.into)
+        rest |= {TileAxis(op.into, layout.extent(op.into))}
+    s.need(_axes(op.result.type) == rest, "a reduction keeps the other axes", f"%{op.result.name}")
+    try:
+        dtype = reduce_dtype(op.combiner, t.dtype)
+    except DTypeError as err:
+        s.fail("operations are typed", str(err))
+    s.need(dtype is op.result.type.dtype, "operations are typed", f"{op.combiner} gives {dtype}")
+    own = s.define(op.result)
+    projection = layout.project(op.result.type.names)
+    s.need(same_map(own, projection), "results of reductions are projections", f"%{op.result.name}")
+    split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
+    s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
+    if op.scratch is not None:
+        s.need(s.units == 1, "units have no scratch of their own", op.scratch)
+        buffer = s.smem.get(op.scratch)
+        s.need(buffer is not None, "shared buffers are declared", op.scratch)
+        assert buffer is not None
+        needed = layout.warps * projection.registers * 32
+        fits = buffer.dtype is dtype and element_count(buffer) >= needed and buffer.swizzle == buffer.pad == 0
+        s.need(fits, "scratch holds one element a warp, register and lane", f"{needed} of {dtype} are needed")
+
+
+def convert(s: KernelScope, op: ConvertOp) -> None:
+    """The same tile, permuted inside each thread."""
+    old = s.use(op.arg)
+    s.need(op.arg.type.dtype is op.result.type.dtype, "a conversion keeps the type", f"%{op.result.name}")
+    s.need(_axes(op.arg.type) == _axes(op.result.type), "a conversion keeps the type", f"%{op.result.name}")
+    new = s.define(op.result)
+    s.need(same_threads(old, new) is not None, "a conversion stays inside each thread", f"%{op.arg.name}")
+
+
+def slice_op(s: KernelScope, op: SliceOp) -> None:
+    """A part of the tile along one axis, every element with the thread that has it."""
+    old, t = s.use(op.arg), op.arg.type
+    s.need(t.dtype is op.result.type.dtype, "a slice keeps the type", f"%{op.result.name}")
+    whole = {a.name: a.size for a in t.axes}
+    part = {a.name: a.size for a in op.result.type.axes}
+    same = whole.keys() == part.keys() and all(part[x] == n for x, n in whole.items() if x != op.axis)
+    s.need(same and op.axis in whole, "a slice is along one axis", f"{op.axis} of %{op.arg.name}")
+    end = op.start + part[op.axis]
+    s.need(op.start >= 0 and end <= whole[op.axis], "a slice lies in the tile", f"{op.start}..{end} on {op.axis}")
+    new = s.define(op.result)
+    chosen = slice_registers(old, new, op.axis, op.start)
+    s.need(chosen is not None, "a slice stays inside each thread", f"%{op.arg.name}")
+
+
+def undefined(s: KernelScope, op: UndefinedOp) -> None:
+    """Any type; who reads it, the interpreter sees."""
+    s.define(op.result)
+
+
+# -- memory -----------------------------------------------------------------------------------
+
+
+def _vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str | None) -> None:
+    """``vec`` registers are neighbours along ``axis`` (None: any one axis)."""
+    s.need(vec >= 1 and vec & (vec - 1) == 0, "vectors are powers of two", str(vec))
+    if vec == 1:
+        return
+    s.need(vec * width <= 16, "vectors have at most 16 bytes", f"{vec} x {width}")
+    along = vector_axis(layout, vec)
+    ok = along is not None and axis in (None, along)
+    s.need(ok, "vectors are contiguous registers", f"{vec} registers along {axis or 'one axis'}")
+
+
+def ld_global(s: KernelScope, op: GlobalLoad) -> None:
+    """Global to registers."""
+    layout = s.layout(op.result.layout)
+    buffer = s.access(op.buffer, op.index, op.mask, layout, op.result.type)
+    s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
+    _vector(s, layout, op.vec, buffer.dtype.bytes, None)
+    written = any(isinstance(x, GlobalStore | TmaStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
+    s.need(not (op.pinned and written), "pinned loads are of buffers that nobody writes", op.buffer)
+    s.need(not op.pinned or buffer.dtype.bytes <= 4, "pinned loads are of at most 4 bytes an element", op.buffer)
+    s.define(op.result)
+
+
+def st_global(s: KernelScope, op: GlobalStore) -> None:
+    """Registers to an output or temp."""
+    layout = s.use(op.value)
+    buffer = s.access(op.buffer, op.index, op.mask, layout, op.value.type)
+    s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
+    same = buffer.dtype is op.value.type.dtype or buffer.dtype.compute is op.value.type.dtype
+    s.need(same, "stores take the buffer's type", f"{op.value.type.dtype}, not {buffer.dtype}")
+    _vector(s, layout, op.vec, buffer.dtype.bytes, None)
+
+
+def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Smem:
+    """The buffer of a stage that a tile fills, or (``part``) that it is the beginning of along every axis."""
+    buffer = s.slot(slot)
+    want = {a.name: a.size for a in buffer.axes if a.size > 1}
+    have = {a.name: a.size for a in t.axes if a.size > 1}
+    inside = have.keys() <= want.keys() and all(size <= want[name] for name, size in have.items())
+    fits = inside if part else want == have
+    s.need(fits, "an access moves a whole stage", f"axes of {buffer.name} and of the fragment differ")
+    s.need(buffer.dtype is t.dtype, "accesses have the buffer's type", f"{t.dtype}, not {buffer.dtype}")
+    return buffer
+
+
+def ld_shared(s: KernelScope, op: SharedLoad) -> None:
+    """Shared to registers."""
+    buffer = _stage_of(s, op.slot, op.result.type, part=True)
+    layout = s.define(op.result)
+    _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+
+
+def st_shared(s: KernelScope, op: SharedStore) -> None:
+    """Registers to shared."""
+    layout = s.use(op.value)
+    buffer = _stage_of(s, op.slot, op.value.type)
+    _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    if op.block is not None:
+        ok = s.kernel.cluster > 1 and 0 <= op.block < s.kernel.cluster
+        s.need(ok, "stores go to a block of the cluster", f"block {op.block} of {s.kernel.cluster}")
+
+
+def cp_async(s: KernelScope, op: AsyncCopy) -> None:
+    """Global to shared, a whole stage, 4, 8 or 16 bytes a thread."""
+    s.need(s.target.async_copy, "the target copies asynchronously", s.module.target)
+    buffer, layout = s.slot(op.slot), s.layout(op.threads)
+    t = TileType(buffer.dtype, buffer.axes)
+    if fault := cover_fault(layout, t):
+        s.fail("layouts cover their tiles", f"#{op.threads}: {fault}")
+    source = s.access(op.buffer, op.index, op.mask, layout, t)
+    s.need(source.dtype is buffer.dtype, "copies keep the type", f"{source.dtype}, not {buffer.dtype}")
+    size = op.vec * buffer.dtype.bytes
+    s.need(size in (4, 8, 16), "copies move 4, 8 or 16 bytes", str(size))
+    _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
+    if op.mbar is not None:
+        s.mbar(*op.mbar)
+
+
+def matrix_load(s: KernelScope, op: MatrixLoad) -> None:
+    """Operand fragments of 16-bit types by ldmatrix."""
+    buffer, t = s.slot(op.slot), op.result.type
+    instr = next((n for n, i in MMA.items() if t.dtype in i.operands), None)
+    if instr is None or t.dtype.bytes != 2 or buffer.dtype is not t.dtype:
+        s.fail("ldmatrix reads 16-bit operands", str(t.dtype))
+    sizes, stage = {a.name: a.size for a in t.axes}, {a.name: a.size for a in buffer.axes if a.size > 1}
+    free = [x for x in sizes if x != op.axis]
+    ok = op.axis in sizes and len(free) == 1 and set(stage) <= set(sizes) and stage.get(free[0]) == sizes[free[0]]
+    s.need(ok, "ldmatrix reads a part of a matrix", f"{op.result.name} from {buffer.name}")
+    end = op.start + sizes[op.axis]
+    ok = op.start >= 0 and end <= stage.get(op.axis, 1) and op.start % MMA[instr].k == 0
+    s.need(ok, "ldmatrix reads inside its stage", f"{op.start}..{end} on {op.axis}")
+    layout, k = s.define(op.result), (op.axis, sizes[op.axis])
+    x = (free[0], sizes[free[0]])
+    ok = any(is_operand(layout, instr, x, k, g, a) for g in warp_grids(layout.warps) for a in (True, False))
+    s.need(ok, "fragments are in the instruction's layout", f"%{op.result.name}")
+
+
+# -- products ---------------------------------------------------------------------------------
+
+
+def _operand_type(s: KernelScope, x: Frag | Slot) -> TileType:
+    if isinstance(x, Frag):
+        s.use(x)
+        return x.type
+    buffer = s.slot(x)
+    return TileType(buffer.dtype, buffer.axes)
+
+
+def mma(s: KernelScope, op: MmaOp) -> None:
+    """A product over one axis."""
+    a, b, r = _operand_type(s, op.a), _operand_type(s, op.b), op.result.type
+    depth = {x.size for t in (a, b) for x in t.axes if x.name == op.over}
+    ok = len(depth) == 1 and op.over in a.names and op.over in b.names and op.over not in r.names
+    s.need(ok, "products contract one axis", op.over)
+    outer = frozenset(x for t in (a, b) for x in t.axes if x.name != op.over)
+    s.need(outer == _axes(r), "products keep the other axes", f"%{op.result.name}")
+    if op.acc is not None:
+        s.use(op.acc)
+        same = (op.acc.type.dtype, op.acc.layout) == (r.dtype, op.result.layout) and _axes(op.acc.type) == _axes(r)
+        s.need(same, "the accumulator is like the result", f"%{op.acc.name}")
+    s.need(op.ahead >= 0, "ahead counts k-steps", str(op.ahead))
+    if op.fresh is not None:
+        s.typed(op.fresh, "the start of the accumulator", (DType.BOOL,), None, ())
+        ok = op.acc is not None and op.instr in WGMMA
+        s.need(ok, "warpgroup products with an accumulator start from zero on a condition", f"%{op.result.name}")
+    layout = s.define(op.result)
+    if op.instr in WGMMA:
+        warpgroup_product(s, op, a, b, layout, depth.pop())
+        return
+    s.need(not op.pending, "only warpgroup products are pending", op.instr)
+    if op.instr == "fma":
+        _fma(s, op, layout)
+    else:
+        _matrix(s, op, a, b, layout, depth.pop())
+
+
+def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLayout, depth: int) -> None:
+    instr = MMA.get(op.instr)
+    if instr is None:
+        s.fail("known instructions", op.instr)
+    ok = a.dtype is b.dtype and a.dtype in instr.operands and op.result.type.dtype is instr.acc
+    s.need(ok, "instructions have their types", f"{a.dtype}, {b.dtype}: {op.result.type.dtype}")
+    free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]
+    ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
+    s.need(ok, "instructions multiply matrices", f"{op.over} is {depth} deep, a k-step {instr.k}")
+    m, n = free[0][0], free[1][0]
+    grid = acc_grid(layout, m, n)
+    if grid is None:
+        s.fail("fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
+    for x, side, is_a in ((op.a, m, True), (op.b, n, False)):
+        if isinstance(x, Frag):
+            ok = is_operand(s.layout(x.layout), op.instr, side, (op.over, depth), grid, is_a)
+            s.need(ok, "fragments are in the instruction's layout", f"%{x.name} is no operand")
+        else:
+            buffer = s.smem[x.buffer]
+            row = buffer.axes[-1].size * buffer.dtype.bytes + buffer.pad
+            s.need(buffer.dtype.bytes != 2 or row % 16 == 0, "rows are multiples of 16 bytes", buffer.name)
+
+
+def _fma(s: KernelScope, op: MmaOp, layout: FragLayout) -> None:
+    for x in (op.a, op.b):
+        if isinstance(x, Frag):
+            own = s.layout(x.layout)
+            split = any(m.axis == op.over and m.size > 1 for m in (*own.lane, *own.warp))
+            s.need(not split, "scalar products do not split the summed axis", f"%{x.name}")
+            rest = tuple(n for n in x.type.names if n != op.over)
+            ok = same_map(own.project(rest), layout.project(rest))
+            s.need(ok, "operands are projections", f"%{x.name}")
+
+
+# -- time -------------------------------------------------------------------------------------
+
+
+def nothing(s: KernelScope, op: AsyncCommit) -> None:
+    """Always legal."""
+
+
+def cp_wait(s: KernelScope, op: AsyncWait) -> None:
+    """A number of groups."""
+    s.need(op.pending >= 0, "waits leave some groups pending", str(op.pending))
+
+
+def barrier(s: KernelScope, op: Barrier) -> None:
+    """The whole block's, or a named barrier of whole warps."""
+    if op.threads is None:
+        plain = op.number == Barrier().number
+        s.need(plain, "a barrier of all threads is number 0", format_expr(op.number))
+        return
+    named_barrier(s, op.number, op.threads)
+    block = 32 * s.kernel.warps
+    alone = s.role is None and s.units == 1 and op.threads != block
+    s.need(not alone, "barriers count whole warps of the block", f"{block} threads arrive, not {op.threads}")
+
+
+def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
+    """A declared mbarrier; warps arrive where there are warps, and across blocks in a cluster."""
+    s.mbar(op.mbar, op.stage)
+    ok = op.each == "thread" or (op.each == "warp" and not s.single)
+    s.need(ok, "threads arrive, or the warps of a unit", op.each)
+    s.need(not op.cluster or s.kernel.cluster > 1, "clusters are declared", op.mbar)
+    others = [x for x in walk_ops(s.kernel.body) if isinstance(x, MbarArrive) and x.mbar == op.mbar]
+    same = all(x.cluster == op.cluster for x in others)
+    s.need(same, "all arrivals on a barrier come from the cluster, or all from the block", op.mbar)
+
+
+def mbar_wait(s: KernelScope, op: MbarWait) -> None:
+    """A declared mbarrier and a parity."""
+    s.mbar(op.mbar, op.stage)
+    s.uniform(op.parity, "the parity")
+    if isinstance(op.parity, Const):
+        s.need(op.parity.value in (0, 1), "parities are 0 or 1", str(op.parity.value))
+
+
+# -- control ----------------------------------------------------------------------------------
+
+
+def if_op(s: KernelScope, op: IfOp) -> None:
+    """A block-uniform condition."""
+    s.typed(op.cond, "the condition", (DType.BOOL,), None, ())
+    s.nested(op.body, op)
+
+
+def for_op(s: KernelScope, op: ForOp) -> None:
+    """Constant carried types and layouts."""
+    s.uniform(op.lo, "the lower bound")
+    s.uniform(op.hi, "the upper bound")
+    s.need(op.var not in s.vars, "loop variables do not shadow", op.var)
+    s.need(op.var not in s.axes, "variables are no tile axes", op.var)
+    count = {len(op.results), len(op.carried), len(op.yields)}
+    s.need(len(count) == 1, "as many results as carried values", str(sorted(count)))
+    for _, init in op.carried:
+        s.use(init)
+    outer = dict(s.frags), set(s.vars)
+    s.vars.add(op.var)
+    for arg, init in op.carried:
+        s.define(arg)
+        _alike(s, arg, init)
+
+    def at_end() -> None:
+        for y, (arg, _) in zip(op.yields, op.carried, strict=True):
+            s.use(y)
+            _alike(s, y, arg)
+
+    s.nested(op.body, op, at_end)
+    s.frags, s.vars = outer
+    for r, (arg, _) in zip(op.results, op.carried, strict=True):
+        s.define(r)
+        _alike(s, r, arg)
+
+
+def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
+    same = x.type.dtype is y.type.dtype and _axes(x.type) == _axes(y.type) and x.layout == y.layout
+    s.need(same, "carried values keep type and layout", f"%{x.name} and %{y.name}")
+
+
+def roles(s: KernelScope, op: RolesOp) -> None:
+    """Disjoint warp ranges in equal units; register budgets that the multiprocessor has."""
+    s.need(s.role is None, "roles do not nest", s.role or "")
+    s.need(s.units == 1, "roles stand in a kernel of one unit", f"{s.units} units")
+    s.need(not s.path, "roles stand at the top of a kernel", "roles")
+    used: set[int] = set()
+    budget = 0
+    for r in op.roles:
+        warps = set(range(r.first_warp, r.last_warp))
+        ok = bool(warps) and r.first_warp >= 0 and r.last_warp <= s.kernel.warps and not warps & used
+        s.need(ok, "roles have warps of their own", r.name)
+        parts = r.units >= 1 and len(warps) % r.units == 0 and (r.units == 1 or not r.single)
+        s.need(parts, "units are equal parts of whole warps", f"{r.name}: {r.units} of {len(warps)} warps")
+        used |= warps
+        if r.registers is not None:
+            legal = r.registers % 8 == 0 and 24 <= r.registers <= 256
+            s.need(legal, "register budgets are multiples of 8 from 24 to 256", f"{r.name}: {r.registers}")
+            whole = not s.target.warpgroup or r.first_warp % GROUP_WARPS == r.last_warp % GROUP_WARPS == 0
+            s.need(whole, "register budgets are of whole warpgroups", r.name)
+            budget += 32 * len(warps) * r.registers
+    s.need(budget <= s.target.registers_sm, "registers of a multiprocessor", f"{budget} of {s.target.registers_sm}")
+    for r in op.roles:
+        s.role, s.single, s.first, s.units = r.name, r.single, r.first_warp, r.units
+        s.warps = (r.last_warp - r.first_warp) // r.units
+        frags, s.frags = s.frags, {}
+        s.nested(r.body, op)
+        s.frags = frags
+    s.whole()
+
+
+RULES: Mapping[type, Rule] = {
+    ConstOp: const, IndexOp: index, ParamOp: param, MapOp: map_op, ReduceOp: reduce, ConvertOp: convert,
+    SliceOp: slice_op, UndefinedOp: undefined,
+    GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
+    AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
+    Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,
+    RolesOp: roles,
+}  # fmt: skip

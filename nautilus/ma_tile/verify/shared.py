@@ -1,0 +1,162 @@
+"""Rules of shared memory: placement, alignment, sharing of bytes, the target's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nautilus.core.errors import VerifyError
+from nautilus.ma_tile.ir import traverse as walk
+from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore, TmaWait, WgWait
+from nautilus.ma_tile.ir.ops import (
+    AsyncCopy,
+    ForOp,
+    IfOp,
+    MbarWait,
+    MemKernel,
+    MemOp,
+    MmaOp,
+    ReduceOp,
+    RolesOp,
+    Smem,
+    walk_ops,
+)
+from nautilus.targets.limits import Limits
+
+
+def check_smem(k: MemKernel, target: Limits) -> None:
+    """Raise VerifyError unless the kernel's shared buffers and mbarriers are legal."""
+
+    def need(ok: bool, rule: str, node: str, detail: str) -> None:
+        if not ok:
+            raise VerifyError("ma-tile", rule, node, detail, k.span)
+
+    for s in k.smem:
+        row = (s.axes[-1].size if s.axes else 1) * s.dtype.bytes
+        need(s.stages >= 1 and all(a.size >= 1 for a in s.axes), "shared buffers have elements", s.name, "none")
+        need(s.swizzle in (0, 32, 64, 128), "swizzles are 0, 32, 64 or 128", s.name, str(s.swizzle))
+        if s.swizzle:
+            fits = row % s.swizzle == 0 and s.pad == 0
+            need(fits, "swizzled rows fill their slabs", s.name, f"{row} bytes a row, pad {s.pad}")
+        need(s.pad >= 0 and s.pad % s.dtype.bytes == 0, "padding keeps elements aligned", s.name, str(s.pad))
+        align = 1024 if s.swizzle == 128 else 16
+        need(s.offset >= 0 and s.offset % align == 0, "offsets are aligned", s.name, f"{s.offset} % {align}")
+        if s.over is not None:
+            base = next((x for x in k.smem if x.name == s.over and x.over is None), None)
+            inside = base is not None and base.offset == s.offset and s.bytes <= base.bytes
+            need(inside, "a buffer over another lies inside it", s.name, f"over {s.over}")
+    for b in k.mbars:
+        need(b.stages >= 1 and b.arrivals >= 1, "mbarriers expect arrivals", b.name, f"{b.arrivals}")
+        need(b.offset >= 0 and b.offset % 8 == 0, "offsets are aligned", b.name, f"{b.offset} % 8")
+    _overlaps(k, need)
+    size, limit = k.smem_bytes, target.smem_block
+    need(size <= limit, "shared memory of a block", f"kernel {k.name}", f"{size} bytes of at most {limit}")
+
+
+def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None:
+    together = interference(k)
+    parts = [(s.name, s.offset, s.offset + s.bytes) for s in k.smem]
+    bars = [(b.name, b.offset, b.offset + 8 * b.stages) for b in k.mbars]
+    always = {b.name for b in k.mbars}
+    meant = {(s.name, s.over) for s in k.smem}
+    meant |= {(s.name, x.name) for s in k.smem for x in k.smem if s.over is not None and s.over == x.over}
+    both = parts + bars
+    for n, (a, a0, a1) in enumerate(both):
+        for b, b0, b1 in both[:n]:
+            if a0 < b1 and b0 < a1 and (a, b) not in meant and (b, a) not in meant:
+                apart = a not in always and b not in always and frozenset({a, b}) not in together
+                need(apart, "buffers that share bytes are not live together", f"{b}, {a}", f"at {max(a0, b0)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Shared buffers that one op reads and writes itself."""
+
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+def touch(op: MemOp) -> Touch:
+    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads; a mailbox is in
+    use throughout)."""
+    t = walk.touch(op)
+    reads, writes = {x.buffer for x in t.reads}, {x.buffer for x in (*t.writes, *t.copies)}
+    match op:
+        case ReduceOp(scratch=str(name)):
+            writes.add(name)
+        case TileSchedulerOp(mailbox=box) if box is not None:
+            reads.add(box.smem)
+            writes.add(box.smem)
+    return Touch(frozenset(reads), frozenset(writes))
+
+
+class _Asynchronous:
+    """Buffers that the engines still use until a wait."""
+
+    def __init__(self, k: MemKernel) -> None:
+        self.stored, self.multiplied = set[str](), set[str]()
+        self.arriving: dict[str, set[str]] = {}
+        for op in walk_ops(k.body):
+            match op:
+                case TmaStore(slot=slot):
+                    self.stored.add(slot.buffer)
+                case MmaOp(pending=True):
+                    self.multiplied.update(x.buffer for x in walk.touch(op).reads)
+                case TmaLoad(slot=slot, mbar=(name, _)) | AsyncCopy(slot=slot, mbar=(name, _)):
+                    self.arriving.setdefault(name, set()).add(slot.buffer)
+
+    def touch(self, op: MemOp) -> Touch:
+        """:func:`touch`, where a wait counts as the last use of what it may wait for."""
+        t = touch(op)
+        match op:
+            case TmaWait():
+                return Touch(t.reads | self.stored, t.writes)
+            case WgWait():
+                return Touch(t.reads | self.multiplied, t.writes)
+            case MbarWait(mbar=name):
+                return Touch(t.reads | self.arriving.get(name, set()), t.writes)
+        return t
+
+
+def interference(k: MemKernel) -> frozenset[frozenset[str]]:
+    """Pairs of buffers of which one is written while the other holds something that is read later.
+
+    Liveness backwards over the structure; a write to a buffer of one stage ends what it held before, a
+    write to one stage of a ring does not.  Buffers that several roles use are live together.
+    """
+    single = frozenset(s.name for s in k.smem if s.stages == 1)
+    pairs: set[frozenset[str]] = set()
+    asynchronous = _Asynchronous(k)
+
+    def back(body: tuple[MemOp, ...], live: frozenset[str]) -> frozenset[str]:
+        for op in reversed(body):
+            match op:
+                case IfOp(body=inner):
+                    live = live | back(inner, live)
+                case ForOp(body=inner) | TileSchedulerOp(body=inner):
+                    live = live | touch(op).reads
+                    while (new := live | back(inner, live)) != live:
+                        live = new
+                case RolesOp(roles=roles):
+                    used = frozenset[str]().union(*(_used(r.body) for r in roles))
+                    pairs.update(frozenset({a, b}) for a in used for b in used | live if a != b)
+                    live = live | used
+                case _:
+                    t = asynchronous.touch(op)
+                    pairs.update(frozenset({a, b}) for a in t.writes for b in live if a != b)
+                    live = (live - (t.writes & single)) | t.reads
+        return live
+
+    back(k.body, frozenset())
+    return frozenset(pairs)
+
+
+def _used(body: tuple[MemOp, ...]) -> frozenset[str]:
+    touched = [touch(op) for op in walk_ops(body)]
+    return frozenset[str]().union(*(t.reads | t.writes for t in touched))
+
+
+def element_count(s: Smem) -> int:
+    """Elements of one stage."""
+    layout = s.layout()
+    return layout.rows * layout.cols

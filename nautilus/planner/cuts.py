@@ -1,0 +1,262 @@
+"""Default rules for ``pack`` and ``split_k_update``: which axes are cut in two before definitions become kernels.
+
+*Packs.*  A product whose one operand depends on a parallel axis ``h`` only through ``h // G``, and whose
+other operand depends on ``h`` itself, computes ``G`` rows from the same data.  They become one tile where
+that takes fewer tiles of :data:`ROWS` rows than its other rows do.
+
+*Splits.*  A kernel that streams operands along a walk is as fast as the memory only with enough bytes in
+flight: blocks times the bytes that a block has asked for ahead.  On an H200 4.2 MB reach 90% of the
+bandwidth and 8.4 MB all of it; more splits than that only add partial results and tails.  So: the
+smallest number of chunks with :data:`IN_FLIGHT` bytes in flight, in at most one wave of blocks, and only
+where the time that the walk saves is more than the second kernel takes.  ``batch_invariant`` asks for
+chunks that depend on the walk's extent alone, whatever else the grid has.
+
+Only for kernels whose walk ends in reductions (a chain of products or row-wise work): one phase has them
+all, nothing is written along the walk, and a block has one tile of the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.planner import streaming as plan_join
+from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.planner.kernel import bare, dot_of
+from nautilus.planner.kernels import default_schedule, stored
+from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
+from nautilus.scalar.analysis.axes import Unified, unify
+from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.definitions import Def, read_defs, size
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks, phases
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.split_k_update import SplitKUpdate
+from nautilus.targets.limits import Limits, limits
+
+IN_FLIGHT = 8 << 20  # bytes asked for at any time that keep the memory busy
+HALF = 0.9  # of the bandwidth is reached with half of them
+STEPS = 4  # of the walk, the least in a chunk that loads ahead
+CHUNK = 1024  # elements of a batch-invariant chunk, more where there would be too many
+MOST = 16  # batch-invariant chunks
+
+
+def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
+    """``schedule`` with the packs of the default rule, if it leaves the choice and the rule finds any."""
+    schedule = schedule or Schedule()
+    if schedule.packs is not None or schedule.kernels:
+        return schedule
+    found = default_packs(program)
+    return replace(schedule, packs=found) if found else schedule
+
+
+def plan_splits(
+    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS
+) -> Schedule:
+    """``schedule`` with the splits of the default rule, if it leaves the choice and the rule finds any."""
+    schedule = schedule or Schedule()
+    if schedule.splits is not None or schedule.kernels:
+        return schedule
+    found = default_splits(program, arch, fallbacks, schedule.batch_invariant)
+    return replace(schedule, splits=found) if found else schedule
+
+
+# -- packs ------------------------------------------------------------------------------------
+
+
+def default_packs(program: Program) -> tuple[PackPlan, ...]:
+    """One pack for each axis that products share operands along; all products along it must agree."""
+    defs = read_defs(program)
+    unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
+    found: dict[str, tuple[int, int, str, str]] = {}  # axis -> size, rows, and by which name the program has it
+    refused: set[str] = set()
+    for d in unified.defs:
+        dot = dot_of(d)
+        for k, a in enumerate(d.par if dot is not None else ()):
+            group = _shared(d, a.name)
+            extent = size(a)
+            if dot is None or a.name in (*dot.rows, *dot.columns):
+                continue
+            if group is None or extent is None or extent % group or found.get(a.name, (group,))[0] != group:
+                refused.add(a.name)
+                continue
+            sides = (dot.rows, dot.columns)
+            rows = min(prod(size(x) or ROWS for x in d.par if x.name in side) for side in sides)
+            most = max(rows, found[a.name][1]) if a.name in found else rows
+            found.setdefault(a.name, (group, most, d.name, defs[d.name].par[k].name))
+    return tuple(
+        PackPlan(name, axis, group)
+        for x, (group, rows, name, axis) in found.items()
+        if x not in refused and rows * blocks(group, ROWS) < group * blocks(rows, ROWS)
+    )
+
+
+def _shared(d: Def, axis: str) -> int | None:
+    """``G`` where one factor of product ``d`` has ``axis`` only as ``axis // G`` and the other has it otherwise."""
+    value = bare(d.value)
+    assert isinstance(value, Op)
+    found = [_quotients(e, axis) for e in value.args]
+    sizes = [next(iter(q)) for q in found if len(q) == 1 and 0 not in q]
+    return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
+
+
+def _quotients(e: Expr, axis: str) -> set[int]:
+    """Every ``G`` with which ``e`` has ``axis // G``; 0 for ``axis`` otherwise."""
+    match e:
+        case Var(name=name):
+            return {0} if name == axis else set()
+        case Op(op="floordiv", args=(Var(name=name), Const(value=n))) if name == axis and n > 1:
+            return {int(n)}
+    return set().union(*(_quotients(c, axis) for c in children(e)))
+
+
+# -- splits -----------------------------------------------------------------------------------
+
+
+def default_splits(
+    program: Program, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
+) -> tuple[SplitPlan, ...]:
+    """The cuts of every kernel that the default plan would leave short of bytes in flight."""
+    defs = read_defs(program)
+    if not any(_may_split(d) for d in defs.values()):
+        return ()
+    out: list[SplitPlan] = []
+    for plan in default_schedule(program, arch, fallbacks).kernels:
+        unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
+        walk = _walk(plan, unified, stored(program, defs, plan.ops))
+        if walk is None:
+            continue
+        tile, extent = plan.axis(walk).tile, unified.extents[walk]
+        if not isinstance(extent, int):
+            continue  # how long the walk is, and so whether a second kernel pays, is known at launch only
+        stream = _stream(plan, unified, walk, limits(arch))
+        ends = _reductions(unified, walk)
+        if not any(_failed(d, fallbacks) for d in ends):
+            row = stream.step // tile
+            grid = 1 if invariant else stream.blocks
+            found = plan_join.cut(plan, unified, walk, grid, row, stream.partial, limits(arch))
+            if found is not None:
+                named = [(d.name, _own_name(d, defs, walk)) for d in ends]
+                out += twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
+                continue
+        count = _fixed(extent) if invariant else _count(stream)
+        count = min(count, blocks(extent, tile))
+        if count > 1:
+            out += [SplitPlan(d.name, _own_name(d, defs, walk), count, tile) for d in _reductions(unified, walk)]
+    return tuple(out)
+
+
+def _failed(d: Def, fallbacks: Fallbacks) -> bool:
+    """Whether the units that reduce ``d`` would not do. Those who combine them first give up their cluster."""
+    part = f"{d.name}_part"
+    return any(name == part or (name.startswith(part) and fallbacks.exhausted(name)) for name, _ in fallbacks.taken)
+
+
+def twice(program: Program, ends: list[tuple[str, str]], found: plan_join.Cut) -> list[SplitPlan]:
+    """Reductions ``ends``, each with its axis, in chunks that take turns; and where there are several groups, these."""
+    chunks = found.groups * found.units
+    first = [SplitPlan(name, axis, chunks, found.step, found.units) for name, axis in ends]
+    if found.groups == 1:
+        return first
+    cut = read_defs(SplitKUpdate(Schedule(splits=tuple(first))).apply(program))
+    made = {d.name for d in cut.values() if (c := chunks_of(d)) is not None and c.tile}
+    rest = [d for d in cut.values() if d.is_reduction and d.name not in made]
+    combine = [d for d in rest if any(ld.buffer in made for ld in d.reads())]
+    return [*first, *(SplitPlan(d.name, d.red[0].name, found.groups, found.units) for d in combine)]
+
+
+def _may_split(d: Def) -> bool:
+    """Whether ``d`` reduces enough to be worth a look at the plan of its kernel."""
+    return any((size(a) or 0) >= (CHUNK if dot_of(d) is None else plan_join.SHORTEST) for a in d.red)
+
+
+def _reductions(unified: Unified, walk: str) -> list[Def]:
+    return [d for d in unified.defs if any(a.name == walk for a in d.red)]
+
+
+def _own_name(d: Def, defs: dict[str, Def], walk: str) -> str:
+    return defs[d.name].red[[a.name for a in d.red].index(walk)].name
+
+
+def _walk(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | None:
+    """The axis to cut (module docstring); None where the kernel is of another kind."""
+    walks = [a.name for a in plan.axes if a.role == LOOP]
+    if len(walks) != 1 or plan.memory.engine != "warp":
+        return None
+    (walk,) = walks
+    ends = {d.name for d in _reductions(unified, walk)}
+    homes = [p for p in phases(plan) if ends & set(p)]
+    along = [d.name for d in unified.defs if any(a.name == walk for a in d.par)]
+    spread = {a.name for a in plan.axes if a.role == GRID and a.tile > 1}
+    product = any(
+        (dot := dot_of(d)) is not None and spread & set(dot.rows) and spread & set(dot.columns) for d in unified.defs
+    )
+    whole = len({n for p in homes for n in p if n in ends}) == sum(n in ends for p in phases(plan) for n in p)
+    if len(homes) != 1 or not whole or product or any(n in kept for n in along):
+        return None
+    return walk
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """What a kernel reads along its walk. Bytes of one step of a block, of all of it, and of the partial results."""
+
+    blocks: int
+    step: int  # bytes
+    slots: int  # blocks that run at once
+    ahead: int  # bytes that a block has asked for
+    steps: int
+    total: int
+    partial: int
+
+
+def _stream(plan: KernelPlan, unified: Unified, walk: str, target: Limits) -> _Stream:
+    def extent(axis: str) -> int:
+        e = unified.extents[axis]
+        return e if isinstance(e, int) else 1 << 20
+
+    tiles = {a.name: min(a.tile, extent(a.name)) for a in plan.axes}
+    names = {d.name for d in unified.defs}
+    reads = dict.fromkeys(ld for d in unified.defs for ld in d.reads() if ld.buffer not in names)
+    step = sum(_bytes(ld, tiles) for ld in reads if walk in _vars(ld))
+    held = sum(_bytes(ld, tiles) for ld in reads if walk not in _vars(ld))
+    count = prod(blocks(extent(a.name), a.tile) for a in plan.axes if a.role == GRID)
+    steps = blocks(extent(walk), plan.axis(walk).tile)
+    ahead = step * max(1, plan.memory.stages)
+    warps = plan.memory.warps[0] * plan.memory.warps[1]
+    dots = any(dot_of(d) is not None for d in unified.defs)
+    room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
+    slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)
+    results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, walk))
+    return _Stream(
+        count, step, slots, ahead, steps if not dots else max(1, steps // STEPS), count * steps * step, results
+    )
+
+
+def _vars(ld: Load) -> frozenset[str]:
+    return frozenset[str]().union(*(free_vars(e) for e in ld.index))
+
+
+def _bytes(ld: Load, tiles: dict[str, int]) -> int:
+    return ld.dtype.bytes * prod(tiles.get(x, 1) for x in _vars(ld))
+
+
+def _count(s: _Stream) -> int:
+    """The smallest number of chunks that keeps the memory busy, if it pays."""
+    wanted = blocks(IN_FLIGHT, max(1, s.blocks * s.ahead))
+    count = max(1, min(wanted, s.slots // s.blocks, s.steps))
+    return count if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
+
+
+def _seconds(s: _Stream, count: int) -> float:
+    """Time of the kernel in ``count`` chunks, and of what combines them."""
+    full = min(1.0, count * s.blocks * s.ahead / IN_FLIGHT)
+    share = full * 2 * HALF if full < 0.5 else HALF + (2 * full - 1) * (1 - HALF)
+    combine = COMBINE + 2 * count * s.partial / BANDWIDTH if count > 1 else 0.0
+    return s.total / (BANDWIDTH * share) + combine
+
+
+def _fixed(extent: int) -> int:
+    """Chunks of a walk of ``extent`` elements, whatever the grid."""
+    return min(MOST, blocks(extent, CHUNK))

@@ -1,0 +1,455 @@
+"""The plan of one kernel: roles and tiles of the axes of a group of definitions, and its walks.
+
+Rules, in order:
+
+* an axis that is parallel in every definition is a ``grid`` axis; so is one that a few cheap
+  definitions lack, if nobody else reads them: every block computes these again; so is one that cuts the
+  walk into chunks, if the definitions that lack it lie along the walk: every block needs its chunk only;
+* of the other axes one may be *walked* by all (``loop``): a reduction axis too long for a tile, the
+  one that most reductions share; further long ones only where a single definition reduces over them
+  (a private loop inside the walk); everything else must fit in a tile;
+* where nothing needs walking (a row that fits) there is no walk and nothing to repair;
+* a definition joins the walk of its operands if every running result that it needs can be repaired;
+  else it waits for the next walk, for which block-wise operands are computed again.
+
+Numbers are starting points for the search, taken from what the hardware likes: 128-row tiles for
+matrix products, 4096 elements a block for row-wise work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
+from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
+from nautilus.scalar.analysis.repair import Refusal, Running, derive
+
+MAX_TILE = 256  # elements of a whole axis that lives in accumulators
+MAX_ROW = 8192  # elements of a row that lives in one tile
+BLOCK = 4096  # elements a block of row-wise work handles
+MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
+CHEAP = 4  # what blocks compute again may be one part in so many of what uses it
+MAX_PRIVATE = 1024  # a private loop inside a shared walk
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A product-sum over tiles: free axes of either operand and the contracted ones."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    inner: tuple[str, ...]
+
+
+def ceil_pow2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def floor_pow2(n: int) -> int:
+    return 1 << (max(1, n).bit_length() - 1)
+
+
+def dot_of(d: Def) -> Dot | None:
+    """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
+    match d.op, bare(d.value):
+        case "sum", Op(op="mul", args=(a, b)):
+            left, right = free_vars(a), free_vars(b)
+        case _:
+            return None
+    rows = tuple(x.name for x in d.par if x.name in left - right)
+    columns = tuple(x.name for x in d.par if x.name in right - left)
+    inner = tuple(x.name for x in d.red if x.name in left & right)
+    if not rows or not columns or not inner or len(inner) != len(d.red):
+        return None
+    return Dot(rows, columns, inner)
+
+
+def bare(e: Expr) -> Expr:
+    """``e`` without the conversions around it."""
+    while isinstance(e, Op) and e.op in ("cast", "narrow"):
+        e = e.args[0]
+    return e
+
+
+@dataclass(slots=True)
+class _Group:
+    unified: Unified
+    roles: dict[str, AxisPlan] = field(default_factory=dict)
+    dots: dict[str, Dot] = field(default_factory=dict)
+    walk: str | None = None
+
+    @property
+    def defs(self) -> tuple[Def, ...]:
+        return self.unified.defs
+
+    def extent(self, axis: str) -> int:
+        """Extent, a large number where it is known at launch only."""
+        e = self.unified.extents[axis]
+        return e if isinstance(e, int) else 1 << 20
+
+    def reducers(self, axis: str) -> tuple[Def, ...]:
+        return tuple(d for d in self.defs if any(a.name == axis for a in d.red))
+
+    def holders(self, axis: str) -> tuple[Def, ...]:
+        return tuple(d for d in self.defs if d.axis(axis) is not None)
+
+    def cut_by(self, axis: str) -> Chunks | None:
+        """What ``axis`` cuts into chunks, and how."""
+        found = [c for d in self.defs if (c := chunks_of(d)) is not None and c.by == axis]
+        return found[0] if found else None
+
+    def work(self, d: Def) -> int:
+        """Points of the index space of ``d``."""
+        return prod(self.extent(a.name) for a in d.axes)
+
+    def tile(self, axis: str) -> int:
+        return self.roles[axis].tile if axis in self.roles else 1
+
+    def volume(self, skip: frozenset[str] = frozenset()) -> int:
+        """The largest tile of any definition, over the axes that have a plan."""
+        best = 1
+        for d in self.defs:
+            v = 1
+            for a in d.axes:
+                v *= 1 if a.name in skip else self.tile(a.name)
+            best = max(best, v)
+        return best
+
+
+def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset()) -> KernelPlan:
+    """A plan for one kernel that computes ``unified``; ``kept`` are the definitions that stay in memory.
+
+    Raises ScheduleError where no rule applies.
+    """
+    g = _Group(unified)
+    for d in g.defs:
+        if (dot := dot_of(d)) is not None:
+            g.dots[d.name] = dot
+    grid = _grid_axes(g, kept)
+    rest = [x for x in unified.extents if x not in grid]
+    _inner_roles(g, rest)
+    _grid_roles(g, grid)
+    if g.walk is not None:
+        _walk_tile(g)
+    if not g.dots and g.volume() > MAX_ROW:
+        raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
+    ops = tuple(d.name for d in g.defs)
+    order = _loop_order(g, grid, rest)
+    axes = tuple(g.roles[x] for x in order)
+    return KernelPlan(name, ops, axes, _phases(g), memory=_memory(g))
+
+
+def _grid_axes(g: _Group, kept: frozenset[str]) -> list[str]:
+    """The axes of the launch grid (module docstring)."""
+    grid = [x for x in g.unified.extents if all(any(a.name == x for a in d.par) for d in g.defs)]
+    times = {d.name: 1 for d in g.defs}  # how often a definition is computed
+    for x in g.unified.extents:
+        without = [d for d in g.defs if d.axis(x) is None]
+        cut = g.cut_by(x) if x not in grid else None
+        if cut is not None and all(d.name not in kept and cut.axis in {a.name for a in d.par} for d in without):
+            grid.append(x)
+        if x in grid or g.reducers(x) or any(d.name in kept or d.name in g.dots for d in without):
+            continue
+        again = sum(g.work(d) * times[d.name] * g.extent(x) for d in without)
+        if again * CHEAP <= sum(g.work(d) for d in g.holders(x)):
+            grid.append(x)
+            times.update({d.name: times[d.name] * g.extent(x) for d in without})
+    return grid
+
+
+def _loop_order(g: _Group, grid: list[str], rest: list[str]) -> list[str]:
+    """Grid axes as the last definition orders them, then the walk, then the rest."""
+    last = [a.name for a in g.defs[-1].par]
+    ordered = sorted(grid, key=lambda x: last.index(x) if x in last else len(last))
+    walks = [x for x in rest if x == g.walk]
+    return [*ordered, *walks, *(x for x in rest if x != g.walk)]
+
+
+def _inner_roles(g: _Group, rest: list[str]) -> None:
+    """Roles of the axes that are not parallel everywhere; chooses the walk."""
+    reduced = [x for x in rest if g.reducers(x)]
+    chunked = [c.axis for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis in reduced]
+    if not g.dots and not chunked and _row_fits(g, rest):
+        for x in rest:
+            g.roles[x] = AxisPlan(x, TILE, ceil_pow2(g.extent(x)))
+        return
+    if reduced:
+        long = [x for x in reduced if g.extent(x) > MAX_TILE] or reduced
+        g.walk = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
+        g.roles[g.walk] = AxisPlan(g.walk, LOOP, 1)
+    for x in rest:
+        if x != g.walk:
+            g.roles[x] = _other_role(g, x)
+
+
+def _row_fits(g: _Group, rest: list[str]) -> bool:
+    if any(g.extent(x) > MAX_ROW for x in rest):
+        return False
+    if _column_like(g, rest):
+        return False
+    for d in g.defs:
+        v = 1
+        for a in d.axes:
+            v *= ceil_pow2(g.extent(a.name)) if a.name in rest else 1
+        if v > MAX_ROW:
+            return False
+    return True
+
+
+def _column_like(g: _Group, rest: list[str]) -> bool:
+    """Whether memory runs along a parallel axis, so that blocks should hold several of its elements."""
+    fast = _vector_axis(g)
+    return fast is not None and fast not in rest and max((g.extent(x) for x in rest), default=1) > 128
+
+
+def _other_role(g: _Group, x: str) -> AxisPlan:
+    users, reducers = g.holders(x), g.reducers(x)
+    private = len(users) == 1 and len(reducers) == 1
+    alone = len(g.defs) == 1 or not any(a.name == g.walk for a in users[0].axes)
+    main = [max(d.inner, key=g.extent) for n, d in g.dots.items() if x in d.inner]
+    if private and main and main[0] != x:
+        return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter): one at a time
+    if g.extent(x) <= MAX_TILE and not (private and not main and len(g.defs) == 1):
+        unit = 16 if g.dots else 1
+        return AxisPlan(x, TILE, -(-ceil_pow2(g.extent(x)) // unit) * unit)
+    if private and (alone or g.extent(x) <= MAX_PRIVATE):
+        return AxisPlan(x, LOOP, min(64 if main else 1, ceil_pow2(g.extent(x))))
+    raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
+
+
+def _vector_axis(g: _Group) -> str | None:
+    """The axis that memory runs along in most inputs (the last index position)."""
+    votes: dict[str, int] = {}
+    names = {d.name for d in g.defs}
+    for d in g.defs:
+        for ld in d.reads():
+            if ld.buffer not in names and ld.index and isinstance(ld.index[-1], Var):
+                votes[ld.index[-1].name] = votes.get(ld.index[-1].name, 0) + len(ld.index)
+    return max(votes, key=lambda x: votes[x]) if votes else None
+
+
+def _grid_roles(g: _Group, grid: list[str]) -> None:
+    for x in grid:
+        g.roles[x] = AxisPlan(x, GRID, 1)
+    if g.dots:
+        _dot_tiles(g, grid)
+        return
+    fast = _vector_axis(g)
+    last = [a.name for a in g.defs[-1].par]
+    whole = [x for x in grid if g.cut_by(x) is None]  # a block has one chunk
+    order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
+    budget = BLOCK if g.walk is None else BLOCK // 64 if fast in grid else 1
+    if not any(d.is_reduction for d in g.defs):
+        budget = 1024
+    for x in order[:2]:
+        room = max(1, budget // g.volume())
+        tile = min(room, ceil_pow2(g.extent(x)))
+        g.roles[x] = AxisPlan(x, GRID, floor_pow2(tile))
+
+
+def _dot_tiles(g: _Group, grid: list[str]) -> None:
+    """128-row tiles where there are rows, smaller where there are few or accumulators are wide."""
+    for dot in g.dots.values():
+        for side in (dot.rows, dot.columns):
+            mine = [x for x in side if x in grid and g.cut_by(x) is None]
+            if mine and all(g.tile(x) == 1 for x in mine):
+                best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
+                g.roles[best] = AxisPlan(best, GRID, max(16, min(128, ceil_pow2(g.extent(best)))))
+    tiled = [x for x in grid if g.tile(x) > 16]
+    while tiled and _accumulators(g) > MAX_ACCUMULATORS:
+        big = max(tiled, key=g.tile)
+        g.roles[big] = AxisPlan(big, GRID, g.tile(big) // 2)
+        tiled = [x for x in tiled if g.tile(x) > 16]
+    if _accumulators(g) > 2 * MAX_ACCUMULATORS:
+        raise ScheduleError("the accumulators do not fit in registers")
+
+
+def _accumulators(g: _Group) -> int:
+    """Elements of the accumulators with two or more tile axes (the walk counted as 64)."""
+    total = 0
+    for d in g.defs:
+        if not d.is_reduction:
+            continue
+        tiles = [64 if a.name == g.walk else g.tile(a.name) for a in d.par]
+        if sum(t > 1 for t in tiles) >= 2:
+            v = 1
+            for t in tiles:
+                v *= t
+            total += v
+    return total
+
+
+def _walk_tile(g: _Group) -> None:
+    """The step of the walk; chunks of it are whole steps."""
+    _free_walk_tile(g)
+    assert g.walk is not None
+    for c in (c for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis == g.walk and c.size):
+        tile = g.tile(g.walk)
+        while c.size % tile:
+            tile //= 2
+        tile = c.tile or tile
+        g.roles[g.walk] = AxisPlan(g.walk, LOOP, tile)
+
+
+def _free_walk_tile(g: _Group) -> None:
+    assert g.walk is not None
+    extent = ceil_pow2(g.extent(g.walk))
+    if g.dots:
+        contracted_only = all(a.name != g.walk for d in g.defs for a in d.par)
+        want = 32 if contracted_only else 64
+        g.roles[g.walk] = AxisPlan(g.walk, LOOP, max(16, min(want, extent)))
+        return
+    room = max(1, MAX_ROW // g.volume(frozenset({g.walk})))
+    limit = 4096 if _vector_axis(g) == g.walk else 64
+    g.roles[g.walk] = AxisPlan(g.walk, LOOP, min(floor_pow2(min(room, limit)), extent))
+
+
+def _memory(g: _Group) -> MemoryPlan:
+    if not g.dots:
+        # 16 to 32 elements a thread; elementwise work 8, one vector.
+        each = 1024 if any(d.is_reduction for d in g.defs) else 256
+        warps = max(1, min(16, g.volume() // each))
+        rows = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
+        down = min(rows, warps)
+        return MemoryPlan(warps=(down, warps // down), stages=1, epilogue="direct")
+    grid = [g.tile(x) for d in g.dots.values() for x in (*d.rows, *d.columns) if g.roles[x].role == GRID]
+    rows = max(grid, default=16)
+    both = any(
+        any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.rows)
+        and any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.columns)
+        for d in g.dots.values()
+    )
+    if both:
+        return MemoryPlan(warps=(2 if rows >= 32 else 1, 2), stages=3, order="grouped")
+    order = "longest-first" if _uneven(g) else "natural"
+    return MemoryPlan(warps=(max(1, min(8, rows // 16)), 1), stages=2, order=order)
+
+
+def _uneven(g: _Group) -> bool:
+    """Whether a condition ties the walk to a grid axis, so that blocks walk different distances."""
+    grid = {x for x, a in g.roles.items() if a.role == GRID}
+    uses = [free_vars(d.guard) for d in g.defs if d.guard is not None]
+    return any(g.walk in names and names & grid for names in uses)
+
+
+def _phases(g: _Group) -> tuple[tuple[str, ...], ...]:
+    """The walks in order (module docstring), with what is not walked between them."""
+    if g.walk is None:
+        return tuple((d.name,) for d in g.defs)
+    at: dict[str, int] = {}  # walk in which a definition is first computed (not walked: after which one)
+    running: dict[str, frozenset[str]] = {}  # block-wise definitions -> running results that they contain
+    for d in g.defs:
+        at[d.name], running[d.name] = _place(g, d, at, running)
+    last = max(at.values())
+    out: list[tuple[str, ...]] = []
+    for w in range(last + 1):
+        walked = _walked_in(g, w, at)
+        if walked:
+            out.append(walked)
+        out.extend((d.name,) for d in g.defs if at[d.name] == w and d.axis(g.walk) is None)
+    return tuple(out)
+
+
+def _place(g: _Group, d: Def, at: dict[str, int], running: dict[str, frozenset[str]]) -> tuple[int, frozenset[str]]:
+    assert g.walk is not None
+    on_walk = d.axis(g.walk) is not None
+    earliest = 1 if on_walk else 0
+    open_: set[str] = set()
+    for ld in d.reads():
+        if ld.buffer not in at:
+            continue
+        p = g.unified.get(ld.buffer)
+        if p.axis(g.walk) is None:  # complete after walk at[p]; readable in the next one
+            need = at[p.name] + 1 if on_walk else at[p.name]
+        elif any(a.name == g.walk for a in p.red):
+            need = at[p.name]
+            if on_walk:
+                open_.add(p.name)
+        else:
+            need = at[p.name]
+            open_ |= running[p.name]
+        earliest = max(earliest, need)
+    open_ = {r for r in open_ if at[r] == earliest}
+    if not on_walk or not open_:
+        return earliest, frozenset()
+    if d.is_reduction and any(a.name == g.walk for a in d.red) and _repairable(g, d, open_):
+        return earliest, frozenset()
+    if not d.is_reduction and d.guard is None and _only_feeds_reductions(g, d):
+        return earliest, frozenset(open_)
+    return earliest + 1, frozenset()
+
+
+def _only_feeds_reductions(g: _Group, d: Def) -> bool:
+    """Whether block-wise ``d`` may hold running values: nobody but a later reduction of the walk looks."""
+    readers = [r for r in g.defs if any(ld.buffer == d.name for ld in r.reads())]
+    return (
+        d.buffer.space.value == "temp"
+        and bool(readers)
+        and all(any(a.name == g.walk for a in r.red) and _repairable(g, r, None) for r in readers)
+    )
+
+
+def _inlined(g: _Group, e: Expr, stop: set[str]) -> Expr:
+    """``e`` with block-wise elementwise definitions replaced by what they are."""
+
+    def rule(n: Expr) -> Expr | None:
+        if isinstance(n, Load) and n.buffer not in stop:
+            d = next((x for x in g.defs if x.name == n.buffer), None)
+            if d is not None and not d.is_reduction and d.guard is None and d.axis(str(g.walk)) is not None:
+                value = _inlined(g, d.value, stop)
+                return value if value.dtype is n.dtype else Op("narrow", (value,), n.dtype)
+        return None
+
+    return rewrite(e, rule)
+
+
+def _repairable(g: _Group, d: Def, open_: set[str] | None) -> bool:
+    value = _inlined(g, d.value, set())
+    reads: Sequence[Load] = loads(value)
+    running = []
+    for ld in reads:
+        p = next((x for x in g.defs if x.name == ld.buffer), None)
+        if p is None or not any(a.name == g.walk for a in p.red) or p.op is None:
+            continue
+        if open_ is None or p.name in open_:
+            running.append(Running(ld, p.op, _inlined(g, p.value, set()), conjuncts(p.guard)))
+    if d.guard is not None and any(r.load in loads(d.guard) for r in running):
+        return False
+    assert d.op is not None
+    return not isinstance(derive(value, conjuncts(d.guard), d.op, running, frozenset({str(g.walk)})), Refusal)
+
+
+def _walked_in(g: _Group, w: int, at: dict[str, int]) -> tuple[str, ...]:
+    """The definitions computed in walk ``w``: its own and the block-wise operands of these, again."""
+    assert g.walk is not None
+    need = {d.name for d in g.defs if at[d.name] == w and d.axis(g.walk) is not None}
+    own = set(need)
+    for d in reversed(g.defs):
+        if d.name in need:
+            for ld in d.reads():
+                p = next((x for x in g.defs if x.name == ld.buffer), None)
+                if p is not None and any(a.name == g.walk for a in p.par):
+                    need.add(p.name)
+    for name in need - own:
+        if any(g.roles[a.name].role == LOOP and a.name != g.walk for a in g.unified.get(name).axes):
+            raise ScheduleError(f"{name} is too expensive to compute twice")
+    return tuple(d.name for d in g.defs if d.name in need)
+
+
+def one_by_one(unified: Unified, name: str) -> KernelPlan:
+    """The plan that always works for a single definition: no tiles, loops over reductions."""
+    (d,) = unified.defs
+    grid = tuple(AxisPlan(a.name, GRID, 1) for a in d.par)
+    return KernelPlan(name, (d.name,), (*grid, *(_serial(a) for a in d.red)), ((d.name,),))
+
+
+def _serial(a: Axis) -> AxisPlan:
+    return AxisPlan(a.name, LOOP, min(64, ceil_pow2(size(a) or 64)))

@@ -1,0 +1,164 @@
+"""Numbers for kernels with matrix products: tiles, warps and stages, by structure, sizes and target.
+
+``plan_kernel`` decides what is walked and what is a tile; this file only sizes it.  Two structures:
+
+* a *product*: rows and columns of the result are both spread over blocks and the contraction is walked.
+  128 x 256 blocks of eight 64 x 64 warp tiles where there are enough of them and shared memory allows,
+  else 128 x 128; operand fragments double-buffered across iterations.
+* a *chain*: only rows are spread over blocks; the walk feeds accumulators that live in registers for
+  its whole length.  A warp takes 32 rows where the accumulators then fit in a thread's 255 registers
+  with room to spare (each fragment read from shared memory serves two products), else 16.
+
+Measured on an H200 with 16-bit operands, which is what these rules are for; other operand types keep
+the general plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+from nautilus.core.expr.nodes import Expr, Load, Op
+from nautilus.core.schedule import KernelPlan, MemoryPlan
+from nautilus.core.types import DType
+from nautilus.planner import warpgroup as plan_warpgroup
+from nautilus.planner.kernel import Dot, ceil_pow2, dot_of
+from nautilus.planner.warpgroup import extent, with_tiles
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.targets.limits import Limits
+
+STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
+ACCUMULATORS = 160  # registers of accumulators a thread may hold in a chain; above, ptxas spills
+FULL = 100  # blocks from which on wide tiles are worth it: most multiprocessors have one
+
+
+def size_kernel(
+    plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False, light: bool = False
+) -> KernelPlan:
+    """``plan`` with the numbers of its products chosen for ``limits``; others unchanged.
+
+    ``warpgroup``: with warpgroup products where their rules apply; ``light``: with fewer registers a thread.
+    """
+    dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
+    walks = [a.name for a in plan.axes if a.role == LOOP]
+    if not dots or len(walks) != 1:
+        return plan
+    products = [d for d in unified.defs if d.name in dots]
+    spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
+    rows = {x for dot in dots.values() for x in dot.rows if x in spread}
+    columns = {x for dot in dots.values() for x in dot.columns if x in spread}
+    place = None
+    if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(walks) for d in dots.values()):
+        place = (next(iter(rows)), next(iter(columns)), walks[0], len(dots))
+    if not all(map(_half_operands, products)):
+        types = {t for d in products for t in _loaded_types(d)}
+        alike = warpgroup and len(types) == 1 and types <= _OTHERS
+        wide = (
+            plan_warpgroup.product(plan, unified, limits, *place, next(iter(types)), light=light)
+            if place and alike
+            else None
+        )
+        return wide or _fewer_stages(plan, unified, limits, walks[0])
+    if place is not None:
+        wide = plan_warpgroup.product(plan, unified, limits, *place, light=light) if warpgroup else None
+        return wide or _product(plan, unified, limits, *place)
+    if len(spread) == 1 and len(rows | columns) == 1:
+        row = next(iter(spread))
+        wide = plan_warpgroup.chain(plan, unified, limits, row, walks[0], dots, light) if warpgroup else None
+        return wide or _chain(plan, unified, limits, row, walks[0], dots)
+    return plan
+
+
+def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, walk: str) -> KernelPlan:
+    """``plan`` with as many stages as shared memory holds (rows padded by 16 bytes, as for plain layouts)."""
+    width = max((ld.dtype.bytes for d in unified.defs for ld in d.reads()), default=4)
+    lines = sum(a.tile for a in plan.axes if a.role == GRID and a.tile > 1)
+    stage = lines * (plan.axis(walk).tile * width + 16)
+    stages = max(1, min(plan.memory.stages, limits.smem_block // max(1, stage)))
+    return replace(plan, memory=replace(plan.memory, stages=stages))
+
+
+def _half_operands(d: Def) -> bool:
+    """Both factors of the product are 16-bit floats."""
+    value = d.value
+    while isinstance(value, Op) and value.op == "cast":
+        value = value.args[0]
+    return isinstance(value, Op) and value.op == "mul" and all(_half(x) for x in value.args)
+
+
+def _loaded_types(d: Def) -> set[DType]:
+    """Types of the tensors that the product multiplies; f32 for a factor that is none."""
+    value = d.value
+    if not (isinstance(value, Op) and value.op == "mul"):
+        return {DType.F32}
+    bare = (e.args[0] if isinstance(e, Op) and e.op == "cast" else e for e in value.args)
+    return {e.dtype if isinstance(e, Load) else DType.F32 for e in bare}
+
+
+#: operands of matrix instructions beside the 16-bit floats
+_OTHERS = frozenset({DType.TF32, DType.I8, DType.U8, DType.F8E4M3, DType.F8E5M2})
+
+
+def _half(e: Expr) -> bool:
+    half = (DType.F16, DType.BF16)
+    match e:
+        case Op(op="cast", args=(inner,)):
+            return inner.dtype in half and isinstance(inner, Load | Op)
+        case _:
+            return e.dtype in half
+
+
+def _product(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int
+) -> KernelPlan:
+    """Tiles of a product of ``dots`` accumulators that share their left operand."""
+    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or extent(unified, walk) < 2 * STEP:
+        return plan
+    m, n = 128, 128
+    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
+    blocks = others * -(-extent(unified, row) // 128) * -(-extent(unified, column) // 256)
+    wide = dots == 1 and blocks >= FULL and limits.smem_block >= 3 * 2 * STEP * (128 + 256)
+    if wide:
+        n = 256
+    if extent(unified, row) < 128:
+        m = 64
+    elif extent(unified, column) < 128:
+        n = 64
+    stage = 2 * STEP * (m + dots * n)
+    stages = min(4 if wide or dots > 1 else 3, limits.smem_block // stage)
+    if dots > 2 or stages < 2:
+        return plan
+    warps = (m // 64, n // 64) if dots == 1 else (2, 4)
+    if dots > 1 and (m, n) != (128, 128):
+        return plan
+    pair = 2 * (stages * stage + 1024) <= limits.smem_sm and prod(warps) <= 4
+    memory = MemoryPlan(
+        warps=warps, stages=stages, min_blocks=2 if pair else 1, order="grouped", fragments_across=stages >= 3
+    )
+    return with_tiles(plan, {row: m, column: n, walk: STEP}, memory)
+
+
+def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]) -> KernelPlan:
+    """Tiles of products that feed each other along a walk."""
+    width = sum(
+        prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk))
+        for d in unified.defs
+        if d.name in dots and all(a.name != walk for a in d.par)
+    )
+    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
+    most = min(128, ceil_pow2(extent(unified, row)))
+    for each, step, rows in product((32, 16), (64, 32), (128, 64)):
+        accumulators = (width + step) * each // 32  # registers a thread
+        held, walked = 2 * rows * deep, 2 * step * (deep + width)  # bytes
+        if rows > most or width == 0 or accumulators > ACCUMULATORS or held + walked > limits.smem_block:
+            continue
+        order = plan.memory.order
+        # blocks of uneven length have neighbours at other places of their loops: a ring hides more
+        ring = order == "longest-first" and 2 * (held + 2 * walked + 1024) <= limits.smem_sm
+        pair = each == 32 and 2 * (held + walked + 1024) <= limits.smem_sm
+        memory = MemoryPlan(warps=(rows // each, 1), stages=2 if ring else 1, min_blocks=2 if pair else 1, order=order)
+        return with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
+    return plan

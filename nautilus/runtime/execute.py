@@ -1,0 +1,290 @@
+"""Run a compiled spec on arrays: by the interpreter of a level, or on the GPU.
+
+Arrays are in working form everywhere here (float64, int64, bool; see :mod:`nautilus.core.numerics`)
+and already rounded to the declared types; conversion to raw storage happens at the GPU's door.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from nautilus.core.errors import InputError, UnsupportedError, first_line
+from nautilus.core.expr.nodes import Const, Param
+from nautilus.core.numerics import Array, from_storage, round_to, storage_array
+from nautilus.core.types import DType
+from nautilus.driver import Result
+from nautilus.passes.registry import load
+from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_plan
+
+if TYPE_CHECKING:
+    from nautilus.runtime.nvrtc import Compiled
+
+#: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
+INTERPRETERS: Mapping[str, str] = {
+    "spec": "nautilus.frontend.interp:run_spec",
+    "scalar": "nautilus.scalar.interp.program:run_program",
+    "vr-tile": "nautilus.vr_tile.interp:run_module",
+    "ma-tile": "nautilus.ma_tile.interp.module:run_module",
+}
+Number = int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An array argument: a Param in ``shape`` is a size known only at launch."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | Param, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a spec takes and gives. ``scalars``: name, type, default; runtime sizes are among them."""
+
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    scalars: tuple[tuple[str, DType, Number | None], ...]
+
+
+def interface(result: Result, stage: str) -> Interface:
+    """The interface of the module that ``stage`` (or the last one before ``cuda``) has."""
+    module = result.modules["ma-tile" if stage == "cuda" else stage]
+    if hasattr(module, "definitions"):  # a Spec
+        inputs, outputs = module.inputs, module.outputs
+        scalars = [(s.name, s.dtype, s.default) for s in module.scalars]
+        scalars += [(d.name, DType.I32, None) for d in module.runtime_dims]
+    else:
+        inputs = [b for b in module.buffers if b.space.value == "input"]
+        outputs = [b for b in module.buffers if b.space.value == "output"]
+        scalars = [(p.name, p.dtype, p.default) for p in module.params]
+    made = [tuple(Slot(t.name, t.dtype, t.shape) for t in ts) for ts in (inputs, outputs)]
+    return Interface(made[0], made[1], tuple(scalars))
+
+
+def numbers(face: Interface, given: Mapping[str, str]) -> dict[str, Number]:
+    """Scalar values from the command line and defaults. Raises InputError."""
+    known = {name: dtype for name, dtype, _ in face.scalars}
+    if unknown := sorted(set(given) - set(known)):
+        raise InputError(f"no scalar is called {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
+    out: dict[str, Number] = {}
+    for name, dtype, default in face.scalars:
+        if name in given:
+            out[name] = _number(name, given[name], dtype)
+        elif default is not None:
+            out[name] = default
+    return out
+
+
+def _number(name: str, text: str, dtype: DType) -> Number:
+    try:
+        if dtype is DType.BOOL:
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
+        value = int(text, 0) if dtype.is_int else float(text)
+        if dtype.is_int and int(round_to(np.asarray(value), dtype)) != value:
+            raise ValueError
+        return value
+    except (ValueError, KeyError, OverflowError):
+        raise InputError(f"--set {name}={text}: not a value of type {dtype}") from None
+
+
+def arguments(
+    face: Interface, given: Mapping[str, str], seed: int, numbers: Mapping[str, Number]
+) -> tuple[dict[str, Array], dict[str, Number]]:
+    """Input arrays, read from .npy or .npz (rounded to the declared type) or random, and all scalar values.
+
+    Sizes known only at launch are in ``numbers`` or shown by a given array.  Random integers lie below
+    the smallest extent of the spec, so that they index every tensor.  An input's values depend on
+    ``seed``, its name and its shape alone.  Raises InputError.
+    """
+    names = [s.name for s in face.inputs]
+    if unknown := sorted(set(given) - set(names)):
+        raise InputError(f"no input is called {unknown[0]!r}; inputs: {', '.join(names) or 'none'}")
+    read = {s.name: _read(s, Path(given[s.name])) for s in face.inputs if s.name in given}
+    known = dict(numbers)
+    for slot in face.inputs:
+        for extent, size in zip(slot.shape, read[slot.name].shape if slot.name in read else (), strict=False):
+            if isinstance(extent, Param) and known.setdefault(extent.name, size) != size:
+                raise InputError(f"{slot.name} has {size} for {extent.name}, which is {known[extent.name]} elsewhere")
+    for name, _, _ in face.scalars:
+        if name not in known:
+            raise InputError(f"{name!r} is not given and has no default (--set {name}=...)")
+    shapes = {s.name: _fixed(s, known) for s in (*face.inputs, *face.outputs)}
+    limit = max(1, min((n for shape in shapes.values() for n in shape), default=1))
+    out: dict[str, Array] = {}
+    for slot in face.inputs:
+        if slot.name in read:
+            out[slot.name] = read[slot.name]
+        else:
+            rng = np.random.default_rng([seed, *slot.name.encode()])
+            out[slot.name] = random_array(slot.dtype, shapes[slot.name], rng, limit)
+    return out, known
+
+
+def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, limit: int) -> Array:
+    """Standard normal floats, small integers (below ``limit`` where they may be indices), fair bools."""
+    if dtype is DType.BOOL:
+        return np.asarray(rng.random(shape) < 0.5)
+    if dtype in (DType.I8, DType.U8, DType.I16):
+        return round_to(rng.integers(0 if dtype is DType.U8 else -8, 8, shape), dtype)
+    if dtype in (DType.I32, DType.I64):
+        return np.asarray(rng.integers(0, limit, shape))
+    return round_to(rng.standard_normal(shape), dtype)
+
+
+def _fixed(slot: Slot, numbers: Mapping[str, Number]) -> tuple[int, ...]:
+    """The shape of ``slot`` with sizes known only at launch put in."""
+    shape = []
+    for n in slot.shape:
+        size = numbers[n.name] if isinstance(n, Param) else n
+        if size < 1:
+            raise InputError(f"the size of {slot.name} is {size}; a size is at least 1")
+        shape.append(int(size))
+    return tuple(shape)
+
+
+def _read(slot: Slot, path: Path) -> Array:
+    try:
+        data: Any = np.load(path, allow_pickle=False)
+        if hasattr(data, "files"):
+            if slot.name not in data.files:
+                raise InputError(f"{path} has no array {slot.name!r}; it has {', '.join(data.files) or 'none'}")
+            data = data[slot.name]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, SyntaxError, BadZipFile) as error:
+        first = first_line(error)
+        why = "it is no .npy or .npz file of numbers" if "allow_pickle" in first else first
+        raise InputError(f"cannot read {path}: {why}") from error
+    if data.dtype.kind not in "fiub":
+        raise InputError(f"{path} holds {data.dtype}, not numbers")
+    fits = len(data.shape) == len(slot.shape) and all(
+        not isinstance(want, int) or want == have for want, have in zip(slot.shape, data.shape, strict=True)
+    )
+    if not fits:
+        raise InputError(f"{path} has shape {_shape(data.shape)}; {slot.name} needs {_shape(slot.shape)}")
+    return _exact(data, slot, path) if slot.dtype.is_int or slot.dtype is DType.BOOL else round_to(data, slot.dtype)
+
+
+def _shape(extents: Sequence[int | Param]) -> str:
+    return "[" + ", ".join(str(n) if isinstance(n, int) else n.name for n in extents) + "]"
+
+
+def _exact(data: Array, slot: Slot, path: Path) -> Array:
+    """``data`` as integers or bools; unlike floats, they are never rounded or wrapped."""
+    with np.errstate(all="ignore"):
+        made = round_to(data, slot.dtype)
+        wrong = np.asarray(made != data)
+    if wrong.any():
+        raise InputError(f"{path} holds {data[wrong].flat[0]}, which is not a value of type {slot.dtype}")
+    return made
+
+
+def run(
+    result: Result,
+    stage: str,
+    inputs: Mapping[str, Array],
+    scalars: Mapping[str, Number],
+    cubin: Compiled | None = None,
+) -> dict[str, Array]:
+    """Outputs by name, in working form. Raises ToolchainError (GPU) or what the interpreter raises."""
+    face = interface(result, stage)
+    if stage == "cuda":
+        return run_cuda(result, inputs, scalars, cubin)
+    module, interpret = result.modules[stage], load(INTERPRETERS[stage])
+    if stage == "spec":  # its interpreter tells sizes from scalars
+        dims = {d.name for d in module.runtime_dims}
+        sizes = {k: int(v) for k, v in scalars.items() if k in dims}
+        found = interpret(module, inputs, {k: v for k, v in scalars.items() if k not in dims}, sizes)
+    else:
+        found = interpret(module, inputs, scalars)
+    return {s.name: np.asarray(found[s.name]) for s in face.outputs}
+
+
+def run_cuda(
+    result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number], cubin: Compiled | None = None
+) -> dict[str, Array]:
+    """Run on the GPU what NVRTC made (``cubin`` None: compile now). Raises ToolchainError."""
+    from nautilus.runtime.device import open_device
+    from nautilus.runtime.nvrtc import compile_cuda
+
+    open_device()  # a missing one is said before the compiler's seconds
+    plan = plan_of(result.modules["ma-tile"])
+    arch = result.context.arch
+    built = cubin or compile_cuda(result.cuda, arch)
+    raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}
+    outputs = run_plan(built.data, plan, arch, raw, scalars)
+    return {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}
+
+
+def plan_of(module: Any) -> Plan:
+    """Launches and arguments of an MA-tile module. Raises UnsupportedError for runtime sizes."""
+    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.roles:takes_counter")
+    arguments_: list[Argument] = []
+    for b in module.buffers:
+        if any(not isinstance(n, int) for n in b.shape):
+            raise UnsupportedError("runtime dims", f"{b.name} on the GPU")
+        arguments_.append(Argument(b.name, b.dtype, b.shape, b.space.value))
+    arguments_ += [Argument(p.name, p.dtype, (), "scalar") for p in module.params]
+    names = tuple(a.name for a in arguments_)
+    launches = []
+    for k in module.kernels:
+        if not isinstance(k.blocks, Const):
+            raise UnsupportedError("runtime dims", f"the grid of {k.name}")
+        grid, block = (int(k.blocks.value), 1, 1), (32 * k.warps, 1, 1)
+        maps = tuple(
+            MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle, m.promotion)
+            for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
+        )
+        launches.append(
+            Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.early)
+        )
+    return Plan(tuple(arguments_), tuple(launches))
+
+
+def npy_bytes(array: Array, dtype: DType | None = None) -> bytes:
+    """The ``.npy`` file of an output in the closest numpy type (float32 where numpy has none)."""
+    buffer = io.BytesIO()
+    np.save(buffer, export(array, dtype))
+    return buffer.getvalue()
+
+
+def export(array: Array, dtype: DType | None) -> Array:
+    """A working array in the numpy type of ``dtype``; bf16, tf32 and 8-bit floats become float32."""
+    if dtype is None:
+        return array
+    own = storage_array(array, dtype)
+    if dtype in (DType.BF16, DType.TF32, DType.F8E4M3, DType.F8E5M2):
+        return np.asarray(from_storage(own, dtype).astype(np.float32))
+    return own
+
+
+def summary(array: Array) -> dict[str, Any]:
+    """Shape and a few figures of an output, for ``--json``."""
+    values = array.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    return {
+        "shape": list(array.shape),
+        "mean": float(finite.mean()) if finite.size else None,
+        "min": float(finite.min()) if finite.size else None,
+        "max": float(finite.max()) if finite.size else None,
+        "not_finite": int(prod(array.shape) - finite.size),
+    }
+
+
+def summary_line(name: str, array: Array) -> str:
+    """The same for a person."""
+    s = summary(array)
+    shape = ", ".join(map(str, s["shape"]))
+    if s["mean"] is None:
+        return f"{name}[{shape}]: no finite value"
+    extra = f", {s['not_finite']} not finite" if s["not_finite"] else ""
+    return f"{name}[{shape}]: mean {s['mean']:.6g}, min {s['min']:.6g}, max {s['max']:.6g}{extra}"

@@ -1,0 +1,166 @@
+"""Axis unification: which loops of different definitions walk the same index space.
+
+A reader's index position that is a plain variable identifies the reader's axis with the temp's
+axis there.  Axes of independent reductions that read the same input at the same positions unify
+too, so that they can share one loop.  Two axes of one definition never unify: where a read would
+force that (``T[i] * T[j]``, a transpose of itself) it is *misaligned* and its buffer must stay in
+global memory.
+
+Invariants: a class holds at most one axis of each definition; all its axes have one extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Var
+from nautilus.scalar.analysis.definitions import Def, rename_axes
+
+Key = tuple[str, str]  # definition, axis
+
+
+@dataclass(slots=True)
+class _Classes:
+    """Union-find that refuses to put two axes of one definition into one class."""
+
+    extents: dict[Key, int | Param]
+    parent: dict[Key, Key] = field(default_factory=dict)
+    members: dict[Key, tuple[Key, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parent = {k: k for k in self.extents}
+        self.members = {k: (k,) for k in self.extents}
+
+    def find(self, k: Key) -> Key:
+        while self.parent[k] != k:
+            k = self.parent[k]
+        return k
+
+    def can(self, a: Key, b: Key) -> bool:
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return True
+        owners = {d for d, _ in self.members[a]}
+        return self.extents[a] == self.extents[b] and not any(d in owners for d, _ in self.members[b])
+
+    def union(self, a: Key, b: Key) -> bool:
+        if not self.can(a, b):
+            return False
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parent[b] = a
+            self.members[a] += self.members.pop(b)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Unified:
+    """``defs`` with class names for axes, in the order given; ``extents`` by class name.
+
+    ``misaligned`` lists (reader, temp) pairs whose accesses do not line up.
+    """
+
+    defs: tuple[Def, ...]
+    extents: Mapping[str, int | Param]
+    misaligned: tuple[tuple[str, str], ...]
+
+    def get(self, name: str) -> Def:
+        """The definition called ``name``. Raises KeyError."""
+        for d in self.defs:
+            if d.name == name:
+                return d
+        raise KeyError(name)
+
+
+def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
+    """Unify the axes of ``defs`` (dependence order). ``reserved`` names no class may take."""
+    by_name = {d.name: d for d in defs}
+    classes = _Classes({(d.name, a.name): a.extent for d in defs for a in d.axes})
+    for d in defs:
+        for ld in d.reads():
+            if ld.buffer in by_name:
+                _align(classes, d, by_name[ld.buffer], ld)
+    _horizontal(classes, defs, reductions_only=True)
+    _horizontal(classes, defs, reductions_only=False)
+    names = _names(classes, defs, frozenset(reserved))
+    table = {d.name: {a.name: names[classes.find((d.name, a.name))] for a in d.axes} for d in defs}
+    renamed = tuple(rename_axes(d, table[d.name]) for d in defs)
+    extents = {a.name: a.extent for d in renamed for a in d.axes}
+    return Unified(renamed, extents, _misaligned(renamed))
+
+
+def _align(classes: _Classes, reader: Def, temp: Def, ld: Load) -> None:
+    axes = {a.name for a in reader.axes}
+    for read, stored in zip(ld.index, temp.index, strict=True):
+        for mine, theirs in _variables(read, stored):
+            if mine in axes:
+                classes.union((reader.name, mine), (temp.name, theirs))
+
+
+def _variables(a: Expr, b: Expr) -> tuple[tuple[str, str], ...]:
+    """Variables of ``a`` and ``b`` at the same places of expressions of one form; none where they differ."""
+    if isinstance(a, Var) and isinstance(b, Var):
+        return ((a.name, b.name),)
+    if isinstance(a, Op) and isinstance(b, Op) and a.op == b.op and len(a.args) == len(b.args):
+        inner = [_variables(x, y) for x, y in zip(a.args, b.args, strict=True)]
+        alike = all(found or x == y for found, x, y in zip(inner, a.args, b.args, strict=True))
+        return tuple(pair for found in inner for pair in found) if alike else ()
+    return ()
+
+
+def _misaligned(defs: Sequence[Def]) -> tuple[tuple[str, str], ...]:
+    by_name = {d.name: d for d in defs}
+    bad: dict[tuple[str, str], None] = {}
+    for d in defs:
+        for ld in d.reads():
+            t = by_name.get(ld.buffer)
+            if t is not None and ld.index != t.index:
+                bad[d.name, ld.buffer] = None
+    return tuple(bad)
+
+
+def _horizontal(classes: _Classes, defs: Sequence[Def], *, reductions_only: bool) -> None:
+    """Unify axes with which two definitions index one input at one position, where nothing objects."""
+    seen: dict[str, list[tuple[Def, Load]]] = {}
+    names = {d.name for d in defs}
+    for d in reversed(defs):
+        for ld in d.reads():
+            if ld.buffer in names:
+                continue
+            for other, theirs in seen.setdefault(ld.buffer, []):
+                if other is not d:
+                    _unify_reads(classes, (d, ld), (other, theirs), reductions_only)
+            seen[ld.buffer].append((d, ld))
+
+
+def _unify_reads(classes: _Classes, a: tuple[Def, Load], b: tuple[Def, Load], reductions_only: bool) -> None:
+    pairs = []
+    for x, y in zip(a[1].index, b[1].index, strict=True):
+        if isinstance(x, Var) and isinstance(y, Var):
+            ax, ay = a[0].axis(x.name), b[0].axis(y.name)
+            if ax is not None and ay is not None:
+                pairs.append((ax, ay))
+    keys = [((a[0].name, x.name), (b[0].name, y.name)) for x, y in pairs]
+    if not all(classes.can(x, y) for x, y in keys):
+        return
+    for (ax, ay), (left, right) in zip(pairs, keys, strict=True):
+        if not reductions_only or (ax in a[0].red and ay in b[0].red):
+            classes.union(left, right)
+
+
+def _names(classes: _Classes, defs: Sequence[Def], reserved: frozenset[str]) -> dict[Key, str]:
+    """A unique readable name a class: the last definition's axis names win, later ones get a number."""
+    names: dict[Key, str] = {}
+    taken = set(reserved)
+    for d in reversed(defs):
+        for a in d.axes:
+            root = classes.find((d.name, a.name))
+            if root in names:
+                continue
+            name, k = a.name, 1
+            while name in taken:
+                name, k = f"{a.name}_{k}", k + 1
+            names[root] = name
+            taken.add(name)
+    return names

@@ -1,0 +1,98 @@
+"""Chunks of a reduction's axis: the guard ``s * C <= j < (s + 1) * C``, written and recognised.
+
+``split_k_update`` writes it, the planner recognises it in any definition: the parallel axis ``s`` cuts the
+reduced axis ``j`` into pieces of ``C`` elements, so a block that holds one ``s`` walks that piece alone
+(``partition`` turns the guard into loop bounds), and what the block needs along ``j`` it needs there only.
+
+Chunks that take turns share a range: with ``n`` of them and tiles of ``T`` elements, the guard is
+``s // n * C <= j < (s // n + 1) * C`` and ``j // T % n == s % n``, and a block walks every n-th tile of the range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction, conjuncts
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var, free_vars
+from nautilus.core.index.linear import divided
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """``axis`` is cut by the parallel axis ``by``; ``size`` elements each, 0 where known at launch only.
+
+    ``tile``: elements that a chunk takes in a turn, 0 where it takes no turns; ``turns``: of so many.
+    """
+
+    by: str
+    axis: str
+    size: int
+    tile: int = 0
+    turns: int = 1
+
+
+def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
+    """Tiles of ``tile`` elements in each of ``count`` chunks of an axis, rounded up."""
+    if isinstance(extent, int):
+        return integer(blocks(blocks(extent, tile), count))
+    tiles = calc("floordiv", calc("add", extent, tile - 1), tile)
+    return calc("floordiv", calc("add", tiles, count - 1), count)
+
+
+def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, turns: int = 1) -> Expr:
+    """Where ``axis`` lies in chunk ``by`` of ``count``. Chunks are whole tiles; the last ones may be short or empty.
+
+    ``turns`` neighbouring chunks, which divide ``count``, take tiles of one range in turn, all equally many.
+    """
+    picked = calc("eq", calc("mod", calc("floordiv", Var(axis), tile), turns), calc("mod", Var(by), turns))
+    if turns == count:
+        return picked
+    group: Expr = Var(by) if turns == 1 else calc("floordiv", Var(by), turns)
+    rounds = chunk_tiles(extent, tile * turns, count // turns)
+    if isinstance(rounds, Const):
+        size: Expr = integer(int(rounds.value) * tile * turns)
+        low: Expr = calc("mul", group, size)
+    else:
+        size = calc("mul", rounds, tile * turns)
+        low = calc("mul", calc("mul", group, rounds), tile * turns)
+    inside = calc("and", calc("le", low, Var(axis)), calc("lt", Var(axis), calc("add", low, size)))
+    whole = conjunction((inside, picked) if turns > 1 else (inside,))
+    assert whole is not None
+    return whole
+
+
+def chunks_of(d: Def) -> Chunks | None:
+    """How a parallel axis of ``d`` cuts an axis that it reduces, if its guard says so."""
+    spread, walked = {a.name for a in d.par}, {a.name for a in d.red}
+    conditions = conjuncts(d.guard)
+    for c in conditions:
+        match c:
+            case Op(op="eq", args=(Op(op="mod", args=(tiles, Const(value=turns))), mine)):
+                by = free_vars(mine)
+                match tiles:
+                    case Op(op="floordiv", args=(Var(name=axis), Const(value=tile))):
+                        turn = int(tile)
+                    case Var(name=axis):
+                        turn = 1
+                    case _:
+                        continue
+                if axis in walked and len(by) == 1 and by <= spread and int(turns) > 1:
+                    return Chunks(next(iter(by)), axis, turn, turn, int(turns))
+    for low in conditions:
+        match low:
+            case Op(op="le", args=(start, Var(name=axis))) if axis in walked:
+                by = free_vars(start)
+            case _:
+                continue
+        if len(by) != 1 or not by <= spread:
+            continue
+        for high in conditions:
+            match high:
+                case Op(op="lt", args=(Var(name=name), end)) if name == axis:
+                    size = divided(end) - divided(start)
+                    if not any(isinstance(a, Var) for a in size.terms):
+                        return Chunks(next(iter(by)), axis, 0 if size.terms else size.const)
+    return None

@@ -1,0 +1,163 @@
+"""Definitions: what one unfused kernel computes, read back from its loop nest.
+
+Before ``fuse`` every kernel defines one buffer, in one of two shapes::
+
+    par p... { X[p...] = value where guard }
+    par p... { X[p...] = identity ; red r... { X[p...] op= value where guard } }
+
+:class:`Def` is that nest as data.  Fusion and planning reason about definitions and their axes;
+loops come back when ``fuse`` emits them.  Every read of ``X`` elsewhere is a plain ``Load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.build import integer
+from nautilus.core.expr.nodes import (
+    COMBINERS,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Param,
+    Var,
+    free_vars,
+    identity,
+    loads,
+    substitute,
+)
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Def:
+    """One definition. ``op`` is None for an elementwise one.
+
+    ``par`` is in buffer order, one axis a dimension, unless ``at`` says where an element is stored: at
+    positions that tell every axis (``h_group * 8 + h_member``).
+    """
+
+    name: str
+    buffer: Buffer
+    par: tuple[Axis, ...]
+    red: tuple[Axis, ...]
+    op: str | None
+    value: Expr
+    guard: Expr | None
+    span: Span = NO_SPAN
+    at: tuple[Expr, ...] | None = None
+
+    @property
+    def index(self) -> tuple[Expr, ...]:
+        """The position that an element is stored at, and read at."""
+        return tuple(Var(a.name) for a in self.par) if self.at is None else self.at
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.par + self.red
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.op is not None
+
+    def axis(self, name: str) -> Axis | None:
+        return next((a for a in self.axes if a.name == name), None)
+
+    def reads(self) -> tuple[Load, ...]:
+        """Every distinct load of the value and of the guard."""
+        extra = () if self.guard is None else loads(self.guard)
+        return tuple(dict.fromkeys((*loads(self.value), *extra)))
+
+    def init(self) -> Const:
+        """The identity that the accumulator starts from."""
+        assert self.op is not None
+        return identity(self.op, self.buffer.dtype)
+
+
+def _axis(loop: Loop) -> Axis:
+    if not (isinstance(loop.lo, Const) and loop.lo.value == 0):
+        raise ScheduleError(f"loop {loop.var} does not start at 0")
+    match loop.hi:
+        case Const(value=value):
+            return Axis(loop.var, int(value), loop.span)
+        case Param():
+            return Axis(loop.var, loop.hi, loop.span)
+    raise ScheduleError(f"loop {loop.var} has a computed bound")
+
+
+def _descend(body: tuple[Stmt, ...], kinds: tuple[Kind, ...]) -> tuple[list[Axis], tuple[Stmt, ...]]:
+    axes = []
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind in kinds:
+        axes.append(_axis(body[0]))
+        body = body[0].body
+    return axes, body
+
+
+def read_def(program: Program, kernel: Kernel) -> Def:
+    """The definition that ``kernel`` computes. Raises ScheduleError where it has another shape."""
+    par, body = _descend(kernel.body, (Kind.PAR, Kind.GRID))
+    if kernel.locals or not body or not isinstance(body[0], Store):
+        raise ScheduleError(f"kernel {kernel.name} is not an unfused definition")
+    first = body[0]
+    ordered, at = _stored_at(first, par, kernel)
+    buffer = program.buffer(first.buffer)
+    if len(body) == 1:
+        return Def(buffer.name, buffer, ordered, (), None, first.value, first.guard, first.span, at)
+    red, inner = _descend(body[1:], (Kind.RED,))
+    if len(body) != 2 or len(inner) != 1 or not isinstance(inner[0], Update):
+        raise ScheduleError(f"kernel {kernel.name} is not an unfused reduction")
+    update = inner[0]
+    if update.buffer != first.buffer or update.index != first.index or update.op not in COMBINERS:
+        raise ScheduleError(f"kernel {kernel.name} updates another element than it initialises")
+    if first.value != identity(update.op, buffer.dtype):
+        raise ScheduleError(f"kernel {kernel.name} does not start from the identity of {update.op}")
+    return Def(buffer.name, buffer, ordered, tuple(red), update.op, update.value, update.guard, update.span, at)
+
+
+def _stored_at(s: Store, par: list[Axis], kernel: Kernel) -> tuple[tuple[Axis, ...], tuple[Expr, ...] | None]:
+    """The axes in the order in which the index has them, and the index itself where it is not these axes."""
+    names = tuple(v.name for v in s.index if isinstance(v, Var))
+    if len(names) == len(s.index) and sorted(names) == sorted(a.name for a in par):
+        return tuple(next(a for a in par if a.name == n) for n in names), None
+    used = frozenset[str]().union(*(free_vars(e) for e in s.index))
+    if used != {a.name for a in par} or any(loads(e) for e in s.index):
+        raise ScheduleError(f"kernel {kernel.name} does not store at its own axes")
+    return tuple(par), s.index
+
+
+def read_defs(program: Program) -> dict[str, Def]:
+    """Every definition by name, in program (dependence) order."""
+    defs = (read_def(program, k) for k in program.kernels)
+    return {d.name: d for d in defs}
+
+
+def rename_axes(d: Def, names: Mapping[str, str]) -> Def:
+    """``d`` with its axes renamed (simultaneously)."""
+    env = {a.name: Var(names.get(a.name, a.name)) for a in d.axes}
+
+    def axis(a: Axis) -> Axis:
+        return replace(a, name=names.get(a.name, a.name))
+
+    return replace(
+        d,
+        par=tuple(axis(a) for a in d.par),
+        red=tuple(axis(a) for a in d.red),
+        value=substitute(d.value, env),
+        guard=None if d.guard is None else substitute(d.guard, env),
+        at=None if d.at is None else tuple(substitute(e, env) for e in d.at),
+    )
+
+
+def size(axis: Axis) -> int | None:
+    """The extent of ``axis`` where it is known."""
+    return axis.extent if isinstance(axis.extent, int) else None
+
+
+def extent_expr(extent: int | Param) -> Expr:
+    """``extent`` as an expression."""
+    return integer(extent) if isinstance(extent, int) else extent

@@ -1,0 +1,100 @@
+"""Names that ``fuse``, ``split``, ``reorder`` and ``rolling_update`` derive from a kernel's plan.
+
+The passes hand over plain Scalar IR; what they must agree on beyond it is a function of the plan
+alone and lives here: which local holds which definition in which walk, and what the block variable
+of a tiled axis is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
+from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt
+
+GRID, LOOP, TILE = "grid", "loop", "tile"
+
+
+def phases(plan: KernelPlan) -> tuple[tuple[str, ...], ...]:
+    """The walks in order; each op its own where the plan lists none."""
+    return plan.phases or tuple((o,) for o in plan.ops)
+
+
+def occurrences(plan: KernelPlan) -> Iterator[tuple[int, str, int]]:
+    """(phase, op, how many times the op has been computed before it) in emission order."""
+    seen: dict[str, int] = {}
+    for p, ops in enumerate(phases(plan)):
+        for op in ops:
+            yield p, op, seen.get(op, 0)
+            seen[op] = seen.get(op, 0) + 1
+
+
+def local_name(op: str, occurrence: int, *, stored: bool) -> str:
+    """The local of ``op``; ``stored`` when the definition also has a buffer of its own name."""
+    base = f"{op}__tile" if stored else op
+    return base if occurrence == 0 else f"{base}__{occurrence + 1}"
+
+
+def phase_of(plan: KernelPlan, locals_: frozenset[str]) -> dict[str, int]:
+    """Buffer -> the phase that writes it: a local's own, for a stored definition the last of its op."""
+    table: dict[str, int] = {}
+    for p, op, k in occurrences(plan):
+        for stored in (False, True):
+            name = local_name(op, k, stored=stored)
+            if name in locals_:
+                table[name] = p
+        if op not in locals_:
+            table[op] = p
+    return table
+
+
+def block_var(plan: KernelPlan, axis: str) -> str:
+    """The loop variable that counts tiles of ``axis`` (the axis itself where tiles have one element)."""
+    if not is_tiled(plan.axis(axis)):
+        return axis
+    names = {a.name for a in plan.axes}
+    name = f"{axis}0"
+    while name in names:
+        name += "b"
+    return name
+
+
+def is_tiled(axis: AxisPlan) -> bool:
+    """Whether positions along ``axis`` are ``block * tile + inner`` (role tile: inner alone)."""
+    return axis.role != TILE and axis.tile > 1
+
+
+def has_tile(axis: AxisPlan) -> bool:
+    """Whether a tile variable of that name exists."""
+    return axis.role == TILE or axis.tile > 1
+
+
+def blocks(extent: int, tile: int) -> int:
+    return -(-extent // tile)
+
+
+def plan_of(schedule: Schedule, kernel: str) -> KernelPlan:
+    """The plan of kernel ``kernel``. Raises ScheduleError."""
+    for k in schedule.kernels:
+        if k.name == kernel:
+            return k
+    raise ScheduleError(f"the schedule has no kernel {kernel!r}")
+
+
+def grid_chain(kernel: Kernel) -> tuple[tuple[Loop, ...], tuple[Stmt, ...]]:
+    """The perfectly nested grid loops of ``kernel`` and the statements under them."""
+    loops = []
+    body = kernel.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
+        loops.append(body[0])
+        body = body[0].body
+    return tuple(loops), body
+
+
+def nest(loops: tuple[Loop, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """``body`` under ``loops`` (outermost first)."""
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body

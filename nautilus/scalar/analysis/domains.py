@@ -1,0 +1,92 @@
+"""Is a reduction's domain empty?  A closed form where the guard allows one.
+
+``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  Where every conjunct is affine in
+at most one ``r`` with an integer coefficient, it is the conjunction, over pairs of a lower and an
+upper bound on that ``r``, of ``lower <= upper`` (integers, rounded the right way, so exact).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Expr, Op, free_vars
+from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, extent_expr
+from nautilus.scalar.rewriting import axis_facts
+
+_I32 = DType.I32
+
+
+@dataclass(slots=True)
+class _Range:
+    """Inclusive bounds on one reduced variable."""
+
+    lower: list[Expr] = field(default_factory=list)
+    upper: list[Expr] = field(default_factory=list)
+
+
+def nonempty(d: Def) -> Expr | None:
+    """When the domain of reduction ``d`` holds a point, over its parallel axes; None if not known.
+
+    ``true`` where it always does.  Extents are at least 1.
+    """
+    names = [a.name for a in d.red]
+    ranges = {a.name: _whole(a) for a in d.red}
+    free: list[Expr] = []
+    for part in () if d.guard is None else conjuncts(d.guard):
+        mine = [n for n in names if n in free_vars(part)]
+        if not mine:
+            free.append(part)
+        elif len(mine) > 1 or not _add_bound(part, mine[0], ranges[mine[0]]):
+            return None
+    for r in ranges.values():
+        free += [calc("le", lo, hi) for lo in r.lower for hi in r.upper]
+    known, facts = axis_facts(d.par)
+    wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
+    sizes = {k: v for k, v in axis_facts(d.red)[0].items() if k not in names}  # runtime extents are positive
+    return simplify(conjunction(free) or TRUE, {**wide, **sizes}, facts)
+
+
+def _whole(a: Axis) -> _Range:
+    last = calc("sub", extent_expr(a.extent), 1)
+    return _Range([integer(0)], [last])
+
+
+def _add_bound(part: Expr, name: str, r: _Range) -> bool:
+    """Note what comparison ``part`` says about ``name``; False where it has another form."""
+    match part:
+        case Op(op="lt" | "le" | "gt" | "ge" | "eq" as op, args=(a, b)) if a.dtype is _I32:
+            found = linear_in(calc("sub", b, a), name)  # c * name + rest, to compare with 0
+        case _:
+            return False
+    if found is None or found[0] == 0:
+        return False
+    c, rest = found
+    if op in ("le", "lt", "eq"):
+        _at_least_zero(c, _minus_one(rest) if op == "lt" else rest, r)
+    if op in ("ge", "gt", "eq"):
+        _at_least_zero(-c, _minus_one(_negative(rest)) if op == "gt" else _negative(rest), r)
+    return True
+
+
+def _at_least_zero(c: int, rest: Expr, r: _Range) -> None:
+    """``c * name + rest >= 0``."""
+    if c > 0:  # name >= ceil(-rest / c) == -(rest // c)
+        r.lower.append(_negative(_over(rest, c)))
+    else:  # name <= floor(rest / -c)
+        r.upper.append(_over(rest, -c))
+
+
+def _over(e: Expr, c: int) -> Expr:
+    return e if c == 1 else calc("floordiv", e, c)
+
+
+def _negative(e: Expr) -> Expr:
+    return calc("neg", e)
+
+
+def _minus_one(e: Expr) -> Expr:
+    return calc("sub", e, 1)

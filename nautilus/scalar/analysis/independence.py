@@ -1,0 +1,131 @@
+"""Whether iterations of parallel loops stay out of each other's way: what the verifier can prove.
+
+A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index tells the value of every
+parallel variable.  Accepted: positions are affine, and can be ordered so that each one, read as a
+number in mixed radix, gives new variables: ``i``, ``i + k`` with ``k`` known already, ``i0 * T + i``
+with ``i`` below ``T``.  A pair ``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard keeps
+below a number (``i0 * T + i < n``) is one digit, which tells what the sum alone tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from nautilus.core.expr.conditions import conjuncts
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.index.linear import Linear, atom
+from nautilus.core.index.simplify import affine, bounds
+from nautilus.core.text.expressions import format_expr
+from nautilus.scalar.ir import Kind, Loop
+
+PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
+
+
+def loop_ranges(loops: Iterable[Loop]) -> dict[str, tuple[int, int]]:
+    """Inclusive ranges of the variables whose bounds are known."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for loop in loops:
+        lo, _ = bounds(loop.lo, ranges)
+        _, hi = bounds(loop.hi, ranges)
+        if lo is not None and hi is not None:
+            ranges[loop.var] = (lo, max(lo, hi - 1))
+    return ranges
+
+
+def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | None = None) -> tuple[str, ...]:
+    """The parallel variables of ``loops`` that ``index`` does not tell (empty: the write is injective).
+
+    ``loops`` are those around the write, outer first.  Loops that are not parallel and stand outside
+    every parallel one are fixed; inner ones vary.
+    """
+    wanted = [loop.var for loop in loops if loop.kind in PARALLEL]
+    if not wanted:
+        return ()
+    first = next(k for k, loop in enumerate(loops) if loop.kind in PARALLEL)
+    varying = {loop.var for loop in loops[first:]}
+    ranges = loop_ranges(loops)
+    todo: list[tuple[str, Linear]] = []  # a form that is known once the digit of that name ("": from the start) is
+    for form in (affine(e) for e in _paired(index)):
+        if form is not None:
+            todo += _digit_sums(form, guard, ranges)
+    varying |= {digit for digit, _ in todo}
+    known = {"", *(name for name, (lo, hi) in ranges.items() if lo == hi)}  # of one value: nothing to tell
+    progress = True
+    while progress:
+        progress = False
+        for digit, form in list(todo):
+            found = _digits(form, varying - known, ranges) if digit in known else None
+            if found is not None:
+                todo.remove((digit, form))
+                known |= found
+                progress = True
+    return tuple(v for v in wanted if v not in known)
+
+
+def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, int]]) -> list[tuple[str, Linear]]:
+    """``form`` with a digit for every sum in it that ``guard`` bounds, and these sums, known once their digits are.
+
+    The digits get ranges of their own in ``ranges``.
+    """
+    out: list[tuple[str, Linear]] = []
+    for condition in conjuncts(guard):
+        match condition:
+            case Op(op="lt", args=(small, Const(value=n))):
+                bounded = affine(small)
+            case _:
+                continue
+        if bounded is None or bounded.const or not bounded.terms or not _within(bounded, form, ranges):
+            continue
+        digit = f"{format_expr(small)} < {n}"
+        ranges[digit] = (0, max(0, int(n) - 1))
+        out.append((digit, bounded))
+        form = form - bounded + atom(Var(digit))
+    return [*out, ("", form)]
+
+
+def _within(part: Linear, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether ``part`` is a sum of terms of ``form`` that are never negative."""
+    for a, c in part.terms.items():
+        if not isinstance(a, Var) or c < 0 or ranges.get(a.name, (-1, 0))[0] < 0 or form.terms.get(a) != c:
+            return False
+    return True
+
+
+def _paired(index: Sequence[Expr]) -> list[Expr]:
+    """``e`` for every pair of positions ``e // n``, ``e % n``; other positions as they are."""
+    out = list(index)
+    for e in index:
+        match e:
+            case Op(op="floordiv", args=(x, Const(value=n))) if n > 0:
+                if any(isinstance(o, Op) and o.op == "mod" and o.args == e.args for o in index):
+                    out.append(x)
+    return out
+
+
+def _digits(form: Linear, unknown: set[str], ranges: Mapping[str, tuple[int, int]]) -> set[str] | None:
+    """The unknown variables of ``form`` if its value tells all of them, else None."""
+    terms = [(abs(c), a.name) for a, c in form.terms.items() if isinstance(a, Var) and a.name in unknown]
+    terms.sort()
+    reach = 0  # what the smaller digits can add up to
+    for c, name in terms:
+        if c <= reach:
+            return None
+        if name not in ranges:
+            reach = 1 << 200 if name != terms[-1][1] else reach
+            continue
+        lo, hi = ranges[name]
+        reach += c * (hi - lo)
+    return {name for _, name in terms}
+
+
+def same_iteration(read: Sequence[Expr], write: Sequence[Expr], shared: Sequence[Loop]) -> bool:
+    """A read under the parallel loops ``shared`` touches only what its own iteration writes.
+
+    Accepted where the positions of the write's index that hold the shared variables alone are equal
+    in the read.
+    """
+    wanted = {loop.var for loop in shared if loop.kind in PARALLEL}
+    for r, w in zip(read, write, strict=True):
+        if r == w:
+            wanted -= free_vars(w)
+    return not wanted

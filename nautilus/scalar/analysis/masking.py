@@ -1,0 +1,102 @@
+"""Selects inside reductions become guards, and the question whether a read is certainly in range.
+
+``op= select(c, e, identity)`` adds nothing where ``c`` is false, so it is ``op= e where c``.  In a sum
+the select may be a factor, a dividend or under a sign or a conversion: ``select(c, e, 0) * f`` is
+``e * f where c``.  That holds over the reals; where ``c`` is false and ``f`` is inf or NaN, IEEE would
+say NaN, but the maths as written says 0: the element is excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nautilus.core.expr.build import calc, within
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, with_children
+from nautilus.core.index.simplify import TRUE, Ranges, simplify
+from nautilus.core.types import DType
+
+
+def negation(e: Expr) -> Expr:
+    """``not e``, without a double negation."""
+    if isinstance(e, Op) and e.op == "not":
+        return e.args[0]
+    return calc("not", e)
+
+
+def absorb_selects(op: str, value: Expr, guard: Expr | None) -> tuple[Expr, Expr | None]:
+    """The update ``op= value where guard`` with its selects moved into the guard (module docstring)."""
+    found: list[Expr] = [] if guard is None else [guard]
+    while True:
+        taken = _take(op, value)
+        if taken is None:
+            return value, conjunction(found)
+        cond, value = taken
+        found.append(cond)
+
+
+def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
+    """``(cond, rest)``: the update may take ``rest where cond`` for ``e``."""
+    match e:
+        case Op(op="select", args=(c, a, b)):
+            if b == identity(op, e.dtype):
+                return c, a
+            if a == identity(op, e.dtype):
+                return negation(c), b
+            return None
+        case Op(op="mul", args=(a, b)) if op == "sum":
+            for at, x in enumerate((a, b)):
+                taken = _take(op, x)
+                if taken is not None:
+                    return taken[0], with_children(e, (taken[1], b) if at == 0 else (a, taken[1]))
+        case Op(op="div" | "neg", args=(x, *rest)) if op == "sum":
+            taken = _take(op, x)
+            return None if taken is None else (taken[0], with_children(e, (taken[1], *rest)))
+        case Op(op="cast" | "narrow", args=(x,)) if op == "sum" and x.dtype is not DType.BOOL and e.dtype.is_float:
+            taken = _take(op, x) if x.dtype in (DType.F32, DType.F64) else None
+            return None if taken is None else (taken[0], with_children(e, (taken[1],)))
+    return None
+
+
+# -- reads ------------------------------------------------------------------------------------
+
+
+def scope_facts(scope: Mapping[str, int | Param]) -> tuple[Ranges, tuple[Expr, ...]]:
+    """``0 <= v < extent`` for every variable of ``scope``, as ranges and facts for ``core.index.simplify``."""
+    ranges: dict[str, tuple[int, int]] = {}
+    facts: list[Expr] = []
+    for v, extent in scope.items():
+        if isinstance(extent, int):
+            ranges[v] = (0, extent - 1)
+        else:
+            ranges[v] = (0, 2**31 - 1)
+            facts.append(calc("lt", Var(v), extent))
+    return ranges, tuple(facts)
+
+
+def certainly_in_range(
+    e: Expr,
+    shapes: Mapping[str, tuple[int | Param, ...]],
+    scope: Mapping[str, int | Param],
+    given: Iterable[Expr] = (),
+) -> bool:
+    """No load of ``e`` can be outside its buffer at a point of ``scope`` where ``given`` holds."""
+    ranges, facts = scope_facts(scope)
+    return _safe(e, shapes, ranges, (*facts, *given))
+
+
+def _safe(e: Expr, shapes: Mapping[str, tuple[int | Param, ...]], ranges: Ranges, given: tuple[Expr, ...]) -> bool:
+    match e:
+        case Op(op="select", args=(c, a, b)):
+            return (
+                _safe(c, shapes, ranges, given)
+                and _safe(a, shapes, ranges, (*given, c))
+                and _safe(b, shapes, ranges, (*given, negation(c)))
+            )
+        case Load():
+            for i, n in zip(e.index, shapes[e.buffer], strict=True):
+                if any(simplify(c, ranges, given) != TRUE for c in within(i, n)):
+                    return False
+        case Reduce():
+            raise TypeError("a Reduce has no place here")
+    return all(_safe(c, shapes, ranges, given) for c in children(e))

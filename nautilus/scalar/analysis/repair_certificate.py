@@ -1,0 +1,59 @@
+"""Certificates of repairs: the two equations that make a repair legal, as data.
+
+* rule ``rolling-update`` (``split-k-update`` between chunks): ``f(x, new) = t(f(x, old), old, new)``;
+* rule ``distribute``: ``t(a (+) b) = t(a) (+) t(b)`` for the accumulator's combiner.
+
+Both sides are over variables: ``x0..`` and ``c0..`` stand for what the bindings say, ``old0..`` and
+``new0..`` for two values of each running reduction, ``a`` and ``b`` for accumulated values.  Bindings ``f``
+(over ``r0..``) and ``t`` (over ``a``) let a checker rebuild both sides; conditions are what references
+guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Var, rewrite
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.repair import Repair
+
+
+def _put(e: Expr, env: Mapping[str, Expr]) -> Expr:
+    return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
+
+
+def certify(subject: str, repair: Repair, rule: str = "rolling-update") -> tuple[Certificate, Certificate]:
+    """The certificates of ``repair`` for accumulator ``subject``."""
+    dtype = repair.f.dtype
+    count = len(repair.references)
+    old = {f"r{k}": Var(f"old{k}", dtype) for k in range(count)}
+    new = {f"r{k}": Var(f"new{k}", dtype) for k in range(count)}
+    a, b = Var("a", dtype), Var("b", dtype)
+    conditions: list[Expr] = []
+    for k, value in enumerate(repair.references):
+        if value == 1.0:
+            zero = Const(0.0, dtype)
+            conditions += [Op("ne", (v[f"r{k}"], zero), DType.BOOL) for v in (old, new)]
+    both = Op(COMBINERS[repair.combiner].binary, (a, b), dtype)
+    shared = Certificate(
+        rule=rule,
+        subject=subject,
+        before=_put(repair.f, new),
+        after=_put(repair.t, {"a": _put(repair.f, old)}),
+        bindings=(("f", repair.f), ("t", repair.t), *repair.symbols),
+        conditions=tuple(conditions),
+        notes=repair.conditions,
+        proof=f"{repair.mode}: f separates into a part of x and a part of r",
+    )
+    split = replace(both, args=(repair.t, _put(repair.t, {"a": b})))
+    distributes = replace(
+        shared,
+        rule="distribute",
+        before=_put(repair.t, {"a": both}),
+        after=split,
+        bindings=(("t", repair.t), ("combined", both)),
+        proof=f"t is a {repair.mode}, the combiner is {repair.combiner}",
+    )
+    return shared, distributes

@@ -1,0 +1,280 @@
+"""Which numbers can an expression be?  Interval analysis over the reals, for proofs about overflow.
+
+A float expression gets an interval that holds its value whenever that value is a finite number and
+so are the inputs: an input of a 16-bit type is bounded by the largest number of that type.  A temp
+has the range of its definition.  NaN and inf are no numbers; narrowing keeps them what they are.
+
+What makes softmax-like chains provable is one relation: where ``m`` is the maximum of ``x_j`` over a
+domain, ``x_j - m <= 0`` at every point of that domain; where ``l`` is the sum of non-negative
+``x_j``, ``x_j / l`` is in [0, 1].  The element is recognised by matching it against the reduction's
+own definition, and its guard must imply the reduction's guard.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nautilus.core.expr.build import within
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
+from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
+from nautilus.core.types import LARGEST, DType
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.domains import nonempty
+from nautilus.scalar.rewriting import axis_facts
+
+Interval = tuple[float, float]
+
+_INF = math.inf
+EVERYTHING: Interval = (-_INF, _INF)
+#: type -> the largest magnitude
+_MAGNITUDE: Mapping[DType, float] = {
+    **LARGEST, DType.I8: 128.0, DType.U8: 255.0, DType.I16: 32768.0, DType.BOOL: 1.0,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Ranges:
+    """Ranges of expressions at the points of ``axes`` where ``guard`` holds, in a program of ``defs``."""
+
+    defs: Mapping[str, Def]
+    axes: tuple[Axis, ...]
+    guard: Expr | None = None
+    depth: int = 0
+    memo: dict[int, tuple[Expr, Interval]] = field(default_factory=dict)
+
+    def of(self, e: Expr) -> Interval:
+        """The interval of ``e``; ``(-inf, inf)`` where nothing is known."""
+        found = self.memo.get(id(e))
+        if found is None:
+            lo, hi = self._of(e)
+            found = (e, (lo, hi) if lo <= hi else EVERYTHING)  # inf - inf says nothing
+            self.memo[id(e)] = found
+        return found[1]
+
+    def _of(self, e: Expr) -> Interval:
+        if e.dtype is DType.BOOL:
+            return 0.0, 1.0
+        if e.dtype.is_int:
+            return self._integer(e)
+        match e:
+            case Const(value=value):
+                return (float(value), float(value)) if math.isfinite(value) else EVERYTHING
+            case Load():
+                return self._load(e)
+            case Op(op="sub", args=(a, b)):
+                return _meet(_sub(self.of(a), self.of(b)), self._against_extreme(a, b))
+            case Op(op="div", args=(a, b)):
+                return _meet(_div(self.of(a), self.of(b)), self._share(a, b))
+            case Op(op="select", args=(_, a, b)):
+                return _join(self.of(a), self.of(b))
+            case Op(op="cast" | "narrow", args=(a,)):
+                return _rounded(self.of(a), e.dtype)
+            case Op(op="mul", args=(a, b)) if a == b:
+                return _even(self.of(a))
+            case Op(op=op, args=args) if op in _RULES:
+                return _RULES[op](*(self.of(a) for a in args))
+        return EVERYTHING
+
+    def _integer(self, e: Expr) -> Interval:
+        """An integer: index arithmetic, or a load; what could wrap is any number of the type."""
+        if isinstance(e, Load):
+            return self._load(e)
+        known, facts = axis_facts(self.axes)
+        lo, hi = bounds(e, known, facts if self.guard is None else (*facts, self.guard))
+        return _wrapped((-_INF if lo is None else float(lo), _INF if hi is None else float(hi)), e.dtype)
+
+    def _load(self, e: Load) -> Interval:
+        d = self.defs.get(e.buffer)
+        top = _MAGNITUDE.get(e.dtype, _INF)
+        if d is None or self.depth > 16 or (d.op is None and d.guard is not None):
+            return _wrapped((-top, top), e.dtype)
+        lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1).of(d.value)
+        if d.op == "sum":
+            count = math.prod(a.extent if isinstance(a.extent, int) else _INF for a in d.red)
+            lo, hi = _times(min(lo, 0.0), count), _times(max(hi, 0.0), count)
+        elif d.op == "prod":
+            lo, hi = (0.0, 1.0) if lo >= 0 and hi <= 1 else EVERYTHING
+        elif d.op in ("max", "min") and nonempty(d) != TRUE:  # an empty domain gives the identity
+            lo, hi = (-_INF, hi) if d.op == "max" else (lo, _INF)
+        return _meet(_rounded((lo, hi), e.dtype), (-top, top))
+
+    # -- relations to reductions ----------------------------------------------------------------------
+    def _against_extreme(self, a: Expr, b: Expr) -> Interval:
+        """The sign of ``a - b`` where one is an element of what the other is the extreme of."""
+        if self._is_element(a, b, "max") or self._is_element(b, a, "min"):
+            return -_INF, 0.0
+        if self._is_element(b, a, "max") or self._is_element(a, b, "min"):
+            return 0.0, _INF
+        return EVERYTHING
+
+    def _share(self, a: Expr, b: Expr) -> Interval:
+        """``a / b`` where ``b`` is the sum of ``a`` and other non-negative numbers."""
+        if self.of(a)[0] >= 0 and self._is_element(a, b, "sum"):
+            return 0.0, 1.0
+        return EVERYTHING
+
+    def _is_element(self, x: Expr, r: Expr, op: str) -> bool:
+        """``r`` loads a reduction ``op``, and ``x`` is its element at some point of its domain."""
+        d = self.defs.get(r.buffer) if isinstance(r, Load) else None
+        if d is None or d.op != op or not isinstance(r, Load):
+            return False
+        fixed = {a.name: i for a, i in zip(d.par, r.index, strict=True)}
+        found: dict[str, Expr] = {}
+        names = frozenset(a.name for a in d.red)
+        if not _match(d.value, x, names, fixed, found):
+            return False
+        at = {**fixed, **found}
+        known, facts = axis_facts(self.axes)
+        given = facts if self.guard is None else (*facts, self.guard)
+        for a in d.red:
+            if a.name not in found or not self._within(found[a.name], a, given):
+                return False
+        parts = () if d.guard is None else conjuncts(d.guard)
+        have = () if self.guard is None else conjuncts(self.guard)
+        return all(p in have or simplify(p, known, given) == TRUE for p in (substitute(q, at) for q in parts))
+
+    def _within(self, e: Expr, axis: Axis, given: tuple[Expr, ...]) -> bool:
+        """``0 <= e < extent`` here."""
+        known, _ = axis_facts(self.axes)
+        return all(simplify(c, known, given) == TRUE for c in within(e, axis.extent))
+
+
+def _match(pattern: Expr, e: Expr, names: frozenset[str], fixed: Mapping[str, Expr], found: dict[str, Expr]) -> bool:
+    """``e`` is ``pattern`` with the variables ``names`` replaced (noted in ``found``) and ``fixed`` put in."""
+    if isinstance(pattern, Var):
+        if pattern.name in names:
+            return found.setdefault(pattern.name, e) == e and e.dtype is pattern.dtype
+        return e == fixed.get(pattern.name, pattern)
+    if type(pattern) is not type(e) or pattern.dtype is not e.dtype:
+        return False
+    match pattern, e:
+        case (Op(op=p), Op(op=q)) if p != q:
+            return False
+        case (Load(buffer=p), Load(buffer=q)) if p != q:
+            return False
+        case (Const() | Param(), _):
+            return pattern == e
+    a, b = children(pattern), children(e)
+    return len(a) == len(b) and all(_match(x, y, names, fixed, found) for x, y in zip(a, b, strict=True))
+
+
+# -- interval arithmetic ----------------------------------------------------------------------
+
+
+def _rounded(a: Interval, dtype: DType) -> Interval:
+    """The values that rounding to ``dtype`` makes of ``a``."""
+    if dtype.is_int:
+        return _wrapped(a, dtype)
+    if dtype in (DType.F32, DType.F64, DType.BOOL):
+        return a
+    slack = 2.0**-dtype.mantissa
+    return a[0] - abs(a[0]) * slack, a[1] + abs(a[1]) * slack
+
+
+def _wrapped(a: Interval, dtype: DType) -> Interval:
+    """``a``, or all of the integer type ``dtype`` where ``a`` does not fit in it."""
+    if not dtype.is_int:
+        return a
+    signed = dtype is not DType.U8
+    low = -(2.0 ** (dtype.bits - 1)) if signed else 0.0
+    high = 2.0 ** (dtype.bits - 1) - 1 if signed else 255.0
+    return a if low <= a[0] and a[1] <= high else (low, high)
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _join(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _add(a: Interval, b: Interval) -> Interval:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _neg(a: Interval) -> Interval:
+    return -a[1], -a[0]
+
+
+def _sub(a: Interval, b: Interval) -> Interval:
+    return _add(a, _neg(b))
+
+
+def _times(x: float, y: float) -> float:
+    return 0.0 if x == 0 or y == 0 else x * y
+
+
+def _mul(a: Interval, b: Interval) -> Interval:
+    corners = [_times(x, y) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _rcp(a: Interval) -> Interval:
+    if a[0] <= 0 <= a[1]:
+        return EVERYTHING if a[0] < 0 else (0.0, _INF) if a[1] == _INF or a[1] == 0 else (1 / a[1], _INF)
+    return 1 / a[1], 1 / a[0]
+
+
+def _div(a: Interval, b: Interval) -> Interval:
+    return _mul(a, _rcp(b))
+
+
+def _abs(a: Interval) -> Interval:
+    top = max(abs(a[0]), abs(a[1]))
+    return (0.0 if a[0] <= 0 <= a[1] else min(abs(a[0]), abs(a[1]))), top
+
+
+def _even(a: Interval) -> Interval:
+    lo, hi = _abs(a)
+    return _times(lo, lo), _times(hi, hi)
+
+
+def _monotone(f: Callable[[float], float]) -> Callable[[Interval], Interval]:
+    """The rule of an increasing function; where ``f`` overflows, inf."""
+
+    def rule(a: Interval) -> Interval:
+        return _at(f, a[0], -_INF), _at(f, a[1], _INF)
+
+    return rule
+
+
+def _at(f: Callable[[float], float], x: float, default: float) -> float:
+    try:
+        return f(x)
+    except OverflowError:
+        return _INF
+    except ValueError:
+        return default
+
+
+def _exp(x: float) -> float:
+    return 0.0 if x == -_INF else math.exp(x)
+
+
+def _exp2(x: float) -> float:
+    return 0.0 if x == -_INF else 2.0**x
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def _sqrt(a: Interval) -> Interval:
+    return math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0))
+
+
+_RULES: Mapping[str, Callable[..., Interval]] = {
+    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "abs": _abs, "rcp": _rcp,
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "fma": lambda a, b, c: _add(_mul(a, b), c),
+    "exp": _monotone(_exp), "exp2": _monotone(_exp2), "tanh": _monotone(math.tanh), "erf": _monotone(math.erf),
+    "sigmoid": _monotone(_sigmoid), "sqrt": _sqrt, "rsqrt": lambda a: _rcp(_sqrt(a)),
+    "log": _monotone(lambda x: _INF if x == _INF else math.log(x)),
+    "log2": _monotone(lambda x: _INF if x == _INF else math.log2(x)),
+    "sin": lambda a: (-1.0, 1.0), "cos": lambda a: (-1.0, 1.0), "sign": lambda a: (-1.0, 1.0),
+    "floor": lambda a: (a[0] - 1, a[1]), "ceil": lambda a: (a[0], a[1] + 1), "round": lambda a: (a[0] - 1, a[1] + 1),
+}  # fmt: skip

@@ -1,0 +1,166 @@
+"""``nautilusc db``: look into the tuning database, hand it on, keep it small."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from nautilus.core.errors import InputError
+from nautilus.tune.database.lookup import ranked
+from nautilus.tune.database.rows import Row, parse
+from nautilus.tune.database.store import SHIPPED, append, rewrite, rows, user_path
+from nautilus.tune.progress import duration
+
+
+def sources(path: Path | None) -> list[tuple[str, Path]]:
+    """The databases to read: ``path``, else the user's and the shipped one."""
+    return [("given", path)] if path is not None else [("user", user_path()), ("shipped", SHIPPED)]
+
+
+def groups(path: Path | None, wanted: str) -> dict[tuple[str, str], list[Row]]:
+    """Rows by source and key; ``wanted`` is a part of the spec's name or the start of a key, empty for all."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for source, file in sources(path):
+        for r in rows(file):
+            if not wanted or wanted in r.name or r.key.startswith(wanted):
+                found.setdefault((source, r.key), []).append(r)
+    return found
+
+
+def listing(path: Path | None, wanted: str) -> list[dict[str, object]]:
+    """One record for each source and key, by name and sizes."""
+    out = []
+    for (source, key), own in groups(path, wanted).items():
+        best = next(iter(ranked(own, lambda: "")), None)
+        last = own[-1]
+        record: dict[str, object] = {
+            "key": key,
+            "name": last.name,
+            "sizes": dict(last.sizes),
+            "arch": last.arch,
+            "precision": last.precision,
+            "rows": len(own),
+            "usable": sum(r.usable for r in own),
+            "best_seconds": best.seconds if best is not None else None,
+            "device": best.device if best is not None else "",
+            "source": source,
+        }
+        out.append(record)
+    return sorted(out, key=lambda r: (str(r["name"]), str(r["sizes"]), str(r["arch"]), str(r["source"])))
+
+
+def listing_text(records: Iterable[dict[str, object]]) -> list[str]:
+    """The same for a person."""
+    lines = []
+    for r in records:
+        sizes = ",".join(f"{n}={v}" for n, v in r["sizes"].items())  # type: ignore[attr-defined]
+        best = r["best_seconds"]
+        time = duration(best) if isinstance(best, float) else "-"
+        where = f"{r['arch']} {r['precision']}"
+        lines.append(
+            f"{r['key']}  {r['name']} [{sizes}] {where}: {time}, {r['usable']}/{r['rows']} rows, {r['source']}"
+        )
+    return lines
+
+
+def showing(path: Path | None, wanted: str, count: int) -> list[Row]:
+    """The best ``count`` rows of every key that ``wanted`` names, then those that are not usable."""
+    out: list[Row] = []
+    for own in groups(path, wanted).values():
+        good = ranked(own, lambda: "")
+        rest = [r for r in own if r not in good]
+        out += [*good, *rest][:count]
+    if not out:
+        raise InputError(f"the tuning database has nothing about {wanted!r}")
+    return out
+
+
+def showing_text(row: Row) -> str:
+    """A row for a person, with its schedule as a file for ``--schedule``."""
+    sizes = ",".join(f"{n}={v}" for n, v in row.sizes.items())
+    seconds = duration(row.seconds) if row.seconds is not None else "not timed"
+    state = row.state + (f" ({row.reason})" if row.reason else "")
+    flags = [name for name, on in (("checked", row.checked), ("final", row.final), ("rules", row.rules)) if on]
+    lines = [
+        f"{row.name} [{sizes}] {row.arch} {row.precision}: {seconds}, {state}, {' '.join(flags) or 'unchecked'}",
+        f"  key {row.key}, schedule {row.schedule_hash}, measured by {row.measure} {row.time}",
+        f"  {row.device or 'no device'}, driver {row.driver or '-'}, {row.compiler}, NVRTC {row.nvrtc or '-'}",
+    ]
+    if row.values:
+        lines.append("  " + ", ".join(f"{n}={json.dumps(v)}" for n, v in row.values.items()))
+    if row.schedule is not None:
+        lines.append("  " + json.dumps(dict(row.schedule)))
+    return "\n".join(lines)
+
+
+def exported(path: Path | None, wanted: str, everything: bool) -> str:
+    """Lines of a database: the best row of each key, or all of them."""
+    out: list[Row] = []
+    seen: set[str] = set()
+    for own in groups(path, wanted).values():
+        chosen = own if everything else ranked(own, lambda: "")[:1]
+        for r in chosen:
+            line = r.line()
+            if line not in seen:
+                seen.add(line)
+                out.append(r)
+    return "".join(r.line() for r in sorted(out, key=lambda r: (r.name, r.key, r.schedule_hash, r.time)))
+
+
+def merge(into: Path, files: Sequence[Path]) -> tuple[int, int]:
+    """Add the rows of ``files`` that are not there yet; gives how many were added, and how many lines are no rows."""
+    known = {json.dumps(asdict(r), sort_keys=True) for r in rows(into)}
+    fresh: list[Row] = []
+    bad = 0
+    for file in files:
+        try:
+            lines = file.read_bytes().splitlines()
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}") from error
+        for line in lines:
+            row = parse(line)
+            if row is None:
+                bad += bool(line.strip())
+                continue
+            text = json.dumps(asdict(row), sort_keys=True)
+            if text not in known:
+                known.add(text)
+                fresh.append(row)
+    append(into, fresh)
+    return len(fresh), bad
+
+
+def collect(path: Path, keep: int) -> tuple[int, int]:
+    """Drop what no compilation can use; gives the lines before and after.
+
+    Stays: of every key and device the ``keep`` best rows and the rules' best. Goes: failures, estimates, unchecked
+    rows, torn lines, and repeated ones.
+    """
+    if not path.exists():
+        return 0, 0
+    return rewrite(path, _kept(keep))
+
+
+def _kept(keep: int) -> Callable[[Sequence[Row]], Sequence[Row]]:
+    def choose(found: Sequence[Row]) -> Sequence[Row]:
+        by: dict[tuple[str, str, str], dict[str, Row]] = {}
+        for r in found:
+            if r.usable:
+                by.setdefault((r.key, r.device, r.compiler), {})[r.line()] = r
+        wanted: set[str] = set()
+        for own in by.values():
+            good = ranked(own.values(), lambda: "")
+            first = {r.line() for r in good}
+            rest = sorted((r for line, r in own.items() if line not in first), key=lambda r: r.seconds or 0.0)
+            rules = [r for r in [*good, *rest] if r.rules][:1]
+            wanted.update(r.line() for r in [*[*good, *rest][:keep], *rules])
+        out = []
+        for r in found:
+            if (line := r.line()) in wanted:
+                wanted.remove(line)
+                out.append(r)
+        return out
+
+    return choose

@@ -1,0 +1,89 @@
+"""Which schedule of the database a compilation uses.
+
+The rule, in this order; the same databases on the same machine always give the same schedule:
+
+1. rows of the user's database and of the shipped one whose key (family, sizes, architecture, precision) is equal,
+   measured on a GPU and checked;
+2. where they come from several devices: those of the device that is here, if there are any;
+3. those of this version of the compiler, if there are any;
+4. those that won the last series of a search, if there are any, else those measured among finalists;
+5. the shortest median time; among equal ones the least hash of the schedule.
+
+A row whose schedule this compiler cannot read is passed over.  Other sizes of the same spec are not used
+here, for what is fast at one size may be slow at another; a search starts from them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from math import log2
+
+from nautilus.core.schedule import Schedule
+from nautilus.frontend.spec import Spec
+from nautilus.passes.manager import Context
+from nautilus.tune.database.rows import COMPILER, Key, Row, key_of
+from nautilus.tune.database.store import SHIPPED, select, user_path
+
+
+def tuned_schedule(spec: Spec, context: Context) -> Schedule | None:
+    """The schedule for ``spec`` in ``context``, if the databases know one."""
+    if not spec.family:
+        return None
+    key = key_of(spec, context.arch, context.precision).hash
+    for row in ranked([*select(user_path(), key), *select(SHIPPED, key)], device_here):
+        try:
+            return row.read_schedule()
+        except ValueError:
+            continue
+    return None
+
+
+def ranked(rows: Iterable[Row], device: Callable[[], str]) -> list[Row]:
+    """The usable ones of ``rows`` of one key, the best first. ``device`` is asked only where it matters."""
+    usable = [r for r in rows if r.usable]
+    if len({r.device for r in usable}) > 1:
+        here = device()
+        usable = _prefer(usable, lambda r: r.device == here)
+    usable = _prefer(usable, lambda r: r.compiler == COMPILER)
+    usable = _prefer(usable, lambda r: r.final)
+    usable = _prefer(usable, lambda r: r.chosen)
+    return sorted(usable, key=lambda r: (r.seconds or 0.0, r.schedule_hash))
+
+
+def _prefer(rows: list[Row], wanted: Callable[[Row], bool]) -> list[Row]:
+    return [r for r in rows if wanted(r)] or rows
+
+
+def device_here() -> str:
+    """The name of the GPU that is here; empty where there is none."""
+    from nautilus.core.errors import ToolchainError
+    from nautilus.runtime.device import open_device
+
+    if not any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/dxg")):
+        return ""
+    try:
+        return open_device().name
+    except ToolchainError:
+        return ""
+
+
+def neighbours(rows: Iterable[Row], key: Key, count: int = 3) -> list[Row]:
+    """The best rows of the same family at the nearest other sizes, at most one a size, nearest first."""
+    groups: dict[str, list[Row]] = {}
+    own = key.hash
+    for r in rows:
+        alike = (r.family, r.arch, r.precision) == (key.family, key.arch, key.precision)
+        if alike and r.key != own and r.usable and r.values:
+            groups.setdefault(r.key, []).append(r)
+    best = [ranked(g, lambda: "")[0] for g in groups.values()]
+    return sorted(best, key=lambda r: (_distance(r.sizes, key.sizes), r.key))[:count]
+
+
+def _distance(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> float:
+    """How many doublings lie between two sets of sizes."""
+    far = 0.0
+    for name in sorted({*a, *b}):
+        x, y = a.get(name), b.get(name)
+        far += abs(log2(x / y)) if x and y else float(x != y) * 4.0
+    return far

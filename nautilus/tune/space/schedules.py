@@ -1,0 +1,427 @@
+"""The space of schedules of a program: named choices of a few values each, made from its Scalar IR by rules.
+
+Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.space.splits``), or that units of a
+block
+take turns along them; then *units* says how many, in which steps, and *groups* in how many blocks.  *Packs*: whether
+points that share operands share row tiles.  *Inline*: whether an elementwise definition is kept in memory
+(``tune.space.inlining``).  *Kernels*: which definitions become one kernel (``tune.space.fusion``).  *Engine*:
+products by
+warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order, epilogue, repairs, for each kernel and engine
+(``tune.space.parameters``).  A choice is called ``KERNEL.ENGINE.KNOB`` (``split.`` before it for kernels of cut
+walks, ``units.``
+for those whose units take turns); one that belongs to a kernel or an engine that another choice rules out has no
+effect.  No operator is known by name: everything follows from the structure.
+
+``examine`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
+(``tune.search.trial_lowering``), and what they refuse (shared memory, registers of roles, divisibility, a repair
+without a proof, a product that the engine has not) is refused with their words.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.planner.fallbacks import WITHOUT, Fallbacks
+from nautilus.planner.streaming import Cut
+from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
+from nautilus.tune.search.trial_lowering import Lowered, base_schedule, cut_program, lower_program
+from nautilus.tune.space import fusion, inlining, splits
+from nautilus.tune.space.parameters import TuningParameter, apply, knobs
+from nautilus.tune.space.shape import KernelShape, shape_of
+from nautilus.tune.space.splits import Turns
+
+KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
+UNITS, GROUPS = "units", "groups"  # UNITS is also the value of SPLITS that makes both count
+RULE, NONE = "rule", "none"
+_KEPT = 16
+_OTHER = 3  # knobs of the engine that the rules do not take: more would hide what matters from a sampler
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision: ``values`` in a fixed order, numbers rising."""
+
+    name: str
+    values: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A point that is no schedule, and why not."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class KernelSpace:
+    """One kernel: the rule-made plan by each engine, the one that the rules take first, and the knobs of each."""
+
+    name: str
+    plans: Mapping[str, KernelPlan]
+    shapes: Mapping[str, KernelShape]
+    knobs: Mapping[str, tuple[TuningParameter, ...]]
+    prefix: str = ""  # of the names of choices: kernels of cut walks are others than those of whole ones
+
+    def label(self, engine: str, knob: str) -> str:
+        """The name of a choice."""
+        return (
+            f"{self.prefix}{self.name}.{engine}.{knob}" if len(self.plans) > 1 else f"{self.prefix}{self.name}.{knob}"
+        )
+
+    @property
+    def engine(self) -> str:
+        """The name of the choice of the engine."""
+        return f"{self.prefix}{self.name}.engine"
+
+    def choices(self) -> Iterator[tuple[str, tuple[object, ...], object]]:
+        """(name, values, default) of everything there is to choose."""
+        if len(self.plans) > 1:
+            yield self.engine, tuple(self.plans), next(iter(self.plans))
+        for n, e in enumerate(self.plans):
+            for k in self.knobs[e] if n == 0 else self.knobs[e][:_OTHER]:
+                yield self.label(e, k.name), k.values, k.default
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to cut walks: the rules' schedule for it, and its kernels."""
+
+    base: Schedule
+    program: Program  # with axes cut as ``base`` says
+    ways: tuple[str, ...]
+    kernels: tuple[KernelSpace, ...]
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """Kernels whose products are by single warps have nothing left to give up."""
+        return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.memory.engine == "warp"})
+
+
+_Way = int | Cut  # chunks for blocks, or for units that take turns
+_Key = tuple[str, _Way]  # packs, splits
+Point = tuple[Program, Schedule]  # a schedule and the program (after ``dead``) that it belongs to
+
+
+@dataclass
+class Space:
+    """Everything about one program and architecture, made once."""
+
+    program: Program
+    arch: str
+    splits: tuple[int | str, ...]
+    packs: tuple[str, ...]
+    standard: _Way  # what the rules take
+    turns: Turns | None
+    uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
+    variants: dict[_Key, Variant | Refused]
+    origin: inlining.Origin | None
+    kept: dict[str, Point | Refused] = field(default_factory=dict)  # by value of ``inline``
+    regrouped: dict[tuple[_Key, str], Schedule | Refused] = field(default_factory=dict)
+
+    @property
+    def inline(self) -> tuple[str, ...]:
+        """What may be done about inlining."""
+        return inlining.ways(self.origin)
+
+    @property
+    def base(self) -> Variant:
+        """The rules' own variant."""
+        found = self.variants[RULE, self.standard]
+        assert isinstance(found, Variant)
+        return found
+
+    @property
+    def split(self) -> int | str:
+        """The rules' value of ``splits``."""
+        return self.standard if isinstance(self.standard, int) else UNITS
+
+    @property
+    def regrouped_key(self) -> _Key:
+        """The variant whose definitions may be grouped otherwise: units are joined as they are, or not at all."""
+        return RULE, self.standard if isinstance(self.standard, int) else 1
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """Groupings of that variant."""
+        found = variant(self, *self.regrouped_key)
+        assert isinstance(found, Variant)
+        return found.ways
+
+    @property
+    def listed(self) -> tuple[Variant, ...]:
+        """Variants whose kernels have choices of their own: the rules', and one each for whole and for cut walks."""
+        counts = [n for n in self.splits if isinstance(n, int)]
+        kinds = {_prefix(n): n for n in reversed(counts)}
+        others = [n for prefix, n in reversed(kinds.items()) if prefix != _prefix(self.standard)]
+        found = [self.base, *(variant(self, RULE, n) for n in others)]
+        return tuple(v for v in found if isinstance(v, Variant))
+
+
+_spaces: OrderedDict[tuple[int, str], Space] = OrderedDict()
+
+
+def space_of(program: Program, arch: str) -> Space:
+    """The space of ``program``; remembers the last few."""
+    key = (id(program), arch)
+    found = _spaces.get(key)
+    if found is not None and found.program is program:
+        return found
+    base = base_schedule(program, arch)
+    whole = cut_program(program, _open(base.packs or (), ()), arch)
+    turns = splits.turns(whole, cut_program(program, base, arch), base, arch)
+    standard: _Way = max((c.splits for c in base.splits or ()), default=1) if turns is None else turns.rule
+    uncut = {RULE: base if standard == 1 else base_schedule(program, arch, schedule=_open(base.packs or (), ()))}
+    if base.packs:
+        uncut[NONE] = base_schedule(program, arch, schedule=_open((), ()))
+    counts = splits.counts(cut_program(program, uncut[RULE], arch), uncut[RULE], arch)
+    listed = sorted({*counts, *([standard] if isinstance(standard, int) else [])})
+    made = Space(
+        program, arch, (*listed, *([] if turns is None else [UNITS])), tuple(uncut), standard, turns, uncut,
+        {(RULE, standard): _variant(program, arch, base, standard)}, inlining.origin_of(program),
+    )  # fmt: skip
+    _spaces[key] = made
+    while len(_spaces) > _KEPT:
+        _spaces.popitem(last=False)
+    return made
+
+
+def _open(packs: tuple[PackPlan, ...], cuts: tuple[SplitPlan, ...]) -> Schedule:
+    """A schedule that leaves kernels to the rules."""
+    return Schedule(packs=packs, splits=cuts)
+
+
+def variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
+    """The variant that cuts walks in ``way``, with or without the rules' packs."""
+    if (packs, way) not in space.variants:
+        space.variants[packs, way] = _cut_variant(space, packs, way)
+    return space.variants[packs, way]
+
+
+def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
+    uncut = space.uncut[packs]
+    if way == 1:
+        return _variant(space.program, space.arch, uncut, way)
+    program = cut_program(space.program, uncut, space.arch)
+    try:
+        if isinstance(way, int):
+            cut = splits.cuts(program, uncut, way)
+        else:
+            assert space.turns is not None
+            cut = space.turns.cuts(program, way)
+        if not cut:
+            return Refused(f"{SPLITS}: no walk is long enough for {way} chunks")
+        base = base_schedule(space.program, space.arch, schedule=_open(uncut.packs or (), cut))
+        return _variant(space.program, space.arch, base, way)
+    except ScheduleError as error:
+        what = f"{way} chunks" if isinstance(way, int) else f"{way.groups} groups of {splits.block_text(way)}"
+        return Refused(f"in {what}: {error}")
+
+
+def _variant(program: Program, arch: str, base: Schedule, way: _Way) -> Variant:
+    own = cut_program(program, base, arch)
+    fixed = splits.combining(own, base)
+    kernels = tuple(_kernel_space(own, arch, k, _prefix(way), k.name in fixed) for k in base.kernels)
+    return Variant(base, own, fusion.ways(own, base), kernels)
+
+
+def _prefix(way: _Way) -> str:
+    """Of the names of choices, which are listed for the rules' packs only."""
+    return "units." if isinstance(way, Cut) else "split." if way > 1 else ""
+
+
+def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fixed: bool) -> KernelSpace:
+    """``fixed``: the plan follows from other choices."""
+    unified = fusion.unified_of(program, plan.ops)
+    plans = {plan.memory.engine: plan}
+    if plan.memory.engine == "warpgroup":
+        other = fusion.plan_group(program, plan.ops, arch, WITHOUT)
+        if other.memory.engine not in plans:
+            plans[other.memory.engine] = replace(other, name=plan.name)
+    shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
+    found = {e: () if fixed and p.memory.cluster == 1 else knobs(p, shapes[e]) for e, p in plans.items()}
+    return KernelSpace(plan.name, plans, shapes, found, prefix)
+
+
+def choices(program: Program, arch: str) -> tuple[Choice, ...]:
+    """The choices of ``program`` (after the pass ``dead``) on ``arch``; what matters most first."""
+    space = space_of(program, arch)
+    found: dict[str, tuple[object, ...]] = {}
+    if len(space.splits) > 1:
+        found[SPLITS] = space.splits
+    if space.turns is not None:
+        found |= {UNITS: space.turns.blocks, GROUPS: space.turns.groups}
+    if len(space.packs) > 1:
+        found[PACKS] = space.packs
+    if len(space.inline) > 1:
+        found[INLINE] = space.inline
+    if len(space.ways) > 1:
+        found[KERNELS] = space.ways
+    for name, values, _ in (c for v in space.listed for k in v.kernels for c in k.choices()):
+        found[name] = _merged(found.get(name, ()), values)
+    return tuple(Choice(n, v) for n, v in found.items() if len(v) > 1)
+
+
+def _merged(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[object, ...]:
+    out = list(dict.fromkeys((*a, *b)))
+    numbers = [v for v in out if isinstance(v, int) and not isinstance(v, bool)]
+    return tuple(sorted(numbers)) if len(numbers) == len(out) else tuple(out)
+
+
+def defaults(program: Program, arch: str) -> dict[str, object]:
+    """The schedule that the rules make, as values of :func:`choices`."""
+    space = space_of(program, arch)
+    found: dict[str, object] = {}
+    if len(space.splits) > 1:
+        found[SPLITS] = space.split
+    if space.turns is not None:
+        found |= {n: v for n, v, known in _turn_defaults(space.turns) if len(known) > 1}
+    if len(space.packs) > 1:
+        found[PACKS] = RULE
+    if len(space.inline) > 1:
+        found[INLINE] = RULE
+    if len(space.ways) > 1:
+        found[KERNELS] = space.ways[0]
+    for name, _, default in (c for v in space.listed for k in v.kernels for c in k.choices()):
+        found.setdefault(name, default)
+    return found
+
+
+def _turn_defaults(turns: Turns) -> list[tuple[str, object, tuple[object, ...]]]:
+    """(name, default, values) of what is to choose about units that take turns."""
+    return [
+        (UNITS, splits.block_text(turns.rule), turns.blocks),
+        (GROUPS, turns.rule.groups, turns.groups),
+    ]
+
+
+def schedule_of(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+    """The schedule that ``values`` say, legal or not. A choice that is not given stands at its default."""
+    found = point(program, arch, values)
+    return found if isinstance(found, Refused) else found[1]
+
+
+def point(program: Program, arch: str, values: Mapping[str, object]) -> Point | Refused:
+    """The schedule that ``values`` say, and the program that it is for."""
+    space = space_of(program, arch)
+    way = str(values.get(INLINE, RULE))
+    if way not in space.inline:
+        return Refused(f"{INLINE} is {way!r}, not one of: {', '.join(space.inline)}")
+    if way != RULE:
+        if way not in space.kept:
+            space.kept[way] = _kept(space, inlining.name_of(way))
+        return space.kept[way]
+    found = _turned(space, values)
+    return found if isinstance(found, Refused) else (program, found)
+
+
+def _kept(space: Space, name: str) -> Point | Refused:
+    """``name`` in memory, as a kernel of its own; the rest by the rules, walks whole."""
+    assert space.origin is not None
+    try:
+        program, inline = inlining.program_with(space.origin, name)
+        base = base_schedule(program, space.arch, schedule=_open((), ()))
+        own = _variant(program, space.arch, base, 1)
+        groups = inlining.groups_with(own.program, fusion.groups_of(base), name)
+        found = _plan_way(program, space.arch, own, fusion.text(groups))
+    except ScheduleError as error:
+        return Refused(f"with {name} in memory: {error}")
+    return found if isinstance(found, Refused) else (program, replace(found, inline=inline))
+
+
+def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
+    key = _structure(space, values)
+    if isinstance(key, Refused):
+        return key
+    own = variant(space, *key)
+    if isinstance(own, Refused):
+        return own
+    way = str(values.get(KERNELS, own.ways[0])) if key == space.regrouped_key else own.ways[0]
+    if way not in own.ways:
+        return Refused(f"{KERNELS} is {way!r}, not one of: {', '.join(own.ways)}")
+    base = _regroup(space, key, own, way)
+    if isinstance(base, Refused):
+        return base
+    turned = {}
+    for k in own.kernels:
+        try:
+            turned[k.name, next(iter(k.plans.values())).ops] = _turn(k, values)
+        except (ValueError, KeyError) as error:
+            return Refused(f"kernel {k.name}: {error}")
+    return replace(base, kernels=tuple(turned.get((k.name, k.ops), k) for k in base.kernels))
+
+
+def _structure(space: Space, values: Mapping[str, object]) -> _Key | Refused:
+    listed: list[tuple[str, object, tuple[object, ...]]]
+    listed = [(PACKS, RULE, space.packs), (SPLITS, space.split, space.splits)]
+    if space.turns is not None:
+        listed += _turn_defaults(space.turns)
+    chosen: dict[str, Any] = {}
+    for name, standard, known in listed:
+        chosen[name] = values.get(name, standard)
+        if chosen[name] not in known:
+            return Refused(f"{name} is {chosen[name]!r}, not one of: {', '.join(map(str, known))}")
+    if space.turns is None or chosen[SPLITS] != UNITS:
+        return chosen[PACKS], chosen[SPLITS]
+    try:
+        return chosen[PACKS], space.turns.cut(chosen[UNITS], chosen[GROUPS])
+    except ScheduleError as error:
+        return Refused(f"{UNITS}: {error}")
+
+
+def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refused:
+    """The rules' schedule for a grouping; kernels that a later level refuses are planned plainer."""
+    if way == own.ways[0]:
+        return own.base
+    if (key, way) not in space.regrouped:
+        space.regrouped[key, way] = _plan_way(space.program, space.arch, own, way)
+    return space.regrouped[key, way]
+
+
+def _plan_way(program: Program, arch: str, own: Variant, way: str) -> Schedule | Refused:
+    steps = own.fallbacks
+    while True:
+        try:
+            found = fusion.regroup(own.program, own.base, fusion.parse(way), arch, steps)
+        except ScheduleError as error:
+            return Refused(f"as kernels {way}: {error}")
+        done = lower_program(program, found, arch)
+        if done.ok or not done.kernel or steps.exhausted(done.kernel):
+            return found
+        steps = steps.after(done.kernel)
+
+
+def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
+    engine = str(values.get(k.engine, next(iter(k.plans))))
+    if engine not in k.plans:
+        raise ValueError(f"no plan with the engine {engine}: its products or sizes do not suit it")
+    chosen: dict[str, Any] = {}
+    for knob in k.knobs[engine]:
+        name = k.label(engine, knob.name)
+        if name in values:
+            chosen[knob.name] = values[name]
+    return apply(k.plans[engine], k.shapes[engine], chosen)
+
+
+def examine(program: Program, arch: str, values: Mapping[str, object], precision: str = "fast") -> Lowered:
+    """What becomes of ``values``: the module, and the reason where it is refused."""
+    found = point(program, arch, values)
+    return Lowered(None, found.reason) if isinstance(found, Refused) else lower_program(*found, arch, precision)
+
+
+def neighbours(program: Program, arch: str, values: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Every single change of ``values`` that has an effect."""
+    out = []
+    now = schedule_of(program, arch, values)
+    for c in choices(program, arch):
+        for value in c.values:
+            if value == values.get(c.name):
+                continue
+            if schedule_of(program, arch, {**values, c.name: value}) != now:
+                out.append((c.name, value))
+    return out

@@ -1,0 +1,93 @@
+"""What a kernel's plan looks like to the space: its structure and the sizes that its choices depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from nautilus.core.schedule import KernelPlan
+from nautilus.planner.kernel import Dot, dot_of
+from nautilus.planner.warpgroup import extent
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
+from nautilus.targets.limits import Limits
+from nautilus.tune.space.loop_structures import walk_of
+
+PRODUCT, CHAIN, ROWS = "product", "chain", "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShape:
+    """``kind``: product (rows and columns spread over blocks), chain (rows only), rows (no matrix product).
+
+    ``width``: columns of the accumulators that a chain's walk feeds; ``deep``: elements of a row of what it holds.
+    """
+
+    kind: str
+    unified: Unified
+    limits: Limits
+    row: str | None
+    column: str | None
+    walk: str | None
+    products: int
+    width: int
+    deep: int
+    bytes: int  # of an operand's element
+    uneven: bool
+    repaired: bool
+
+    def size(self, axis: str | None) -> int:
+        """Elements of ``axis``."""
+        return 1 if axis is None else extent(self.unified, axis)
+
+
+def shape_of(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelShape:
+    """The structure of ``plan``."""
+    dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
+    walk = walk_of(plan)
+    spread = {a.name for a in plan.axes if a.role == GRID and a.tile > 1}
+    rows = {x for dot in dots.values() for x in dot.rows if x in spread}
+    columns = {x for dot in dots.values() for x in dot.columns if x in spread}
+    kind, row, column = ROWS, None, None
+    if dots and walk is not None and len(rows) == 1 and len(columns) == 1 and rows != columns:
+        kind, row, column = PRODUCT, next(iter(rows)), next(iter(columns))
+    elif dots and walk is not None and len(rows | columns) == 1 and len(spread) == 1:
+        kind, row = CHAIN, next(iter(spread))
+    width, deep = _chain_sizes(plan, unified, dots, row, walk)
+    size = max((ld.dtype.bytes for d in unified.defs if d.name in dots for ld in d.reads()), default=2)
+    return KernelShape(
+        kind, unified, limits, row, column, walk, len(dots), width, deep, size,
+        plan.memory.order == "longest-first", _repaired(plan, unified, walk),
+    )  # fmt: skip
+
+
+def _chain_sizes(
+    plan: KernelPlan, unified: Unified, dots: dict[str, Dot], row: str | None, walk: str | None
+) -> tuple[int, int]:
+    sums = [d for d in unified.defs if d.name in dots and all(a.name != walk for a in d.par)]
+    width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk)) for d in sums)
+    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
+    return width, deep
+
+
+def _repaired(plan: KernelPlan, unified: Unified, walk: str | None) -> bool:
+    """Whether a reduction of the walk reads another one of the same walk."""
+    reducers = {d.name for d in unified.defs if any(a.name == walk for a in d.red)}
+    for ops in plan.phases:
+        seen: set[str] = set()
+        for d in (unified.get(o) for o in ops):
+            reads = {ld.buffer for ld in d.reads()}
+            if d.name in reducers and reads & seen:
+                return True
+            if d.name in reducers or reads & seen:
+                seen.add(d.name)
+    return False
+
+
+def others(shape: KernelShape, plan: KernelPlan) -> int:
+    """Points of the grid axes that are not tiled."""
+    tiled = {shape.row, shape.column}
+    return prod(shape.size(a.name) for a in plan.axes if a.role == GRID and a.name not in tiled)
+
+
+__all__ = ["CHAIN", "GRID", "LOOP", "PRODUCT", "ROWS", "KernelShape", "others", "shape_of"]

@@ -1,0 +1,172 @@
+"""Cutting the walk of few blocks into chunks: how often, and which reductions together.
+
+Chunks are taken by other blocks, or by units of the same block in turn and by groups of them (``planner.streaming``).
+
+All reductions over the axis that a kernel walks are cut alike, in chunks of whole tiles of that walk
+(``split_k_update``).  A launch that fills the machine gains nothing: partial results cost traffic and a second
+kernel, so the choice exists only where blocks are few and the walk is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.planner import streaming as plan_join
+from nautilus.planner.cuts import twice
+from nautilus.planner.streaming import MULTIPROCESSORS, Cut
+from nautilus.planner.warpgroup import extent
+from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.derived_names import GRID, blocks
+from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
+from nautilus.tune.space.fusion import unified_of
+from nautilus.tune.space.loop_structures import walk_of
+
+COUNTS = (2, 3, 4, 8, 16, 32, 64)
+GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of units
+FEW = 2  # blocks for each multiprocessor, from which on splitting is not worth a look
+TILES = 4  # of the walk in a chunk, at least
+
+
+def cuts(program: Program, base: Schedule, splits: int) -> tuple[SplitPlan, ...]:
+    """The reductions of every long walk of ``base``, in ``splits`` chunks."""
+    defs = read_defs(program)
+    out = []
+    for plan in base.kernels:
+        walk = walk_of(plan)
+        if walk is None or any(o not in defs for o in plan.ops):
+            continue
+        unified = unified_of(program, plan.ops)
+        for d in unified.defs:
+            at = [n for n, a in enumerate(d.red) if a.name == walk]
+            if at and extent(unified, walk) >= TILES * splits * plan.axis(walk).tile:
+                axis = defs[d.name].red[at[0]].name
+                out.append(SplitPlan(d.name, axis, splits, plan.axis(walk).tile))
+    return tuple(out)
+
+
+def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
+    """Numbers of chunks worth a look, 1 (none) among them."""
+    target = limits(arch)
+    few = FEW * (target.multiprocessors or MULTIPROCESSORS)
+    defs = read_defs(program)
+    for plan in base.kernels:
+        if walk_of(plan) is None or any(o not in defs for o in plan.ops):
+            continue
+        unified = unified_of(program, plan.ops)
+        tiles = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID)
+        found = [n for n in COUNTS if tiles < few and n * tiles <= 8 * few and cuts(program, base, n)]
+        if found:
+            return (1, *found)
+    return (1,)
+
+
+# -- units that take turns ------------------------------------------------------------------------
+
+UNITS = (2, 4, 8)  # of a block
+STEPS = (16, 32, 64, 128, 256)  # elements that a unit takes in a turn
+_RESERVE = 2048  # bytes of shared memory for barriers and small partial results
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How the rules cut a walk into chunks that take turns, and what else is worth a look.
+
+    ``ends``: the reductions, and which of its axes each is cut along; ``blocks``: units and the step of each, as
+    text; ``groups``: of units.
+    """
+
+    rule: Cut
+    splits: tuple[SplitPlan, ...]  # as the rules have them
+    ends: tuple[tuple[str, int], ...]
+    extent: int
+    blocks: tuple[str, ...]
+    groups: tuple[int, ...]
+
+    def cut(self, block: str, groups: int) -> Cut:
+        """The cut that two choices say. Raises ScheduleError where they do not go together."""
+        units, step = map(int, block.split("x"))
+        found = Cut(groups, units, step)
+        if found != self.rule and not _whole(self.extent, found):
+            detail = f"{rounds(self.extent, found)} rounds of {units} tiles of {step} elements are no {groups} groups"
+            raise ScheduleError(f"{detail} of two rounds or more, all alike")
+        return found
+
+    def cuts(self, program: Program, cut: Cut) -> tuple[SplitPlan, ...]:
+        """``cut`` carried out on the uncut ``program``, and the cuts of other walks as the rules have them."""
+        defs = read_defs(program)
+        ends = [(op, defs[op].red[at].name) for op, at in self.ends]
+        ours = {(c.op, c.axis) for c in twice(program, ends, self.rule)}
+        found = twice(program, ends, cut)
+        return (*found, *(c for c in self.splits if (c.op, c.axis) not in ours and c.op not in dict(self.ends)))
+
+
+def block_text(cut: Cut) -> str:
+    """``4x32``: four units, each with steps of 32 elements."""
+    return f"{cut.units}x{cut.step}"
+
+
+def rounds(size: int, cut: Cut) -> int:
+    """Turns of every unit, were there one group."""
+    return blocks(size, cut.units * cut.step)
+
+
+def _whole(size: int, cut: Cut) -> bool:
+    """Whether groups have equally many rounds, two at least."""
+    every = rounds(size, cut)
+    return every % cut.groups == 0 and every >= 2 * cut.groups
+
+
+def turns(whole: Program, program: Program, base: Schedule, arch: str) -> Turns | None:
+    """What there is to choose where the rules let units of ``base`` take turns; ``program``: ``whole`` in chunks."""
+    first = [c for c in base.splits or () if c.turns > 1]
+    joined = [k for k in base.kernels if k.memory.join]
+    if not first or not joined:
+        return None
+    rule = Cut(first[0].splits // first[0].turns, first[0].turns, first[0].tile)
+    defs = read_defs(whole)
+    ends = tuple((c.op, [a.name for a in defs[c.op].red].index(c.axis)) for c in first)
+    alike = len({(c.splits, c.turns, c.tile) for c in first}) == len(joined) == 1
+    size, block_values, groups = _worth(program, joined[0], rule, arch) if alike else (0, (), ())
+    return Turns(
+        rule, base.splits or (), ends, size,
+        tuple(dict.fromkeys((*block_values, block_text(rule)))), tuple(sorted({1, rule.groups, *groups})),
+    )  # fmt: skip
+
+
+def _worth(program: Program, plan: KernelPlan, rule: Cut, arch: str) -> tuple[int, tuple[str, ...], tuple[int, ...]]:
+    """(elements of the walk, units and steps whose rings fit, numbers of groups) worth a look."""
+    target = limits(arch)
+    unified = unified_of(program, plan.ops)
+    chunks = plan_join.turns_of(unified)
+    assert chunks is not None
+    size, (row, held) = extent(unified, chunks.axis), plan_join.loaded(plan, unified, chunks.axis)
+    fit = [
+        c
+        for c in (Cut(1, units, step) for units in UNITS for step in STEPS)
+        if c.units * (2 * c.step * row + held) + _RESERVE <= target.smem_block and _whole(size, c)
+    ]
+    grid = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != chunks.by)
+    most = max(rule.groups, 4 * FEW * (target.multiprocessors or MULTIPROCESSORS) // grid)
+    groups = tuple(n for n in GROUPS if n <= most and any(_whole(size, Cut(n, c.units, c.step)) for c in fit))
+    return size, tuple(block_text(c) for c in fit), groups
+
+
+def combining(program: Program, base: Schedule) -> frozenset[str]:
+    """Names of the kernels that combine what units made: how is settled by how the walk is cut."""
+    defs = read_defs(program)
+    parts = {o for k in base.kernels if k.memory.join for o in k.ops}
+    first = {k.name for k in base.kernels if not k.memory.join and _reads(defs, k, parts)}
+    again = {c.op for c in base.splits or () if c.turns > 1}
+    if sum(c.op in again for c in base.splits or ()) == len(again):
+        return frozenset(first)
+    made = {o for k in base.kernels if k.name in first for o in k.ops}
+    return frozenset(first | {k.name for k in base.kernels if not k.memory.join and _reads(defs, k, made)})
+
+
+def _reads(defs: Mapping[str, Def], plan: KernelPlan, names: set[str]) -> bool:
+    return any(ld.buffer in names for o in plan.ops for ld in defs[o].reads())

@@ -1,0 +1,116 @@
+"""The compile side of a search: a schedule to a cubin with what the compiler said about it, in a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, VerifyError, first_line
+from nautilus.core.schedule import Schedule
+from nautilus.cost.registers import register_fault
+from nautilus.driver import Request, Result, build_cubin, compile_file
+from nautilus.passes.registry import load
+from nautilus.runtime.launch import Plan
+from nautilus.targets.limits import limits
+from nautilus.tune.database.rows import schedule_hash
+from nautilus.tune.levels import Before, before_scheduling
+from nautilus.tune.search.trial_lowering import lower_program
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """``schedule`` None: the one that rules make. Without ``cubin`` only as far as the cost model needs.
+
+    ``hopeless``: seconds of an estimate from which on a cubin is not worth its while; 0: none.
+    """
+
+    schedule: Schedule | None
+    cubin: bool
+    hopeless: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """``estimate``: the model's seconds. ``cubin`` empty: not asked for, or it must not be used (``trouble``).
+
+    ``refused``: nothing was compiled, for a pass refuses the schedule, or the model does.
+    """
+
+    schedule: Schedule
+    estimate: float | None
+    cubin: bytes = b""
+    plan: Plan | None = None
+    registers: tuple[int, ...] = ()
+    trouble: str = ""
+    refused: bool = False
+
+    @property
+    def hash(self) -> str:
+        return schedule_hash(self.schedule)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The service: compiles for one request. ``estimate`` names the model's function, empty for none."""
+
+    request: Request
+    estimate: str
+
+    def __call__(self, job: BuildJob) -> Built:
+        """Raises what the levels raise of the rules' own; spills and serialised products are ``trouble``."""
+        request = replace(self.request, schedule=job.schedule, tuned=False)
+        if job.schedule is None:
+            # rules plan again what ptxas cannot make fast
+            result, compiled = build_cubin(request) if job.cubin else (compile_file(request), None)
+            assert result.context.schedule is not None
+            built = Built(result.context.schedule, self._estimate(result))
+            return self._assembled(built, result, compiled) if job.cubin else built
+        if not job.cubin and self.estimate and job.schedule.inline == self._before.inline:
+            return self._screened(job.schedule)
+        try:
+            result = compile_file(request)
+        except (ScheduleError, UnsupportedError, VerifyError) as error:
+            return Built(job.schedule, None, trouble=first_line(error), refused=True)
+        built = Built(job.schedule, self._estimate(result))
+        if why := register_fault(result.modules["ma-tile"], limits(result.context.arch)):
+            return replace(built, trouble=why, refused=True)
+        if job.cubin and built.estimate and 0.0 < job.hopeless < built.estimate:
+            return replace(built, trouble=f"estimated at {built.estimate:.3g} s, hopeless", refused=True)
+        return self._assembled(built, result, None) if job.cubin else built
+
+    @cached_property
+    def _before(self) -> Before:
+        return before_scheduling(replace(self.request, schedule=None))
+
+    def _screened(self, schedule: Schedule) -> Built:
+        """Only what depends on the schedule is done again: a third of the time of a compilation."""
+        done = lower_program(self._before.program, schedule, self.request.arch, self.request.precision)
+        if done.fault is not None or done.module is None:
+            return Built(schedule, None, trouble=done.fault or "", refused=True)
+        return Built(schedule, float(load(self.estimate)(done.module, self.request.arch).seconds))
+
+    def _estimate(self, result: Result) -> float | None:
+        if not self.estimate:
+            return None
+        found = load(self.estimate)(result.modules["ma-tile"], result.context.arch)
+        return float(found.seconds)
+
+    def _assembled(self, built: Built, result: Result, compiled: Any) -> Built:
+        from nautilus.runtime.execute import plan_of
+        from nautilus.runtime.nvrtc import compile_cuda
+
+        try:
+            compiled = compiled or compile_cuda(result.cuda, result.context.arch)
+        except ScheduleError as error:
+            return replace(built, trouble=f"ptxas: {error}")
+        except ToolchainError as error:
+            if not error.log:
+                raise  # NVRTC itself is missing
+            return replace(built, trouble=f"does not compile: {error.message}")
+        spilled = sum(r.spill_stores + r.spill_loads for r in compiled.resources)
+        registers = tuple(r.registers for r in compiled.resources)
+        if spilled:
+            return replace(built, registers=registers, trouble=f"spills {spilled} bytes of registers")
+        plan = plan_of(result.modules["ma-tile"])
+        return replace(built, cubin=compiled.data, plan=plan, registers=registers)

@@ -1,0 +1,228 @@
+"""The measuring side of a search: a worker with one GPU that checks and times one candidate after the other.
+
+Inputs and the reference (:mod:`nautilus.bench.verify`) are made once a process.  A candidate is checked
+first, on the inputs that it is timed on and with NaN in its outputs before; a wrong one is not timed.  Times are
+taken by the *cool* protocol of :mod:`nautilus.bench.protocol`, so they compare with those of ``nautilusc bench``.
+A kernel that faults leaves a CUDA context that nothing works in: the worker then says so and is replaced.
+All work of the GPU is done under its lock (:mod:`nautilus.tune.workers.exclusive`), so that several searches may
+share it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from nautilus.bench.contenders import Verdict
+from nautilus.bench.gpu_clock import GpuClock
+from nautilus.bench.inputs import random_inputs
+from nautilus.bench.protocol import SPIN, cool
+from nautilus.bench.verify import References, judge, references
+from nautilus.check.bound import stated
+from nautilus.core.errors import ToolchainError, first_line
+from nautilus.driver import Request
+from nautilus.frontend.semantics.check import load_spec, load_text
+from nautilus.frontend.spec import Spec
+from nautilus.runtime.device import bindings, check, open_device
+from nautilus.runtime.launch import Session
+from nautilus.tune.workers.build import Built
+from nautilus.tune.workers.exclusive import exclusive, lock_path
+from nautilus.tune.workers.pool import Poisoned, waiting
+
+QUICK = 3  # runs after which a candidate that is clearly slower is let go
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a row says about where it was measured."""
+
+    device: str
+    arch: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """Check and time ``built``: ``repeats`` runs, :data:`QUICK` where their median is above ``cutoff`` seconds."""
+
+    built: Built
+    repeats: int
+    cutoff: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinalsJob:
+    """Check and time all of ``built`` in one shuffled series of ``repeats`` runs each."""
+
+    built: tuple[Built, ...]
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``ok``: the result is right (``error``: its relative error); ``samples`` in seconds, none for a wrong one."""
+
+    ok: bool
+    error: float
+    samples: tuple[float, ...] = ()
+    detail: str = ""
+
+
+class Meter:
+    """The service. A job is None (who is there?), a :class:`MeasureJob` or a :class:`FinalsJob`."""
+
+    def __init__(self, request: Request, scalars: Mapping[str, float | int | bool], seed: int, ordinal: int) -> None:
+        device = os.environ["CUDA_VISIBLE_DEVICES"] = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), ordinal)
+        self._lock = lock_path(device)
+        self.arch, self.scalars, self.seed = request.arch, scalars, seed
+        self.spec = _load(request)
+        self.bounds = stated(self.spec, request.precision)
+        self.driver = bindings()
+        handle = check(self.driver, self.driver.cuDeviceGet(0), "opening the GPU")
+        context = check(self.driver, self.driver.cuDevicePrimaryCtxRetain(handle), "opening a context")
+        check(self.driver, self.driver.cuCtxSetCurrent(context), "opening a context")
+        self._memory: dict[str, Any] = {}
+        self._raw = random_inputs(self.spec, seed, {})
+        _load_peers()  # seconds that others can use
+        self._known, self._clock = self._prepared()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """The GPU for this process only; waiting for it is not the candidate's time."""
+        return exclusive(self._lock, waiting)
+
+    def __call__(self, job: MeasureJob | FinalsJob | None) -> Any:
+        """Raises Poisoned where the process is of no more use, ToolchainError for a candidate that does not run."""
+        try:
+            if job is None:
+                return self._machine()
+            return self._final(job) if isinstance(job, FinalsJob) else self._measure(job)
+        except ToolchainError as error:
+            if self.driver.cuCtxSynchronize()[0] != self.driver.CUresult.CUDA_SUCCESS:
+                raise Poisoned(first_line(error)) from error
+            raise
+
+    def _machine(self) -> Machine:
+        device = open_device()
+        version = int(check(self.driver, self.driver.cuDriverGetVersion()))
+        return Machine(device.name, device.arch, f"{version // 1000}.{version % 1000 // 10}")
+
+    def _prepared(self) -> tuple[References, GpuClock]:
+        """The reference and the clock, with the inputs in device memory."""
+        for name, array in self._raw.items():
+            pointer = check(self.driver, self.driver.cuMemAlloc(max(array.nbytes, 16)), f"allocating {name}")
+            self._memory[name] = pointer
+        with self._alone():
+            self._fill()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole = _whole(self.spec, self.scalars, self._memory, self._alone)
+            known = references(self.spec, self._raw, self.scalars, self.bounds, self.seed, whole)
+        return known, GpuClock(open_device().arch)
+
+    def _fill(self) -> None:
+        d = self.driver
+        for name, array in self._raw.items():
+            if array.nbytes:
+                check(d, d.cuMemcpyHtoD(self._memory[name], array.ctypes.data, array.nbytes), f"copying {name}")
+
+    @contextmanager
+    def _opened(self, built: Built) -> Iterator[Session]:
+        assert built.plan is not None
+        with Session(built.cubin, built.plan, self.arch, shared=self._memory) as session:
+            session.upload({}, self.scalars)
+            yield session
+
+    def _judged(self, session: Session) -> Verdict:
+        with self._alone():
+            session.poison()
+            session.launch()
+            found = session.download()
+        verdict = judge(self._known, found, is_peer=False)
+        if not verdict.ok:
+            with self._alone():
+                self._fill()  # it may have written over the inputs, too
+        return verdict
+
+    def _measure(self, job: MeasureJob) -> Measured:
+        with ExitStack() as stack:
+            with self._alone():
+                session = stack.enter_context(self._opened(job.built))
+            verdict = self._judged(session)
+            if not verdict.ok:
+                return Measured(False, verdict.error, (), verdict.detail)
+            with self._alone():
+                return Measured(True, verdict.error, self._timed(session, job))
+
+    def _timed(self, session: Session, job: MeasureJob) -> tuple[float, ...]:
+        samples: list[float] = []
+        while len(samples) < job.repeats:
+            if len(samples) == QUICK and median(samples) > job.cutoff:
+                break
+            samples.append(self._clock.one(session.launch, SPIN).gpu)
+        return tuple(samples)
+
+    def _final(self, job: FinalsJob) -> dict[str, Measured]:
+        """By hash. Each is checked before the series and, because one launch may spoil the next, after it."""
+        with ExitStack() as stack:
+            with self._alone():
+                sessions = {b.hash: stack.enter_context(self._opened(b)) for b in job.built}
+            verdicts = {h: self._judged(s) for h, s in sessions.items()}
+            good = {h: s.launch for h, s in sessions.items() if verdicts[h].ok}
+            with self._alone():
+                timed = cool(self._clock, good, job.repeats, self.seed).times if good else {}
+            for h in good:
+                verdicts[h] = max(verdicts[h], self._judged(sessions[h]), key=lambda v: (not v.ok, v.error))
+        return {
+            h: Measured(v.ok, v.error, timed[h].samples if v.ok else (), v.detail) for h, v in verdicts.items()
+        }  # fmt: skip
+
+
+def visible(setting: str | None, ordinal: int) -> str:
+    """The one device that a worker sees: number ``ordinal`` of those that its parent sees."""
+    known = [part.strip() for part in setting.split(",") if part.strip()] if setting else []
+    if not known:
+        return str(ordinal)
+    if ordinal >= len(known):
+        raise ToolchainError("CUDA driver", f"no device {ordinal} among CUDA_VISIBLE_DEVICES={setting}")
+    return known[ordinal]
+
+
+def _load_peers() -> None:
+    """Import PyTorch, where that is installed: it evaluates the reference."""
+    from nautilus.bench.peers.torch_env import load_torch
+
+    load_torch()
+
+
+def _load(request: Request) -> Spec:
+    if request.text is not None:
+        return load_text(request.text, str(request.path), dims=request.dims, folder=request.path.parent)
+    return load_spec(request.path, dims=request.dims)
+
+
+def _whole(
+    spec: Spec, scalars: Mapping[str, float | int | bool], memory: Mapping[str, Any],
+    alone: Callable[[], AbstractContextManager[None]],
+) -> Any:  # fmt: skip
+    """What evaluates the whole spec in f32, ``alone()`` on the GPU; None without PyTorch."""
+    from nautilus.bench.count import shape_of
+    from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
+
+    torch = load_torch()
+    if isinstance(torch, str) or on_gpu(torch):
+        return None
+    from nautilus.bench.peers.library import Setting, whole
+
+    def evaluate() -> Any:
+        with alone():
+            tensors = {t.name: alias(torch, int(memory[t.name]), t.dtype, shape_of(t)) for t in spec.inputs}
+            found = whole(Setting(torch, spec, scalars, tensors))
+            torch.cuda.empty_cache()
+            return found
+
+    return evaluate

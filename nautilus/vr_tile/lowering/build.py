@@ -1,0 +1,154 @@
+"""Emission of VR-tile ops from scalar expressions: the part of the lowering that knows no statements.
+
+:class:`Builder` holds one kernel's tile axes, the values of its locals, what is known about its
+variables, and the block under construction.  Rules that it keeps:
+
+* the largest integer or bool sub-expressions without a load become one ``index`` op each;
+* a load's mask is its own bounds check, as far as interval analysis cannot discharge it.  Where a
+  guard (or the condition of a lazy ``select``) makes a scalar load legal, the mask is implied by it,
+  so every value that is used is right; where the guard is false nothing outside the buffer is read,
+  whatever the index is (a gather through a padded table included), and the element is 0;
+* a load inside an index or a mask becomes a value and a ``Ref`` to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.errors import InternalError
+from nautilus.core.expr.build import within
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var, free_vars
+from nautilus.core.index.simplify import TRUE
+from nautilus.core.source import Span
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.analysis.assumptions import Knowledge
+from nautilus.vr_tile.ir import IndexOp, LoadOp, ParamOp, Value
+from nautilus.vr_tile.lowering.emitter import Emitter
+
+
+class Builder(Emitter):
+    """State of one kernel's lowering. ``axes``: tile axes by name, in canonical order, none of size 1."""
+
+    def __init__(self, axes: Mapping[str, TileAxis], buffers: Mapping[str, Buffer]) -> None:
+        super().__init__(axes)
+        self.buffers = buffers
+        self.env: dict[str, Value] = {}
+        self.knowledge = Knowledge.of_axes(axes.values())
+        self._memo: dict[int, tuple[Expr, Value]] = {}
+        self._pure: dict[int, tuple[Expr, bool]] = {}
+
+    def statement(self, span: Span) -> None:
+        """Begin a statement: locals may have changed, so nothing is remembered."""
+        self._memo.clear()
+        self._pure.clear()
+        self.span = span
+
+    def names(self, e: Expr) -> frozenset[str]:
+        """Tile axes that scalar expression ``e`` varies along, by its variables."""
+        return free_vars(e) & self.axes.keys()
+
+    def known(self, e: Expr) -> Expr:
+        """``e`` simplified under what is known about the variables here."""
+        return self.knowledge.simple(e)
+
+    # -- expressions --------------------------------------------------------------------------
+    def is_index(self, e: Expr) -> bool:
+        """``e`` is an integer or bool function of variables and sizes alone."""
+        found = self._pure.get(id(e))
+        if found is None:
+            found = (e, self._is_index(e))
+            self._pure[id(e)] = found
+        return found[1]
+
+    def _is_index(self, e: Expr) -> bool:
+        whole = e.dtype in (DType.I32, DType.I64, DType.BOOL)
+        match e:
+            case Const() | Var() | Param():
+                return whole
+            case Op(args=args):
+                return whole and all(self.is_index(a) for a in args)
+        return False
+
+    def value(self, e: Expr) -> Value:
+        """The tile that scalar expression ``e`` is over the tile variables it uses."""
+        found = self._memo.get(id(e))
+        if found is None:
+            found = (e, self._value(e))
+            self._memo[id(e)] = found
+        return found[1]
+
+    def _value(self, e: Expr) -> Value:
+        if self.is_index(e):
+            e = self.known(e)
+        match e:
+            case Const(value=value, dtype=dtype):
+                return self.const(value, TileType(dtype))
+            case _ if self.is_index(e):
+                v = self.fresh(self.type(e.dtype, self.names(e)))
+                self.emit(IndexOp(v, e, self.span))
+                return v
+            case Param(name=name, dtype=dtype):
+                v = self.fresh(TileType(dtype), name)
+                self.emit(ParamOp(v, name, self.span))
+                return v
+            case Load(buffer=buffer) if buffer in self.buffers:
+                return self.load(e)
+            case Load(buffer=buffer):
+                return self.local(buffer)
+            case Op(op="cast", args=(Const(value=value),), dtype=dtype) if dtype in (DType.F32, DType.F64):
+                return self.const(float(value), TileType(dtype))
+            case Op(op=op, args=args, dtype=dtype):
+                return self.map(op, [self.value(a) for a in args], dtype)
+        raise InternalError(f"no VR-tile form of {e!r}")
+
+    def local(self, name: str) -> Value:
+        if name not in self.env:
+            raise InternalError(f"local {name} is read before it is written")
+        return self.env[name]
+
+    def index(self, e: Expr) -> Expr:
+        """``e`` as an index expression: what is not one becomes a value and a Ref."""
+        return self.known(self._index(e))
+
+    def _index(self, e: Expr) -> Expr:
+        if self.is_index(e):
+            return e
+        kept = (DType.I32, DType.I64, DType.BOOL)
+        if isinstance(e, Op) and e.dtype in kept and all(a.dtype in kept for a in e.args):
+            return Op(e.op, tuple(self._index(a) for a in e.args), e.dtype)
+        v = self.value(e)
+        return Ref(v.name, v.type.dtype)
+
+    def index_names(self, e: Expr) -> frozenset[str]:
+        """Tile axes of an index expression, those of its Refs included."""
+        return self.names(e) | {n for r in refs(e) for n in self.types[r].names}
+
+    def bounds_check(self, b: Buffer, index: Sequence[Expr]) -> list[Expr]:
+        """Conjuncts that keep ``index`` inside ``b``; what always holds is left out."""
+        parts: list[Expr] = []
+        for e, size in zip(index, b.shape, strict=True):
+            parts += [p for p in map(self.known, within(e, size)) if p != TRUE]
+        return parts
+
+    def load(self, e: Load, extra: Sequence[Expr] = ()) -> Value:
+        """A load masked by its bounds check and by ``extra`` (index expressions over the load's axes)."""
+        b = self.buffers[e.buffer]
+        index = tuple(self.index(i) for i in e.index)
+        mask = self.known(conjunction([*self.bounds_check(b, index), *extra]) or TRUE)
+        names = frozenset[str]().union(*(self.index_names(i) for i in (*index, mask)))
+        v = self.fresh(self.type(b.dtype, names), e.buffer.lower() + "_tile")
+        self.emit(LoadOp(v, e.buffer, index, None if mask == TRUE else mask, self.span))
+        return v
+
+
+def refs(e: Expr) -> frozenset[str]:
+    """Names of the values that index expression ``e`` reads."""
+    match e:
+        case Ref(name=name):
+            return frozenset({name})
+        case Op(args=args):
+            return frozenset[str]().union(*(refs(a) for a in args))
+    return frozenset()

@@ -1,0 +1,115 @@
+"""Which sums of products are contractions: pure matching on scalar expressions, no ops emitted.
+
+``sum over K of x`` is a *contraction* when ``x`` is a product whose factors fall into two groups ``a``
+(axes I, K, batch) and ``b`` (axes J, K, batch) with I and J not empty and every summed axis in both.
+Factors free of the summed axes leave the sum (``after``); the rest join the group whose axes hold
+theirs, so that an operand that is a plain load keeps its storage type where possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from nautilus.core.expr.infer import make
+from nautilus.core.expr.nodes import Const, Expr, Load, Op
+
+Axes = frozenset[str]
+AxesOf = Callable[[Expr], Axes]
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """``sum over axes of prod(a) * prod(b)``, then each ``after`` (mul, div, neg) applied in order."""
+
+    a: Expr
+    b: Expr
+    a_axes: Axes
+    b_axes: Axes
+    axes: Axes
+    after: tuple[tuple[str, Expr | None], ...]
+
+
+_MOST_FACTORS = 64  # a longer product is no contraction, and looking at every pair of factors is cubic
+
+
+def addends(e: Expr) -> list[tuple[bool, Expr]]:
+    """The terms of a sum of products, each with its sign (True: plus)."""
+    match e:
+        case Op(op="add", args=(x, y)):
+            return addends(x) + addends(y)
+        case Op(op="sub", args=(x, y)):
+            return addends(x) + [(not s, t) for s, t in addends(y)]
+    return [(True, e)]
+
+
+def contraction(e: Expr, summed: Axes, axes_of: AxesOf, vectors: bool = False) -> Contraction | None:
+    """``e`` summed over ``summed`` as a contraction, or None. ``vectors``: I or J may be empty."""
+    factors, after = _factors(e, summed, axes_of)
+    if not 2 <= len(factors) <= _MOST_FACTORS:
+        return None
+    for i, j in combinations(range(len(factors)), 2):
+        groups = _grouped(factors, i, j, axes_of)
+        if groups is None:
+            continue
+        a, b = groups
+        a_axes, b_axes = axes_of(a), axes_of(b)
+        if not summed <= a_axes & b_axes:
+            continue
+        left, right = a_axes - b_axes, b_axes - a_axes
+        if (left and right) or (vectors and (left or right)):
+            return Contraction(a, b, a_axes, b_axes, summed, tuple(after))
+    return None
+
+
+def _factors(e: Expr, summed: Axes, axes_of: AxesOf) -> tuple[list[Expr], list[tuple[str, Expr | None]]]:
+    """Factors that vary along ``summed``, and what applies to the finished sum."""
+    if not axes_of(e) & summed:
+        return [], [("mul", e)]
+    match e:
+        case Op(op="mul", args=(x, y)):
+            fx, ax = _factors(x, summed, axes_of)
+            fy, ay = _factors(y, summed, axes_of)
+            return fx + fy, ax + ay
+        case Op(op="neg", args=(x,)):
+            fx, ax = _factors(x, summed, axes_of)
+            return fx, [*ax, ("neg", None)]
+        case Op(op="div", args=(x, y)) if not axes_of(y) & summed:
+            fx, ax = _factors(x, summed, axes_of)
+            return fx, [*ax, ("div", y)]
+    return [e], []
+
+
+def _grouped(factors: Sequence[Expr], i: int, j: int, axes_of: AxesOf) -> tuple[Expr, Expr] | None:
+    """Factors ``i`` and ``j`` with every other one joined to either, or None where one fits neither."""
+    a, b = factors[i], factors[j]
+    for k, f in enumerate(factors):
+        if k in (i, j):
+            continue
+        fits_a, fits_b = axes_of(f) <= axes_of(a), axes_of(f) <= axes_of(b)
+        if fits_a and (not fits_b or not is_plain(a) or is_plain(b)):
+            a = make("mul", a, f)
+        elif fits_b:
+            b = make("mul", b, f)
+        else:
+            return None
+    return a, b
+
+
+def is_plain(e: Expr) -> bool:
+    """``e`` is a loaded element, perhaps widened or narrowed: an operand that costs no arithmetic."""
+    while isinstance(e, Op) and e.op in ("cast", "narrow"):
+        e = e.args[0]
+    return isinstance(e, Load)
+
+
+def stripped(e: Expr) -> Expr:
+    """``e`` without exact widening to its compute type: the operand in its storage type."""
+    while isinstance(e, Op) and e.op == "cast":
+        inner = e.args[0]
+        same_kind = inner.dtype.is_float == e.dtype.is_float and inner.dtype.is_int == e.dtype.is_int
+        if isinstance(inner, Const) or not same_kind or inner.dtype.compute is not e.dtype:
+            break
+        e = inner
+    return e

@@ -1,0 +1,353 @@
+"""Scalar IR in tiled form -> VR-tile IR (``scalar.ir``, "Tiled form"; ``vr_tile.ir``).
+
+* A local is an SSA value.  A loop carries the locals that its body writes and that the next iteration,
+  or the code behind the loop, reads.
+* A sum of products that is a contraction (``vr_tile.lowering.contraction``) becomes ``dot`` on operands in their
+  storage types, the running local its accumulator; every other update is a map and a reduce.
+* A guard is split.  Loads carry their own bounds check (``vr_tile.lowering.build``); a store carries the whole
+  guard.  In a reduction the conjuncts over a reduced axis select the combiner's identity, and the
+  others keep the local's old value, or are dropped where nobody reads the elements they exclude
+  (:func:`~nautilus.vr_tile.lowering.regions.unread`).
+* The select of a *sum* is dropped where the element is exactly 0 already: a product of loads whose
+  masks imply the conjunct, or of such a load and a factor that is finite by construction (an integer).
+  A factor that could be inf or NaN does not qualify: 0 * inf is NaN.
+* In a ``dot`` every operand whose axes hold the conjunct's is masked, a plain load in its own mask
+  (free), a computed one by a select.  An operand without those axes cannot be: an inf or NaN in such an
+  operand at an excluded point makes 0 * inf there, as in every kernel that masks probabilities.
+* Loops in a row over adjoining ranges, in any order, whose bodies differ in guards only share a ``chain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nautilus.core.errors import InternalError, UnsupportedError
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity
+from nautilus.core.index.simplify import TRUE, conjuncts
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.vr_tile.ir import ForOp, GridAxis, StoreOp, TileKernel, TileModule, Value
+from nautilus.vr_tile.lowering.build import Builder
+from nautilus.vr_tile.lowering.contraction import Contraction, addends, contraction, stripped
+from nautilus.vr_tile.lowering.regions import (
+    Node,
+    Point,
+    Region,
+    chained,
+    exposed,
+    flat,
+    locals_of,
+    prepare,
+    unread,
+    written,
+)
+
+
+def lower(p: Program, vector_dots: bool = False) -> TileModule:
+    """The VR-tile module of a program in tiled form.
+
+    ``vector_dots`` also makes ``dot`` of matrix-vector products (one side has no axis of its own).
+    Raises UnsupportedError or InternalError where ``p`` is not in tiled form.
+    """
+    kernels = tuple(_kernel(p, k, vector_dots) for k in p.kernels)
+    return TileModule(p.name, p.buffers, p.params, kernels)
+
+
+def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:
+    grid: list[GridAxis] = []
+    body: tuple[Stmt, ...] = k.body
+    while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID:
+        loop = body[0]
+        if loop.lo != Const(0, loop.lo.dtype):
+            raise UnsupportedError("a grid loop that does not start at 0", loop.var, loop.span)
+        grid.append(GridAxis(loop.var, loop.hi))
+        body = loop.body
+    return _Lower(p, k, tuple(grid), body, vector_dots).run()
+
+
+class _Lower:
+    """One kernel. ``b`` emits; ``types`` gives the full tile type of each local."""
+
+    def __init__(
+        self, p: Program, k: Kernel, grid: tuple[GridAxis, ...], body: tuple[Stmt, ...], vector_dots: bool
+    ) -> None:
+        axes, self.nodes = prepare(body)
+        self.kernel = k
+        self.grid = grid
+        self.vector_dots = vector_dots
+        self.b = Builder(axes, {x.name: x for x in p.buffers})
+        self.locals = {x.name: x for x in k.locals}
+        self.types = {
+            name: self.b.type(self.locals[name].dtype, names)
+            for name, names in locals_of(self.nodes, self.locals.keys(), axes.keys()).items()
+        }
+        self.vars = {g.var for g in grid}
+        self.shapes = {n: set(t.names) for n, t in self.types.items()}
+        self.unread = unread(self.nodes, self.vars, self.shapes, axes.keys())
+        self.constants: dict[str, int | float | bool] = {}
+        self.chains = 0
+
+    def run(self) -> TileKernel:
+        for g in self.grid:
+            zero = Const(0, g.extent.dtype)
+            self.b.knowledge = self.b.knowledge.within(g.var, zero, g.extent, loop=False)
+        self.block(self.nodes, frozenset())
+        k = self.kernel
+        return TileKernel(k.name, self.grid, tuple(self.b.axes.values()), tuple(self.b.out), k.span)
+
+    # -- structure ----------------------------------------------------------------------------
+    def block(self, nodes: Sequence[Node], live_out: frozenset[str]) -> None:
+        names = {i: f"c{self.chains + n}" for i, n in chained(nodes).items()}
+        self.chains += len(set(names.values()))
+        for i, node in enumerate(nodes):
+            if isinstance(node, Point):
+                self.point(node)
+                continue
+            gen, kill = exposed(nodes[i + 1 :], self.locals.keys())
+            self.loop(node, gen | (live_out - kill), names.get(i))
+
+    def loop(self, r: Region, live_after: frozenset[str], chain: str | None) -> None:
+        b, loop = self.b, r.loop
+        gen, _ = exposed(r.body, self.locals.keys())
+        carried = [n for n in written(r.body) if n in self.locals and (n in gen or n in live_after)]
+        b.statement(loop.span)
+        inits = [self.whole(n) for n in carried]
+        args = [b.fresh(self.types[n], n) for n in carried]
+        outer, env, outside = b.out, dict(b.env), b.knowledge
+        b.out = []
+        b.env.update(zip(carried, args, strict=True))
+        b.knowledge = outside.within(loop.var, loop.lo, loop.hi, loop=True)
+        known, self.unread = self.unread, self.unread | self.dead_elements(r, gen | live_after)
+        self.block(r.body, gen | live_after)
+        self.unread = known
+        b.statement(loop.span)
+        yields = tuple(self.whole(n) for n in carried)
+        body, b.out, b.env, b.knowledge = tuple(b.out), outer, env, outside
+        results = tuple(b.fresh(self.types[n], n) for n in carried)
+        for n in written(r.body):
+            b.env.pop(n, None)
+        b.env.update(zip(carried, results, strict=True))
+        pairs = tuple(zip(args, inits, strict=True))
+        b.emit(ForOp(results, loop.var, loop.lo, loop.hi, pairs, body, yields, chain, loop.span))
+
+    def dead_elements(self, r: Region, kept: frozenset[str]) -> frozenset[tuple[Expr, str]]:
+        """What :func:`unread` finds inside one iteration, for locals that no other iteration sees."""
+        inner = {n: t for n, t in self.shapes.items() if n not in kept}
+        return unread(r.body, {*self.vars, *self.b.knowledge.ranges, r.loop.var}, inner, self.b.axes.keys())
+
+    def whole(self, name: str) -> Value:
+        """The local over all its axes; 0 where nothing was written yet (nobody may look)."""
+        t = self.types[name]
+        if name not in self.b.env:
+            return self.b.const(_zero(t.dtype), t, name)
+        v = self.b.env[name]
+        if v.name in self.constants and v.type != t:
+            return self.b.const(self.constants[v.name], t, name)
+        return self.b.spread(v, t.names, name)
+
+    # -- statements ---------------------------------------------------------------------------
+    def point(self, p: Point) -> None:
+        self.b.statement(p.stmt.span)
+        match p.stmt:
+            case Store(buffer=buffer) if buffer in self.locals:
+                self.assign(p, p.stmt)
+            case Store():
+                self.store(p.stmt)
+            case Update(buffer=buffer) if buffer in self.locals:
+                self.update(p, p.stmt)
+            case Update(buffer=buffer):
+                raise UnsupportedError("an update of a buffer in global memory", buffer, p.stmt.span)
+
+    def store(self, s: Store) -> None:
+        b = self.b
+        index = tuple(b.index(e) for e in s.index)
+        names = frozenset[str]().union(*(b.index_names(e) for e in index))
+        if isinstance(s.value, Const):
+            v = b.const(s.value.value, b.type(s.value.dtype, names))
+        else:
+            v = b.spread(b.value(s.value), names)
+        mask = TRUE if s.guard is None else b.index(s.guard)
+        b.emit(StoreOp(s.buffer, index, v, None if mask == TRUE else mask, s.span))
+
+    def assign(self, p: Point, s: Store) -> None:
+        b, t = self.b, self.types[s.buffer]
+        if isinstance(s.value, Const):
+            value = float(s.value.value) if t.dtype.is_float else s.value.value
+            v = b.const(value, t, s.buffer)
+            self.constants[v.name] = value
+        else:
+            v = b.value(s.value)
+            if v.type.dtype is not t.dtype:
+                v = b.map("cast", (v,), t.dtype, s.buffer)
+        keep = [c for c in conjuncts(s.guard or TRUE) if (c, s.buffer) not in self.unread]
+        self.set(s.buffer, v, keep)
+
+    def set(self, name: str, v: Value, guard: Sequence[Expr]) -> None:
+        """The local becomes ``v`` where ``guard`` holds and stays elsewhere."""
+        cond = self.condition(guard)
+        if cond is not None and name in self.b.env:
+            v = self.b.select(cond, v, self.b.env[name], name)
+        self.b.env[name] = v
+
+    def condition(self, parts: Sequence[Expr]) -> Value | None:
+        """The conjunction as a value: one index op for what needs no load; None where it always holds."""
+        b = self.b
+        plain = b.known(conjunction([c for c in parts if b.is_index(c)]) or TRUE)
+        total = None if plain == TRUE else b.value(plain)
+        for c in parts:
+            if not b.is_index(c):
+                v = b.value(c)
+                total = v if total is None else b.map("and", (total, v), DType.BOOL)
+        return total
+
+    # -- reductions ---------------------------------------------------------------------------
+    def update(self, p: Point, s: Update) -> None:
+        b = self.b
+        value, more = _unwrapped(s.op, s.value)
+        guard = [c for c in (*conjuncts(s.guard or TRUE), *more) if b.known(c) != TRUE]
+        inner = [c for c in guard if b.names(c) & p.reduced]
+        outer = [c for c in guard if c not in inner and (c, s.buffer) not in self.unread]
+        old = self.b.env.get(s.buffer)
+        if old is None:
+            raise InternalError(f"local {s.buffer} is updated before it is written")
+        start: Value | None = old
+        if self.constants.get(old.name) == identity(s.op, self.types[s.buffer].dtype).value:
+            start = None
+        if s.op == "sum" and p.reduced:
+            new = self.sums(s, value, p.reduced, inner, start)
+        else:
+            element = self.element(s.op, value, p.reduced, inner)
+            new = self.joined(s.op, start, element, s.buffer)
+        self.set(s.buffer, new, outer)
+
+    def joined(self, op: str, old: Value | None, new: Value, hint: str) -> Value:
+        if old is None:
+            return new
+        return self.b.map(COMBINERS[op].binary, (old, new), new.type.dtype, hint)
+
+    def element(self, op: str, e: Expr, reduced: frozenset[str], guard: Sequence[Expr]) -> Value:
+        """``op`` of ``e`` over ``reduced`` where ``guard`` holds."""
+        b = self.b
+        v = b.value(e)
+        masked = [c for c in guard if not (op in ("sum", "any") and self.vanishes(e, c))]
+        cond = self.condition(masked)
+        if cond is not None:
+            rest = identity(op, v.type.dtype)
+            v = b.select(cond, v, b.const(rest.value, TileType(rest.dtype)))
+        if not reduced:
+            return v
+        if op in ("sum", "prod"):
+            v = b.spread(v, reduced)
+        over = [n for n in v.type.names if n in reduced]
+        return b.reduce(op, v, over) if over else v
+
+    def vanishes(self, e: Expr, cond: Expr) -> bool:
+        """``e`` is exactly 0 (false) wherever ``cond`` is false, because its loads are masked there."""
+        b = self.b
+        match e:
+            case Load(buffer=buffer, index=index) if buffer in b.buffers and all(map(b.is_index, index)):
+                mask = b.bounds_check(b.buffers[buffer], index)
+                return bool(mask) and b.knowledge.implied(cond, mask)
+            case Op(op="mul", args=(x, y)):
+                zero_x, zero_y = self.vanishes(x, cond), self.vanishes(y, cond)
+                return (zero_x and (zero_y or self.finite(y))) or (zero_y and self.finite(x))
+            case Op(op=op, args=(x,)) if op in _KEEP_ZERO:
+                return self.vanishes(x, cond)
+            case Op(op="add" | "sub" | "min" | "max", args=(x, y)):
+                return self.vanishes(x, cond) and self.vanishes(y, cond)
+        return False
+
+    def finite(self, e: Expr) -> bool:
+        """``e`` can be neither inf nor NaN, whatever the inputs hold."""
+        match e:
+            case Const(value=value):
+                return abs(value) < float("inf")
+            case Op(op="cast" | "neg", args=(x,)):
+                return not x.dtype.is_float or self.finite(x)
+        return not e.dtype.is_float
+
+    def sums(self, s: Update, e: Expr, reduced: frozenset[str], guard: list[Expr], start: Value | None) -> Value:
+        """The running sum ``start`` plus the sum of ``e``: dots where its terms are contractions."""
+        terms = addends(e)
+        if not any(self.matched(t, reduced, guard) for _, t in terms):
+            terms = [(True, e)]
+        total = start
+        for plus, term in terms:
+            inner, more = _unwrapped("sum", term)
+            conds = [*guard, *more]
+            found = self.matched(term, reduced, guard)
+            if found is None:
+                part = self.element("sum", inner, reduced, conds)
+            else:
+                part = self.contracted(found, conds, total if plus else None, s.buffer)
+                if plus and total is not None and not found.after and part.type == total.type:
+                    total = part
+                    continue
+            total = self.added(total, part, plus, s.buffer)
+        assert total is not None
+        return total
+
+    def added(self, total: Value | None, part: Value, plus: bool, hint: str) -> Value:
+        if total is None:
+            return part if plus else self.b.map("neg", (part,), part.type.dtype, hint)
+        return self.b.map("add" if plus else "sub", (total, part), part.type.dtype, hint)
+
+    def matched(self, term: Expr, reduced: frozenset[str], guard: Sequence[Expr]) -> Contraction | None:
+        """The contraction that ``term`` is, if every condition can be put on one of its operands."""
+        b = self.b
+        inner, more = _unwrapped("sum", term)
+        found = contraction(inner, reduced, b.names, self.vector_dots)
+        if found is None:
+            return None
+        for c in (*guard, *more):
+            names = b.names(c)
+            if not (names <= found.a_axes or names <= found.b_axes):
+                return None
+        return found
+
+    def contracted(self, c: Contraction, guard: Sequence[Expr], acc: Value | None, hint: str) -> Value:
+        """The dot, accumulating into ``acc`` where its type allows (else the caller adds)."""
+        b = self.b
+        x, y = stripped(c.a), stripped(c.b)
+        if x.dtype is not y.dtype:
+            x, y = c.a, c.b
+        left, right = self.operand(x, c.a_axes, guard), self.operand(y, c.b_axes, guard)
+        kept = b.type(left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
+        use = acc if acc is not None and not c.after and acc.type == kept else None
+        v = b.dot(left, right, use, sorted(c.axes), hint)
+        for op, arg in c.after:
+            args = (v,) if arg is None else (v, b.value(arg))
+            v = b.map(op, args, v.type.dtype, hint)
+        return v
+
+    def operand(self, e: Expr, axes: frozenset[str], guard: Sequence[Expr]) -> Value:
+        """An operand of a dot: 0 where a conjunct of ``guard`` over its axes is false."""
+        b = self.b
+        mine = [c for c in guard if b.names(c) <= axes]
+        if isinstance(e, Load) and e.buffer in b.buffers:
+            return b.spread(b.load(e, [b.index(c) for c in mine]), axes)
+        if isinstance(e, Op) and e.op in ("cast", "narrow"):  # they keep 0
+            return b.map(e.op, (self.operand(e.args[0], axes, guard),), e.dtype)
+        v = b.value(e)
+        cond = self.condition(mine)
+        if cond is not None:
+            v = b.select(cond, v, b.const(_zero(v.type.dtype), TileType(v.type.dtype)))
+        return b.spread(v, axes)
+
+
+_KEEP_ZERO = frozenset({"cast", "narrow", "neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "sin", "tanh", "erf"})
+
+
+def _zero(dtype: DType) -> int | float | bool:
+    return False if dtype is DType.BOOL else 0.0 if dtype.is_float else 0
+
+
+def _unwrapped(op: str, e: Expr) -> tuple[Expr, list[Expr]]:
+    """``select(c, x, identity)`` under a reduction is ``x`` guarded by ``c``."""
+    more: list[Expr] = []
+    while isinstance(e, Op) and e.op == "select" and e.args[2] == identity(op, e.dtype):
+        more += conjuncts(flat(e.args[0]))
+        e = e.args[1]
+    return e, more

@@ -1,0 +1,257 @@
+"""Analyses of a kernel in tiled form, before it becomes SSA: structure, liveness, unread elements.
+
+A kernel body is a sequence of :class:`Node`: a :class:`Point` is one statement under its tile loops
+(the loops themselves are gone: axes of size 1 are substituted by their only value), a
+:class:`Region` is a loop of the block around more nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, substitute, walk
+from nautilus.core.index.simplify import FALSE, TRUE, conjuncts
+from nautilus.core.tiles import TileAxis
+from nautilus.scalar.ir import Kind, Loop, Stmt, Store, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One statement; ``reduced`` names the tile axes (of size > 1) that it reduces over."""
+
+    stmt: Store | Update
+    reduced: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A loop that the block walks in order; ``loop.body`` is replaced by ``body``."""
+
+    loop: Loop
+    body: tuple[Node, ...]
+
+
+Node: TypeAlias = Point | Region
+
+
+def prepare(body: Sequence[Stmt]) -> tuple[dict[str, TileAxis], tuple[Node, ...]]:
+    """The tile axes of a kernel in order of first appearance, and its body as nodes.
+
+    Raises UnsupportedError where the body is not in tiled form.
+    """
+    axes: dict[str, TileAxis] = {}
+    return axes, tuple(_nodes(body, {}, frozenset(), axes, False))
+
+
+def _nodes(
+    body: Sequence[Stmt],
+    env: Mapping[str, Expr],
+    reduced: frozenset[str],
+    axes: dict[str, TileAxis],
+    inside: bool,
+) -> Iterator[Node]:
+    """``env`` substitutes tile variables; ``inside`` a tile loop only tile loops may follow."""
+    if reduced and len(body) > 1:
+        raise UnsupportedError("several statements in one reducing tile loop", span=body[0].span)
+    for s in body:
+        match s:
+            case Loop(kind=kind) if kind.is_tile:
+                inner, name = _tile_axis(s, env, axes)
+                more = {name} if name and kind is Kind.TILE_RED else set()
+                yield from _nodes(s.body, inner, reduced | more, axes, True)
+            case Loop():
+                if inside or s.kind is Kind.GRID:
+                    raise UnsupportedError(f"a {s.kind.value} loop here", s.var, s.span)
+                bare = replace(s, lo=substitute(s.lo, env), hi=substitute(s.hi, env), body=())
+                yield Region(bare, tuple(_nodes(s.body, env, frozenset(), axes, False)))
+            case _:
+                yield Point(_unnested(_substituted(s, env)), reduced)
+
+
+def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -> tuple[dict[str, Expr], str | None]:
+    """Declare the axis of a tile loop (none for one iteration); the substitution inside the loop."""
+    lo, hi = loop.lo, loop.hi
+    if not (isinstance(lo, Const) and isinstance(hi, Const)):
+        raise UnsupportedError("a tile loop without constant bounds", loop.var, loop.span)
+    size = int(hi.value) - int(lo.value)
+    if size == 1:
+        return {**env, loop.var: lo}, None
+    if size < 1:
+        raise UnsupportedError("an empty tile loop", loop.var, loop.span)
+    if axes.setdefault(loop.var, TileAxis(loop.var, size)).size != size:
+        raise UnsupportedError("one tile variable with two extents", loop.var, loop.span)
+    if int(lo.value):
+        at = Op("add", (Var(loop.var, lo.dtype), lo), lo.dtype)
+        return {**env, loop.var: at}, loop.var
+    return {k: v for k, v in env.items() if k != loop.var}, loop.var
+
+
+def _substituted(s: Store | Update, env: Mapping[str, Expr]) -> Store | Update:
+    if not env:
+        return s
+    guard = None if s.guard is None else substitute(s.guard, env)
+    index = tuple(substitute(e, env) for e in s.index)
+    return replace(s, index=index, value=substitute(s.value, env), guard=guard)
+
+
+def _unnested(s: Store | Update) -> Store | Update:
+    """``s`` with ``bound and inner`` for ``select(bound, inner, false)`` in its guard.
+
+    Such a select keeps ``inner`` from reading outside a buffer; here every load checks its own bounds, and each
+    conjunct can go where its axes are.
+    """
+    return s if s.guard is None else replace(s, guard=flat(s.guard))
+
+
+def flat(guard: Expr) -> Expr:
+    """``guard`` with conjunctions for nested selects."""
+    match guard:
+        case Op(op="select", args=(bound, inner, last)) if last == FALSE:
+            return Op("and", (flat(bound), flat(inner)), guard.dtype)
+        case Op(op="and", args=(a, b)):
+            return Op("and", (flat(a), flat(b)), guard.dtype)
+    return guard
+
+
+def points(nodes: Sequence[Node]) -> Iterator[Point]:
+    """Every statement, in program order."""
+    for n in nodes:
+        if isinstance(n, Point):
+            yield n
+        else:
+            yield from points(n.body)
+
+
+def _expressions(s: Store | Update) -> Iterator[Expr]:
+    yield s.value
+    yield from s.index
+    if s.guard is not None:
+        yield s.guard
+
+
+def _loads(s: Store | Update) -> Iterator[Load]:
+    for e in _expressions(s):
+        for node in walk(e):
+            if isinstance(node, Load):
+                yield node
+
+
+def locals_of(nodes: Sequence[Node], names: Collection[str], axes: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The tile axes of each local that is accessed.
+
+    Raises UnsupportedError where one local is accessed along different axes.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for p in points(nodes):
+        accesses = [(x.buffer, x.index) for x in _loads(p.stmt)] + [(p.stmt.buffer, p.stmt.index)]
+        for name, index in accesses:
+            if name not in names:
+                continue
+            used = tuple(e.name for e in index if isinstance(e, Var) and e.name in axes)
+            alone = all(isinstance(e, Const) or (isinstance(e, Var) and e.name in axes) for e in index)
+            if not alone or found.setdefault(name, used) != used:
+                raise UnsupportedError("a local that is not a tile", name, p.stmt.span)
+    return found
+
+
+def _uses(p: Point, names: Collection[str]) -> set[str]:
+    """Locals whose present value the statement needs."""
+    used = {x.buffer for x in _loads(p.stmt) if x.buffer in names}
+    if p.stmt.buffer in names and (isinstance(p.stmt, Update) or p.stmt.guard is not None):
+        used.add(p.stmt.buffer)
+    return used
+
+
+def exposed(nodes: Sequence[Node], names: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Locals read before they are written for certain, and locals written for certain."""
+    gen: set[str] = set()
+    kill: set[str] = set()
+    for n in nodes:
+        if isinstance(n, Point):
+            gen |= _uses(n, names) - kill
+            if isinstance(n.stmt, Store) and n.stmt.guard is None:
+                kill.add(n.stmt.buffer)
+        else:
+            gen |= exposed(n.body, names)[0] - kill
+    return frozenset(gen), frozenset(kill)
+
+
+def written(nodes: Sequence[Node]) -> list[str]:
+    """Buffers that the nodes write, each once, in order of first writing."""
+    return list(dict.fromkeys(p.stmt.buffer for p in points(nodes)))
+
+
+def unread(
+    nodes: Sequence[Node], variables: Collection[str], shapes: Mapping[str, set[str]], axes: Collection[str]
+) -> frozenset[tuple[Expr, str]]:
+    """Pairs (conjunct, local): nobody reads the local's elements where the conjunct is false.
+
+    Only conjuncts over tile axes and ``variables`` count, without loads: the variables of the grid and
+    of the loops around ``nodes``, whose value cannot change between the writing and the reading.
+    Greatest fixed point: a statement may read an excluded element if it is guarded by the same
+    conjunct, or writes a local that is itself unread there, element by element.
+    """
+    every = list(points(nodes))
+    candidates = {c for p in every if p.stmt.buffer in shapes for c in conjuncts(p.stmt.guard or TRUE)}
+    out: set[tuple[Expr, str]] = set()
+    for c in candidates:
+        names = free_vars(c)
+        if not names <= {*variables, *axes} or any(isinstance(n, Load) for n in walk(c)):
+            continue
+        mine = names & set(axes)
+        quiet = {name for name, own in shapes.items() if mine <= own}
+        out |= {(c, name) for name in _quiet(every, c, mine, quiet)}
+    return frozenset(out)
+
+
+def _quiet(every: Sequence[Point], c: Expr, names: frozenset[str], quiet: set[str]) -> set[str]:
+    while True:
+        loud: set[str] = set()
+        for p in every:
+            if c in conjuncts(p.stmt.guard or TRUE) or (p.stmt.buffer in quiet and not names & p.reduced):
+                continue
+            loud |= {x.buffer for x in _loads(p.stmt)} & quiet
+        if not loud:
+            return quiet
+        quiet -= loud
+
+
+def chained(nodes: Sequence[Node]) -> dict[int, int]:
+    """Position of a loop -> number of its chain, for loops that continue each other (``vr_tile.lowering.lower``)."""
+    out: dict[int, int] = {}
+    for i in range(1, len(nodes)):
+        a, b = nodes[i - 1], nodes[i]
+        if not (isinstance(a, Region) and isinstance(b, Region)):
+            continue
+        earlier = [n for k, n in enumerate(nodes[:i]) if k == i - 1 or (i - 1 in out and out.get(k) == out[i - 1])]
+        if any(_adjoin(n, b) for n in earlier if isinstance(n, Region)) and _continues(a, b):
+            out[i] = out.setdefault(i - 1, len(set(out.values())))
+    return out
+
+
+def _adjoin(a: Region, b: Region) -> bool:
+    """One range ends where the other begins."""
+    return a.loop.hi == b.loop.lo or b.loop.hi == a.loop.lo
+
+
+def _continues(a: Region, b: Region) -> bool:
+    return _alike(a.body, b.body, {b.loop.var: Var(a.loop.var, a.loop.lo.dtype)})
+
+
+def _alike(a: Sequence[Node], b: Sequence[Node], env: Mapping[str, Expr]) -> bool:
+    """The two do the same, guards aside, when variables of ``b`` are renamed by ``env``."""
+    return len(a) == len(b) and all(_same(x, y, env) for x, y in zip(a, b, strict=True))
+
+
+def _same(x: Node, y: Node, env: Mapping[str, Expr]) -> bool:
+    if isinstance(x, Point) and isinstance(y, Point):
+        s, t = replace(x.stmt, guard=None), _substituted(replace(y.stmt, guard=None), env)
+        return s == t and x.reduced == y.reduced
+    if isinstance(x, Region) and isinstance(y, Region):
+        inner = {**env, y.loop.var: Var(x.loop.var, x.loop.lo.dtype)}
+        ends = [(x.loop.lo, y.loop.lo), (x.loop.hi, y.loop.hi)]
+        return all(e == substitute(f, env) for e, f in ends) and _alike(x.body, y.body, inner)
+    return False

@@ -1,0 +1,164 @@
+"""``contract``: fewer instructions an element, where rounding differently is permitted (``precision`` fast, f32).
+
+    (t + 1) * h              ->  fma(t, h, h)                      [1]
+    b * c + a, a + b * c     ->  fma(b, c, a)                      [2] the product has no other reader
+    polynomials in one value ->  Horner's form, in x * x where only every other power occurs    [3]
+
+A rule applies where it saves an operation: [2] only to products of the result's axes in the same block (what
+``hoist`` moved out of a loop costs nothing there), and not to repairs of carried values, which stay products.
+Code that computes a value twice and compares the two (an index of a maximum) needs both to round alike, and
+contraction looks at readers; so modules that compare computed floats with each other stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import ConstOp, MapOp, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.rewriting import Peephole, each_kernel
+
+_MOST = 8  # degree of a polynomial
+_POLYNOMIAL = frozenset({"add", "sub", "mul", "neg", "fma"})
+_Coefficients = dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Multiply-adds and polynomials; nothing under ``precision`` strict."""
+
+    precision: str = "fast"
+
+    name = "contract"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with fewer f32 operations."""
+        if self.precision != "fast" or _compares(module):
+            return module
+        return each_kernel(module, lambda k: Peephole(k).run(_rule))
+
+
+def _compares(m: TileModule) -> bool:
+    """Whether two computed floats are compared anywhere."""
+    constants = {op.result.name for k in m.kernels for op in walk_ops(k.body) if isinstance(op, ConstOp)}
+    return any(
+        isinstance(op, MapOp) and op.op in COMPARISONS
+        and all(a.type.dtype.is_float and a.name not in constants for a in op.args)
+        for k in m.kernels for op in walk_ops(k.body)
+    )  # fmt: skip
+
+
+def _rule(p: Peephole, op: TileOp) -> Value | None:
+    if not (isinstance(op, MapOp) and op.result.type.dtype is DType.F32):
+        return None
+    if op.op in _POLYNOMIAL:
+        new = _horner(p, op)
+        if new is not None:
+            return new
+    match op.op, op.args:
+        case "mul", (a, b):
+            return _times_one_more(p, a, b) or _times_one_more(p, b, a)
+        case "add", (a, b):
+            return _multiply_add(p, op, a, b) or _multiply_add(p, op, b, a)
+    return None
+
+
+def _here(p: Peephole, v: Value, name: str) -> MapOp | None:
+    """The op ``name`` of this block that makes ``v`` for one reader."""
+    op = p.producer(v)
+    fits = isinstance(op, MapOp) and op.op == name and not p.shared(v) and any(op is x for x in p.out)
+    return op if fits and isinstance(op, MapOp) else None
+
+
+def _times_one_more(p: Peephole, a: Value, h: Value) -> Value | None:
+    """[1]"""
+    inner = _here(p, a, "add")
+    if inner is None or a.type != p.type(DType.F32, (*a.type.names, *h.type.names)) or p.constant(h) is not None:
+        return None
+    for t, one in (inner.args, inner.args[::-1]):
+        if p.constant(one) == 1.0 and t.type == a.type:
+            return p.map("fma", [t, h, h])
+    return None
+
+
+def _multiply_add(p: Peephole, op: MapOp, a: Value, m: Value) -> Value | None:
+    """[2]"""
+    inner = _here(p, m, "mul")
+    if inner is None or m.type != op.result.type or p.constant(a) is not None:
+        return None
+    if any(p.producer(x) is None for x in inner.args):  # a carried value: its repair
+        return None
+    return p.map("fma", [*inner.args, a])
+
+
+# -- [3] --------------------------------------------------------------------------------------------
+
+
+def _horner(p: Peephole, op: MapOp) -> Value | None:
+    seen: set[str] = set()
+    found = _combined(p, op, seen)
+    if found is None:
+        return None
+    base, c = found
+    least, most = min(c), max(c)
+    step = 2 if all((d - least) % 2 == 0 for d in c) else 1
+    if base.type != op.result.type or most < 2 or least == most or least > 1:
+        return None
+    terms = (most - least) // step
+    if (step == 2) + terms + (least == 1) >= len(seen) + 1:
+        return None
+    y = p.map("mul", [base, base]) if step == 2 else base
+    one = TileType(DType.F32)
+    value = p.const(c[most], one)
+    for d in range(most - step, least - 1, -step):
+        more = c.get(d, 0.0)
+        value = p.map("fma", [y, value, p.const(more, one)]) if more else p.map("mul", [y, value])
+    return p.map("mul", [value, base]) if least == 1 else value
+
+
+def _combined(p: Peephole, op: MapOp, seen: set[str]) -> tuple[Value, _Coefficients] | None:
+    """``op`` as a polynomial in one value; ``seen`` collects the operations that it then does without."""
+    parts = [_polynomial(p, a, seen) for a in op.args]
+    bases = {b for b, _ in parts if b is not None}
+    if len(bases) != 1:
+        return None
+    cs = [c for _, c in parts]
+    match op.op:
+        case "neg":
+            out = {d: -x for d, x in cs[0].items()}
+        case "add" | "sub":
+            out = _plus(cs[0], cs[1], 1.0 if op.op == "add" else -1.0)
+        case "mul":
+            out = _times(cs[0], cs[1])
+        case _:
+            out = _plus(_times(cs[0], cs[1]), cs[2], 1.0)
+    out = {d: x for d, x in out.items() if x != 0.0}
+    return (bases.pop(), out) if out and max(out) <= _MOST else None
+
+
+def _polynomial(p: Peephole, v: Value, seen: set[str]) -> tuple[Value | None, _Coefficients]:
+    c = p.constant(v)
+    if c is not None and not v.type.axes:
+        return None, {0: float(c)}
+    op = p.producer(v)
+    if isinstance(op, MapOp) and op.op in _POLYNOMIAL and not p.shared(v) and any(op is x for x in p.out):
+        inner: set[str] = set()
+        found = _combined(p, op, inner)
+        if found is not None:
+            seen |= inner | {v.name}
+            return found
+    return v, {1: 1.0}
+
+
+def _plus(a: _Coefficients, b: _Coefficients, sign: float) -> _Coefficients:
+    return {d: a.get(d, 0.0) + sign * b.get(d, 0.0) for d in a.keys() | b.keys()}
+
+
+def _times(a: _Coefficients, b: _Coefficients) -> _Coefficients:
+    out: _Coefficients = {}
+    for d, x in a.items():
+        for e, y in b.items():
+            out[d + e] = out.get(d + e, 0.0) + x * y
+    return out

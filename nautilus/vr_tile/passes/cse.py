@@ -1,0 +1,91 @@
+"""``cse``: one op for equal work. All ops but stores and loops are pure, loads too (``vr_tile.verify``: no
+kernel loads what it stores).  A value computed outside a loop serves inside it, not the other way."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Hashable, MutableMapping
+from dataclasses import dataclass, replace
+
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+)
+from nautilus.vr_tile.rewriting import each_kernel, rename
+
+_COMMUTES = frozenset({"add", "mul", "and", "or", "eq", "ne"})
+_Table = MutableMapping[Hashable, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Cse:
+    """Merge equal pure ops."""
+
+    name = "cse"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` without an op that repeats one in scope."""
+        return each_kernel(module, _kernel)
+
+
+def _kernel(k: TileKernel) -> TileKernel:
+    body = _block(k.body, {}, {})
+    return k if body == k.body else replace(k, body=body)
+
+
+def _block(body: tuple[TileOp, ...], seen: _Table, env: dict[str, Value]) -> tuple[TileOp, ...]:
+    out: list[TileOp] = []
+    for old in body:
+        op = rename(old, env)
+        match op:
+            case ForOp():
+                inner = _block(op.body, ChainMap({}, *_maps(seen)), env)
+                yields = tuple(env.get(y.name, y) for y in op.yields)
+                out.append(replace(op, body=inner, yields=yields))
+            case StoreOp():
+                out.append(op)
+            case _:
+                key = _key(op)
+                if key in seen:
+                    env[op.result.name] = seen[key]
+                else:
+                    seen[key] = op.result
+                    out.append(op)
+    return tuple(out)
+
+
+def _maps(table: _Table) -> list[_Table]:
+    return list(table.maps) if isinstance(table, ChainMap) else [table]
+
+
+def _key(op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Hashable:
+    """Equal for ops that compute the same; constants by their text, because 0.0 == -0.0."""
+    t = op.result.type
+    match op:
+        case ConstOp(value=value):
+            return ("const", repr(value), t)
+        case IndexOp(expr=expr):
+            return ("index", expr, t)
+        case ParamOp(param=param):
+            return ("param", param, t)
+        case LoadOp(buffer=buffer, index=index, mask=mask):
+            return ("load", buffer, index, mask, t)
+        case MapOp(op=name, args=args):
+            names = [a.name for a in args]
+            return (name, tuple(sorted(names) if name in _COMMUTES else names), t)
+        case ReduceOp(combiner=combiner, arg=arg, axes=axes):
+            return ("reduce", combiner, arg.name, frozenset(axes), t)
+        case DotOp(a=a, b=b, acc=acc, axes=axes):
+            names = sorted((a.name, b.name))
+            return ("dot", tuple(names), None if acc is None else acc.name, frozenset(axes), t)

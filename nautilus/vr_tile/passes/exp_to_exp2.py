@@ -1,0 +1,40 @@
+"""``exp-to-exp2``: ``exp(x)`` is ``exp2(x * log2 e)``, the one that the hardware has (and ``log`` likewise).
+
+Only under ``precision`` fast: the product rounds once more.  ``fold-scale`` then merges the factor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import MapOp, TileModule, TileOp, Value
+from nautilus.vr_tile.rewriting import Peephole, each_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class ExpToExp2:
+    """Use base 2 for f32 exponentials and logarithms."""
+
+    precision: str = "fast"
+
+    name = "exp-to-exp2"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` without f32 ``exp`` and ``log`` (unless strict)."""
+        if self.precision != "fast":
+            return module
+        return each_kernel(module, lambda k: Peephole(k).run(_rule))
+
+
+def _rule(p: Peephole, op: TileOp) -> Value | None:
+    match op:
+        case MapOp(op="exp", args=(x,)) if x.type.dtype is DType.F32:
+            scale = p.const(math.log2(math.e), TileType(DType.F32))
+            return p.map("exp2", [p.map("mul", [x, scale])])
+        case MapOp(op="log", args=(x,)) if x.type.dtype is DType.F32:
+            scale = p.const(math.log(2.0), TileType(DType.F32))
+            return p.map("mul", [p.map("log2", [x]), scale])
+    return None

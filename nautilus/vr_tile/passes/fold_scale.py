@@ -1,0 +1,202 @@
+"""``fold-scale``: constant factors move to where they cost least, and multiply-adds become ``fma``.
+
+With ``k`` and ``c`` constants (f32, finite, not 0), the rules at one op, operands first::
+
+    (x * c) * k             ->  x * (c * k)                     [1]
+    (-x) * k                ->  x * -k                          [2] exact
+    (a - b) * k             ->  fma(a, k, b * -k)               [3] b has fewer axes than the result
+    (a + b) * k             ->  fma(a, k, b * k)                    (and with a and b exchanged)
+    x * c - m               ->  fma(x, c, -m)                   [4] m has fewer axes than the result
+    x * c + m               ->  fma(x, c, m)                        (and m + x * c)
+    fma(x * c, k, m)        ->  fma(x, c * k, m)                [1]
+    fma(x, k, m) * c        ->  fma(x, k * c, m * c)            m has fewer axes than the result
+    reduce max (x * c)      ->  (reduce max x) * c              [5] exact: rounding is monotone; c > 0
+    reduce sum (x * c)      ->  (reduce sum x) * c              [6]
+    select(p, x * c, z)     ->  select(p, x, z) * c             [7] exact: z is 0, or inf and c > 0
+
+So ``exp2((s * c - m) * k)`` is ``exp2(fma(s, c * k, m * -k))``: one multiply-add and one exponential an
+element, ``m * -k`` once a row, and a running maximum reads unscaled scores.  [3] needs a sum without
+another reader (else nothing is saved).  [7] applies only where a
+reduction follows (else it would move the factor away from an fma).  Rules [1] [3] [4] [6] round
+differently and need ``precision`` fast; the others hold bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import ConstOp, MapOp, ReduceOp, TileModule, TileOp, Value
+from nautilus.vr_tile.rewriting import Peephole, each_kernel
+
+
+@dataclass(frozen=True, slots=True)
+class FoldScale:
+    """Merge constant factors."""
+
+    precision: str = "fast"
+
+    name = "fold-scale"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with factors folded (under strict by the exact rules only)."""
+        return each_kernel(module, lambda k: Peephole(k).run(self._rule))
+
+    def _rule(self, p: Peephole, op: TileOp) -> Value | None:
+        fast = self.precision == "fast"
+        match op:
+            case MapOp(result=r) | ReduceOp(result=r) if r.type.dtype is not DType.F32:
+                return None
+            case MapOp(op="mul", args=(a, b)):
+                x, k = _split(p, a, b)
+                return None if x is None else _product(p, x, k, op.result.type, fast)
+            case MapOp(op="add" | "sub" as name, args=(a, b)) if fast:
+                return _sum(p, name, a, b)
+            case MapOp(op="fma", args=(x, k, m)) if fast:
+                return _fma(p, x, k, m)
+            case ReduceOp():
+                return _reduction(p, op, fast)
+        return None
+
+
+def _number(p: Peephole, v: Value) -> float | None:
+    """The usable factor that ``v`` is: a finite constant other than 0."""
+    c = p.constant(v)
+    if c is None or isinstance(c, bool) or not math.isfinite(c) or c == 0:
+        return None
+    return float(c)
+
+
+def _split(p: Peephole, a: Value, b: Value) -> tuple[Value | None, float]:
+    """The varying side of a product and its constant factor."""
+    for x, c in ((a, b), (b, a)):
+        k = _number(p, c)
+        if k is not None and not c.type.axes and p.constant(x) is None:
+            return x, k
+    return None, 0.0
+
+
+def _scaled(p: Peephole, v: Value) -> tuple[Value, float] | None:
+    """``(x, c)`` where ``v`` is ``x * c``."""
+    op = p.producer(v)
+    if isinstance(op, MapOp) and op.op == "mul":
+        x, c = _split(p, *op.args)
+        if x is not None:
+            return x, c
+    return None
+
+
+def _factor(p: Peephole, k: float) -> Value:
+    return p.const(k, TileType(DType.F32))
+
+
+def _times(p: Peephole, v: Value, k: float) -> Value:
+    """``v * k``, folded into what ``v`` already is."""
+    c = p.constant(v)
+    if c is not None:
+        return p.const(float(c) * k, v.type)
+    inner = _scaled(p, v)
+    if inner is not None:
+        return _times(p, inner[0], inner[1] * k)
+    op = p.producer(v)
+    if isinstance(op, MapOp) and op.op == "neg":
+        return _times(p, op.args[0], -k)
+    if k == 1.0:
+        return v
+    return p.map("neg", [v]) if k == -1.0 else p.map("mul", [v, _factor(p, k)])
+
+
+def _fewer(v: Value, t: TileType) -> bool:
+    return len(v.type.axes) < len(t.axes)
+
+
+def _product(p: Peephole, x: Value, k: float, t: TileType, fast: bool) -> Value | None:
+    """Rules 1 to 3 for ``x * k``."""
+    op = p.producer(x)
+    if not isinstance(op, MapOp) or x.type != t:
+        return None
+    match op.op, op.args:
+        case "neg", (y,):
+            return _times(p, y, -k) if fast or _scaled(p, y) is None else p.map("mul", [y, _factor(p, -k)])
+        case _ if not fast:
+            return None
+        case "mul", _ if _scaled(p, x) is not None:
+            return _times(p, x, k)
+        case _ if p.shared(x):
+            return None
+        case "add" | "sub" as name, (a, b) if _fewer(b, t) and a.type == t:
+            return _multiply_add(p, a, k, _times(p, b, k if name == "add" else -k))
+        case "add" | "sub" as name, (a, b) if _fewer(a, t) and b.type == t:
+            return _multiply_add(p, b, k if name == "add" else -k, _times(p, a, k))
+        case "fma", (y, c, m) if _fewer(m, t) and _number(p, c) is not None:
+            return _multiply_add(p, y, (_number(p, c) or 0.0) * k, _times(p, m, k))
+    return None
+
+
+def _multiply_add(p: Peephole, x: Value, k: float, m: Value) -> Value:
+    """``x * k + m`` with the factors of ``x`` folded into ``k``."""
+    inner = _scaled(p, x)
+    while inner is not None:
+        x, k = inner[0], inner[1] * k
+        inner = _scaled(p, x)
+    return p.map("fma", [x, _factor(p, k), m])
+
+
+def _sum(p: Peephole, name: str, a: Value, b: Value) -> Value | None:
+    """Rule 4."""
+    left, right = _scaled(p, a), _scaled(p, b)
+    full = p.type(DType.F32, (*a.type.names, *b.type.names))
+    if left is not None and _fewer(b, full) and a.type == full:
+        return _multiply_add(p, a, 1.0, b if name == "add" else _times(p, b, -1.0))
+    if right is not None and _fewer(a, full) and b.type == full:
+        return _multiply_add(p, b, 1.0 if name == "add" else -1.0, a)
+    return None
+
+
+def _fma(p: Peephole, x: Value, k: Value, m: Value) -> Value | None:
+    c = _number(p, k)
+    if c is None or k.type.axes or _scaled(p, x) is None:
+        return None
+    return _multiply_add(p, x, c, m)
+
+
+def _reduction(p: Peephole, op: ReduceOp, fast: bool) -> Value | None:
+    """Rules 5 to 7: the factor leaves the reduction."""
+    ordered = op.combiner in ("max", "min")
+    if not (ordered or (op.combiner == "sum" and fast)):
+        return None
+    inner = _scaled(p, op.arg)
+    arg: Value | None = None
+    if inner is not None:
+        arg, k = inner
+    else:
+        found = _through_select(p, op.arg)
+        if found is None:
+            return None
+        cond, x, k, z = found
+    combiner = op.combiner
+    if ordered and k < 0:
+        if inner is None:
+            return None
+        combiner = "min" if combiner == "max" else "max"
+    if arg is None:
+        arg = p.map("select", [cond, x, z])
+    if any(a not in arg.type.names for a in op.axes):
+        return None
+    return p.map("mul", [p.reduce(combiner, arg, op.axes), _factor(p, k)])
+
+
+def _through_select(p: Peephole, v: Value) -> tuple[Value, Value, float, Value] | None:
+    """``(cond, x, k, z)`` where ``v`` is ``select(cond, x * k, z)`` and ``z * k`` is ``z``."""
+    op = p.producer(v)
+    if not (isinstance(op, MapOp) and op.op == "select"):
+        return None
+    cond, a, z = op.args
+    inner, rest = _scaled(p, a), p.producer(z)
+    if inner is None or not isinstance(rest, ConstOp):
+        return None
+    x, k = inner
+    same = rest.value == 0 or (math.isinf(rest.value) and k > 0)
+    return (cond, x, k, z) if same else None

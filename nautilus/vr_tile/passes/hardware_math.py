@@ -1,0 +1,139 @@
+"""``hardware-math``: ``tanh``, ``erf`` and ``sigmoid`` by the special function unit, where the contract allows.
+
+Under ``precision`` fast, for f32 values::
+
+    sigmoid x  ->  rcp(1 + exp2(x * -log2 e))           a few units of f32, whatever x is
+    tanh x     ->  tanh_approx x                        relative error 2^-11 (PTX ISA, tanh.approx.f32)
+    erf x      ->  tanh_approx(x * (a + b * x * x))     relative error 2^-10: 3.6e-4 of the form, 4.9e-4 of the unit
+
+The last two are as good as a rounding to f16, so they take place only where every store that the value
+reaches rounds to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays as
+accurate as before.  ``check.bound`` states the errors by the same rule.  ``a`` and ``b`` make the largest relative
+error of the form smallest over all x (both are positive: the argument grows with x, so nothing folds back).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import (
+    ForOp,
+    LoadOp,
+    MapOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    operands,
+    results,
+    walk_ops,
+)
+from nautilus.vr_tile.lowering.build import refs
+from nautilus.vr_tile.rewriting import Peephole, expressions
+
+ERF_FORM = (1.1287762290751422, 0.10070965186057083)
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareMath:
+    """Use approximate instructions; nothing under ``precision`` strict."""
+
+    precision: str = "fast"
+
+    name = "hardware-math"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with f32 transcendentals in the forms that the hardware has."""
+        if self.precision != "fast":
+            return module
+        if not any(_wanted(k) for k in module.kernels):
+            return module
+        exact = accurate_buffers(module)
+        kernels = tuple(_kernel(k, exact) for k in module.kernels)
+        return module if kernels == module.kernels else replace(module, kernels=kernels)
+
+
+def _wanted(k: TileKernel) -> bool:
+    return any(isinstance(op, MapOp) and op.op in ("tanh", "erf", "sigmoid") for op in walk_ops(k.body))
+
+
+def _kernel(k: TileKernel, buffers: frozenset[str]) -> TileKernel:
+    if not _wanted(k):
+        return k
+    exact = accurate(k, buffers)
+    return Peephole(k).run(lambda p, op: _rule(p, op, exact))
+
+
+def _rule(p: Peephole, op: TileOp, exact: frozenset[str]) -> Value | None:
+    if not (isinstance(op, MapOp) and op.result.type.dtype is DType.F32):
+        return None
+    one = TileType(DType.F32)
+    match op.op:
+        case "sigmoid":
+            power = p.map("exp2", [p.map("mul", [op.args[0], p.const(-math.log2(math.e), one)])])
+            return p.map("rcp", [p.map("add", [power, p.const(1.0, one)])])
+        case "tanh" if op.result.name not in exact:
+            return p.map("tanh_approx", [op.args[0]])
+        case "erf" if op.result.name not in exact:
+            x = op.args[0]
+            a, b = (p.const(c, one) for c in ERF_FORM)
+            return p.map("tanh_approx", [p.map("mul", [x, p.map("fma", [p.map("mul", [x, x]), b, a])])])
+    return None
+
+
+def accurate_buffers(module: TileModule) -> frozenset[str]:
+    """Buffers whose elements must stay accurate.
+
+    Outputs of other than 16-bit or narrower float types, and temporaries of which a kernel makes something accurate.
+    """
+    exact = frozenset(b.name for b in module.buffers if b.space is Space.OUTPUT and not _narrow(b))
+    temporary = {b.name for b in module.buffers if b.space is Space.TEMP}
+    while True:
+        read = {
+            op.buffer
+            for k in module.kernels
+            for needed in [accurate(k, exact)]
+            for op in walk_ops(k.body)
+            if isinstance(op, LoadOp) and op.result.name in needed
+        }
+        if read & temporary <= exact:
+            return exact
+        exact |= read & temporary
+
+
+def _narrow(b: Buffer) -> bool:
+    return b.dtype.is_float and b.dtype.bits <= 16
+
+
+def accurate(k: TileKernel, buffers: frozenset[str]) -> frozenset[str]:
+    """Values that reach one of ``buffers``, or that decide an index, a mask or a bound."""
+    needed: set[str] = set()
+    size = -1
+    ops = list(walk_ops(k.body))
+    while len(needed) != size:
+        size = len(needed)
+        for op in reversed(ops):
+            for e in expressions(op):
+                needed |= refs(e)
+            if isinstance(op, StoreOp):
+                if op.buffer in buffers:
+                    needed.add(op.value.name)
+            elif isinstance(op, ForOp):
+                needed |= _through(op, needed)
+            elif any(r.name in needed for r in results(op)):
+                needed |= {v.name for v in operands(op)}
+    return frozenset(needed)
+
+
+def _through(op: ForOp, needed: set[str]) -> set[str]:
+    """What a loop carries is one value: at its entry, in its body, at the next iteration and behind it."""
+    out: set[str] = set()
+    for result, (arg, init), y in zip(op.results, op.carried, op.yields, strict=True):
+        if result.name in needed or arg.name in needed:
+            out |= {arg.name, init.name, y.name}
+    return out

@@ -1,0 +1,212 @@
+"""``lazy-rescale``: repairs of rolling updates are skipped, or put off, where nothing is lost by it.
+
+A walk under a running maximum ``m`` multiplies its accumulators by ``t = exp2((m_old - m_new) * k)`` in every
+iteration.  ``KernelPlan.repair`` says what to do about it:
+
+* ``always``: as it is.
+* ``skip``: a multiplication of a whole tile by a factor with fewer axes becomes ``mul_unless_one``: the same value
+  bit for bit, which the levels below need not compute while the factor is 1 (the maximum did not change).
+* ``lazy``: and the reference stays as it is until it is off by more than ``lazy_bits`` in the exponent::
+
+      m' = select((m_new - m_old) <= lazy_bits / k, m_old, m_new)
+
+  ``m'`` takes the place of ``m_new`` everywhere.  A NaN (-inf next to -inf) and an infinite distance take
+  ``m_new``, so the reference is -inf exactly while the true maximum is.
+* ``auto``: lazy where it is proved, else skip.
+
+A reference that repairs no whole tile (a row sum alone) stays as it is: nothing would be saved.
+
+Lazy is legal where (a) no output depends on which references were used: ``vr_tile.analysis.invariance`` proves it,
+including
+what happens after the loop, or the kernel is refused; (b) nothing overflows: exponents are at most ``lazy_bits``,
+because ``m_new`` is at least every element of this block (shown here by matching the exponent with what the
+maximum is taken of) and ``m'`` is at most ``lazy_bits`` below it; a value rounded to a narrower type is such an
+exponential itself, and ``2^lazy_bits`` fits that type; sums in f32 hold 2^31 terms of ``2^64`` times the
+largest f16.  Operands with the exponents of f32 (bf16) lose ``lazy_bits`` of their 127 binades of headroom.
+
+Source: FlashAttention-4's conditional rescaling, generalised; the algebra is Neptune's (arXiv 2510.08726, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.certificate import Certificate
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.tiles import TileType
+from nautilus.vr_tile.analysis.invariance import Forms
+from nautilus.vr_tile.analysis.reference_bounds import drift_scale
+from nautilus.vr_tile.analysis.rescale_certificate import certify
+from nautilus.vr_tile.ir import ConstOp, ForOp, MapOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.rewriting import Env, Peephole, rename
+
+
+@dataclass(frozen=True, slots=True)
+class LazyRescale:
+    """Skip or defer repairs as the schedule says."""
+
+    schedule: Schedule | None = None
+
+    name = "lazy-rescale"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """The module with repairs changed. Raises ScheduleError where ``lazy`` is asked for and not proved safe."""
+        return self.derive(module)[0]
+
+    def derive(self, module: TileModule) -> tuple[TileModule, tuple[Certificate, ...]]:
+        """The module, and certificates that its outputs do not depend on which references are used."""
+        plans = {k.name: k for k in self.schedule.kernels} if self.schedule is not None else {}
+        certificates: list[Certificate] = []
+        kernels = tuple(_kernel(k, plans[k.name], certificates) if k.name in plans else k for k in module.kernels)
+        return (module if kernels == module.kernels else replace(module, kernels=kernels)), tuple(certificates)
+
+
+def _kernel(k: TileKernel, plan: KernelPlan, certificates: list[Certificate]) -> TileKernel:
+    if plan.repair == "always":
+        return k
+    names = Peephole(k)
+    body, at_top = k.body, []
+    for family in families(k):
+        repairs = _repairs(k, family)
+        if not repairs:
+            continue
+        work = _Rewrite(names, family, repairs)
+        if plan.repair != "skip":
+            found = _threshold(k, family, plan.lazy_bits)
+            if isinstance(found, float):
+                work.limit = names.fresh(TileType(next(iter(family.values()))[1].type.dtype))
+                at_top.append(ConstOp(work.limit, found))
+                certificates += certify(k, {key: slot for key, (slot, _) in family.items()}, plan.lazy_bits)
+            elif plan.repair == "lazy":
+                raise ScheduleError(f"repair lazy: {found}", f"kernel {k.name}")
+        body = tuple(work.op(op) for op in body)
+    return k if body == k.body and not at_top else replace(k, body=(*at_top, *body))
+
+
+#: A loop (its first result's name) -> the slot that carries the reference, and the value that comes next.
+Family = dict[str, tuple[int, Value]]
+
+
+def families(k: TileKernel) -> list[Family]:
+    """Running maxima, each with the loops that carry it one after the other."""
+    out: list[Family] = []
+    ends: dict[str, Family] = {}
+    for op in walk_ops(k.body):
+        for slot, (arg, init) in enumerate(op.carried if isinstance(op, ForOp) else ()):
+            assert isinstance(op, ForOp)
+            if not arg.type.dtype.is_float or not _is_running_maximum(op, arg, op.yields[slot]):
+                continue
+            family = ends.get(init.name)
+            if family is None:
+                out.append(family := {})
+            family[op.results[0].name] = (slot, op.yields[slot])
+            ends[op.results[slot].name] = family
+    return out
+
+
+def _is_running_maximum(op: ForOp, arg: Value, new: Value) -> bool:
+    defs = {x.result.name: x for x in op.body if isinstance(x, MapOp)}
+    return arg in maximum_of(defs, new) and arg != new
+
+
+def maximum_of(defs: dict[str, MapOp], v: Value) -> list[Value]:
+    """The values whose maximum ``v`` is."""
+    op = defs.get(v.name)
+    if op is None or op.op != "max":
+        return [v]
+    return [x for a in op.args for x in maximum_of(defs, a)]
+
+
+def _loops(k: TileKernel, family: Family) -> Iterator[tuple[ForOp, int, Value]]:
+    for op in walk_ops(k.body):
+        if isinstance(op, ForOp) and op.results and op.results[0].name in family:
+            yield op, *family[op.results[0].name]
+
+
+def _repairs(k: TileKernel, family: Family) -> dict[str, Value]:
+    """Name of a product that repairs a carried tile -> the factor, of fewer axes, in the loops of ``family``."""
+    forms = Forms({key: slot for key, (slot, _) in family.items()})
+    forms.block(k.body, settled=False)
+    out: dict[str, Value] = {}
+    for loop, slot, new in _loops(k, family):
+        old = loop.carried[slot][0].name
+        carried = {arg for arg, _ in loop.carried}
+        for op in loop.body:
+            if not (isinstance(op, MapOp) and op.op == "mul" and carried & set(op.args)):
+                continue
+            for factor in op.args:
+                f = forms.of(factor)
+                moves = f.kind == "scale" and f.weight(old) == -f.weight(new.name) != 0
+                if factor not in carried and moves and len(factor.type.axes) < len(op.result.type.axes):
+                    out[op.result.name] = factor
+    return out
+
+
+def _threshold(k: TileKernel, family: Family, bits: int) -> float | str:
+    """The distance by which a reference may be off, or why none may."""
+    forms = Forms({key: slot for key, (slot, _) in family.items()})
+    forms.block(k.body)
+    if forms.problems:
+        return forms.problems[0]
+    scale = 0.0
+    for loop, slot, new in _loops(k, family):
+        found = drift_scale(loop, slot, new, forms, bits)
+        if isinstance(found, str):
+            return found
+        scale = max(scale, found)
+    return bits / scale if scale > 0 else "no exponential is taken under the reference"
+
+
+@dataclass(slots=True)
+class _Rewrite:
+    """The loops of one family; ``limit``: the distance from which on the reference is renewed (None: at once)."""
+
+    names: Peephole
+    family: Family
+    repairs: dict[str, Value]
+    limit: Value | None = None
+    env: dict[str, Value] = field(default_factory=dict)
+
+    def op(self, op: TileOp) -> TileOp:
+        if not isinstance(op, ForOp):
+            return op
+        if not op.results or op.results[0].name not in self.family:
+            return replace(op, body=tuple(self.op(x) for x in op.body))
+        slot, new = self.family[op.results[0].name]
+        body: list[TileOp] = []
+        env: Env = {}
+        for x in op.body:
+            body.append(self._marked(renamed_deep(x, env)))
+            if self.limit is not None and isinstance(x, MapOp) and x.result == new:
+                chosen, more = self._chosen(op.carried[slot][0], new, self.limit, x)
+                body += more
+                env = {new.name: chosen}
+        yields = tuple(env.get(y.name, y) for y in op.yields)
+        return replace(op, body=tuple(body), yields=yields)
+
+    def _chosen(self, old: Value, new: Value, limit: Value, at: MapOp) -> tuple[Value, list[TileOp]]:
+        """``select(new - old <= limit, old, new)``."""
+        p = self.names
+        p.out, p.span = [], at.span
+        far = p.map("sub", (new, old))
+        chosen = p.select(p.map("le", (far, limit)), old, new, f"{new.name}_used")
+        return chosen, list(p.out)
+
+    def _marked(self, op: TileOp) -> TileOp:
+        """A repair need not be computed while its factor is 1."""
+        factor = self.repairs.get(op.result.name) if isinstance(op, MapOp) else None
+        if factor is None or not isinstance(op, MapOp):
+            return op
+        (whole,) = (a for a in op.args if a != factor)
+        return replace(op, op="mul_unless_one", args=(whole, factor))
+
+
+def renamed_deep(op: TileOp, env: Env) -> TileOp:
+    """``op`` and what is inside it with the values it reads replaced."""
+    out = rename(op, env)
+    if isinstance(out, ForOp) and env:
+        yields = tuple(env.get(y.name, y) for y in out.yields)
+        return replace(out, body=tuple(renamed_deep(x, env) for x in out.body), yields=yields)
+    return out

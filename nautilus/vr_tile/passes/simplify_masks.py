@@ -1,0 +1,89 @@
+"""``simplify-masks``: conjuncts that always hold leave masks and conditions.
+
+Intervals of grid variables, loop variables and tile axes decide; a mask that is left without a conjunct
+is no mask.  A condition with one value becomes a constant, and a select on it one of its sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.index.simplify import TRUE
+from nautilus.core.types import DType
+from nautilus.vr_tile.analysis.assumptions import Knowledge
+from nautilus.vr_tile.ir import ConstOp, ForOp, IndexOp, LoadOp, MapOp, StoreOp, TileKernel, TileModule, TileOp, Value
+from nautilus.vr_tile.rewriting import each_kernel, rename
+
+
+@dataclass(frozen=True, slots=True)
+class SimplifyMasks:
+    """Drop what the loop ranges prove."""
+
+    name = "simplify-masks"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with every index, mask and condition in simplest form."""
+        return each_kernel(module, _kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is known about variables, and the values that stand for others."""
+
+    knowledge: Knowledge
+    env: dict[str, Value]
+    constants: dict[str, bool]
+
+    def simple(self, e: Expr) -> Expr:
+        return self.knowledge.simple(e)
+
+    def within(self, var: str, lo: Expr, hi: Expr, loop: bool) -> _Scope:
+        """The scope where ``lo <= var < hi``."""
+        return replace(self, knowledge=self.knowledge.within(var, lo, hi, loop))
+
+
+def _kernel(k: TileKernel) -> TileKernel:
+    scope = _Scope(Knowledge.of_axes(k.axes), {}, {})
+    for g in k.grid:
+        scope = scope.within(g.var, Const(0, g.extent.dtype), g.extent, loop=False)
+    body = _block(k.body, scope)
+    return k if body == k.body else replace(k, body=body)
+
+
+def _block(body: tuple[TileOp, ...], scope: _Scope) -> tuple[TileOp, ...]:
+    out: list[TileOp] = []
+    for old in body:
+        op = _op(rename(old, scope.env), scope)
+        if op is not None:
+            out.append(op)
+    return tuple(out)
+
+
+def _op(op: TileOp, scope: _Scope) -> TileOp | None:
+    match op:
+        case LoadOp() | StoreOp():
+            mask = None if op.mask is None else scope.simple(op.mask)
+            index = tuple(scope.simple(e) for e in op.index)
+            return replace(op, index=index, mask=None if mask == TRUE else mask)
+        case IndexOp():
+            e = scope.simple(op.expr)
+            if isinstance(e, Const) and e.dtype is DType.BOOL:
+                scope.constants[op.result.name] = bool(e.value)
+            return ConstOp(op.result, e.value, op.span) if isinstance(e, Const) else replace(op, expr=e)
+        case ConstOp(result=result, value=bool() as value):
+            scope.constants[result.name] = value
+            return op
+        case MapOp(op="select", result=result, args=(cond, a, b)) if cond.name in scope.constants:
+            side = a if scope.constants[cond.name] else b
+            if side.type != result.type:
+                return op
+            scope.env[result.name] = side
+            return None
+        case ForOp():
+            lo, hi = scope.simple(op.lo), scope.simple(op.hi)
+            inner = _block(op.body, scope.within(op.var, op.lo, op.hi, loop=True))
+            yields = tuple(scope.env.get(y.name, y) for y in op.yields)
+            return replace(op, lo=lo, hi=hi, body=inner, yields=yields)
+        case _:
+            return op

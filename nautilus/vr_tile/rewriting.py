@@ -1,0 +1,155 @@
+"""Tools for passes on VR-tile kernels: renaming, and peephole rewriting in program order.
+
+A *rule* sees one op (loops excepted) whose operands are already rewritten, and the
+:class:`Peephole` to emit into; it gives the value that takes the op's place, of the same type, or None
+to keep the op.  Ops that lose their last use stay for ``dce``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from nautilus.core.expr.nodes import Expr, Ref, rewrite
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ReduceOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    operands,
+    results,
+    walk_ops,
+)
+from nautilus.vr_tile.lowering.emitter import Emitter
+
+Env = Mapping[str, Value]
+
+
+def each_kernel(m: TileModule, change: Callable[[TileKernel], TileKernel]) -> TileModule:
+    """``m`` with every kernel changed; ``m`` itself where nothing did."""
+    kernels = tuple(change(k) for k in m.kernels)
+    return m if kernels == m.kernels else replace(m, kernels=kernels)
+
+
+def rename_expr(e: Expr, env: Env) -> Expr:
+    """Refs replaced by name."""
+
+    def rule(n: Expr) -> Expr | None:
+        return Ref(env[n.name].name, n.dtype, n.span) if isinstance(n, Ref) and n.name in env else None
+
+    return rewrite(e, rule)
+
+
+def rename(op: TileOp, env: Env) -> TileOp:
+    """``op`` with the values it reads replaced; of a loop only its bounds and initial values."""
+    if not env:
+        return op
+
+    def v(x: Value) -> Value:
+        return env.get(x.name, x)
+
+    def e(x: Expr) -> Expr:
+        return rename_expr(x, env)
+
+    match op:
+        case IndexOp():
+            return replace(op, expr=e(op.expr))
+        case LoadOp():
+            mask = None if op.mask is None else e(op.mask)
+            return replace(op, index=tuple(map(e, op.index)), mask=mask)
+        case StoreOp():
+            mask = None if op.mask is None else e(op.mask)
+            return replace(op, index=tuple(map(e, op.index)), value=v(op.value), mask=mask)
+        case MapOp():
+            return replace(op, args=tuple(map(v, op.args)))
+        case ReduceOp():
+            return replace(op, arg=v(op.arg))
+        case DotOp():
+            return replace(op, a=v(op.a), b=v(op.b), acc=None if op.acc is None else v(op.acc))
+        case ForOp():
+            carried = tuple((arg, v(init)) for arg, init in op.carried)
+            return replace(op, lo=e(op.lo), hi=e(op.hi), carried=carried)
+        case _:
+            return op
+
+
+def expressions(op: TileOp) -> tuple[Expr, ...]:
+    """The index expressions of ``op`` itself."""
+    match op:
+        case IndexOp(expr=expr):
+            return (expr,)
+        case LoadOp(index=index, mask=mask) | StoreOp(index=index, mask=mask):
+            return index if mask is None else (*index, mask)
+        case ForOp(lo=lo, hi=hi):
+            return (lo, hi)
+        case _:
+            return ()
+
+
+class Peephole(Emitter):
+    """Rewrites one kernel by a rule; see the module docstring."""
+
+    def __init__(self, k: TileKernel) -> None:
+        super().__init__({a.name: a for a in k.axes})
+        self.kernel = k
+        self.env: dict[str, Value] = {}
+        self.defs: dict[str, TileOp] = {}
+        self.uses: Counter[str] = Counter()
+        for op in walk_ops(k.body):
+            self.uses.update(v.name for v in operands(op))
+            if isinstance(op, ForOp):
+                self.uses.update(y.name for y in op.yields)
+            self.types |= {r.name: r.type for r in results(op)}
+            if isinstance(op, ForOp):
+                self.types |= {arg.name: arg.type for arg, _ in op.carried}
+
+    def emit(self, op: TileOp) -> None:
+        self.out.append(op)
+        self.defs |= {r.name: op for r in results(op)}
+
+    def producer(self, v: Value) -> TileOp | None:
+        """The op that defines ``v`` (None for a carried value)."""
+        return self.defs.get(v.name)
+
+    def constant(self, v: Value) -> int | float | bool | None:
+        """The number that every element of ``v`` is, if it is known."""
+        op = self.producer(v)
+        return op.value if isinstance(op, ConstOp) else None
+
+    def shared(self, v: Value) -> bool:
+        """``v`` has several readers (a value made by the pass itself has one until it replaces another)."""
+        return self.uses[v.name] > 1
+
+    def run(self, rule: Callable[[Peephole, TileOp], Value | None]) -> TileKernel:
+        body = self.block(self.kernel.body, rule)
+        return self.kernel if body == self.kernel.body else replace(self.kernel, body=body)
+
+    def block(self, body: tuple[TileOp, ...], rule: Callable[[Peephole, TileOp], Value | None]) -> tuple[TileOp, ...]:
+        outer, self.out = self.out, []
+        for old in body:
+            op = rename(old, self.env)
+            self.span = op.span
+            if isinstance(op, ForOp):
+                inner = self.block(op.body, rule)
+                yields = tuple(self.env.get(y.name, y) for y in op.yields)
+                self.emit(replace(op, body=inner, yields=yields))
+                continue
+            new = rule(self, op)
+            if new is None:
+                self.emit(op)
+            else:
+                (result,) = results(op)
+                assert new.type == result.type, f"{new} does not stand for {result}"
+                self.env[result.name] = new
+                self.uses[new.name] += self.uses[result.name]
+        done, self.out = tuple(self.out), outer
+        return done

@@ -1,0 +1,310 @@
+"""What is legal in the VR-tile IR: one rule function per op class; an op without a rule is rejected.
+
+:func:`verify` raises :class:`nautilus.core.errors.VerifyError` with the rule's name, the op and why.
+The rules are those of the ``vr_tile.ir`` docstring, and two that it implies: both operands of ``dot``
+have one element type, whose compute type is the result's; a later kernel may also load an output that
+an earlier one stored, and no kernel loads what it stores itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.errors import VerifyError
+from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, Var, walk
+from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    operands,
+    results,
+    walk_ops,
+)
+from nautilus.vr_tile.text import format_op
+
+LEVEL = "vr-tile"
+
+
+def verify(m: TileModule) -> None:
+    """Raise VerifyError unless every rule of the level holds for ``m``."""
+    names = [b.name for b in m.buffers] + [p.name for p in m.params]
+    _unique("one name one thing", names, f"module {m.name}")
+    _unique("one name one kernel", [k.name for k in m.kernels], f"module {m.name}")
+    for b in m.buffers:
+        if b.space is Space.LOCAL:
+            _fail("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
+    written: set[str] = set()
+    for k in m.kernels:
+        _Kernel(m, k, frozenset(written)).check()
+        written |= {op.buffer for op in walk_ops(k.body) if isinstance(op, StoreOp)}
+
+
+def _fail(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:
+    raise VerifyError(LEVEL, rule, node, detail, span)
+
+
+def _unique(rule: str, names: Iterable[str], node: str) -> None:
+    seen: set[str] = set()
+    for n in names:
+        if n in seen:
+            _fail(rule, node, f"{n} occurs twice")
+        seen.add(n)
+
+
+def union_axes(order: Mapping[str, int], types: Iterable[TileType]) -> tuple[TileAxis, ...]:
+    """All axes of ``types``, once each, in the kernel's order."""
+    found = {a.name: a for t in types for a in t.axes}
+    return tuple(sorted(found.values(), key=lambda a: order[a.name]))
+
+
+@dataclass
+class _Kernel:
+    """The scope of one kernel while its body is walked."""
+
+    module: TileModule
+    kernel: TileKernel
+    written: frozenset[str]  # by earlier kernels
+    vars: set[str] = field(default_factory=set)
+    values: dict[str, TileType] = field(default_factory=dict)
+    defined: set[str] = field(default_factory=set)
+    stored: set[str] = field(default_factory=set)
+    order: dict[str, int] = field(default_factory=dict)
+    op: TileOp | None = None
+
+    def check(self) -> None:
+        k = self.kernel
+        _unique("one name one variable", [g.var for g in k.grid] + [a.name for a in k.axes], f"kernel {k.name}")
+        for a in k.axes:
+            if a.size < 1:
+                _fail("axes have elements", f"kernel {k.name}", f"{a.name} has size {a.size}", k.span)
+        self.order = {a.name: i for i, a in enumerate(k.axes)}
+        self.stored = {op.buffer for op in walk_ops(k.body) if isinstance(op, StoreOp)}
+        for g in k.grid:
+            self.expr(g.extent, TileType(DType.I32), "grid extents are integers of params", {DType.I32, DType.I64})
+        self.vars = {g.var for g in k.grid}
+        self.block(k.body)
+
+    def fail(self, rule: str, detail: str) -> NoReturn:
+        assert self.op is not None
+        node = format_op(self.op) if type(self.op) in _RULES else repr(self.op)
+        _fail(rule, node, detail, self.op.span)
+
+    def need(self, ok: bool, rule: str, detail: str) -> None:
+        if not ok:
+            self.fail(rule, detail)
+
+    def block(self, body: tuple[TileOp, ...]) -> None:
+        chains: dict[str, list[ForOp]] = {}
+        for op in body:
+            self.op = op
+            rule = _RULES.get(type(op))
+            if rule is None:
+                self.fail("every op has a rule", f"{type(op).__name__} has none")
+            for v in operands(op):
+                self.use(v)
+            rule(self, op)
+            self.op = op
+            if isinstance(op, ForOp) and op.chain is not None:
+                earlier = chains.setdefault(op.chain, [])
+                joined = not earlier or any(x.hi == op.lo or op.hi == x.lo for x in earlier)
+                self.need(joined, "a chain walks adjoining ranges", f"chain {op.chain}")
+                earlier.append(op)
+            for r in results(op):
+                self.define(r)
+
+    def use(self, v: Value) -> None:
+        have = self.values.get(v.name)
+        self.need(have is not None, "defined before use", f"%{v.name} is not defined here")
+        self.need(have == v.type, "one type a value", f"%{v.name} was defined with another type")
+
+    def define(self, v: Value) -> None:
+        self.need(v.name not in self.defined, "one definition a value", f"%{v.name} is defined twice")
+        sizes = {a.name: a.size for a in self.kernel.axes}
+        for a in v.type.axes:
+            self.need(a.name in sizes, "axes are declared", f"{a.name} is not an axis of the kernel")
+            self.need(sizes[a.name] == a.size, "one size an axis", f"{a.name} has size {sizes[a.name]}")
+        ranks = [self.order[n] for n in v.type.names]
+        self.need(ranks == sorted(set(ranks)), "axes in the kernel's order", ", ".join(v.type.names))
+        self.defined.add(v.name)
+        self.values[v.name] = v.type
+
+    def expr(self, e: Expr, t: TileType, rule: str, dtypes: set[DType] | frozenset[DType]) -> None:
+        """``e`` has a type of ``dtypes`` and is made of variables, axes of ``t``, params and values."""
+        where = f"kernel {self.kernel.name}"
+        say: Callable[[str], NoReturn] = (
+            (lambda d: self.fail(rule, d)) if self.op is not None else (lambda d: _fail(rule, where, d))
+        )
+        if e.dtype not in dtypes:
+            say(f"an expression of type {e.dtype}")
+        for node in walk(e):
+            match node:
+                case Load() | Reduce():
+                    say("a load or reduction inside an index")
+                case Var(name=name):
+                    if name not in self.vars and name not in t.names:
+                        say(f"{name} is not a variable here, nor an axis of the tile")
+                case Param(name=name):
+                    if all(p.name != name for p in self.module.params):
+                        say(f"no param {name}")
+                case Ref(name=name, dtype=dtype):
+                    own = self.values.get(name)
+                    if own is None:
+                        say(f"%{name} is not defined here")
+                    if own.dtype is not dtype or not set(own.names) <= set(t.names):
+                        say(f"%{name} has another type or more axes")
+                case Op(op=op, args=args, dtype=dtype):
+                    try:
+                        if result_dtype(op, [a.dtype for a in args], dtype) is not dtype:
+                            say(f"{op} gives another type than {dtype}")
+                    except DTypeError as err:
+                        say(str(err))
+
+    def access(self, op: LoadOp | StoreOp, b: Buffer, t: TileType) -> None:
+        self.need(len(op.index) == len(b.shape), "one index a dimension", f"{b.name} has {len(b.shape)}")
+        for e in op.index:
+            self.expr(e, t, "indices are integers in scope", _INTS)
+        if op.mask is not None:
+            self.expr(op.mask, t, "masks are bool and in scope", {DType.BOOL})
+
+    def buffer(self, name: str) -> Buffer:
+        for b in self.module.buffers:
+            if b.name == name:
+                return b
+        self.fail("buffers are declared", f"no buffer {name}")
+
+    def union(self, types: Iterable[TileType]) -> tuple[TileAxis, ...]:
+        return union_axes(self.order, types)
+
+
+_INTS = frozenset({DType.I32, DType.I64})
+
+
+def _const(k: _Kernel, op: ConstOp) -> None:
+    want: Any = bool if op.result.type.dtype is DType.BOOL else float if op.result.type.dtype.is_float else int
+    k.need(type(op.value) is want, "constants have their type", f"{op.value!r} is not {op.result.type.dtype}")
+
+
+def _index(k: _Kernel, op: IndexOp) -> None:
+    k.expr(op.expr, op.result.type, "index values are integer or bool", _INTS | {DType.BOOL})
+    k.need(op.expr.dtype is op.result.type.dtype, "index values have their type", f"it is {op.expr.dtype}")
+
+
+def _param(k: _Kernel, op: ParamOp) -> None:
+    found = [p.dtype for p in k.module.params if p.name == op.param]
+    k.need(bool(found), "params are declared", f"no param {op.param}")
+    k.need(op.result.type == TileType(found[0]), "a param is one element of its type", str(found[0]))
+
+
+def _load(k: _Kernel, op: LoadOp) -> None:
+    b = k.buffer(op.buffer)
+    readable = b.space in (Space.INPUT, Space.TEMP) or b.name in k.written
+    k.need(readable and b.name not in k.stored, "loads read what is complete", f"{b.name} is {b.space.value}")
+    k.need(op.result.type.dtype is b.dtype, "loads give the storage type", f"{b.name} is {b.dtype}")
+    k.access(op, b, op.result.type)
+
+
+def _store(k: _Kernel, op: StoreOp) -> None:
+    b = k.buffer(op.buffer)
+    k.need(
+        b.space in (Space.OUTPUT, Space.TEMP),
+        "stores go to outputs and temps",
+        f"{b.name} is {b.space.value}",
+    )
+    k.need(b.name not in k.written, "one kernel writes a buffer", b.name)
+    have = op.value.type.dtype
+    k.need(have in (b.dtype, b.dtype.compute), "stores take the storage or compute type", f"{have} to {b.dtype}")
+    k.access(op, b, op.value.type)
+    used = {v.name for e in op.index for v in walk(e) if isinstance(v, Var)}
+    used |= {n for e in op.index for v in walk(e) if isinstance(v, Ref) for n in k.values[v.name].names}
+    idle = [n for n in op.value.type.names if n not in used]
+    k.need(not idle, "stores write each element once", f"{', '.join(idle)} is in no index")
+
+
+def _map(k: _Kernel, op: MapOp) -> None:
+    t = op.result.type
+    try:
+        want = result_dtype(op.op, [a.type.dtype for a in op.args], t.dtype)
+    except DTypeError as err:
+        k.fail("elementwise types", str(err))
+    k.need(want is t.dtype, "elementwise types", f"{op.op} gives {want}")
+    k.need(t.axes == k.union(a.type for a in op.args), "elementwise axes are the operands' union", str(t.names))
+
+
+def _reduce(k: _Kernel, op: ReduceOp) -> None:
+    t, arg = op.result.type, op.arg.type
+    try:
+        want = reduce_dtype(op.combiner, arg.dtype)
+    except DTypeError as err:
+        k.fail("reduction types", str(err))
+    k.need(want is t.dtype, "reduction types", f"{op.combiner} gives {want}")
+    inside = bool(op.axes) and len(set(op.axes)) == len(op.axes) and set(op.axes) <= set(arg.names)
+    k.need(inside, "reduced axes are the operand's", ", ".join(op.axes))
+    rest = tuple(a for a in arg.axes if a.name not in op.axes)
+    k.need(t.axes == rest, "a reduction removes its axes", ", ".join(t.names))
+
+
+def _dot(k: _Kernel, op: DotOp) -> None:
+    t, a, b = op.result.type, op.a.type, op.b.type
+    over = set(op.axes)
+    k.need(bool(over) and len(over) == len(op.axes), "a dot contracts axes", ", ".join(op.axes))
+    k.need(over <= set(a.names) & set(b.names), "contracted axes are in both operands", ", ".join(op.axes))
+    rest = tuple(x for x in k.union((a, b)) if x.name not in over)
+    k.need(t.axes == rest, "a dot keeps all other axes", ", ".join(t.names))
+    k.need(a.dtype is b.dtype, "one element type for both operands", f"{a.dtype} and {b.dtype}")
+    k.need(
+        t.dtype is a.dtype.compute and a.dtype is not DType.BOOL,
+        "dot accumulates in the compute type",
+        str(t.dtype),
+    )
+    k.need(op.acc is None or op.acc.type == t, "the accumulator has the result's type", "")
+
+
+def _for(k: _Kernel, op: ForOp) -> None:
+    for e in (op.lo, op.hi):
+        k.expr(e, TileType(DType.I32), "loop bounds are integers in scope", _INTS)
+    taken = op.var in k.vars or op.var in k.order
+    k.need(not taken, "one name one variable", f"{op.var} is taken")
+    k.need(len(op.results) == len(op.carried) == len(op.yields), "as many results as carried", "")
+    for r, (arg, init), y in zip(op.results, op.carried, op.yields, strict=True):
+        same = r.type == arg.type == init.type == y.type
+        k.need(same, "carried types are constant", f"%{arg.name}")
+    outer = dict(k.values)
+    k.vars.add(op.var)
+    for arg, _ in op.carried:
+        k.define(arg)
+    k.block(op.body)
+    k.op = op
+    for y in op.yields:
+        k.use(y)
+    k.vars.discard(op.var)
+    k.values = outer
+
+
+_RULES: Mapping[type, Callable[[_Kernel, Any], None]] = {
+    ConstOp: _const,
+    IndexOp: _index,
+    ParamOp: _param,
+    LoadOp: _load,
+    StoreOp: _store,
+    MapOp: _map,
+    ReduceOp: _reduce,
+    DotOp: _dot,
+    ForOp: _for,
+}

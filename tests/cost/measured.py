@@ -1,0 +1,54 @@
+"""What was measured on one H200, in the terms of the space: for tests of the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request
+from nautilus.scalar.ir import Program
+from nautilus.tune.search.trial_lowering import program_of
+from nautilus.tune.space.schedules import Refused, examine, schedule_of
+
+SPECS = Path(__file__).parent.parent.parent / "specs"
+
+#: (M, N, K) -> TFLOP/s of the library, which the percentages below are of
+LIBRARY = {
+    (4096, 4096, 4096): 744,
+    (8192, 8192, 8192): 768,
+    (16384, 4096, 4096): 757,
+    (2048, 2048, 2048): 621,
+    (4096, 14336, 4096): 772,
+}
+#: tile -> percent at those shapes
+TILES = {
+    "128x256/2": (100, 101.3, 100.8, 100.6, 99),
+    "128x128*2": (98.4, 97.2, 99.3, 102.4, 97.5),
+    "128x160*2": (92, 98.5, 100.1, 89, 101),
+    "128x192*2": (91, 102.9, 100.3, 77, 98.9),
+    "256x192/2": (93, 101.2, 101.6, 77, 95),
+    "128x320/2": (83, 102, 101.1, 88, 102.5),
+    "256x128/2": (98.5, 100, 99, 100, 98),
+    "64x256*2": (97, 96, 98, 102, 97),
+    "192x128/3": (88, 98, 97, 76, 92),
+    "192x192/3": (90, 97, 99, 95, 95),
+}
+
+
+@cache
+def program(name: str, dims: tuple[tuple[str, int], ...] = (), arch: str = "sm_90a") -> Program:
+    """The program of a shipped spec, ready to be scheduled."""
+    return program_of(Request(SPECS / f"{name}.naut", arch=arch, dims=dict(dims)))[0]
+
+
+def product(m: int, n: int, k: int) -> Program:
+    """A plain product in half precision."""
+    return program("matmul/f16", (("M", m), ("N", n), ("K", k)))
+
+
+def candidate(p: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+    """The schedule that ``values`` say, carried out on trial; or why it is none."""
+    done = examine(p, arch, values)
+    return schedule_of(p, arch, values) if done.ok else Refused(str(done.fault))

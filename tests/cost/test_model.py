@@ -1,0 +1,231 @@
+"""The cost model against measurements on an H200: times, and the order of the main alternatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nautilus.cost.model import best_rank, estimate, estimate_schedule, in_top, rank_correlation
+from nautilus.scalar.ir import Program
+from nautilus.tune.space.schedules import defaults, examine, schedule_of
+from tests.cost.measured import LIBRARY, TILES, product, program
+
+ARCH = "sm_90a"
+
+
+def seconds(p: Program, **changes: Any) -> float:
+    """The estimate of the default schedule with ``changes``; dots in names are ``__``."""
+    named = {k.replace("__", "."): v for k, v in changes.items()}
+    known = defaults(p, ARCH)
+    assert named.keys() <= known.keys(), named.keys() - known.keys()
+    done = examine(p, ARCH, {**known, **named})
+    assert done.module is not None, done.fault
+    return estimate(done.module, ARCH).seconds
+
+
+def chain(name: str, **dims: int) -> Program:
+    return program(f"attention/{name}", tuple(dims.items()))
+
+
+@pytest.mark.parametrize("shape", LIBRARY)
+def test_products_take_what_was_measured(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    at = list(LIBRARY).index(shape)
+    p = product(m, n, k)
+    guessed, measured = [], []
+    for tile, percent in TILES.items():
+        guessed.append(seconds(p, C__warpgroup__block=tile))
+        measured.append(2.0 * m * n * k / (percent[at] / 100 * LIBRARY[shape] * 1e12))
+    assert all(0.85 < g / t < 1.15 for g, t in zip(guessed, measured, strict=True))
+    assert in_top(guessed, measured, 5)
+    assert rank_correlation(guessed, measured) > 0.25  # 16384 x 4096: all tiles are within 4%
+
+
+def test_tiles_of_a_product_go_by_its_shape() -> None:
+    square, wide, small = product(4096, 4096, 4096), product(8192, 8192, 8192), product(2048, 2048, 2048)
+    block = "C.warpgroup.block"
+    assert seconds(square, **{block: "128x256/2"}) < seconds(square, **{block: "128x128*2"})
+    assert seconds(square, **{block: "128x128*2"}) < 0.95 * seconds(square, **{block: "128x320/2"})
+    assert seconds(small, **{block: "128x128*2"}) < 0.9 * seconds(small, **{block: "128x192*2"})
+    assert seconds(wide, **{block: "128x192*2"}) < seconds(wide, **{block: "128x128*2"})
+    assert seconds(wide, **{block: "256x192/2"}) < seconds(wide, **{block: "128x128*2"})
+
+
+def test_rings_and_stores_of_a_product() -> None:
+    p = product(4096, 4096, 4096)
+    base = seconds(p)
+    assert 1.1 < seconds(p, C__warpgroup__stages=2) / base < 1.4  # measured 1.25
+    assert abs(seconds(p, C__warpgroup__stages=3) / base - 1) < 0.01
+    assert 1.02 < seconds(p, C__warpgroup__store="direct") / base < 1.15  # 1.10
+    assert 1.0 < seconds(p, C__warpgroup__cluster=2) / base < 1.05  # 1.01 to 1.03
+    assert 1.0 < seconds(p, C__warpgroup__persistent="none") / base < 1.05  # 1.03
+    assert seconds(p, C__engine="warp") > 1.4 * base
+
+
+#: name, dims, TFLOP/s of the best schedule (half of the work where the mask is causal)
+CHAINS = [
+    ("global_prefill", {"B": 16, "H": 16, "M": 1024, "N": 1024}, 658),
+    ("global_prefill", {"B": 4, "H": 16, "M": 4096, "N": 4096}, 744),
+    ("global_prefill", {"B": 1, "H": 16, "M": 16384, "N": 16384}, 761),
+    ("causal_prefill", {"B": 4, "H": 16, "M": 4096, "N": 4096}, 684),
+    ("global_prefill_d64", {"B": 4, "H": 16, "M": 4096, "N": 4096}, 549),
+    ("causal_prefill_d64", {"B": 4, "H": 16, "M": 4096, "N": 4096}, 497),
+    ("global_prefill_d256", {"B": 4, "H": 16, "M": 4096, "N": 4096}, 777),
+    ("causal_prefill_d256", {"B": 4, "H": 16, "M": 4096, "N": 4096}, 684),
+]
+
+
+@pytest.mark.parametrize(("name", "dims", "best"), CHAINS)
+def test_chains_take_what_was_measured(name: str, dims: dict[str, int], best: float) -> None:
+    p = chain(name, **dims)
+    depth = next(b for b in p.buffers if b.name == "Q").shape[-1]
+    assert isinstance(depth, int)
+    flops = 4.0 * dims["B"] * dims["H"] * dims["M"] * dims["N"] * depth * (0.5 if "causal" in name else 1.0)
+    assert 0.7 < flops / seconds(p) / 1e12 / best < 1.3
+
+
+def test_choices_of_a_chain_are_in_the_measured_order() -> None:
+    p = chain("global_prefill", B=4, H=16, M=4096, N=4096)
+    base = seconds(p)
+    assert 1.1 < seconds(p, O__warpgroup__overlap=False) / base < 1.35
+    assert (
+        seconds(p, O__warpgroup__specialise=False, O__warpgroup__persistent="none", O__warpgroup__cluster=1)
+        > 1.2 * base
+    )
+    assert 1.0 < seconds(p, O__warpgroup__stages=1) / base < 1.1  # 1.05
+    steps = {s: seconds(p, O__warpgroup__step=s, O__warpgroup__store="bulk-reuse/0") for s in (64, 80, 96, 128)}
+    assert steps[128] < steps[96] < steps[80] < steps[64]
+    assert 1.05 < steps[64] / steps[128] < 1.25  # 1.13
+    assert abs(seconds(p, O__warpgroup__ping_pong=True) / base - 1) < 0.02
+    assert seconds(p, O__warpgroup__repair="always") > seconds(p, O__warpgroup__repair="skip") > base * 0.999
+
+
+def test_three_units_for_narrow_accumulators_only() -> None:
+    narrow, wide = chain("global_prefill_d64"), chain("global_prefill_d64", M=4096, N=4096)
+    assert seconds(narrow, O__warpgroup__rows="192/3") < seconds(narrow, O__warpgroup__rows="128/2")
+    done = examine(chain("global_prefill"), ARCH, {"O.warpgroup.rows": "192/3"})
+    assert done.fault is not None and "registers" in done.fault
+    assert wide is not narrow
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "slower"),
+    [
+        ("causal_prefill", {"B": 4}, 1.27),
+        ("causal_prefill", {"B": 16, "M": 1024, "N": 1024}, 1.29),
+        ("causal_prefill", {"M": 16384, "N": 16384}, 1.08),
+        ("causal_prefill_d64", {"B": 4}, 1.06),
+        ("causal_prefill_d256", {"B": 4, "H": 16}, 1.11),
+        ("gqa_prefill", {"B": 4, "Hq": 32}, 1.04),
+        ("window_prefill", {}, 0.99),
+    ],
+)
+def test_heads_beyond_the_l2_cache_want_sections(name: str, dims: dict[str, int], slower: float) -> None:
+    p = chain(name, **dims)
+    assert seconds(p, O__warpgroup__sections=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
+
+
+def test_uneven_tiles_want_to_be_fetched_longest_first() -> None:
+    p = chain("causal_prefill", B=1, H=16, M=16384, N=16384)
+    assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__order="natural") > 1.1 * seconds(p)
+    assert seconds(p, O__warpgroup__order="natural") > seconds(p)
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "microseconds"),
+    [
+        ("softmax", {}, 67.3),
+        ("softmax", {"M": 65536, "N": 1024}, 66.5),
+        ("softmax", {"M": 4096, "N": 32768}, 133.0),
+        ("rms_norm", {}, 67.7),
+        ("layer_norm", {}, 67.9),
+        ("add_rms_norm", {}, 131.0),
+    ],
+)
+def test_rows_are_read_at_the_rate_of_memory(name: str, dims: dict[str, int], microseconds: float) -> None:
+    assert 0.8 < seconds(program(f"rowwise/{name}", tuple(dims.items()))) / (microseconds * 1e-6) < 1.3
+
+
+def test_one_large_block_of_rows_loses() -> None:
+    p = program("rowwise/softmax")
+    assert seconds(p, Y__warps=32) > 1.1 * seconds(p)
+
+
+@pytest.mark.parametrize(("n", "floor"), [(1024, 31.0), (4096, 116.4), (16384, 458.0)])
+def test_long_reads_are_close_to_the_bare_read(n: int, floor: float) -> None:
+    """8 x 32 heads that each read keys and values once."""
+    p = chain("causal_decode", N=n)
+    assert 0.95 < seconds(p) / (floor * 1e-6) < 1.6
+
+
+#: name, keys of a head, microseconds of the default schedule; 8 sequences
+DECODING = [
+    ("causal_decode", 1024, 32.7), ("causal_decode", 4096, 121.6), ("causal_decode", 16384, 477.0),
+    ("causal_decode", 65536, 1879.0), ("gqa_decode", 1024, 10.7), ("gqa_decode", 4096, 33.9),
+    ("gqa_decode", 16384, 124.0), ("gqa_decode", 65536, 474.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "n", "microseconds"), DECODING)
+def test_units_that_take_turns_take_what_was_measured(name: str, n: int, microseconds: float) -> None:
+    assert 0.92 < seconds(chain(name, N=n)) / (microseconds * 1e-6) < 1.08
+
+
+def test_choices_of_units_are_in_the_measured_order() -> None:
+    p, long = chain("gqa_decode"), chain("gqa_decode", N=16384)
+    base = seconds(p)
+    assert 1.02 < seconds(p, units__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
+    assert seconds(p, units="4x16") > 1.02 * base  # 1.04
+    assert seconds(p, units="2x32") > 1.2 * base  # half of the bytes in flight
+    assert seconds(p, units__O_acc_part__join=False) > 1.05 * base  # one launch more
+    second = examine(p, ARCH, {**defaults(p, ARCH), "groups": 2, "units.O_acc_part_2.cluster": 1})
+    assert second.module is not None and estimate(second.module, ARCH).seconds > 1.02 * base
+    assert seconds(long, groups=1) > seconds(long, units__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
+    assert seconds(p, splits=4) > 1.05 * base
+    assert abs(seconds(p, units__O_acc_part__repair="always") / base - 1) < 0.01
+    many = chain("causal_decode")
+    assert abs(seconds(many, units="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
+
+
+def test_few_blocks_want_splits() -> None:
+    few, many = chain("causal_decode", B=1, H=8, N=16384), chain("causal_decode")
+    assert seconds(few, splits=8) < 0.5 * seconds(few, splits=1)
+    assert seconds(many, splits=4) > seconds(many, splits=1)
+    assert seconds(few) < seconds(few, splits=8) and seconds(few) < 0.5 * seconds(few, groups=1)
+    assert seconds(many, groups=4) > seconds(many)
+
+
+def test_parts_add_up_to_a_story() -> None:
+    p = product(4096, 4096, 4096)
+    schedule = schedule_of(p, ARCH, defaults(p, ARCH))
+    found = estimate_schedule(p, schedule, ARCH)  # type: ignore[arg-type]
+    assert found is not None
+    (k,) = found.kernels
+    assert found.flops == 2.0 * 4096**3
+    assert 3 * 2 * 4096**2 <= found.bytes < 6 * 2 * 4096**2
+    assert k.bound == "multiprocessors" and k.parts["products"] < k.seconds < 1.2 * k.parts["products"]
+    assert 1.4e9 < k.clock < 1.6e9 and k.resident == 1 and k.blocks == 132
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_120"])
+def test_other_targets_have_estimates(arch: str) -> None:
+    p = program("attention/causal_prefill", arch=arch)
+    done = examine(p, arch, defaults(p, arch))
+    assert done.ok and done.module is not None
+    assert 1e-4 < estimate(done.module, arch).seconds < 1e-1
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)
+    assert rank_correlation([1, 1, 2], [1, 2, 3]) == pytest.approx(0.8660254)
+    assert rank_correlation([1], [1]) == 0.0 and rank_correlation([1, 1], [1, 2]) == 0.0
+    with pytest.raises(ValueError, match="2 estimates for 1"):
+        rank_correlation([1, 2], [1])
+
+
+def test_place_of_the_best_measured() -> None:
+    guessed, measured = [3.0, 1.0, 2.0, 4.0], [1.0, 2.0, 3.0, 4.0]
+    assert best_rank(guessed, measured) == 3
+    assert in_top(guessed, measured, 3) and not in_top(guessed, measured, 2)

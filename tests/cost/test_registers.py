@@ -1,0 +1,67 @@
+"""Registers by liveness, against what ptxas said of the same kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nautilus.cost.registers import bodies, peak, register_fault
+from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
+from nautilus.tune.space.schedules import defaults, examine
+from tests.cost.measured import program
+
+ARCH = "sm_90a"
+CHAIN, NARROW, WIDE = "attention/global_prefill", "attention/global_prefill_d64", "attention/causal_prefill_d256"
+SERIALISED = "registers of a thread hold fragments"
+
+#: spec, choices, whether ptxas kept the products in flight and spilled nothing
+COMPILED: list[tuple[str, dict[str, Any], bool]] = [
+    ("matmul/f16", {"C.warpgroup.block": "256x192/2"}, True),
+    ("matmul/f16", {"C.warpgroup.block": "128x192*2"}, True),
+    ("matmul/f16", {"C.warpgroup.block": "128x320/2"}, True),
+    ("matmul/f16", {"C.warpgroup.block": "192x192/3"}, True),
+    ("matmul/f16", {"C.warpgroup.block": "192x256/3"}, False),
+    ("matmul/bias_gelu", {"C.warpgroup.block": "256x192/2"}, True),
+    ("matmul/swiglu", {"C.warpgroup.block": "128x96*2"}, True),
+    (CHAIN, {"O.warpgroup.rows": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.step": 80}, True),
+    (CHAIN, {"O.warpgroup.rows": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.step": 96}, False),
+    (CHAIN, {"O.warpgroup.rows": "192/3", "O.warpgroup.cluster": 1}, False),
+    (CHAIN, {"O.warpgroup.step": 176, "O.warpgroup.store": "bulk-reuse/0"}, True),
+    (NARROW, {"O.warpgroup.hold": True}, False),
+    (NARROW, {"O.warpgroup.step": 160}, False),
+    (NARROW, {"O.warpgroup.rows": "128/2", "O.warpgroup.step": 176}, True),
+    (WIDE, {"O.warpgroup.hold": True, "O.warpgroup.step": 80}, False),
+    ("rowwise/layer_norm", {"Y.warps": 1}, True),
+]
+
+
+@pytest.mark.parametrize(("name", "chosen", "good"), COMPILED)
+def test_what_ptxas_takes_is_let_through(name: str, chosen: dict[str, Any], good: bool) -> None:
+    p = program(name)
+    done = examine(p, ARCH, {**defaults(p, ARCH), **chosen})
+    assert done.ok == good
+    assert good or "registers" in str(done.fault)
+
+
+def live(p: Program, chosen: dict[str, Any]) -> int:
+    done = examine(p, ARCH, {**defaults(p, ARCH), **chosen})
+    assert done.module is not None
+    (k,) = done.module.kernels
+    return max(peak(k, body) for _, body, _ in bodies(k, limits(ARCH)))
+
+
+def test_liveness_counts_tiles_once() -> None:
+    p = program("matmul/f16")
+    assert 128 < live(p, {}) < 128 + 40  # accumulators, and one chunk in halves on its way out
+    p = program(NARROW)
+    wide, narrow = live(p, {}), live(p, {"O.warpgroup.step": 64})
+    assert wide - narrow == 64 // 2 + 64 // 4  # scores and probabilities of 64 columns fewer
+
+
+def test_a_row_a_thread_is_refused() -> None:
+    p = program("rowwise/softmax")
+    done = examine(p, ARCH, {**defaults(p, ARCH), "Y.warps": 1, "Y.tile.i": 4})
+    assert done.module is not None and SERIALISED in str(done.fault)
+    assert register_fault(done.module, limits(ARCH)) == done.fault

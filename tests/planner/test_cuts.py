@@ -1,0 +1,215 @@
+"""Default packs and splits: where they pay, how many, and what the batch-invariant switch fixes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.driver import Request, compile_file
+from nautilus.planner import streaming as plan_join
+from nautilus.planner.cuts import default_packs, default_splits, plan_packs, plan_splits
+from nautilus.planner.fallbacks import Fallbacks
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.pack import Pack
+from nautilus.scalar.passes.simplify import Simplify
+from nautilus.scalar.passes.split_k_update import SplitKUpdate
+from nautilus.targets.limits import limits
+from tests.scalar.build import attention, causal
+from tests.scalar.programs import argmax, column_sums, logsumexp, matmul, softmax, swiglu
+from tests.shipped import SPECS
+
+
+def decode(batch: int, n: int, heads: int = 64, groups: int = 8) -> Program:
+    """One query a sequence; the builder has one sequence, so more of them are more heads."""
+    return attention(1, n, 128, heads=heads * batch, groups=groups, guard=causal(n - 1))
+
+
+def packs(program: Program) -> list[tuple[str, str, int]]:
+    return [(p.op, p.axis, p.size) for p in default_packs(program)]
+
+
+def splits(program: Program, arch: str = "sm_90a", invariant: bool = False) -> tuple[SplitPlan, ...]:
+    """What is cut after the default packs."""
+    return default_splits(Pack(plan_packs(program)).apply(program), arch, invariant=invariant)
+
+
+def counts(program: Program, arch: str = "sm_90a", invariant: bool = False) -> dict[str, int]:
+    """How often each reduction is cut: in how many chunks that share no range."""
+    return {s.op: s.splits // s.turns for s in reversed(splits(program, arch, invariant))}
+
+
+def units(program: Program, arch: str = "sm_90a", invariant: bool = False) -> set[tuple[int, int, int]]:
+    """(groups, units of each, elements of a turn) of every reduction that is cut in chunks that take turns."""
+    return {(s.splits // s.turns, s.turns, s.tile) for s in splits(program, arch, invariant) if s.turns > 1}
+
+
+def test_heads_that_share_keys_are_packed_where_rows_are_few() -> None:
+    assert packs(decode(8, 4096)) == [("S_sum", "h", 8)]
+    assert packs(attention(4, 4096, 128, heads=64, groups=8)) == [("S_sum", "h", 8)]
+    assert packs(attention(17, 4096, 128, heads=64, groups=8)) == []  # 17 tiles of heads, 16 of queries
+    assert packs(attention(4096, 4096, 128, heads=64, groups=8)) == []
+
+
+def test_nothing_to_pack() -> None:
+    one = Simplify().apply(attention(1, 4096, 128, heads=8, groups=8))
+    assert packs(one) == []  # one key head: h // 8 is 0, h is a row already
+    for program, _ in (matmul(8, 64, 64), swiglu(8, 64, 64), softmax(8, 64), argmax(8, 64)):
+        assert packs(program) == []
+
+
+ENDS = ("P_max", "P_sum", "O_acc")
+
+
+@pytest.mark.parametrize(
+    ("batch", "n", "groups", "own"),
+    [
+        (8, 1024, 1, 4),
+        (8, 4096, 1, 4),
+        (8, 65536, 2, 4),  # 64 blocks do not keep the memory busy, and the walk pays for a second kernel
+        (16, 65536, 1, 4),
+        (1, 65536, 16, 4),
+        (1, 4096, 16, 4),
+        (64, 512, 1, 2),  # two blocks share a multiprocessor
+    ],
+)
+def test_units_of_few_groups(batch: int, n: int, groups: int, own: int) -> None:
+    """Eight key heads a sequence, 16 KB a step of a unit; more groups only where that is worth a second kernel."""
+    found = splits(decode(batch, n))
+    first, second = found[:3], found[3:]
+    assert [(s.op, s.axis, s.splits, s.tile, s.turns) for s in first] == [
+        (name, "j", groups * own, 32, own) for name in ENDS
+    ]
+    # the combination is cut again, one group of it for each block of units
+    assert [(s.op, s.axis, s.splits, s.tile, s.turns) for s in second] == (
+        [] if groups == 1 else [(name, "j_chunk", groups, own, 1) for name in ENDS]
+    )
+
+
+def test_what_is_too_short_for_units_is_not_cut() -> None:
+    assert splits(decode(1, 128)) == () and splits(decode(1, plan_join.SHORTEST - 1)) == ()
+    assert units(decode(1, plan_join.SHORTEST)) == {(1, 4, 32)}
+
+
+def test_units_and_their_rings_fit_the_target() -> None:
+    assert units(decode(4, 384), "sm_80") == {(1, 4, 32)}
+    assert units(decode(4, 384), "sm_86") == {(1, 2, 32)}  # 99 KB hold no more than two rings
+    for arch in ("sm_80", "sm_86", "sm_90a"):
+        program = Pack(plan_packs(decode(4, 4096))).apply(decode(4, 4096))
+        cut = SplitKUpdate(plan_splits(program, arch=arch)).apply(program)
+        made = default_schedule(cut, arch).kernels[0]
+        own = next(iter(units(decode(4, 4096), arch)))[1]
+        assert made.memory.join and made.memory.warps == (1, 1) and made.memory.stages >= 2
+        assert own * made.memory.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
+
+
+def test_groups_are_whole_rounds_of_their_units() -> None:
+    """Otherwise a block would walk into the range of the next one, under conditions."""
+    for n in (4096, 4128, 5000, 16384 + 32, 40000):
+        for groups, own, step in units(decode(1, n)):
+            assert -(-n // (own * step)) % groups == 0
+
+
+def test_more_rows_than_a_smallest_tile_are_no_units() -> None:
+    """They keep the older rule: independent chunks, whole tiles of the walk."""
+    program = attention(32, 16384, 128, heads=8, guard=causal(16383))
+    found = splits(program, "sm_80")
+    (plan,) = default_schedule(program, "sm_80").kernels
+    assert found and not any(s.turns > 1 for s in found)
+    assert {s.tile for s in found} <= {plan.axis("j").tile}
+
+
+def test_a_few_long_rows_are_cut() -> None:
+    assert set(counts(logsumexp(4, 200_000)[0])) == {"M", "S"}
+    assert set(counts(argmax(4, 200_000)[0])) == {"M", "Y"}  # the place is a kernel of its own: it needs the maximum
+    assert set(counts(column_sums(20_000, 64)[0])) == {"Y"}
+    assert counts(logsumexp(2048, 9000)[0]) == {}  # blocks enough
+    assert counts(logsumexp(8, 4096)[0]) == {}  # not worth a kernel
+
+
+def test_what_is_written_along_the_walk_is_not_cut() -> None:
+    assert counts(softmax(4, 200_000)[0]) == {}
+    assert counts(matmul(64, 64, 16384)[0]) == {}  # rows and columns: not this rule's
+
+
+def test_the_switch_fixes_chunks_by_the_length_alone() -> None:
+    assert len({splits(decode(b, 4096)) for b in (1, 8, 64)}) > 1
+    for n, groups in ((512, 1), (4096, 4), (65536, 16)):
+        found = {splits(decode(batch, n), invariant=True) for batch in (1, 2, 8, 64)}
+        assert len(found) == 1
+        assert units(decode(8, n), invariant=True) == {(groups, 4, 32)}
+
+
+def test_a_schedule_that_decides_is_left_alone() -> None:
+    program = decode(1, 4096)
+    for given in (Schedule(packs=(), splits=()), Schedule(kernels=(KernelPlan("O", (), ()),))):
+        assert plan_packs(program, given) is given
+        assert plan_splits(program, given) is given
+    found = plan_splits(program, Schedule(factor=False))
+    assert found.splits and not found.factor
+    assert replace(found, splits=None) == Schedule(factor=False)
+
+
+@pytest.mark.parametrize(("batch", "ends"), [(8, ["O_acc_part", "O"]), (1, ["O_acc_part", "O_acc_part_2", "O"])])
+def test_cut_programs_plan_as_a_kernel_for_each_level(batch: int, ends: list[str]) -> None:
+    program = Pack(plan_packs(decode(batch, 4096))).apply(decode(batch, 4096))
+    new = SplitKUpdate(plan_splits(program)).apply(program)
+    kernels = default_schedule(new).kernels
+    assert [k.ops[-1] for k in kernels] == ends
+    assert [k.memory.join for k in kernels] == [True, *(False for _ in ends[1:])]
+    # who combines has as many threads as the units together
+    assert prod(kernels[1].memory.warps) == 4
+    assert default_packs(new) == ()
+
+
+@pytest.mark.parametrize(
+    ("batch", "n", "heads", "clusters"),
+    [
+        (8, 4096, 64, [1, 1]),  # one group
+        (8, 16384, 64, [1, 2, 1]),
+        (8, 65536, 64, [1, 2, 1]),
+        (16, 65536, 32, [1, 2, 1]),
+        (4, 16384, 64, [1, 1, 1]),  # four groups: a second kernel
+        (32, 16384, 64, [1, 1]),
+    ],
+)
+def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list[int]) -> None:
+    program = Pack(plan_packs(decode(batch, n, heads))).apply(decode(batch, n, heads))
+    new = SplitKUpdate(plan_splits(program)).apply(program)
+    kernels = default_schedule(new).kernels
+    assert [k.memory.cluster for k in kernels] == clusters
+    assert len({prod(k.memory.warps) for k in kernels[1:] if 2 in clusters}) < 2  # whoever is in it has as many threads
+    assert all(k.memory.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
+
+
+def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
+    program = Pack(plan_packs(decode(8, 16384))).apply(decode(8, 16384))
+    found = {}
+    for steps in range(3):
+        fallbacks = Fallbacks.of({"O_acc_part_2": steps})
+        cuts = default_splits(program, fallbacks=fallbacks)
+        new = SplitKUpdate(Schedule(splits=cuts)).apply(program)
+        kernels = default_schedule(new, fallbacks=fallbacks).kernels
+        found[steps] = [(k.memory.join, k.memory.cluster) for k in kernels]
+    assert found[0] == [(True, 1), (False, 2), (False, 1)]
+    assert found[1] == [(True, 1), (False, 1), (False, 1)]
+    assert not any(join for join, _ in found[2])
+
+
+def test_the_units_without_turns_are_what_they_were() -> None:
+    """A kernel that did not fit as units is planned without them."""
+    program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
+    found = default_splits(program, fallbacks=Fallbacks.of({"O_acc_part": 1}))
+    (plan,) = default_schedule(program).kernels
+    assert {(s.splits, s.tile, s.turns) for s in found} == {(16, plan.axis("j").tile, 1)}
+
+
+@pytest.mark.parametrize("path", [p for p in SPECS if "prefill" in p.name], ids=lambda p: p.stem)
+def test_prefill_keeps_its_plan(path: Path) -> None:
+    schedule = compile_file(Request(path, until="scalar")).context.schedule
+    assert schedule is not None and schedule.packs is None and schedule.splits is None
+    assert len(schedule.kernels) == 1 and schedule.kernels[0].memory.engine == "warpgroup"

@@ -1,0 +1,98 @@
+"""Numbers of kernels with matrix products, by structure, sizes and target."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan
+from nautilus.driver import Request, compile_file
+from nautilus.targets.limits import limits
+from tests.shipped import ROOT
+
+PRODUCTS = ["matmul/f16", "matmul/bf16", "matmul/nt", "matmul/tn", "matmul/bias_gelu", "matmul/batched"]
+CHAINS = ["attention/causal_prefill", "attention/gqa_prefill", "attention/window_prefill", "attention/global_prefill"]
+
+
+def planned(spec: str, arch: str, **dims: int) -> KernelPlan:
+    """The one kernel's plan of a shipped spec."""
+    result = compile_file(Request(ROOT / "specs" / f"{spec}.naut", arch, dims, until="scalar"))
+    assert result.context.schedule is not None
+    (kernel,) = result.context.schedule.kernels
+    return kernel
+
+
+def tiles(k: KernelPlan) -> dict[str, int]:
+    return {a.name: a.tile for a in k.axes}
+
+
+@pytest.mark.parametrize("spec", PRODUCTS)
+def test_products_are_wide_where_shared_memory_is(spec: str) -> None:
+    k = planned(spec, "sm_90")
+    assert (tiles(k)["i"], tiles(k)["j"], tiles(k)["k"]) == (128, 256, 64)
+    assert (k.memory.warps, k.memory.stages, k.memory.fragments_across) == ((2, 4), 4, True)
+    small = planned(spec, "sm_86")
+    assert (tiles(small)["i"], tiles(small)["j"]) == (128, 128) and small.memory.warps == (2, 2)
+
+
+def test_few_blocks_stay_narrow() -> None:
+    k = planned("matmul/f16", "sm_90", M=1024, N=1024)
+    assert (tiles(k)["i"], tiles(k)["j"]) == (128, 128)
+
+
+def test_two_products_share_the_accumulators() -> None:
+    k = planned("matmul/swiglu", "sm_90")
+    assert (tiles(k)["i"], tiles(k)["j"]) == (128, 128) and k.memory.warps == (2, 4)
+
+
+@pytest.mark.parametrize("spec", CHAINS)
+def test_chains_take_32_rows_a_warp_where_accumulators_fit(spec: str) -> None:
+    k = planned(spec, "sm_90")
+    assert (tiles(k)["i"], tiles(k)["j"], k.memory.warps, k.memory.min_blocks) == (128, 32, (4, 1), 2)
+    assert k.memory.stages == (1 if k.memory.order == "natural" else 2)
+
+
+def test_wide_heads_take_16_rows_a_warp() -> None:
+    k = planned("attention/causal_prefill_d256", "sm_90")
+    assert (tiles(k)["i"], k.memory.warps, k.memory.min_blocks) == (128, (8, 1), 1)
+    assert tiles(planned("attention/causal_prefill_d256", "sm_86"))["i"] == 64
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
+def test_other_types_keep_the_stages_that_fit(arch: str) -> None:
+    k = planned("matmul/f32", arch)
+    stage = (tiles(k)["i"] + tiles(k)["j"]) * (tiles(k)["k"] * 4 + 16)
+    assert 1 <= k.memory.stages <= 3 and k.memory.stages * stage <= limits(arch).smem_block
+
+
+def test_short_and_few_rows_keep_the_general_plan() -> None:
+    k = planned("attention/causal_decode", "sm_90", N=200)
+    assert tiles(k)["i"] == 16
+    assert tiles(planned("matmul/f16", "sm_90", K=64))["k"] <= 64
+
+
+@pytest.mark.parametrize("spec", ["attention/causal_prefill_d256", "attention/global_prefill_d256"])
+def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
+    k = planned(spec, "sm_90a")
+    assert (tiles(k)["i"], tiles(k)["j"], k.memory.stages) == (128, 64, 2)
+    assert (k.memory.epilogue, k.memory.store_columns) == ("bulk-ring", 64)
+    narrow = planned("attention/causal_prefill", "sm_90a")
+    assert (tiles(narrow)["j"], narrow.memory.epilogue) == (128, "bulk")
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows", "turns", "soon"),
+    [
+        ("attention/causal_prefill", 4096, False, False),
+        ("attention/alibi_prefill", 4096, False, False),
+        ("attention/causal_prefill_d256", 4096, False, False),
+        ("attention/softcap_prefill", 4096, True, True),  # two special functions for each score
+        ("attention/causal_prefill_d64", 1024, True, False),  # short products
+        ("attention/global_prefill_d64", 4096, True, False),
+    ],
+)
+def test_units_take_turns_where_products_are_short_beside_the_rest(
+    spec: str, rows: int, turns: bool, soon: bool
+) -> None:
+    m = planned(spec, "sm_90a", M=rows, N=rows).memory
+    assert m.ping_pong == turns
+    assert (m.pin_waits, m.rescale == "early", not m.in_flight) == (soon, soon, soon)

@@ -1,0 +1,99 @@
+"""``inline``: copies into readers, the original stays, roundings stay, size is bounded."""
+
+import pytest
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import Schedule
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.inline import Inline, default_inline
+from tests.scalar.expect import expect, sound
+from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, small
+
+
+def spec_named(stem):
+    return small(next(s for s in SHIPPED if s.stem == stem))
+
+
+def test_copied_never_moved():
+    spec = spec_named("causal_prefill")
+    p = lower(spec)
+    q = Inline(Schedule(("P",), ())).apply(p)
+    sound(q)
+    agree(spec, q)
+    expect(
+        q,
+        """
+        kernel P {
+        P[b, h, i, j] = select(j - i <= 4, exp(S[b, h, i, j] - P_max[b, h, i]) / P_sum[b, h, i], 0.0)
+        kernel O_acc {
+        sum= exp(S[b, h, i, j] - P_max[b, h, i]) / P_sum[b, h, i] * cast<f32>(V[b, h, j, d]) where j - i <= 4
+        """,
+    )
+    expect(Dead().apply(q), "temp P_sum\n!kernel P {\n!temp P:")
+
+
+def test_default_rule_and_order():
+    assert default_inline(lower(spec_named("causal_prefill"))) == ("S", "P")
+    assert default_inline(lower(spec_named("f16"))) == ()
+
+
+def test_a_typed_temp_keeps_its_rounding():
+    spec = language("typed intermediate")
+    p = Dead().apply(Inline().apply(lower(spec)))
+    sound(p)
+    agree(spec, p)
+    expect(p, "S_acc[i] sum= cast<f32>(cast<f16>(X[i, j] * 1.0009765))")
+
+
+def test_outputs_are_not_inlined():
+    p = Inline().apply(lower(spec_named("add_rms_norm")))
+    expect(p, "Y_sum[i] sum= cast<f32>(H[i, j_1]) * cast<f32>(H[i, j_1])")
+
+
+def test_size_is_bounded():
+    lines = ["dim N = 4", "input X: f32[N]", "output Y: f32[N]", "A0[i] = X[i]"]
+    lines += [f"A{k + 1}[i] = sin(A{k}[i]) * A{k}[(i + {k}) % N] + A{k}[i // 2]" for k in range(12)]
+    from nautilus.frontend.semantics.check import load_text
+
+    spec = load_text("\n".join([*lines, "Y[i] = A12[i]"]) + "\n")
+    p = lower(spec)
+    names = default_inline(p)
+    assert 0 < len(names) < 13
+    q = Dead().apply(Inline().apply(p))
+    sound(q)
+    agree(spec, q)
+
+
+def test_repeated_squares_do_not_explode():
+    from nautilus.frontend.semantics.check import load_text
+
+    lines = ["dim N = 4", "input X: f32[N]", "output Y: f32[N]", "A0[i] = X[i] * 0.9"]
+    lines += [f"A{k + 1}[i] = A{k}[i] * A{k}[i]" for k in range(40)]
+    spec = load_text("\n".join([*lines, "Y[i] = A40[i]"]) + "\n")
+    p = Dead().apply(Inline().apply(lower(spec)))
+    sound(p)
+    assert len(p.kernels) < 10
+
+
+def test_what_cannot_be_inlined_is_refused():
+    p = lower(spec_named("causal_prefill"))
+    for name in ("S_sum", "O", "nothing"):
+        with pytest.raises(ScheduleError, match="is not an elementwise temp"):
+            Inline(Schedule((name,), ())).apply(p)
+
+
+def test_certificates():
+    _, certificates = Inline().derive(lower(spec_named("softmax")))
+    assert certificates == ()
+    _, certificates = Inline().derive(lower(spec_named("causal_prefill")))
+    assert {c.subject for c in certificates} == {"P_max", "P_sum", "P", "O_acc"}
+    assert all(c.rule == "inline" and c.before != c.after and c.bindings for c in certificates)
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_language(name):
+    spec = language(name)
+    p = Dead().apply(Inline().apply(lower(spec)))
+    sound(p)
+    agree(spec, p)

@@ -1,0 +1,250 @@
+"""Reductions in chunks: the same numbers, local references, empty chunks, partial results, certificates."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.check.certificates import check
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import Param
+from nautilus.core.schedule import Schedule, SplitPlan, check_schedule
+from nautilus.planner import kernel as plan_kernel
+from nautilus.planner.kernels import default_schedule
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.split_k_update import SplitKUpdate
+from nautilus.scalar.text import format_program, parse_program
+from nautilus.scalar.verify import verify
+from tests.scalar import naive
+from tests.scalar.build import F32, I32, Builder, attention, causal, f, i, op, v
+from tests.scalar.cuts import cut, cuts
+from tests.scalar.programs import CASES, Case, argmax, decode, extremes, logsumexp, softmax, unfactored
+from tests.scalar.test_fusion import agree, stages
+from tests.scalar.test_fusion_fuzz import _Random
+
+#: dependent reductions, guards, several axes: with more kinds of chunks than the rest
+HARD = ("causal", "masked rows", "logsumexp", "unfactored, masked rows", "extremes", "decode", "logic")
+
+
+def holds(case: Case, splits: int, tile: int, ops: tuple[str, ...] | None = None) -> Program:
+    """The cut program agrees with the whole one, as definitions and through every pass; returns its last form."""
+    program, inputs = case
+    chunked = cut(program, splits, tile, ops)
+    verify(chunked)
+    assert parse_program(format_program(chunked)) == chunked
+    want, got = naive.run(program, inputs, {}), naive.run(chunked, inputs, {})
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+    return agree((chunked, inputs))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cut_programs_agree(name: str) -> None:
+    holds(CASES[name](), 3, 4)
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize(("splits", "tile"), [(5, 1), (16, 16)], ids=["ragged", "mostly empty"])
+def test_hard_programs_agree_under_other_cuts(name: str, splits: int, tile: int) -> None:
+    holds(CASES[name](), splits, tile)
+
+
+SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "24")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_programs_survive_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some or all reductions cut, by different numbers; reductions walked with tiny tiles on odd seeds."""
+    if seed % 2:
+        monkeypatch.setattr(plan_kernel, "MAX_ROW", 4)
+        monkeypatch.setattr(plan_kernel, "BLOCK", 4)
+    program, inputs = _Random(seed).case()
+    r = random.Random(seed)
+    found = cuts(program, r.choice((2, 3, 8)), r.choice((1, 2, 4))).splits or ()
+    kept = tuple(c.op for c in found if r.random() < 0.8)
+    holds((program, inputs), found[0].splits if found else 2, found[0].tile if found else 1, kept)
+
+
+def final(program: Program) -> str:
+    return format_program(stages(program, default_schedule(program, "sm_80"))[-1])
+
+
+def kernels(text: str) -> list[str]:
+    return re.findall(r"kernel (\w+) \{", text)
+
+
+def test_decoding_becomes_chunks_and_a_combination() -> None:
+    program = attention(1, 1024, 128, heads=8, groups=4, guard=causal(1023))
+    text = final(cut(program, 4, 64, ("P_max", "P_sum", "O_acc")))
+    assert kernels(text) == ["O_acc_part", "O"]
+    first, second = text.split("kernel O {")
+    # each block walks its chunk alone, from a fresh reference, and leaves three partial results in f32
+    assert "grid j_chunk in 0..4, b in 0..1, h in 0..8, i0 in 0..1" in first
+    assert re.search(r"seq j0 in j_chunk \* 4\.\.j_chunk \* 4 \+ 4 \{", first)
+    assert "where j_chunk" not in first
+    assert "P_max_part__tile_fix[i] = exp(P_max_part__tile[i] - P_max_part__tile_ref[i])" in first
+    for name in ("P_max_part: f32[4, 1, 8, 1]", "P_sum_part: f32[4, 1, 8, 1]", "O_acc_part: f32[4, 1, 8, 1, 128]"):
+        assert f"temp {name}" in first
+    # the combination: one reference from all of them, both sums repaired from theirs to it
+    assert "max= P_max_part[j_chunk, b, h" in second
+    fix = r"exp\(P_max_part\[j_chunk, b, .*, i\] - select\(P_max\[.*\] == -inf, 0\.0, P_max\[.*\]\)\)"
+    assert len(re.findall(rf"P_sum\[.*\] sum= P_sum_part\[j_chunk, .*\] \* {fix}", second)) == 1
+    assert len(re.findall(rf"O_acc\[.*\] sum= O_acc_part\[j_chunk, .*\] \* {fix}", second)) == 1
+    assert "S_sum" not in second
+
+
+def test_every_repair_between_chunks_is_certified() -> None:
+    program = attention(1, 256, 16, heads=2, guard=causal(255))
+    schedule = cuts(program, 4, 64, ("P_max", "P_sum", "O_acc"))
+    _, found = SplitKUpdate(schedule).derive(program)
+    assert [(c.subject, c.rule) for c in found] == [
+        ("P_sum", "split-k-update"), ("P_sum", "distribute"), ("O_acc", "split-k-update"), ("O_acc", "distribute"),
+    ]  # fmt: skip
+    assert all(check(c).how == "proved" for c in found)
+
+
+def test_a_wrong_repair_between_chunks_is_found() -> None:
+    program = attention(1, 256, 16, heads=2, guard=causal(255))
+    _, found = SplitKUpdate(cuts(program, 4, 64, ("P_max", "P_sum", "O_acc"))).derive(program)
+    good = found[0]
+    wrong = op("mul", v("a"), op("exp", op("sub", v("new0"), v("old0"))))
+    assert not check(replace(good, after=wrong)).ok
+    assert not check(replace(good, bindings=tuple((n, wrong if n == "t" else e) for n, e in good.bindings))).ok
+
+
+def test_a_reference_that_is_itself_repaired() -> None:
+    """Max, then sum, then a sum divided by the sum: chunks have both references, the second one settled."""
+    program, inputs = unfactored(3, 50, 4)
+    text = format_program(cut(program, 4, 8))
+    assert "select(L_part[j_chunk, i] == 0.0, 1.0, L_part[j_chunk, i])" in text
+    assert "A[i, d] = select(A_whole[i, d] == 0.0, A_whole[i, d]" in text
+    holds((program, inputs), 4, 8)
+
+
+def test_chunks_of_nothing_but_minus_infinity() -> None:
+    program, inputs = logsumexp(2, 40)
+    inputs["X"][0, 8:24] = -np.inf
+    inputs["X"][1, :39] = -np.inf
+    assert np.isfinite(naive.run(program, inputs, {})["Y"]).all()
+    holds((program, inputs), 5, 8)
+
+
+def test_rows_without_any_element_leave_identities() -> None:
+    holds(extremes(3, 60), 4, 8)
+    holds(unfactored(3, 60, 4, op("lt", v("j"), op("mul", v("i"), i(20)))), 4, 8)
+
+
+def test_what_cannot_be_repaired_waits_for_the_common_result() -> None:
+    program, inputs = argmax(3, 40)
+    text = format_program(cut(program, 4, 8))
+    assert "where j_chunk * 16 <= j and j < j_chunk * 16 + 16 and cast<f32>(X[i, j]) == M[i]" in text
+    _, found = SplitKUpdate(cuts(program, 4, 8)).derive(program)
+    assert not found
+    assert len(holds((program, inputs), 4, 8).kernels) >= 3
+
+
+def test_an_elementwise_value_on_the_way_is_copied_not_moved() -> None:
+    """The probabilities are read by a sum of the chunk and by another kernel: each has its own reference."""
+    b = Builder("shared")
+    b.input("X", 3, 40)
+    x = b.at("X", "i", "j")
+    b.reduce("M", {"i": 3}, {"j": 40}, "max", x)
+    b.define("E", {"i": 3, "j": 40}, op("exp", op("sub", x, b.at("M", "i"))))
+    b.reduce("S", {"i": 3}, {"j": 40}, "sum", b.at("E", "i", "j"))
+    b.define("Y", {"i": 3, "j": 40}, op("div", b.at("E", "i", "j"), b.at("S", "i")), out=F32)
+    case: Case = (b.program(), {"X": np.random.default_rng(0).normal(size=(3, 40)) * 9})
+    text = format_program(cut(case[0], 4, 8))
+    assert "S_part[j_chunk, i] sum= exp(cast<f32>(X[i, j]) - select(M_part" in text
+    assert "E[i, j] = exp(cast<f32>(X[i, j]) - M[i])" in text
+    holds(case, 4, 8)
+
+
+def test_private_accumulators_of_a_sum_over_rows() -> None:
+    """A column sum has no parallel axis along its rows: each chunk of rows gets an accumulator of its own."""
+    b = Builder("columns")
+    b.input("X", 300, 6, dtype=F32)
+    b.reduce("Y", {"j": 6}, {"i": 300}, "sum", b.at("X", "i", "j"), out=True)
+    case: Case = (b.program(), {"X": np.random.default_rng(0).normal(size=(300, 6))})
+    last = holds(case, 8, 1)
+    text = format_program(last)
+    assert kernels(text) == ["Y_part", "Y"]
+    assert "temp Y_part: f32[8, 6]" in text
+    assert "grid i_chunk in 0..8" in text
+
+
+@pytest.mark.parametrize("n", [1, 63, 130])
+def test_chunks_of_a_size_known_at_launch(n: int) -> None:
+    size = Param("N", I32)
+    b = Builder("runtime")
+    b.input("Q", 3, 4)
+    b.input("K", size, 4)
+    b.reduce("S", {"i": 3, "j": size}, {"d": 4}, "sum", op("mul", b.at("Q", "i", "d"), b.at("K", "j", "d")))
+    b.reduce("M", {"i": 3}, {"j": size}, "max", b.at("S", "i", "j"))
+    e = op("exp", op("sub", b.at("S", "i", "j"), b.at("M", "i")))
+    b.reduce("L", {"i": 3}, {"j": size}, "sum", e)
+    b.define("Y", {"i": 3}, op("add", op("log", b.at("L", "i")), b.at("M", "i")), out=F32)
+    rng = np.random.default_rng(n)
+    inputs: dict[str, Any] = {"Q": rng.normal(size=(3, 4)), "K": rng.normal(size=(n, 4))}
+    program = b.program()
+    want = naive.run(program, inputs, {"N": n})
+    chunked = cut(program, 3, 16, ("M", "L"))
+    last = agree((chunked, inputs), sizes={"N": n})
+    np.testing.assert_allclose(naive.run(last, inputs, {"N": n})["Y"], want["Y"], rtol=1e-9)
+    assert len(last.kernels) == 2
+    assert re.search(r"seq j0 in .*j_chunk.*\.\.min\(", format_program(last))
+
+
+def test_a_softmax_of_one_row_needs_its_chunks_twice() -> None:
+    """The normalised row is a third kernel: it needs the combined results."""
+    last = holds(softmax(1, 9000), 4, 1024)
+    assert kernels(format_program(last))[0] in ("S_part", "M_part")
+    assert len(last.kernels) <= 3
+
+
+def test_decode_is_two_kernels_whatever_the_chunks() -> None:
+    for splits in (2, 7):
+        assert len(holds(decode(70, 8), splits, 16, ("M", "L", "A")).kernels) == 2
+
+
+def refusal(*plans: SplitPlan) -> str:
+    program, _ = logsumexp(3, 40)
+    with pytest.raises(ScheduleError) as error:
+        schedule = Schedule(splits=plans)
+        check_schedule(schedule)
+        SplitKUpdate(schedule).apply(program)
+    return str(error.value)
+
+
+def test_cuts_that_do_not_fit_are_refused() -> None:
+    assert "no reduction is called 'Y'" in refusal(SplitPlan("Y", "j", 2, 8))
+    assert "M does not reduce over 'i'" in refusal(SplitPlan("M", "i", 2, 8))
+    assert "splits is 1, not 2 to" in refusal(SplitPlan("M", "j", 1, 8))
+    assert "M is cut along 'j' twice" in refusal(SplitPlan("M", "j", 2, 8), SplitPlan("M", "j", 4, 8))
+
+
+def test_a_schedule_with_cuts_replays_from_json() -> None:
+    schedule = cuts(logsumexp(3, 40)[0], 4, 8)
+    assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+def test_without_cuts_nothing_changes() -> None:
+    program, _ = logsumexp(3, 40)
+    assert SplitKUpdate().apply(program) is program
+    assert SplitKUpdate(Schedule(splits=())).apply(program) is program
+
+
+def test_a_value_under_both_references_is_not_cut_along() -> None:
+    """``exp(x - m) + m`` does not separate: it keeps reading the common maximum."""
+    b = Builder("both")
+    b.input("X", 2, 40)
+    x = b.at("X", "i", "j")
+    b.reduce("M", {"i": 2}, {"j": 40}, "max", x)
+    b.reduce("S", {"i": 2}, {"j": 40}, "sum", op("add", op("exp", op("sub", x, b.at("M", "i"))), b.at("M", "i")))
+    b.define("Y", {"i": 2}, op("mul", b.at("S", "i"), f(0.5)), out=F32)
+    holds((b.program(), {"X": np.random.default_rng(0).normal(size=(2, 40))}), 4, 8)
