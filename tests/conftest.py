@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """``golden("memory/copy.ma", text)`` compares with ``tests/golden/memory/copy.ma``."""
+    """``golden("ma_tile/copy.ma", text)`` compares with ``tests/golden/ma_tile/copy.ma``."""
     update = bool(request.config.getoption("--update-golden"))
 
     def compare(name: str, text: str) -> None:
