@@ -17,7 +17,7 @@ from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.explain import explain, text
 from nautilus.tune.search.trial_lowering import base_schedule, program_of
 from tests.cost.measured import SPECS, candidate
-from tests.endtoend.warpgroups import ATTENTION
+from tests.endtoend.collection.warpgroups import ATTENTION
 
 
 def told(name: str, **options: Any) -> dict[str, Any]:
