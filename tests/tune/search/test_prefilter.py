@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
-from nautilus.tune.search.prefilter import Screen, Screened
-from nautilus.tune.search.proposer import Guide
+from nautilus.tune.search.prefilter import Prefilter, ScoredPoint
+from nautilus.tune.search.proposer import Proposer
 from nautilus.tune.search.residual import FAILED, PRIOR, Fields, corrections, errors_of
-from nautilus.tune.search.stopping import hopeless
+from nautilus.tune.search.stopping import pruning_limit
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.workers.pool import Limit, Pool, Service
 from tests.tune.toy import Choice
@@ -35,8 +35,8 @@ def pool() -> Iterator[Pool[Any]]:
     made.close()
 
 
-def screen(pool: Pool[Any], seed: int = 1) -> Screen:
-    return Screen(SPACE, pool, random.Random(seed))
+def screen(pool: Pool[Any], seed: int = 1) -> Prefilter:
+    return Prefilter(SPACE, pool, random.Random(seed))
 
 
 def test_generations_come_nearer_than_even_draws(pool: Pool[Any]) -> None:
@@ -52,7 +52,7 @@ def test_generations_come_nearer_than_even_draws(pool: Pool[Any]) -> None:
 def test_the_best_climbs_as_long_as_a_change_helps(pool: Pool[Any]) -> None:
     made = screen(pool)
     made.run([dict.fromkeys(SPACE.defaults, 3)], None, 0, 60.0)
-    made.climb(60.0)
+    made.hill_climb(60.0)
     assert made.found[made.best(1)[0]].estimate == 1.0
 
 
@@ -149,17 +149,17 @@ class Told:
 def test_hope_is_what_the_corrected_model_allows(pool: Pool[Any]) -> None:
     made = screen(pool)
     for name, seconds in {"a": 1.0, "b": 1.05, "c": 3.0}.items():
-        made.found[name] = Screened(seconds, schedule(ord(name), 8), {"name": name})
+        made.found[name] = ScoredPoint(seconds, schedule(ord(name), 8), {"name": name})
     study: Any = Told(("a", made.found["a"].schedule, 1.0, 1.0))
-    guide = Guide(SPACE, study, made, SPACE.defaults)
-    assert guide.hopes({"a"}, 1.0) == [{"name": "b"}]  # c is three times as slow as the model ever erred
-    assert guide.hopes({"a", "b"}, 1.0) == []
-    assert guide.hopes({"a"}, 0.5) == [] and guide.hopes({"a"}, 0.0) == []
-    assert guide.favourite({"a"}) == {"name": "b"}
-    assert guide.hopes({"a"}, 1.0) == []  # what was given is under way
+    proposer = Proposer(SPACE, study, made, SPACE.defaults)
+    assert proposer.promising({"a"}, 1.0) == [{"name": "b"}]  # c is three times as slow as the model ever erred
+    assert proposer.promising({"a", "b"}, 1.0) == []
+    assert proposer.promising({"a"}, 0.5) == [] and proposer.promising({"a"}, 0.0) == []
+    assert proposer.top_candidate({"a"}) == {"name": "b"}
+    assert proposer.promising({"a"}, 1.0) == []  # what was given is under way
     study.found.append(("b", made.found["b"].schedule, None, None))
-    guide.learn()
-    assert set(guide.parents) == {"a", "b", "c"} and guide.parents[0] == "a"
+    proposer.select_parents()
+    assert set(proposer.parents) == {"a", "b", "c"} and proposer.parents[0] == "a"
 
 
 def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
@@ -169,15 +169,15 @@ def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
         rare = n in (40, 50, 55)
         memory = replace(own.kernels[0].memory, own_tiles=rare, specialise=n != 55)
         own = replace(own, kernels=(replace(own.kernels[0], memory=memory),))
-        made.found[f"{n:02}"] = Screened(1.0 + n, own, {})
-    chosen = made.mixed(made.best())
+        made.found[f"{n:02}"] = ScoredPoint(1.0 + n, own, {})
+    chosen = made.parents(made.best())
     assert chosen == [f"{n:02}" for n in range(24)] + ["40", "55"]
 
 
 def test_the_model_gives_up_what_it_is_sure_of() -> None:
     pairs = [(1.0, 0.9 + 0.05 * n) for n in range(8)]
-    assert hopeless(pairs[:7], 1.0) == 0.0
-    assert hopeless(pairs, 0.0) == 0.0
-    limit = hopeless(pairs, 1.0)
+    assert pruning_limit(pairs[:7], 1.0) == 0.0
+    assert pruning_limit(pairs, 0.0) == 0.0
+    limit = pruning_limit(pairs, 1.0)
     assert 1.0 / 0.9 < limit < 2.0  # an estimate below the best of the optimistic ones is never given up
-    assert hopeless(pairs, 2.0) == pytest.approx(2.0 * limit)
+    assert pruning_limit(pairs, 2.0) == pytest.approx(2.0 * limit)

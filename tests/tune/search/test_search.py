@@ -1,4 +1,4 @@
-"""The search, with a toy space and a meter that faults, hangs and gives wrong results on demand."""
+"""The search, with a toy space and a runner that faults, hangs and gives wrong results on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.shipped import ROOT
 from tests.tune import toy
 from tests.tune.made import row
 
-SETTINGS = Settings(trials=20, screened=6)
+SETTINGS = Settings(trials=20, prefiltered=6)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def options(**changes: Any) -> Options:
     made = Options(
         SETTINGS, jobs=2, storage="memory", quiet=True, space="tests.tune.toy", model="tests.tune.toy:estimate",
-        builder="tests.tune.toy:builder", meter="tests.tune.toy:Meter",
+        builder="tests.tune.toy:builder", runner="tests.tune.toy:Runner",
     )  # fmt: skip
     return replace(made, **changes)
 
@@ -128,7 +128,7 @@ def test_where_nothing_works_the_budget_is_spent(matmul: Path, monkeypatch: pyte
     monkeypatch.setenv("FAULTS", "wrong:1 wrong:2 wrong:3 wrong:4")
     outcome = tune(matmul)
     assert outcome.code == 5
-    assert "nothing usable was found" in outcome.text
+    assert "no usable schedule was found" in outcome.text
 
 
 def test_the_model_measures_without_a_gpu(matmul: Path, own_database: Path) -> None:
@@ -162,7 +162,7 @@ def test_resume_goes_on_and_a_finished_study_is_not_repeated(matmul: Path, tmp_p
 
 def test_the_time_limit_holds(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLOW", "0.5")
-    outcome = tune(matmul, settings=replace(SETTINGS, timeout=3.0, screened=0), jobs=1)
+    outcome = tune(matmul, settings=replace(SETTINGS, timeout=3.0, prefiltered=0), jobs=1)
     assert outcome.about["stopped"] == "time is up" and outcome.about["took"] < 8.0
 
 
@@ -173,11 +173,11 @@ def test_what_the_database_knows_is_tried_first(matmul: Path, own_database: Path
     near = key_of(load_spec(matmul, dims={"M": 256}), "sm_80", "fast")
     values = {"stages": 1, "warps": [1, 4], "group": 4}
     append(own_database, [row(near, best, values=values, name="neighbour")])
-    outcome = tune(matmul, settings=replace(SETTINGS, trials=2, screened=0))
+    outcome = tune(matmul, settings=replace(SETTINGS, trials=2, prefiltered=0))
     assert outcome.about["values"] == {"stages": 1, "warps": [1, 4], "group": 4}
     known = key_of(spec, "sm_80", "fast")
     append(own_database, [row(known, replace(best, inline=()), samples=(1e-9,), final=True)])
-    assert tune(matmul, settings=replace(SETTINGS, trials=1, screened=0)).about["schedule_hash"]
+    assert tune(matmul, settings=replace(SETTINGS, trials=1, prefiltered=0)).about["schedule_hash"]
     assert asdict(best)["version"] == 1
 
 

@@ -65,11 +65,11 @@ def test_what_was_enqueued_is_asked_first_and_told_once(tmp_path: Path) -> None:
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     made = study(storage)
     made.enqueue(SPACE.defaults)
-    asked = made.ask()
-    assert asked.values == SPACE.defaults and made.spent == 0
-    made.spend(asked, Schedule(inline=()), "h1")
+    sample = made.ask()
+    assert sample.values == SPACE.defaults and made.spent == 0
+    made.claim(sample, Schedule(inline=()), "h1")
     assert made.spent == 1 and made.tried() == {"h1"} and made.measured() == {}
-    made.tell(asked, 2.0, estimate=1.0)
+    made.tell(sample, 2.0, estimate=1.0)
     twin = made.ask()
     made.tell(twin, 2.0)  # a duplicate: it has the value, but was not built
     refused = made.ask()
@@ -83,11 +83,11 @@ def test_a_trial_of_a_process_that_is_gone_is_dropped(tmp_path: Path, monkeypatc
     storage = open_storage(f"journal:{tmp_path / 'j'}")
     made = study(storage)
     monkeypatch.setattr(made, "_owner", made._owner.rpartition(":")[0] + ":999999999")
-    made.spend(made.ask(), Schedule(), "lost")
+    made.claim(made.ask(), Schedule(), "lost")
     assert made.tried() == {"lost"}
     assert study(storage).tried() == set()
     monkeypatch.setattr(made, "_owner", "elsewhere:1")
-    made.spend(made.ask(), Schedule(), "far")
+    made.claim(made.ask(), Schedule(), "far")
     assert study(storage).tried() == {"far"}
 
 
@@ -123,7 +123,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://me:secret@db/x", r"//me:\*\*\*@db/x: .* pip install 'psycopg\[binary\]' or psycopg2-binary"),
+        ("postgresql://me:secret@db/x", r"//me:\*\*\*@db/x: .*pip install 'psycopg\[binary\]' or psycopg2-binary"),
         ("mysql://me:secret@db/x", "pip install pymysql or mysqlclient"),
         ("postgresql+psycopg2://me:secret@db/x", "pip install psycopg2-binary"),
         ("mysql+mysqldb://me:secret@db/x", "pip install mysqlclient"),
@@ -163,17 +163,17 @@ class Flaky:
 
 
 def test_a_server_may_be_away_for_a_while(ticks: list[float]) -> None:
-    assert module._again(Flaky(ticks, 40.0, refusal("the database system is starting up"))) == "done"
+    assert module._retry(Flaky(ticks, 40.0, refusal("the database system is starting up"))) == "done"
     ticks.clear()
     with pytest.raises(InputError, match=r"lost \(OperationalError: .*refused\); the same --study,") as caught:
-        module._again(Flaky(ticks, 1000.0, refusal("connection refused")))
+        module._retry(Flaky(ticks, 1000.0, refusal("connection refused")))
     assert 60.0 < sum(ticks) < 70.0 and "\n" not in str(caught.value)
 
 
 def test_other_troubles_are_not_waited_for_that_long(ticks: list[float]) -> None:
-    assert module._again(Flaky(ticks, 1.0, ValueError("a race"))) == "done"
+    assert module._retry(Flaky(ticks, 1.0, ValueError("a race"))) == "done"
     with pytest.raises(ValueError, match="no race"):
-        module._again(Flaky(ticks, 1000.0, ValueError("no race")))
+        module._retry(Flaky(ticks, 1000.0, ValueError("no race")))
     assert sum(ticks) < 20.0
 
 
@@ -181,9 +181,9 @@ def test_of_two_that_drew_the_same_one_builds_it_whoever_speaks_first(ticks: lis
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     one, two = study(storage), study(storage)
     early, late = one.ask(), two.ask()
-    assert one.spend(early, Schedule(), "h1") and not two.spend(late, Schedule(), "h1")
+    assert one.claim(early, Schedule(), "h1") and not two.claim(late, Schedule(), "h1")
     early, late = one.ask(), two.ask()
-    assert two.spend(late, Schedule(), "h2") and not one.spend(early, Schedule(), "h2")
+    assert two.claim(late, Schedule(), "h2") and not one.claim(early, Schedule(), "h2")
     assert one.spent == two.spent == 2
     assert 1.0 < sum(ticks) < 5.0  # the later one might have been about to give way
 
@@ -200,7 +200,7 @@ def test_the_earlier_one_builds_it_where_the_later_one_gives_way(
         two._study.tell(late.trial.number, state=optuna().trial.TrialState.FAIL)
 
     monkeypatch.setattr(module.time, "sleep", sleep)
-    assert one.spend(early, Schedule(), "h")
+    assert one.claim(early, Schedule(), "h")
 
 
 def test_time_zones_end_no_trial_of_another_host(
@@ -209,9 +209,9 @@ def test_time_zones_end_no_trial_of_another_host(
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     made = study(storage)
     monkeypatch.setattr(made, "_owner", "elsewhere:1")
-    building, asked = made.ask(), made.ask()
-    made.spend(building, Schedule(), "far")
-    drawn = made._study.get_trials()[asked.trial.number]
+    building, sample = made.ask(), made.ask()
+    made.claim(building, Schedule(), "far")
+    drawn = made._study.get_trials()[sample.trial.number]
     # Optuna's times are local ones: those of a host to the west are hours old
     west = SimpleNamespace(user_attrs={}, datetime_start=datetime.now() - timedelta(hours=9))
     assert made._alive(drawn) and made._alive(west)
@@ -224,10 +224,10 @@ def test_what_another_process_took_for_lost_can_still_be_told(tmp_path: Path, ti
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     made = study(storage)
     for end in (lambda a: made.tell(a, 1.0, 2.0), lambda a: made.refuse(a, "why"), lambda a: made.withdraw(a, "why")):
-        asked = made.ask()
-        made.spend(asked, Schedule(), "h")
-        made._study.tell(asked.trial.number, state=optuna().trial.TrialState.FAIL)
-        end(asked)
+        sample = made.ask()
+        made.claim(sample, Schedule(), "h")
+        made._study.tell(sample.trial.number, state=optuna().trial.TrialState.FAIL)
+        end(sample)
     assert made.history() == [] and not ticks
 
 
@@ -242,16 +242,16 @@ def test_a_database_server() -> None:
     one, two = study(storage, name), study(open_storage(SERVER), name)
     try:
         one.enqueue(SPACE.defaults)
-        asked = one.ask()
-        assert asked.values == SPACE.defaults and one.spend(asked, Schedule(inline=()), "h")
+        sample = one.ask()
+        assert sample.values == SPACE.defaults and one.claim(sample, Schedule(inline=()), "h")
         twin = two.ask()
-        assert not two.spend(twin, Schedule(inline=()), "h")
-        one.tell(asked, 2.0, estimate=1.0)
+        assert not two.claim(twin, Schedule(inline=()), "h")
+        one.tell(sample, 2.0, estimate=1.0)
         two.refresh()
         assert two.spent == 1 and two.estimates() == [(1.0, 2.0)]
         storage.engine.dispose()  # connections that the server has closed
-        one.remember("result", {"a": 1})
-        assert two.recall("result") == {"a": 1}
+        one.set_attribute("result", {"a": 1})
+        assert two.attribute("result") == {"a": 1}
     finally:
         optuna().delete_study(study_name=name, storage=storage)
 

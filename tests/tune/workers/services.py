@@ -13,7 +13,7 @@ from typing import Any
 from nautilus.core.errors import ScheduleError
 from nautilus.tune.workers.build import BuildJob, Built
 from nautilus.tune.workers.exclusive import exclusive
-from nautilus.tune.workers.pool import Poisoned, waiting
+from nautilus.tune.workers.pool import WorkerUnusable, waiting
 
 
 def obedient(start: float = 0.0) -> Callable[[Any], Any]:
@@ -32,7 +32,7 @@ def obedient(start: float = 0.0) -> Callable[[Any], Any]:
         if what == "raise":
             raise ZeroDivisionError(value)
         if what == "poison":
-            raise Poisoned(value)
+            raise WorkerUnusable(value)
         if what == "deaf":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(value)
@@ -60,7 +60,7 @@ def bowl() -> Callable[[BuildJob], Built]:
         assert job.schedule is not None and job.schedule.inline is not None
         numbers = [int(text) for text in job.schedule.inline]
         if numbers[0] == 7:
-            return Built(job.schedule, None, trouble="seven comes first", refused=True)
+            return Built(job.schedule, None, failure="seven comes first", refused=True)
         return Built(job.schedule, 1.0 + sum((n - 5) ** 2 for n in numbers))
 
     return serve

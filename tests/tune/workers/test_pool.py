@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nautilus.tune.workers.pool import DIED, DONE, ERROR, LATE, Limit, Outcome, Pool, Service, Worker, pause
+from nautilus.tune.workers.pool import DIED, DONE, ERROR, TIMEOUT, Limit, Outcome, Pool, Service, Worker, pause
 from tests.shipped import ROOT
 
 OBEDIENT = Service("tests.tune.workers.services:obedient")
@@ -41,9 +41,9 @@ def test_jobs_share_a_process(worker: Worker) -> None:
     [
         (("refuse", "no room"), ERROR, "no room"),
         (("raise", "x"), ERROR, "ZeroDivisionError: x"),
-        (("kill", signal.SIGSEGV), DIED, "its process died (SIGSEGV)"),
-        (("kill", signal.SIGKILL), DIED, "its process died (SIGKILL)"),
-        (("exit", 3), DIED, "its process died (exit code 3)"),
+        (("kill", signal.SIGSEGV), DIED, "the worker process died (SIGSEGV)"),
+        (("kill", signal.SIGKILL), DIED, "the worker process died (SIGKILL)"),
+        (("exit", 3), DIED, "the worker process died (exit code 3)"),
         (("poison", "illegal address"), DIED, "illegal address"),
     ],
 )
@@ -59,7 +59,7 @@ def test_what_goes_wrong_is_said_and_the_next_job_runs(worker: Worker, job: Any,
 def test_a_hang_is_killed(worker: Worker, job: Any) -> None:
     pid = result(worker, ("pid", 0)).value
     found = result(worker, job, limit=0.3)
-    assert found.kind == LATE and found.seconds < 5.0
+    assert found.kind == TIMEOUT and found.seconds < 5.0
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert result(worker, ("echo", 7)).value == 7
