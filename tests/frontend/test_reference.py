@@ -1,7 +1,7 @@
 """The language reference is true and complete: every example runs, and every part of the language has one.
 
-``UPDATE_REFERENCE=1 pytest tests/frontend/test_reference.py`` rewrites the blocks of results and of messages; read them before
-you commit.
+``UPDATE_REFERENCE=1 pytest tests/frontend/test_reference.py`` rewrites the blocks of results and of messages; read them
+before you commit.
 """
 
 from __future__ import annotations
