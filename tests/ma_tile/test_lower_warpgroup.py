@@ -47,15 +47,15 @@ def test_attention_shared_by_two_units() -> None:
         r"warps 8 min_blocks 1 units 2",
         r"smem s_q : f16\[i: 64, k: 64\] stages 2 swizzle 128",
         r"smem s_kt1 : f16\[j: 64, k: 64\] stages 1 swizzle 128",
-        r"bulk\.load s_q\[unit\] swizzle 128, Q\[h, i0 \* 128 \+ unit \* 64 \+ i, k\]",
+        r"tma\.load s_q\[unit\] swizzle 128, Q\[h, i0 \* 128 \+ unit \* 64 \+ i, k\]",
         r"= for j0 in .* chain c",
-        r"bulk\.load s_kt1\[0\] swizzle 128, K\[h, j0 \* 64 \+ j, k\]",
+        r"tma\.load s_kt1\[0\] swizzle 128, K\[h, j0 \* 64 \+ j, k\]",
         r"= mma wgmma\.f16 smem s_q\[unit\] swizzle 128, smem s_kt1\[0\] swizzle 128 over k : f32\[i: 64, j: 64\]",
         r"%ph1_1 = convert %ph1",
-        r"bulk\.load s_v1",
+        r"tma\.load s_v1",
         r"= mma wgmma\.f16 %ph1_1, smem s_v1\[0\] swizzle 128 \+ %oa1 over j",
         r"= for j0 in .* chain c",
-        r"bulk\.load s_kt1",
+        r"tma\.load s_kt1",
         r"%c2 = index j0 \* 64 \+ j <= i0 \* 128 \+ unit \* 64 \+ i",
         r"st\.global O\[h, i0 \* 128 \+ unit \* 64 \+ i, d\], %r vec 2",
     )
@@ -67,7 +67,7 @@ def test_units_with_tiles_of_their_own_are_left_to_a_pass() -> None:
     low = synchronous(tile(attention(256, 256, 64, 64, 64)), OWN)
     assert (low.kernels[0].units, low.kernels[0].warps) == (1, 4)
     assert count(low, r"\bunit\b") == 0
-    in_order(low, r"smem s_q : f16\[i: 64, k: 64\] stages 1", r"bulk\.load s_q\[0\]")
+    in_order(low, r"smem s_q : f16\[i: 64, k: 64\] stages 1", r"tma\.load s_q\[0\]")
 
 
 def test_a_unit_may_own_128_rows() -> None:
@@ -102,7 +102,7 @@ def test_other_types_are_contiguous_along_the_contraction(dtype: str, out: str, 
 
 def test_masks_that_are_the_buffer_s_bounds_go() -> None:
     low = synchronous(tile(matmul(77, 130, 72, 128, 64, 64, b="jk")))
-    loads = re.findall(r"bulk\.load .*", ma_format(low))
+    loads = re.findall(r"tma\.load .*", ma_format(low))
     assert loads and not any("where" in x for x in loads)
     in_order(low, r"st\.global C.* where i0 \* 128 \+ unit \* 64 \+ i < 77 and j0 \* 64 \+ j < 130")
 

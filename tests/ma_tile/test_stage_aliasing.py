@@ -77,7 +77,7 @@ def test_a_persistent_block_gives_it_back_in_the_next_tile() -> None:
         "mbar.arrive empty_v[(v_stage + 1) % 2] each warp", "}", "wg.wait 0 %s0", "mbar.wait full_v",
         "tma.store out_O", "tma.store out_O", "tma.commit", "advance v", "}", "tma.wait 0 read",
     )  # fmt: skip
-    assert body.rstrip().endswith("}\nbulk.wait 0 read")
+    assert body.rstrip().endswith("}\ntma.wait 0 read")
 
 
 def _without(line: str, at: int) -> Callable[[str], str]:

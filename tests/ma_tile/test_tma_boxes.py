@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.text.expressions import format_expr
-from nautilus.ma_tile.analysis.tma_boxes import BulkPlan, plan_bulk
+from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.lowering.consumers import split_axis
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.text import parse
@@ -13,7 +13,7 @@ from nautilus.vr_tile.text import parse
 
 def planned(
     index: str, where: str = "", shape: str = "4, 300, 64", tile: str = "i: 128, k: 64", dtype: str = "f16"
-) -> BulkPlan | str:
+) -> TmaBox | str:
     """The plan of one load, or why there is none."""
     module = parse(f"""
 module one {{
@@ -27,23 +27,23 @@ module one {{
 """)
     kernel = module.kernels[0]
     op = next(op for op in vr.walk_ops(kernel.body) if isinstance(op, vr.LoadOp) and op.result.name == "a")
-    return plan_bulk(op, module.buffers[0], {"h": (0, 3), "i0": (0, 2)})
+    return tma_box(module.buffers[0], op.result.type.axes, op.index, op.mask, {"h": (0, 3), "i0": (0, 2)})
 
 
 def test_a_box() -> None:
-    assert planned("h, i0 * 128 + i, k", "i0 * 128 + i < 300") == BulkPlan(
+    assert planned("h, i0 * 128 + i, k", "i0 * 128 + i < 300") == TmaBox(
         (vr.TileAxis("i", 128), vr.TileAxis("k", 64)), 128
     )
 
 
 def test_the_contiguous_axis_comes_last() -> None:
-    assert planned("h, k, i", "i < 64 and k < 300") == BulkPlan((vr.TileAxis("k", 64), vr.TileAxis("i", 128)), 128)
+    assert planned("h, k, i", "i < 64 and k < 300") == TmaBox((vr.TileAxis("k", 64), vr.TileAxis("i", 128)), 128)
 
 
 @pytest.mark.parametrize(("columns", "swizzle"), [(64, 128), (32, 64), (16, 32), (96, 64), (48, 32)])
 def test_the_widest_swizzle_that_divides_rows(columns: int, swizzle: int) -> None:
     found = planned("h, i, k", "k < 64", tile=f"i: 128, k: {columns}")
-    assert isinstance(found, BulkPlan) and found.swizzle == swizzle
+    assert isinstance(found, TmaBox) and found.swizzle == swizzle
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_widest_swizzle_that_divides_rows(columns: int, swizzle: int) -> Non
     ],
 )
 def test_masks_that_say_inside_the_buffer(where: str) -> None:
-    assert isinstance(planned("h, i0 * 128 + i, k", where), BulkPlan)
+    assert isinstance(planned("h, i0 * 128 + i, k", where), TmaBox)
 
 
 @pytest.mark.parametrize(

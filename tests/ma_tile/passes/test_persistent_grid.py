@@ -88,14 +88,14 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
     ],
 )  # fmt: skip
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
-    loop = f"for t in 0..5 carry() {{\nif {condition} {{\nbulk.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
+    loop = f"for t in 0..5 carry() {{\nif {condition} {{\ntma.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
     m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), own_tiles=True)
     in_order(role(m, "consumers"), "if turn % 2 != unit {", f"advance b by {count}")
 
 
 def test_an_uncountable_number_of_stages_is_refused() -> None:
     loop = "for t in 0..3 carry(%acc = %zero) {"
-    nest = "for s in 0..2 carry() {\nfor r in 0..s carry() {\nbulk.load b[0] swizzle 128, B[j, k]\nyield\n}\nyield\n}\n"
+    nest = "for s in 0..2 carry() {\nfor r in 0..s carry() {\ntma.load b[0] swizzle 128, B[j, k]\nyield\n}\nyield\n}\n"
     before = ma_format(product(units=1, m=512))
     assert f"%c = {loop}" in before
     with pytest.raises(ScheduleError, match="how many stages of b a tile uses depends on s"):
