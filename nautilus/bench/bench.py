@@ -95,10 +95,10 @@ def _opened(
     """The loaded kernel with its inputs in place, and what the compiler said about it."""
     from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
-    from nautilus.runtime.nvrtc import compile_cuda
+    from nautilus.runtime.nvrtc import build
 
     plan = plan_of(result.modules["ma-tile"])
-    built = cubin or compile_cuda(result.cuda, result.context.arch)
+    built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)
         yield session, built

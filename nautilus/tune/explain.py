@@ -76,7 +76,7 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
     program, given = program_of(request)
     if given.kernels:
         return Chosen(program, given, "the schedule file", None)
-    if request.tuned and rows and not (done is not None and done.refused):
+    if request.lookup is not None and rows and not (done is not None and done.lookup_failure):
         tuned = rows[0].read_schedule()
         own, full = program_of(replace(request, schedule=tuned))
         values = dict(rows[0].values)
@@ -124,7 +124,7 @@ def explain(request: Request) -> dict[str, Any]:
         "arch": request.arch,
         "precision": request.precision,
         "from": c.origin,
-        "fault": done.fault or (compiled.trouble if compiled is not None else "") or None,
+        "fault": done.fault or (compiled.ptxas_failure if compiled is not None else "") or None,
         "unchecked": compiled.unchecked if compiled is not None else "",
         "inlined": list(c.schedule.inline or ()),
         "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
@@ -209,7 +209,7 @@ def measured(request: Request) -> list[Any]:
         from nautilus.tune.database import store as database
     except ImportError:
         return []
-    spec = compile_file(replace(request, until="spec", schedule=None, tuned=False)).modules["spec"]
+    spec = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     if not spec.family:
         return []
     key = rows.key_of(spec, request.arch, request.precision).hash

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from nautilus.core.fallbacks import LIGHTER, WITHOUT
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
-from nautilus.planner.fallbacks import LIGHTER, WITHOUT
 from nautilus.tune.search.trial_lowering import base_schedule, lower_program
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
