@@ -109,7 +109,7 @@ def _on_gpu(
 ) -> Report:
     from nautilus.bench.ceilings import Copy
     from nautilus.bench.gpu_clock import GpuClock
-    from nautilus.check.bound import stated
+    from nautilus.frontend.error_bound import stated
 
     watch = Stopwatch()
     torch, others, whole = _peers(spec, session, settings, scalars)

@@ -32,10 +32,10 @@ import numpy as np
 
 from nautilus.bench.contenders import Verdict
 from nautilus.bench.restrict import Restricted, restrict, sampled
-from nautilus.check.bound import Bound
 from nautilus.check.compare import exact, relative
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.types import LARGEST, DType
+from nautilus.frontend.error_bound import Bound
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec
 

@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.check import compare, device, levels
-from nautilus.check.bound import Bound, Reference, reference, stated
 from nautilus.check.inputs import InputSet, generate, kinds
 from nautilus.check.levels import Level, Trace
+from nautilus.check.reference import Reference, reference
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array, Mode
 from nautilus.driver import Request, Result, build_cubin, compile_checked
+from nautilus.frontend.error_bound import Bound, stated
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of
 

@@ -322,6 +322,22 @@ def tune_specs(
         raise click.exceptions.Exit(code)
 
 
+def explain_spec(spec: Path, **options: Any) -> None:
+    """``nautilusc explain``."""
+    from nautilus.tune.explain import explain, text
+
+    if spec.suffix != SPEC.suffix:
+        raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
+    request = make_request(spec, options, "ma-tile")
+    if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
+        run_and_build(request, options, "checked")
+    found = explain(request)
+    if options["as_json"]:
+        click.echo(json.dumps(found))
+    elif not options["quiet"]:
+        click.echo(text(found), nl=False)
+
+
 def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
     """``request`` for ``-O0``, with its plain schedule, or for ``-O3``, after a search."""
     from dataclasses import replace

@@ -366,7 +366,7 @@ def db_gc(**options: Any) -> None:
 @common
 def explain_command(**options: Any) -> None:
     """Say which schedule SPEC gets and why, what was refused, and what the cost model predicts."""
-    from nautilus.tune.explain import explain_spec
+    from nautilus.cli.commands import explain_spec
 
     explain_spec(**options)
 

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.schedule import Schedule
+from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
 from nautilus.cost.work import Counts, Work, count, estimated
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.rates import Machine, machine
-from nautilus.tune.search.stopping import place_of_best, spearman
 
 Numbers = NDArray[np.float64]
 UNDER = 0.3  # of the shorter of two kinds of work that overlap, for one unit alone: it does not fit in
@@ -91,14 +90,6 @@ def estimate(ma_module: MemModule, arch: str) -> Estimate:
     return Estimate(
         sum(k.seconds for k in kernels), sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels
     )
-
-
-def estimate_schedule(program: Any, schedule: Schedule, arch: str, precision: str = "fast") -> Estimate | None:
-    """The estimate of ``program`` (after the pass ``dead``) under ``schedule``; None where that is refused."""
-    from nautilus.tune.search.trial_lowering import lower_program
-
-    done = lower_program(program, schedule, arch, precision)
-    return estimate(done.module, arch) if done.ok and done.module is not None else None
 
 
 def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) -> KernelEstimate:
@@ -344,6 +335,6 @@ def in_top(estimates: Sequence[float], measured: Sequence[float], places: int = 
 
 
 __all__ = [
-    "Counts", "Estimate", "KernelEstimate", "best_rank", "estimate", "estimate_schedule", "in_top", "occupancy",
+    "Counts", "Estimate", "KernelEstimate", "best_rank", "estimate", "in_top", "occupancy",
     "rank_correlation",
 ]  # fmt: skip

@@ -14,12 +14,12 @@ from textwrap import wrap
 from typing import Any
 
 from nautilus import __version__
-from nautilus.check.bound import stated
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import MemoryPlan, Schedule
 from nautilus.core.text.expressions import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
+from nautilus.frontend.error_bound import stated
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 

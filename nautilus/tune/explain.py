@@ -7,20 +7,15 @@ estimate, with the time that it would take.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import click
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.cost.model import Estimate, estimate
 from nautilus.driver import Request, Result, compile_checked
-from nautilus.passes.pipelines import SPEC
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
@@ -39,23 +34,6 @@ class Alternative:
     value: object
     seconds: float | None
     reason: str | None
-
-
-def explain_spec(spec: Path, **options: Any) -> None:
-    """Run the command and print text, or JSON with ``--json``."""
-    from nautilus.cli.commands import run_and_build
-    from nautilus.cli.main import make_request
-
-    if spec.suffix != SPEC.suffix:
-        raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
-    request = make_request(spec, options, "ma-tile")
-    if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
-        run_and_build(request, options, "checked")
-    found = explain(request)
-    if options["as_json"]:
-        click.echo(json.dumps(found))
-    elif not options["quiet"]:
-        click.echo(text(found), nl=False)
 
 
 @dataclass(frozen=True, slots=True)

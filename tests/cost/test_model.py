@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nautilus.cost.model import best_rank, estimate, estimate_schedule, in_top, rank_correlation
+from nautilus.cost.model import best_rank, estimate, in_top, rank_correlation
 from nautilus.scalar.ir import Program
-from nautilus.tune.space.schedules import defaults, examine, schedule_of
+from nautilus.tune.space.schedules import defaults, examine
 from tests.cost.measured import LIBRARY, TILES, product, program
 
 ARCH = "sm_90a"
@@ -198,9 +198,9 @@ def test_few_blocks_want_splits() -> None:
 
 def test_parts_add_up_to_a_story() -> None:
     p = product(4096, 4096, 4096)
-    schedule = schedule_of(p, ARCH, defaults(p, ARCH))
-    found = estimate_schedule(p, schedule, ARCH)  # type: ignore[arg-type]
-    assert found is not None
+    done = examine(p, ARCH, defaults(p, ARCH))
+    assert done.module is not None
+    found = estimate(done.module, ARCH)
     (k,) = found.kernels
     assert found.flops == 2.0 * 4096**3
     assert 3 * 2 * 4096**2 <= found.bytes < 6 * 2 * 4096**2
