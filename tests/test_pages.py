@@ -12,6 +12,7 @@ import pytest
 
 from nautilus.cli.main import cli, normalize
 from nautilus.driver import Request, Result, compile_file
+from nautilus.tune.database.lookup import tuned_schedule
 from tests import reference_page
 
 ROOT = Path(__file__).parent.parent
@@ -124,12 +125,12 @@ def parse_command(words: list[str], line: str) -> None:
 # ---- the worked example
 @cache
 def worked() -> Result:
-    return compile_file(Request(WORKED, arch="sm_90a", tuned=True))
+    return compile_file(Request(WORKED, arch="sm_90a", lookup=tuned_schedule))
 
 
 def texts() -> dict[str, str]:
+    from nautilus.passes.loading import load
     from nautilus.passes.pipelines import STAGES
-    from nautilus.passes.registry import load
 
     return {s.name: load(s.format)(worked().modules[s.name]) for s in STAGES if s.name in LEVELS}
 
@@ -170,7 +171,7 @@ def test_every_spec_is_in_the_gallery() -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
 def test_the_gallery_states_the_kernels_of_a_spec(spec: Path) -> None:
-    result = compile_file(Request(spec, arch="sm_90a", tuned=True, until="scalar"))
+    result = compile_file(Request(spec, arch="sm_90a", lookup=tuned_schedule, until="scalar"))
     assert result.context.schedule is not None
     assert gallery()[spec.relative_to(ROOT / "specs").with_suffix("").as_posix()][1:3] == kernels(result)
 
@@ -186,5 +187,5 @@ def kernels(result: Result) -> list[str]:
 @pytest.mark.parametrize("spec", [p for p in SPECS if p.stem.endswith("_decode")], ids=lambda p: p.stem)
 def test_a_split_over_keys_is_one_kernel_in_the_end(spec: Path) -> None:
     """The gallery says so: what two planned kernels become is one."""
-    result = compile_file(Request(spec, arch="sm_90a", tuned=True))
+    result = compile_file(Request(spec, arch="sm_90a", lookup=tuned_schedule))
     assert kernels(result)[0] == "2" and result.cuda.count("\n// kernel ") == 1
