@@ -12,9 +12,9 @@ import pytest
 
 from nautilus.cli.main import cli, normalize
 from nautilus.driver import Request, Result, compile_file
-from tests import reference_page
+from tests.pages import blocks as reference_page
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts[:-1])
 )
@@ -69,7 +69,7 @@ def commands(text: str) -> list[str]:
     """The command lines of ``nautilusc`` and ``make`` in indented or fenced blocks and in code spans."""
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
     shown = [m[1] for line in lines if (m := re.match(r"(?: {4}|\$ )((?:nautilusc|make) .*)", line))]
-    shown += re.findall(r"`((?:nautilusc|make) [^`]*)`", text)
+    shown += re.findall(r"`(nautilusc [^\s`]+ [^`\n]*|make [^`\n]*)`", text)  # `nautilusc bench` alone is a name
     return [re.split(r"\s{2,}#|\s&$", line)[0].strip() for line in shown]
 
 
