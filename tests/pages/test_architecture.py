@@ -14,18 +14,22 @@ from textwrap import dedent
 
 import pytest
 
-from nautilus.passes.registry import PASSES
+from nautilus.passes.pipelines import STAGES
 from tests.pages import blocks as reference_page
+from tests.test_shape import ROOMS
 
 ROOT = Path(__file__).parents[2]
 PATH = ROOT / "nautilus" / "README.md"
 PAGE = PATH.read_text(encoding="utf-8")
-_MARKED = re.compile(r"<!-- grammar: (?P<module>[\w.]+) -->\n```text\n(?P<text>.*?)```\n<!-- end -->", re.DOTALL)
+_MARKED = re.compile(r"<!-- grammar: (?P<module>[\w.:]+) -->\n```text\n(?P<text>.*?)```\n<!-- end -->", re.DOTALL)
 GRAMMARS = {m["module"]: m["text"] for m in _MARKED.finditer(PAGE)}
 
 
 def grammar_of(module: str) -> str:
-    """The first literal block of the docstring of ``module``."""
+    """The first literal block of the docstring of ``module``, or what the function ``module:function`` gives."""
+    if ":" in module:
+        name, _, function = module.partition(":")
+        return str(getattr(import_module(name), function)()).strip("\n") + "\n"
     found = re.search(r"::\n\n((?:(?: {4}.*)?\n)+)", (inspect.getdoc(import_module(module)) or "") + "\n")
     assert found is not None, module
     return dedent(found[1]).strip("\n") + "\n"
@@ -52,9 +56,15 @@ def test_every_room_has_a_row() -> None:
     assert rooms == folders
 
 
+def test_the_import_rule() -> None:
+    shown = {row[0].rstrip("/"): row[2] for row in reference_page.table_entries(PAGE, "## The rooms")}
+    want = {room: ", ".join(r for r in ROOMS if r in rooms) for room, rooms in ROOMS.items()}
+    assert {room: rooms for room, rooms in shown.items() if rooms != "any"} == want
+
+
 def test_the_passes_that_the_page_names_exist() -> None:
     scalar = PAGE.split("## Scalar IR")[1].split("## VR-tile IR")[0].split("**Passes.**")[1]
-    assert set(re.findall(r"^\| `([\w-]+)` \|", scalar, re.MULTILINE)) <= set(PASSES)
+    assert set(re.findall(r"^\| `([\w-]+)` \|", scalar, re.MULTILINE)) <= set(STAGES[1].step_names)
 
 
 def test_the_glossary_is_sorted_and_complete() -> None:
