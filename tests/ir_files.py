@@ -26,7 +26,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.passes.manager import Context, Step
 from nautilus.passes.pipelines import MA_TILE, SCALAR, VR_TILE, PassSpec, Stage
-from nautilus.passes.registry import load
 
 SUFFIXES: Mapping[str, Stage] = {s.suffix: s for s in (SCALAR, VR_TILE, MA_TILE)}
 _TITLE = re.compile(r"^; CASE: (.+)$", re.MULTILINE)
@@ -91,6 +91,20 @@ def cases(text: str, stage: Stage) -> Iterator[Case]:
         yield Case(title, stage, body, tuple(found))
 
 
+def load(target: str) -> Any:
+    """The attribute that ``"module:attribute"`` names."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def pass_of(stage: Stage, name: str) -> PassSpec:
+    """The pass ``name`` of ``stage`` without options. Raises ValueError where the stage has none."""
+    for spec in stage.passes:
+        if spec.name == name:
+            return replace(spec, options={})
+    raise ValueError(f"{stage.name} has no pass {name!r}")
+
+
 def passes_of(case: Case) -> list[PassSpec]:
     """The passes that a case runs."""
     out = []
@@ -98,7 +112,7 @@ def passes_of(case: Case) -> list[PassSpec]:
         match = _RUN.fullmatch(line)
         if match is None:
             raise ValueError(f"'{line}' is not the name of a pass and its options as JSON")
-        out.append(PassSpec(match[1], json.loads(match[2] or "{}")))
+        out.append(replace(pass_of(case.stage, match[1]), options=json.loads(match[2] or "{}")))
     if not out:
         raise ValueError(f"case {case.title!r} runs no pass")
     return out
@@ -143,7 +157,7 @@ def scalars(module: Any) -> dict[str, Any]:
 def compare_runs(case: Case, before: Any, after: Any) -> None:
     """Both modules compute the same outputs from the same inputs."""
     if case.stage is MA_TILE:
-        finish = [PassSpec(n.strip()) for n in case.one("COMPLETE", "").split(",") if n.strip()]
+        finish = [pass_of(case.stage, n.strip()) for n in case.one("COMPLETE", "").split(",") if n.strip()]
         before, after = (run_passes(finish, m, case.stage, context_of(case)) for m in (before, after))
     run = load(_INTERPRETERS[case.stage.name])
     inputs, tolerance = random_inputs(before), float(case.one("TOLERANCE", "1e-9"))
