@@ -39,7 +39,6 @@ from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.passes.loading import load
 from nautilus.passes.manager import Context, Step
 from nautilus.passes.pipelines import MA_TILE, SCALAR, VR_TILE, PassSpec, Stage
 
