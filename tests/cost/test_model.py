@@ -204,7 +204,7 @@ def test_parts_add_up_to_a_story() -> None:
     (k,) = found.kernels
     assert found.flops == 2.0 * 4096**3
     assert 3 * 2 * 4096**2 <= found.bytes < 6 * 2 * 4096**2
-    assert k.bound == "multiprocessors" and k.parts["products"] < k.seconds < 1.2 * k.parts["products"]
+    assert k.bound == "multiprocessors" and k.parts["mma"] < k.seconds < 1.2 * k.parts["mma"]
     assert 1.4e9 < k.clock < 1.6e9 and k.resident == 1 and k.blocks == 132
 
 

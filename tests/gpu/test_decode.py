@@ -17,7 +17,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.runtime.device import default_arch
-from tests.endtoend.decode import CAUSAL, Decode, schedule
+from tests.endtoend.collection.decode import CAUSAL, Decode, schedule
 from tests.gpu.test_warpgroup import check
 
 pytestmark = [
