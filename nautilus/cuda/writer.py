@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
+from nautilus.core.functions import FUNCTIONS, Call
 from nautilus.core.types import DType
 from nautilus.cuda.consumers import unit_warps
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
@@ -76,19 +77,6 @@ _RESERVED = frozenset(
         "bf16",
         "u32",
         "u16",
-        "min",
-        "max",
-        "abs",
-        "floor",
-        "ceil",
-        "exp",
-        "log",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "pow",
-        "sqrt",
         "warp",
         "lane",
         "block",
@@ -99,7 +87,7 @@ _RESERVED = frozenset(
         "m",
         "n",
     ]
-) | frozenset(keyword.kwlist)
+) | frozenset(keyword.kwlist) | {name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names}
 
 
 def sanitize(name: str) -> str:
