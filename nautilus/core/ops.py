@@ -22,13 +22,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, TypeVar, dataclass_transform, get_args
+from typing import Any, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from nautilus.core.source import NO_SPAN
 from nautilus.core.text.assembly import Form, Forms, Syntax, form_of, register
 
 T = TypeVar("T")
-Read = Callable[[Any], tuple[Any, ...]]
+Read: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 
 class Kind(enum.Enum):
@@ -111,6 +111,14 @@ class Declaration:
         self.scratch = self._collected("scratch", Kind.SCRATCH)
         self.variables = self._collected("variables", Kind.VARIABLE)
         self.regions = tuple((n, r.kind) for n, r in self.roles.items() if r.kind in (Kind.REGION, Kind.PARTS))
+
+        #: the op matters only to readers of its results
+        self.pure = bool(self.names(Kind.RESULT)) and not (effects or self.regions or self.writes)
+
+    @property
+    def writes(self) -> bool:
+        """The op writes memory."""
+        return any(r.access in (Access.WRITE, Access.COPY) for r in self.roles.values())
 
     def names(self, kind: Kind, access: Access | None = None) -> tuple[str, ...]:
         """The fields of a kind (and with an access)."""
@@ -211,11 +219,8 @@ def op(level: Level, format: str, *effects: Effect) -> Callable[[type[T]], type[
     def made(cls: type[T]) -> type[T]:
         new = _declared(cls, format, frozenset(effects))
         found = _DECLARED[new]
-        acts = found.effects or any(
-            r.kind in (Kind.RESULT, Kind.REGION, Kind.PARTS, Kind.VARIABLE) or r.access in (Access.WRITE, Access.COPY)
-            for r in found.roles.values()
-        )
-        if not acts:
+        kinds = {r.kind for r in found.roles.values()}
+        if not (found.effects or found.writes or kinds & {Kind.RESULT, Kind.REGION, Kind.PARTS, Kind.VARIABLE}):
             raise TypeError(f"{cls.__name__} declares no result, region, write or effect")
         level.ops += (new,)
         level.forms.add(form_of(new))
@@ -269,20 +274,25 @@ def walk(body: tuple[Any, ...]) -> Iterator[Any]:
                 yield from walk(inner)
 
 
-def map_fields(op: Any, rules: Mapping[Kind, Callable[[Any], Any]]) -> Any:
+Rules: TypeAlias = Mapping[Kind, Callable[[Any], Any]]
+
+
+def map_fields(op: Any, rules: Rules) -> Any:
     """``op`` with the leaves of its own fields replaced by the rule of their kind (what is inside it stays).
 
     The results and bound values of a loop's carried pairs follow the rule of results.
     """
     changed: dict[str, Any] = {}
     for name, role in declaration(type(op)).roles.items():
-        old = getattr(op, name)
+        old, new = getattr(op, name), None
         match role.kind:
             case Kind.CARRIED:
                 bind, use = rules.get(Kind.RESULT, _same), rules.get(Kind.OPERAND, _same)
-                new: Any = tuple((bind(arg), use(init)) for arg, init in old)
+                new = tuple((bind(arg), use(init)) for arg, init in old)
             case Kind.BARRIER if type(old) is tuple:
                 new = (rules.get(Kind.BARRIER, _same)(old[0]), rules.get(Kind.EXPR, _same)(old[1]))
+            case Kind.PART if old is not None:
+                new = map_fields(old, rules)
             case kind if kind in rules and old is not None:
                 new = tuple(map(rules[kind], old)) if type(old) is tuple else rules[kind](old)
             case _:
