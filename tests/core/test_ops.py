@@ -165,14 +165,14 @@ def test_tables() -> None:
 
 
 def test_grammar() -> None:
-    assert grammar({"value": "'%'NAME"}, {"type": Val}, TOY.forms) == (
+    assert grammar({"value": "'%'NAME"}, {"type": Val}, TOY.ops) == (
         "value    := '%'NAME\n"
         "type     := dtype ['[' axes ']']\n"
-        "op       := 'keep' NUMBER [value, ...]\n"
+        "op       := value '=' 'make' number ':' type\n"
         "         | 'put' value ['at' (NUMBER | '(' expr ')') ['by' NUMBER]] ['loud']\n"
+        "         | 'keep' NUMBER [value, ...]\n"
         "         | [value, ... '='] 'for' NAME 'in' expr '..' expr 'carry' '(' value '=' value, ... ')'"
         " '{' op* 'yield' value, ... '}'\n"
-        "         | value '=' 'make' number ':' type\n"
     )
 
 

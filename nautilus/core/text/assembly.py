@@ -15,7 +15,7 @@ compiled once, when its class is declared (:mod:`nautilus.core.ops`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -353,7 +353,7 @@ def format_ops(body: tuple[Any, ...], depth: int = 0) -> list[str]:
     return out
 
 
-def format_module(head: str, buffers: Any, params: Any, kernels: Iterator[list[str]]) -> str:
+def format_module(head: str, buffers: Any, params: Any, kernels: Iterable[list[str]]) -> str:
     """The text of a module from its first words, its declarations and the lines of each kernel."""
     lines = [head + " {", *(STEP + format_buffer(b) for b in buffers), *(STEP + format_param(p) for p in params)]
     return "\n".join([*lines, *(STEP + line for k in kernels for line in k), "}"]) + "\n"
@@ -367,9 +367,8 @@ DECLARATIONS: Mapping[str, str] = {
 }
 
 
-def grammar(start: Mapping[str, str], parts: Mapping[str, type], forms: Forms, op: str = "op") -> str:
+def grammar(start: Mapping[str, str], parts: Mapping[str, type], ops: Iterable[type], op: str = "op") -> str:
     """The grammar of a level: ``start`` as it is, then one production a declared part, and one for all its ops."""
     rows = {**start, **{name: form_of(cls).grammar() for name, cls in parts.items()}}
     lines = [f"{name:<8} := {text}" for name, text in rows.items()]
-    ops = sorted({id(f): f.grammar() for t in (forms.defining, forms.statements) for f in t.values()}.values())
-    return "\n".join([*lines, f"{op:<8} := " + ("\n" + 9 * " " + "| ").join(ops)]) + "\n"
+    return "\n".join([*lines, f"{op:<8} := " + ("\n" + 9 * " " + "| ").join(form_of(c).grammar() for c in ops)]) + "\n"

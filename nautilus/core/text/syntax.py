@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
@@ -135,6 +136,14 @@ def choice(noun: str, words: Collection[str]) -> Syntax:
         return r.ts.name()
 
     return Syntax(noun.upper(), str, read, words=tuple(words))
+
+
+def word_of(noun: str, kinds: type[enum.Enum]) -> Syntax:
+    """A member of an enumeration by its value."""
+    by_word = {k.value: k for k in kinds}
+    one = choice(noun, by_word)
+    words = " | ".join(f"'{w}'" for w in by_word)
+    return Syntax(f"({words})", lambda k: str(k.value), lambda r: by_word[one.read(r)], words=one.words)
 
 
 def part(cls: type, name: str) -> Syntax:

@@ -57,4 +57,4 @@ _PARTS = {
 
 def grammar() -> str:
     """The grammar of this text form, from the declarations of the ops."""
-    return _grammar(_START, _PARTS, MA.forms)
+    return _grammar(_START, _PARTS, MA.ops)
