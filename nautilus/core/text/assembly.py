@@ -34,7 +34,7 @@ _FORMAT = re.compile(r"\$(?P<field>\w+)|(?P<open>\()|(?P<optional>\)\?)|(?P<clos
 class Syntax:
     """How a field is written: ``begins`` says whether the next token may start it (only for optional fields).
 
-    ``words``: the words that it can begin with, where they are known.  ``settle`` gives the final value of the field
+    ``words``: the words that it can begin with, where they are known.  ``finish`` gives the final value of the field
     from what was read and the type of the op's result.
     """
 
@@ -43,7 +43,7 @@ class Syntax:
     read: Callable[[Reader], Any]
     begins: Callable[[Reader], bool] | None = None
     words: tuple[str, ...] = ()
-    settle: Callable[[Reader, Any, DType], Any] | None = None
+    finish: Callable[[Reader, Any, DType], Any] | None = None
 
 
 class Reader:
@@ -135,7 +135,7 @@ class _Field:
     def __init__(self, name: str, syntax: Syntax) -> None:
         self.name, self.syntax, self.words = name, syntax, syntax.words
         show = syntax.show
-        get = attrgetter(name) if syntax.settle is None else attrgetter(name, "result.type.dtype")
+        get = attrgetter(name) if syntax.finish is None else attrgetter(name, "result.type.dtype")
         self.show: Callable[[Any], str] = lambda x: show(get(x))
 
     def begins(self, r: Reader) -> bool:
@@ -194,7 +194,7 @@ class Form:
         self.result = False
         self.carries: str | None = None
         self._fields: set[str] = set()
-        self._settled = [(n, s.settle) for n, s in syntaxes.items() if s.settle is not None]
+        self._finished = [(n, s.finish) for n, s in syntaxes.items() if s.finish is not None]
         head, _, tail = format.partition(f"${region}") if region else (format, "", "")
         self.head = self._compile(head, syntaxes, absent)
         self.tail = self._compile(tail, syntaxes, absent)
@@ -290,8 +290,8 @@ class Form:
             r.ts.expect(":")
             value = r.forms.value
             out["result"] = result = r.define(value.cls(name=names[0], **value.read(r)))
-            for name, settle in self._settled:
-                out[name] = settle(r, out[name], result.type.dtype)
+            for name, finish in self._finished:
+                out[name] = finish(r, out[name], result.type.dtype)
         return self.cls(**out, span=span)
 
     def grammar(self) -> str:

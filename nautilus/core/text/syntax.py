@@ -75,7 +75,7 @@ def _read_literal(r: Reader) -> tuple[int, Const]:
     return at, found
 
 
-def _settle_literal(r: Reader, found: tuple[int, Const], dtype: DType) -> int | float | bool:
+def _finish_literal(r: Reader, found: tuple[int, Const], dtype: DType) -> int | float | bool:
     at, value = found[0], found[1].value
     if isinstance(value, bool) is not (dtype is DType.BOOL) or (dtype.is_int and isinstance(value, float)):
         r.ts.pos = at
@@ -113,7 +113,7 @@ VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use())
 VALUES = Syntax("value, ...", _values, lambda r: r.list(r.use) if r.ts.kind == "ref" else (), _begins_values)
 CARRIED = Syntax("value '=' value, ...", _pairs, _read_pairs)
 #: the number of a constant, in the form of the result's type
-LITERAL = Syntax("number", lambda x: format_number(*x), _read_literal, settle=_settle_literal)
+LITERAL = Syntax("number", lambda x: format_number(*x), _read_literal, finish=_finish_literal)
 REGION = Syntax("op*", lambda _: "", _block)
 
 
