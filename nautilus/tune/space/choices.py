@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import load
 from nautilus.tune.database.rows import schedule_hash
+from nautilus.tune.search.trial_lowering import TrialLowering
 
 
 class Choice(Protocol):
@@ -42,13 +43,13 @@ class SearchSpace:
     inline: tuple[str, ...] | None = None  # what a schedule inlines that leaves the choice open
 
     @staticmethod
-    def of(module: str, program: Any, arch: str, inline: tuple[str, ...] | None) -> SearchSpace:
-        """The space that ``module`` (``choices``, ``defaults``, ``schedule_of``) makes of ``program``."""
-        schedule_of = load(f"{module}:schedule_of")
+    def of(module: str, trials: TrialLowering, inline: tuple[str, ...] | None) -> SearchSpace:
+        """The space that ``module`` (``space_of``, ``choices``, ``defaults``, ``schedule_of``) makes of a program."""
+        space, schedule_of = load(f"{module}:space_of")(trials), load(f"{module}:schedule_of")
         return SearchSpace(
-            load(f"{module}:choices")(program, arch),
-            load(f"{module}:defaults")(program, arch),
-            lambda values: schedule_of(program, arch, dict(values)),
+            load(f"{module}:choices")(space),
+            load(f"{module}:defaults")(space),
+            lambda values: schedule_of(space, dict(values)),
             inline,
         )
 
