@@ -181,12 +181,9 @@ def _plain(a: Alternative, chosen: Estimate) -> dict[str, Any]:
 def measured(request: Request) -> list[Any]:
     """Rows of the tuning databases for this spec at these sizes, one for each schedule, the preferred one first."""
     from nautilus.driver import compile_file
+    from nautilus.tune.database import lookup, rows
+    from nautilus.tune.database import store as database
 
-    try:
-        from nautilus.tune.database import lookup, rows
-        from nautilus.tune.database import store as database
-    except ImportError:
-        return []
     spec = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     if not spec.family:
         return []

@@ -105,6 +105,24 @@ def builder(request: Any, model: str) -> ToyBuilder:
     return ToyBuilder(request, model)
 
 
+def broken_builder(request: Any, model: str) -> Builder:
+    """The compiler's own builder, with a bug in a pass; for workers, whose process nobody else uses."""
+    plant_a_bug()
+    return Builder(request, model)
+
+
+def plant_a_bug() -> None:
+    from nautilus.vr_tile.passes import cse
+
+    class Cse(cse.Cse):
+        __slots__ = ()
+
+        def apply(self, module: Any) -> Any:
+            raise AssertionError("planted")
+
+    vars(cse)["Cse"] = Cse
+
+
 class Runner:
     """Measures the toy cost; counts what it did in the file ``$TOY_LOG``."""
 

@@ -334,7 +334,7 @@ def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
     for k in own.kernels:
         try:
             turned[k.name, next(iter(k.plans.values())).ops] = _turn(k, values)
-        except (ValueError, KeyError) as error:
+        except ScheduleError as error:
             return Refused(f"kernel {k.name}: {error}")
     return replace(base, kernels=tuple(turned.get((k.name, k.ops), k) for k in base.kernels))
 
@@ -382,7 +382,7 @@ def _plan_way(trials: TrialLowering, own: Variant, way: str) -> Schedule | Refus
 def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
     engine = str(values.get(k.engine, next(iter(k.plans))))
     if engine not in k.plans:
-        raise ValueError(f"no plan with the engine {engine}: its products or sizes do not suit it")
+        raise ScheduleError(f"no plan with the engine {engine}: its products or sizes do not suit it")
     chosen: dict[str, Any] = {}
     for knob in k.knobs[engine]:
         name = k.label(engine, knob.name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, VerifyError, first_line
+from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, first_line
 from nautilus.core.schedule import Schedule
 from nautilus.cost.registers import register_fault
 from nautilus.driver import Request, Result, build_cubin, compile_file
@@ -65,7 +65,7 @@ class Builder:
     def __call__(self, job: BuildJob) -> Built:
         """Compile ``job``; refusals, spills and serialised wgmma are reported as ``failure``.
 
-        Raises the errors of the levels for the default schedule.
+        Raises the errors of the levels for the default schedule, and internal errors for every schedule.
         """
         request = replace(self.request, schedule=job.schedule, lookup=None)
         if job.schedule is None:
@@ -78,7 +78,7 @@ class Builder:
             return self._screened(job.schedule)
         try:
             result = compile_file(request)
-        except (ScheduleError, UnsupportedError, VerifyError) as error:
+        except (ScheduleError, UnsupportedError) as error:
             return Built(job.schedule, None, failure=first_line(error), refused=True)
         built = Built(job.schedule, self._estimate(result))
         if why := register_fault(result.modules["ma-tile"], limits(result.context.arch)):
