@@ -18,7 +18,7 @@ from nautilus.core.numerics import EVAL, eval_op
 from nautilus.core.text.expressions import parse_expr
 from nautilus.core.types import DType
 from nautilus.cost.instructions import SPECIAL, issue_slots
-from tests.elementary import ELEMENTARY, NUMERIC, given
+from tests.check.elementary import ELEMENTARY, NUMERIC, given
 
 REQUIRED = [f.name for f in fields(Function) if f.default is MISSING]
 
