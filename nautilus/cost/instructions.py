@@ -1,6 +1,7 @@
-"""Issue slots and special-function results of elementwise operations, a register of the result each.
+"""Issue slots and special-function results of elementwise operations for each register of the result.
 
-``core.functions`` states both for f32; conversions and products that are left out have rules here.
+``core.functions`` states both for f32 (its docstring names the source); conversions and skipped multiplications have
+rules here.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from nautilus.core.types import DType
 #: results of the special-function unit
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
 _SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
-SKIPPED = 0.4  # of a product that is left out while its factor is 1: how often some row of a warp's has another
-LAZY = 0.05  # ... while the reference is kept: hardly ever after the first steps
+SKIPPED = 0.4  # share of warps that execute a multiplication which is skipped while all factors of the warp are 1
+LAZY = 0.05  # the same under lazy rescaling, where factors other than 1 are rare after the first steps
 
 
 def issue_slots(op: str, source: DType, result: DType, whole: bool) -> float:
-    """Slots a register of ``op``. ``whole``: its second operand is as large as the result."""
+    """Issue slots of ``op`` for a register of the result.  ``whole``: the second operand is as large as the result."""
     if op in ("cast", "narrow"):
         narrow = min(source.bytes, result.bytes)
         return 0.0 if source is result else 0.5 if narrow == 2 else 1.0

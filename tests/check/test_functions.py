@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from nautilus.check.bound import instruction_error
+
 from nautilus.check.functions import MEANINGS
 from nautilus.core.functions import FUNCTIONS, Types
 from tests.check.elementary import ELEMENTARY

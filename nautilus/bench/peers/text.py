@@ -1,4 +1,4 @@
-"""Operations as Python text that works on torch tensors; shared by whole functions and score functions."""
+"""Operations as Python source on torch tensors, for whole functions and score functions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TYPES: Mapping[DType, str] = {
 
 
 def number(value: float | int | bool) -> str:
-    """A literal."""
+    """``value`` as a Python literal."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
     return repr(value)
 
 
 def operation(op: str, args: Sequence[str], constant: Sequence[bool]) -> str:
-    """``op`` on operands given as text; ``constant`` says which are Python numbers. Raises KeyError."""
+    """``op`` on operands given as text; ``constant`` marks Python numbers.  Raises KeyError for an unknown ``op``."""
     if op in ("min", "max"):
         if constant[0] or constant[1]:
             tensor, bound = (args[1], args[0]) if constant[0] else (args[0], args[1])

@@ -70,7 +70,7 @@ class AsyncMma:
     schedule: Schedule | None = None
     in_flight: bool | None = None
     pin: bool | None = None
-    name: str = "async-mma"
+    name = "async-mma"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -63,7 +63,7 @@ class PipelineMma:
     schedule: Schedule | None = None
     overlap: bool | None = None
     rescale: str | None = None
-    name: str = "pipeline-mma"
+    name = "pipeline-mma"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
