@@ -29,9 +29,7 @@ _TAKES = {
     Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
 }  # fmt: skip
 #: function -> arity, kind of rule and argument types; parsers ask at every operation
-_RULES = {
-    f.name: (f.arity, f.types.name.lower(), _TAKES.get(f.types, frozenset[DType]())) for f in FUNCTIONS.values()
-}
+_RULES = {f.name: (f.arity, f.types.name.lower(), _TAKES.get(f.types, frozenset[DType]())) for f in FUNCTIONS.values()}
 
 
 class DTypeError(ValueError):
