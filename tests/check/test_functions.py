@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from nautilus.check.bound import instruction_error
+from nautilus.frontend.error_bound import instruction_error
 
 from nautilus.check.functions import MEANINGS
 from nautilus.core.functions import FUNCTIONS, Types
