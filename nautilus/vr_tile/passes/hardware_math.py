@@ -6,10 +6,11 @@ Under ``precision`` fast, for f32 values::
     tanh x     ->  tanh_approx x                        relative error 2^-11 (PTX ISA, tanh.approx.f32)
     erf x      ->  tanh_approx(x * (a + b * x * x))     relative error 2^-10: 3.6e-4 of the form, 4.9e-4 of the unit
 
-``core.functions`` states the errors, and ``frontend.error_bound`` applies the same rule as this pass.  The last two errors
-are as small as that of a rounding to f16, so these forms are used only where every store that the value reaches rounds
-to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays accurate.  ``a`` and ``b``
-minimise the largest relative error of the form over all x (both are positive, so the argument grows with x).
+``core.functions`` states the errors, and ``frontend.error_bound`` applies the same rule as this pass. The last two
+errors are as small as that of a rounding to f16, so these forms are used only where every store that the value
+reaches rounds to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays accurate.
+``a`` and ``b`` minimise the largest relative error of the form over all x (both are positive, so the argument grows
+with x).
 """
 
 from __future__ import annotations
