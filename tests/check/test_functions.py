@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from nautilus.frontend.error_bound import instruction_error
 
 from nautilus.check.functions import MEANINGS
 from nautilus.core.functions import FUNCTIONS, Types
+from nautilus.frontend.error_bound import instruction_error
 from tests.elementary import ELEMENTARY
 
 #: sympy has no form of these that its simplification uses
