@@ -9,7 +9,7 @@ import pytest
 from nautilus.check.functions import MEANINGS
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.frontend.error_bound import instruction_error
-from tests.elementary import ELEMENTARY
+from tests.check.elementary import ELEMENTARY
 
 #: sympy has no form of these that its simplification uses
 UNPROVED = {"floordiv", "mod", "fmod", "round", "select"}
