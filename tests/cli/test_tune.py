@@ -124,7 +124,7 @@ def test_db(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "checked" in shown and '"kernels"' in shown
     assert main(["db", "show", "absent", "--db", own]) == 2
-    assert "nothing about 'absent'" in capsys.readouterr().err
+    assert "no rows that match 'absent'" in capsys.readouterr().err
     copy = str(spec.parent / "copy.jsonl")
     assert main(["db", "export", "s", "--db", own, "-o", copy]) == 0
     assert main(["db", "merge", copy, "--db", own]) == 0
