@@ -223,18 +223,18 @@ def run_spec(
     last = "cuda" if device == "cuda" else (stage or "spec")
     request = make_request(spec, options, last)
     result, cubin = run_and_build(request, options, "cubin" if device == "cuda" else "text")
-    face = execute.interface(result, last)
-    arrays, numbers = execute.arguments(face, inputs, seed, execute.numbers(face, scalars))
+    signature = execute.interface(result, last)
+    arrays, numbers = execute.arguments(signature, inputs, seed, execute.numbers(signature, scalars))
     # What goes wrong then is in the edited dump, or an index beyond its tensor; else it is a bug.
     is_dump = request.path.suffix != SPEC.suffix
-    given_indices = any(s.name in inputs and s.dtype.is_int for s in face.inputs)
+    given_indices = any(s.name in inputs and s.dtype.is_int for s in signature.inputs)
     try:
         outputs = execute.run(result, last, arrays, numbers, cubin)
     except (RuntimeError, NautilusError) as error:
         if isinstance(error, (InputError, ToolchainError, UnsupportedError)) or not (is_dump or given_indices):
             raise
         raise RunError(f"{last}: {error}") from error
-    types = {slot.name: slot.dtype for slot in face.outputs}
+    types = {slot.name: slot.dtype for slot in signature.outputs}
     for name, array in outputs.items():
         if output_dir is not None:
             write_output(_target(output_dir, name), execute.npy_bytes(array, types[name]))

@@ -1,7 +1,7 @@
 """Run a compiled spec on arrays: by the interpreter of a level, or on the GPU.
 
 Arrays are in working form everywhere here (float64, int64, bool; see :mod:`nautilus.core.numerics`)
-and already rounded to the declared types; conversion to raw storage happens at the GPU's door.
+and already rounded to the declared types; conversion to raw storage happens where arrays go to the GPU.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def interface(result: Result, stage: str) -> Interface:
     return Interface(made[0], made[1], tuple(scalars))
 
 
-def numbers(face: Interface, given: Mapping[str, str]) -> dict[str, Number]:
+def numbers(signature: Interface, given: Mapping[str, str]) -> dict[str, Number]:
     """Scalar values from the command line and defaults. Raises InputError."""
-    known = {name: dtype for name, dtype, _ in face.scalars}
+    known = {name: dtype for name, dtype, _ in signature.scalars}
     if unknown := sorted(set(given) - set(known)):
         raise InputError(f"no scalar is called {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
     out: dict[str, Number] = {}
-    for name, dtype, default in face.scalars:
+    for name, dtype, default in signature.scalars:
         if name in given:
             out[name] = _number(name, given[name], dtype)
         elif default is not None:
@@ -97,7 +97,7 @@ def _number(name: str, text: str, dtype: DType) -> Number:
 
 
 def arguments(
-    face: Interface, given: Mapping[str, str], seed: int, numbers: Mapping[str, Number]
+    signature: Interface, given: Mapping[str, str], seed: int, numbers: Mapping[str, Number]
 ) -> tuple[dict[str, Array], dict[str, Number]]:
     """Input arrays, read from .npy or .npz (rounded to the declared type) or random, and all scalar values.
 
@@ -105,22 +105,22 @@ def arguments(
     the smallest extent of the spec, so that they index every tensor.  An input's values depend on
     ``seed``, its name and its shape alone.  Raises InputError.
     """
-    names = [s.name for s in face.inputs]
+    names = [s.name for s in signature.inputs]
     if unknown := sorted(set(given) - set(names)):
         raise InputError(f"no input is called {unknown[0]!r}; inputs: {', '.join(names) or 'none'}")
-    read = {s.name: _read(s, Path(given[s.name])) for s in face.inputs if s.name in given}
+    read = {s.name: _read(s, Path(given[s.name])) for s in signature.inputs if s.name in given}
     known = dict(numbers)
-    for slot in face.inputs:
+    for slot in signature.inputs:
         for extent, size in zip(slot.shape, read[slot.name].shape if slot.name in read else (), strict=False):
             if isinstance(extent, Param) and known.setdefault(extent.name, size) != size:
                 raise InputError(f"{slot.name} has {size} for {extent.name}, which is {known[extent.name]} elsewhere")
-    for name, _, _ in face.scalars:
+    for name, _, _ in signature.scalars:
         if name not in known:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
-    shapes = {s.name: _fixed(s, known) for s in (*face.inputs, *face.outputs)}
+    shapes = {s.name: _fixed(s, known) for s in (*signature.inputs, *signature.outputs)}
     limit = max(1, min((n for shape in shapes.values() for n in shape), default=1))
     out: dict[str, Array] = {}
-    for slot in face.inputs:
+    for slot in signature.inputs:
         if slot.name in read:
             out[slot.name] = read[slot.name]
         else:
@@ -196,7 +196,7 @@ def run(
     cubin: Compiled | None = None,
 ) -> dict[str, Array]:
     """Outputs by name, in working form. Raises ToolchainError (GPU) or what the interpreter raises."""
-    face = interface(result, stage)
+    signature = interface(result, stage)
     if stage == "cuda":
         return run_cuda(result, inputs, scalars, cubin)
     module, interpret = result.modules[stage], load(INTERPRETERS[stage])
@@ -206,7 +206,7 @@ def run(
         found = interpret(module, inputs, {k: v for k, v in scalars.items() if k not in dims}, sizes)
     else:
         found = interpret(module, inputs, scalars)
-    return {s.name: np.asarray(found[s.name]) for s in face.outputs}
+    return {s.name: np.asarray(found[s.name]) for s in signature.outputs}
 
 
 def run_cuda(
