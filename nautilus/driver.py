@@ -34,7 +34,7 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 
 
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
-    """Run the stages under the first schedule that none of them, nor ``accept``, refuses.
+    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.
 
     Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ...
     """
