@@ -175,9 +175,9 @@ def test_elements_stay_below_the_bound() -> None:
 
 
 REFUSED = {
-    "the maximum is an output": ({"lse": "add %m2, %zero"}, "stores what depends"),
-    "a sum that is not normalised": ({"out": "mul %a2, %scale"}, "stores what depends"),
-    "the logarithm alone": ({"lse": "add %nat, %zero"}, "stores what depends"),
+    "the maximum is an output": ({"lse": "add %m2, %zero"}, "stores a value that depends"),
+    "a sum that is not normalised": ({"out": "mul %a2, %scale"}, "stores a value that depends"),
+    "the logarithm alone": ({"lse": "add %nat, %zero"}, "stores a value that depends"),
     "an accumulator that does not start at 0": ({"start": "1.0"}, "not repaired"),
     "an exponent that is not the maximum's": ({"arg": "%x2"}, "does not provably bound"),
     "a mask that the sum does not have": ({"arg": "%x", "mask": "add %e, %zero"}, "does not provably bound"),
