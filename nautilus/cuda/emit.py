@@ -25,6 +25,7 @@ from nautilus.cuda.intrinsics import render
 from nautilus.cuda.ops import elementwise, movement, reduction, roles
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import pipelines as rings
+from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
@@ -87,7 +88,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
-    counter = [f"u32* {roles.COUNTER}"] if roles.takes_counter(kernel) else []
+    counter = [f"u32* {scheduler.COUNTER}"] if scheduler.uses_counter(kernel) else []
     signature = ", ".join([*parameters(module), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
@@ -214,7 +215,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
         case ma.RolesOp():
             roles.print_roles(w, op, print_body)
         case ma.TileSchedulerOp():
-            roles.print_tiles(w, op, print_body)
+            scheduler.print_loop(w, op, print_body)
         case ma.IfOp(cond=cond, body=body):
             with w.braces(f"if ({w.expr(cond)})"):
                 print_body(w, body)
@@ -229,6 +230,12 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
 #: ops of the sm_90a class
 _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
     ma.AdvanceOp: rings.print_advance,
+    ma.BreakOp: scheduler.print_break,
+    ma.QueuePop: scheduler.print_pop,
+    ma.QueuePush: scheduler.print_push,
+    ma.TileFetch: scheduler.print_fetch,
+    ma.TileFirst: scheduler.print_first,
+    ma.TileReset: scheduler.print_reset,
     ma.TmaCommit: rings.print_commit,
     ma.TmaLoad: rings.print_load,
     ma.TmaStore: rings.print_store,

@@ -15,7 +15,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.ops.roles import takes_counter
+from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
 from nautilus.cuda.writer import sanitize
 from nautilus.ma_tile.ir import ops as ma
@@ -53,7 +53,7 @@ def launcher(module: ma.MemModule) -> str:
     """Text of the host part."""
     launch, scratch = sanitize(f"{module.name}_launch"), sanitize(f"{module.name}_workspace")
     offsets, size = workspace_offsets(module)
-    size += _ALIGN * any(takes_counter(k) for k in module.kernels)
+    size += _ALIGN * any(uses_counter(k) for k in module.kernels)
     args: list[str] = []
     params: list[str] = []
     for b in module.buffers:
@@ -179,7 +179,7 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             base = f"static_cast<char*>(workspace) + {offsets[m.buffer]}"
         lines += _encode(m, base)
         args += f", {sanitize(m.name)}"
-    if takes_counter(k):
+    if uses_counter(k):
         at = f"static_cast<char*>(workspace) + {workspace_offsets(module)[1]}"
         lines += [
             f"    status = cudaMemsetAsync({at}, 0, sizeof(u32), stream);",

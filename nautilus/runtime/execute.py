@@ -227,7 +227,7 @@ def run_cuda(
 
 def plan_of(module: Any) -> Plan:
     """Launches and arguments of an MA-tile module. Raises UnsupportedError for runtime sizes."""
-    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.roles:takes_counter")
+    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
     arguments_: list[Argument] = []
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.core.types import DType
 from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
 from nautilus.cuda.writer import Writer, sanitize
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+from nautilus.ma_tile.ir.traverse import expressions
 
 
 def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
-    """The cursors that ``body`` mentions: every unit has its own."""
-    text = repr(body)
+    """The pipeline states that ``body`` mentions: every unit has its own."""
+    ops = tuple(ma.walk_ops(body))
+    used = {op.cursor for op in ops if isinstance(op, ma.AdvanceOp)}
+    used = used.union(*(free_vars(e) for op in ops for e in expressions(op)))
     for c in w.kernel.cursors:
-        if any(f"'{name}'" in text for name in (c.name, c.stage, c.phase)):
+        if used & {c.name, c.stage, c.phase}:
             for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
                 w.ranges[var] = (0, high)
                 w.env[var] = w.unique(var) if high else "0"

@@ -1,11 +1,10 @@
-"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with cursors, persistent tiles.
+"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with cursors.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Data Movement: bulk copies and
 tensor maps", "mbarrier".  The grammar (continued from ``ma_tile.ir.ops``)::
 
     op      := 'let' VAR '=' expr                            -- one value a unit; visible to the ops after it
              | 'advance' CURSOR ['by' expr]                  -- stage and phase move on, 1 or ``by`` (>= 0) stages
-             | 'tiles' VAR ',' SEQ 'in' expr 'static' | 'snake' | 'dynamic' CURSOR MBAR MBAR SMEM ['leads'] '{' op* '}'
              | 'tma.load' slot ',' NAME '[' expr, ... ']' ['mbar' NAME '[' expr ']'] ['multicast' NUMBER] ['stream']
              | 'tma.store' slot ',' NAME '[' expr, ... ']'
              | 'tma.commit' | 'tma.wait' NUMBER ['read']
@@ -51,12 +50,6 @@ Meaning.
 * ``tma.store`` is issued by thread 0 of the unit, reads the stage at an unknown later time; ``tma.commit`` and
   ``tma.wait n [read]`` are that thread's: at most n groups still read shared memory (without ``read``: are
   still not written).  A barrier behind the wait tells the other threads.
-* ``tiles v, n``: the unit runs the body once for every tile v in 0..count that its block takes, n = 0, 1, ...;
-  all roles and units of a block see the same sequence; every tile is taken by exactly one block of the launch
-  (of one cluster: all blocks of a cluster take the same v).  ``static``: block, block + blocks, ...;
-  ``snake``: likewise, every second round backwards, which evens out sorted lengths; ``dynamic``: the next free
-  one, in order: the role that ``leads`` fetches it and sends it through the ring of SMEM (i32[1] a stage) with
-  its full and empty barriers.
 * ``cluster.arrive``, ``cluster.wait``: the two halves of a barrier of all threads of the cluster, at the top of a
   kernel; a wait may stand under a condition behind the last arrival, and whoever need not wait goes on.  What
   threads did before they arrived is seen by those who waited, but for a ``relaxed`` arrival, which only counts.
@@ -70,16 +63,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.values import Frag, Slot
-
-if TYPE_CHECKING:
-    from nautilus.ma_tile.ir.ops import MemOp
 
 _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
@@ -105,30 +94,6 @@ class AdvanceOp:
 
     cursor: str
     by: Expr | None = None
-    span: Span = _SPAN
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerQueue:
-    """How a dynamic sequence of tiles reaches the roles: a ring in shared memory and its barriers."""
-
-    cursor: str
-    full: str
-    empty: str
-    smem: str
-    leads: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TileSchedulerOp:
-    """The tiles of a persistent block; ``order``: static | snake | dynamic (then with ``mailbox``)."""
-
-    var: str
-    seq: str
-    count: Expr
-    order: str
-    body: tuple[MemOp, ...]
-    mailbox: SchedulerQueue | None = None
     span: Span = _SPAN
 
 

@@ -14,7 +14,6 @@ from nautilus.ma_tile.ir.async_ops import (
     MatrixStore,
     MbarExpect,
     NamedArrive,
-    TileSchedulerOp,
     TmaLoad,
     TmaStore,
     WgWait,
@@ -45,6 +44,7 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import BreakOp, QueuePop, QueuePush, TileReset, TileSchedulerOp
 
 
 def blocks(body: tuple[MemOp, ...]) -> Iterator[tuple[MemOp, ...]]:
@@ -76,7 +76,11 @@ class Touch:
 
 
 def touch(op: MemOp) -> Touch:
-    """What ``op`` itself touches (bodies of structured ops not included; scratch is not a slot)."""
+    """What ``op`` itself touches.
+
+    Bodies of structured ops are not included.  Scratch is not a slot.  The tile-scheduler queue is not included: its
+    mbarriers order it, so that no pass has to.
+    """
     match op:
         case SharedLoad(slot=slot) | MatrixLoad(slot=slot) | TmaStore(slot=slot):
             return Touch(reads=(slot,))
@@ -107,8 +111,8 @@ def buffers_of(op: MemOp) -> Iterator[str]:
     match op:
         case ReduceOp(scratch=str(name)):
             yield name
-        case TileSchedulerOp(mailbox=box) if box is not None:
-            yield box.smem
+        case QueuePush(slot=slot) | QueuePop(slot=slot):
+            yield slot.buffer
 
 
 def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
@@ -145,8 +149,14 @@ def expressions(op: MemOp) -> tuple[Expr, ...]:
 def _own(op: MemOp) -> tuple[Expr, ...]:
     """:func:`expressions` without the stages of slots."""
     match op:
-        case IndexOp(expr=e) | LetOp(expr=e) | IfOp(cond=e) | TileSchedulerOp(count=e):
+        case IndexOp(expr=e) | LetOp(expr=e) | IfOp(cond=e) | TileSchedulerOp(count=e) | BreakOp(cond=e):
             return (e,)
+        case TileReset(tile=tile, count=count):
+            return tile, count
+        case QueuePush(slot=slot, value=value):
+            return slot.stage, value
+        case QueuePop(slot=slot):
+            return (slot.stage,)
         case GlobalLoad(index=index, mask=mask) | GlobalStore(index=index, mask=mask):
             return index if mask is None else (*index, mask)
         case AsyncCopy(index=index, mask=mask, mbar=mbar):

@@ -12,9 +12,10 @@ from typing import Any
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, substitute
 from nautilus.core.tiles import TileAxis
-from nautilus.ma_tile.ir.async_ops import LetOp, TileSchedulerOp
+from nautilus.ma_tile.ir.async_ops import LetOp
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import ForOp, MemKernel, MemOp, RolesOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import expressions, touch
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
 
@@ -31,8 +32,8 @@ def rename_axis(kernel: MemKernel, old: str, new: str) -> MemKernel | None:
         match op:
             case ForOp(var=var) | LetOp(var=var):
                 variables.add(var)
-            case TileSchedulerOp(var=var, seq=seq):
-                variables |= {var, seq}
+            case TileSchedulerOp(var=var, iteration=iteration):
+                variables |= {var, iteration}
     if variables & both:
         return None
     smem = {s.name: s for s in kernel.smem}

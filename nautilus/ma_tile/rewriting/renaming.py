@@ -19,9 +19,11 @@ from nautilus.ma_tile.ir.ops import (
     LetOp,
     MemKernel,
     MemOp,
+    QueuePop,
     ReduceOp,
     RolesOp,
     Slot,
+    TileFirst,
     TileSchedulerOp,
     walk_ops,
 )
@@ -167,9 +169,9 @@ def layout_name(layouts: dict[str, FragLayout], layout: FragLayout, hint: str) -
 def _variables(op: MemOp) -> tuple[str, ...]:
     """Uniform variables that ``op`` binds."""
     match op:
-        case TileSchedulerOp(var=var, seq=seq):
-            return var, seq
-        case ForOp(var=var) | LetOp(var=var):
+        case TileSchedulerOp(var=var, iteration=iteration):
+            return var, iteration
+        case ForOp(var=var) | LetOp(var=var) | QueuePop(var=var) | TileFirst(var=var):
             return (var,)
     return ()
 

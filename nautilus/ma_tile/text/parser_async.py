@@ -14,8 +14,6 @@ from nautilus.ma_tile.ir.async_ops import (
     MbarExpect,
     NamedArrive,
     ProxyFence,
-    SchedulerQueue,
-    TileSchedulerOp,
     TmaCommit,
     TmaLoad,
     TmaStore,
@@ -26,6 +24,7 @@ from nautilus.ma_tile.ir.async_ops import (
 )
 from nautilus.ma_tile.ir.ops import MemOp, Slot
 from nautilus.ma_tile.text.parser import Parser
+from nautilus.ma_tile.text.parser_tile_scheduler import TILE_SCHEDULER
 
 
 def let(p: Parser) -> LetOp:
@@ -39,21 +38,6 @@ def advance(p: Parser) -> AdvanceOp:
     span = p.ts.span()
     p.ts.expect("advance")
     return AdvanceOp(p.ts.name(), p.expr() if p.ts.accept("by") else None, span)
-
-
-def tiles(p: Parser) -> TileSchedulerOp:
-    """``tiles v, n in count static { ... }``."""
-    ts, span = p.ts, p.ts.span()
-    ts.expect("tiles")
-    var = ts.name()
-    ts.expect(",")
-    seq = ts.name()
-    ts.expect("in")
-    count, order = p.expr(), ts.name()
-    box = None
-    if order == "dynamic":
-        box = SchedulerQueue(ts.name(), ts.name(), ts.name(), ts.name(), ts.accept("leads"))
-    return TileSchedulerOp(var, seq, count, order, p.block(), box, span)
 
 
 def _tile(p: Parser, word: str) -> tuple[Slot, str, tuple[Expr, ...]]:
@@ -162,9 +146,9 @@ def cluster_wait(p: Parser) -> ClusterWait:
 
 
 STATEMENTS: Mapping[str, Callable[[Parser], MemOp]] = {
-    "let": let, "advance": advance, "tiles": tiles, "tma.load": bulk_load, "tma.store": bulk_store,
+    "let": let, "advance": advance, "tma.load": bulk_load, "tma.store": bulk_store,
     "tma.commit": bulk_commit, "tma.wait": bulk_wait, "mbar.expect": mbar_expect,
     "named.arrive": named_arrive, "st.matrix": st_matrix, "fence.proxy": fence_proxy,
     "wg.fence": wg_fence, "wg.commit": wg_commit, "wg.wait": wg_wait,
-    "cluster.arrive": cluster_arrive, "cluster.wait": cluster_wait,
+    "cluster.arrive": cluster_arrive, "cluster.wait": cluster_wait, **TILE_SCHEDULER,
 }  # fmt: skip

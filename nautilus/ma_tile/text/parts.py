@@ -16,7 +16,6 @@ from nautilus.ma_tile.ir.async_ops import (
     MbarExpect,
     NamedArrive,
     ProxyFence,
-    TileSchedulerOp,
     TmaCommit,
     TmaLoad,
     TmaStore,
@@ -25,11 +24,21 @@ from nautilus.ma_tile.ir.async_ops import (
     WgFence,
     WgWait,
 )
+from nautilus.ma_tile.ir.tile_scheduler import (
+    BreakOp,
+    QueuePop,
+    QueuePush,
+    TileFetch,
+    TileFirst,
+    TileReset,
+    TileSchedulerOp,
+)
 from nautilus.ma_tile.ir.values import Frag, Slot
 
 WarpgroupOp: TypeAlias = (
     LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait | MbarExpect | NamedArrive
-    | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
+    | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait | BreakOp | TileFirst
+    | TileFetch | TileReset | QueuePush | QueuePop
 )  # fmt: skip
 
 
@@ -55,14 +64,26 @@ def format_barrier(e: Expr) -> str:
 
 
 def format_warpgroup(op: WarpgroupOp) -> str:
-    """One op of ``ma_tile.ir.async_ops`` as one line (``tiles``: its head)."""
+    """One op of ``ma_tile.ir.async_ops`` as one line (``tile.loop``: its head)."""
     match op:
         case LetOp():
             return f"let {op.var} = {format_expr(op.expr)}"
         case AdvanceOp():
             return f"advance {op.cursor}" + ("" if op.by is None else f" by {format_expr(op.by)}")
         case TileSchedulerOp():
-            return _tiles(op)
+            return f"tile.loop {op.var}, {op.iteration} in {format_expr(op.count)} {op.order} {{"
+        case BreakOp():
+            return f"break if {format_expr(op.cond)}"
+        case TileFirst():
+            return f"tile.first {op.var}"
+        case TileFetch():
+            return f"tile.fetch {op.var}"
+        case TileReset():
+            return f"tile.reset {format_expr(op.tile)} of {format_expr(op.count)}"
+        case QueuePush():
+            return f"queue.push {format_slot(op.slot)}, {format_expr(op.value)}"
+        case QueuePop():
+            return f"queue.pop {op.var}, {format_slot(op.slot)}"
         case TmaLoad() | TmaStore():
             return _bulk(op)
         case TmaCommit():
@@ -88,12 +109,6 @@ def format_warpgroup(op: WarpgroupOp) -> str:
         case WgWait():
             ready = f" {format_frags(op.ready)}" if op.ready else ""
             return f"wg.wait {op.pending}" + (" pinned" if op.pinned else "") + ready
-
-
-def _tiles(op: TileSchedulerOp) -> str:
-    box = op.mailbox
-    mail = "" if box is None else f" {box.cursor} {box.full} {box.empty} {box.smem}" + (" leads" if box.leads else "")
-    return f"tiles {op.var}, {op.seq} in {format_expr(op.count)} {op.order}{mail} {{"
 
 
 def _bulk(op: TmaLoad | TmaStore) -> str:

@@ -13,7 +13,6 @@ from nautilus.core.text.expressions import format_expr, format_list
 from nautilus.core.text.tokens import format_number
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import TileSchedulerOp
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -45,6 +44,7 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     UndefinedOp,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.text.parser import parse
 from nautilus.ma_tile.text.parts import (
     WarpgroupOp,

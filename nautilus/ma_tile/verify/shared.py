@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.ma_tile.ir import traverse as walk
-from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore, TmaWait, WgWait
+from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore, TmaWait, WgWait
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
     ForOp,
@@ -21,6 +21,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import QueuePop, QueuePush, TileSchedulerOp
 from nautilus.targets.limits import Limits
 
 
@@ -79,16 +80,16 @@ class Touch:
 
 
 def touch(op: MemOp) -> Touch:
-    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads; a mailbox is in
-    use throughout)."""
+    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads)."""
     t = walk.touch(op)
     reads, writes = {x.buffer for x in t.reads}, {x.buffer for x in (*t.writes, *t.copies)}
     match op:
         case ReduceOp(scratch=str(name)):
             writes.add(name)
-        case TileSchedulerOp(mailbox=box) if box is not None:
-            reads.add(box.smem)
-            writes.add(box.smem)
+        case QueuePush(slot=slot):
+            writes.add(slot.buffer)
+        case QueuePop(slot=slot):
+            reads.add(slot.buffer)
     return Touch(frozenset(reads), frozenset(writes))
 
 

@@ -35,18 +35,28 @@ def persistent(m: MemModule, blocks: int = 3, **memory: Any) -> MemModule:
 def test_every_role_walks_the_tiles(order: str) -> None:
     m = persistent(product(m=512, n=128), persistent=order)
     assert "kernel product grid 3 " in text(m)
-    head = (f"tiles tile, turn in 8 {order} {{", "let i0 = tile // 2", "let j0 = tile % 2")
+    head = (f"tile.loop tile, iteration in 8 {order} {{", "let i0 = tile // 2", "let j0 = tile % 2")
     in_order(role(m, "producer"), *head, "mbar.wait empty_a_b", "advance a_b")
     in_order(role(m, "consumers"), *head, "mbar.wait full_a_b", "tma.store", "tma.commit", "}", "tma.wait 0 read")
     assert role(m, "consumers").splitlines()[-1] == "tma.wait 0 read"  # once, behind the last tile
 
 
-def test_dynamic_tiles_come_through_a_mailbox() -> None:
+def test_dynamic_tiles_come_through_the_queue() -> None:
     m = persistent(product(m=512, n=128), persistent="dynamic")
-    assert "smem mail : i32[] stages 2" in text(m)
-    assert "mbar full_mail stages 2 arrivals 1 " in text(m) and "mbar empty_mail stages 2 arrivals 8 " in text(m)
-    in_order(role(m, "producer"), "tiles tile, turn in 8 dynamic mail full_mail empty_mail mail leads {")
-    in_order(role(m, "consumers"), "tiles tile, turn in 8 dynamic mail full_mail empty_mail mail {")
+    assert "smem queue : i32[] stages 2" in text(m)
+    assert "mbar full_queue stages 2 arrivals 1 " in text(m) and "mbar empty_queue stages 2 arrivals 8 " in text(m)
+    loop = "tile.loop tile, iteration in 8 dynamic {"
+    in_order(
+        role(m, "producer"), "tile.first next_tile", loop, "mbar.wait empty_queue[queue_stage] parity 1 - queue_phase",
+        "let tile = next_tile", "tile.reset tile of 8", "queue.push queue[queue_stage], tile",
+        "mbar.arrive full_queue[queue_stage]", "advance queue", "break if tile >= 8", "let i0 = tile // 2",
+        "tma.load", "tile.fetch next_tile", "}",
+    )  # fmt: skip
+    in_order(
+        role(m, "consumers"), loop, "mbar.wait full_queue[queue_stage] parity queue_phase",
+        "queue.pop tile, queue[queue_stage]", "mbar.arrive empty_queue[queue_stage] each warp", "advance queue",
+        "break if tile >= 8", "let i0 = tile // 2", "tma.store",
+    )  # fmt: skip
 
 
 def test_units_with_tiles_of_their_own() -> None:
