@@ -22,6 +22,7 @@ from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
+from nautilus.cuda.names import module_names
 from nautilus.cuda.ops import elementwise, movement, reduction, roles
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import pipelines as rings
@@ -29,7 +30,7 @@ from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.writer import Writer, axis_ranges, sanitize
+from nautilus.cuda.writer import Writer, axis_ranges
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
@@ -124,10 +125,10 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Write
     """A writer with the kernel's names bound."""
     w = Writer(module, kernel, speller)
     w.env["block"] = "block"
-    for b in module.buffers:
-        w.env["&" + b.name] = w.unique(b.name)
-    for p in module.params:
-        w.env[p.name] = w.unique(p.name)
+    names = module_names(module).arguments
+    w.taken.update(names.values())
+    w.env.update({"&" + b.name: names[b.name] for b in module.buffers})
+    w.env.update({p.name: names[p.name] for p in module.params})
     w.smem = {s.name: s for s in kernel.smem}
     ranges = axis_ranges(kernel)
     w.tile_axes = tuple(ranges)
@@ -148,11 +149,12 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Write
 def parameters(module: ma.MemModule) -> tuple[str, ...]:
     """C parameters of every kernel of the module: buffers in argument order, then scalars."""
     out: list[str] = []
+    names = module_names(module).arguments
     for b in module.buffers:
         const = "const " if b.space is Space.INPUT else ""
         restrict = "" if b.space is Space.TEMP else "__restrict__ "
-        out.append(f"{const}{memory_type(b.dtype)}* {restrict}{sanitize(b.name)}")
-    out += [f"{scalar_type(p.dtype)} {sanitize(p.name)}" for p in module.params]
+        out.append(f"{const}{memory_type(b.dtype)}* {restrict}{names[b.name]}")
+    out += [f"{scalar_type(p.dtype)} {names[p.name]}" for p in module.params]
     return tuple(out)
 
 

@@ -6,7 +6,6 @@ need a C array (those used outside the register loop that computes them) and whi
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,88 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
-from nautilus.core.functions import FUNCTIONS, Call
 from nautilus.core.types import DType
 from nautilus.cuda.consumers import unit_warps
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
+from nautilus.cuda.names import sanitize
 from nautilus.cuda.registers import projected_register, register_offset, thread_base
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
-
-_RESERVED = frozenset(
-    [
-        "auto",
-        "bool",
-        "break",
-        "case",
-        "char",
-        "class",
-        "const",
-        "continue",
-        "default",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "goto",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "namespace",
-        "new",
-        "operator",
-        "private",
-        "protected",
-        "public",
-        "register",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "true",
-        "typedef",
-        "union",
-        "unsigned",
-        "using",
-        "void",
-        "volatile",
-        "while",
-        "asm",
-        "f16",
-        "bf16",
-        "u32",
-        "u16",
-        "warp",
-        "lane",
-        "block",
-        "smem",
-        "shared",
-        "r",
-        "k",
-        "m",
-        "n",
-    ]
-) | frozenset(keyword.kwlist) | {name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names}
-
-
-def sanitize(name: str) -> str:
-    """A C identifier that reads like ``name``."""
-    text = re.sub(r"\W", "_", name)
-    if not text or text[0].isdigit():
-        text = "v" + text
-    return text + "_" if text in _RESERVED or text.startswith("at_") else text
 
 
 @dataclass

@@ -12,7 +12,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.core.types import DType
 from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
-from nautilus.cuda.writer import Writer, sanitize
+from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.traverse import expressions
@@ -215,7 +215,7 @@ def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
     """C parameters of tensor maps; the kernel reads them where the launch put them."""
     out = []
     for name in names:
-        w.env["&" + name] = w.unique(sanitize(name))
+        w.env["&" + name] = w.unique(name)
         w.speller.use("tensor_map")
         out.append(f"const __grid_constant__ TensorMap {w.env['&' + name]}")
     return out
