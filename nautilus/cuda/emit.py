@@ -8,7 +8,6 @@ by the byte offsets that the MA-tile IR fixed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,12 +58,13 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
     """One ``__global__`` function."""
     w = start(module, kernel, speller)
-    decode: dict[str, str] = {}
+    decode: dict[str, tuple[str, set[str]]] = {}
     for var, e in kernel.decode:
-        text = w.expr(e)
+        with speller.mentions() as names:
+            text = w.expr(e)
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
-            decode[w.env[var]] = text
+            decode[w.env[var]] = text, names
     w.rolled = is_grouped(kernel)
     maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
     if w.unit_warps:
@@ -84,7 +84,8 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     later = module.kernels[module.kernels.index(kernel) + 1 :]
     launch = [("wait_for_kernel_in_front", kernel.early), ("let_next_kernel_launch", bool(later) and later[0].early)]
     w.lines[:0] = [f"    {w.speller.use(name)}();" for name, wanted in launch if wanted]
-    w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
+    setup = rings.barrier_setup(w)
+    w.lines[:0] = [*_decode(w, decode), *bases, *setup]
     w.lines += rings.cluster_end(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
@@ -95,28 +96,29 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 
 
-def _decode(values: dict[str, str], body: list[str]) -> list[str]:
-    """The grid variables that ``body`` or a later one of them reads."""
+def _decode(w: Writer, values: dict[str, tuple[str, set[str]]]) -> list[str]:
+    """Declarations of the grid variables that the kernel or a later one of them uses."""
     lines: list[str] = []
-    for name, text in reversed(values.items()):
-        if any(re.search(rf"\b{name}\b", line) for line in (*lines, *body)):
+    for name, (text, mentioned) in reversed(values.items()):
+        if name in w.speller.mentioned:
+            w.speller.mentioned |= mentioned
             lines.insert(0, f"    const int {name} = {text};")
     return lines
 
 
 def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
-    lines = []
-    body = "\n".join(w.lines)
-    if "smem" in body or "shared +" in body:
+    """Declarations of the values of the thread and of the block that the kernel uses."""
+    used, lines = w.speller.mentioned, list[str]()
+    if used & {"smem", "shared"}:
         lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
-    if "shared +" in body:
+    if "shared" in used:
         lines.append(f"    const u32 shared = {w.speller.use('shared_address')}(smem);")
-    if re.search(r"\blane\b", body):
+    if "lane" in used:
         lines.append("    const int lane = threadIdx.x % 32;")
-    if re.search(r"\bwarp\b", body):
+    if "warp" in used:
         unit = " % 4" if is_grouped(kernel) else ""
         lines.append(f"    const int warp = threadIdx.x / 32{unit};")
-    if re.search(r"\bblock\b", body):
+    if "block" in used:
         lines.append("    const int block = blockIdx.x;")
     return lines
 

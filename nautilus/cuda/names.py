@@ -44,7 +44,7 @@ _USED = _words("""
 
 #: Variables of the emitted kernels and of the launcher.
 _LOCALS = _words("""
-    lane warp block smem shared r k m n a b stage lane_row word other first partial tile_counter status stream
+    lane warp block smem shared r k m n stage lane_row word other first partial tile_counter status stream
     workspace early config sizes strides box map encode_map EncodeTiled CUresult CUtensorMap
 """)
 

@@ -6,7 +6,6 @@ need a C array (those used outside the register loop that computes them) and whi
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +18,12 @@ from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.names import sanitize
-from nautilus.cuda.registers import projected_register, register_offset, thread_base
+from nautilus.cuda.registers import projected_register, register_offset, thread_base, thread_parts
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
+
+#: Local arrays of the operands of an MMA, inside whose block the accumulator is mentioned.
+_OPERANDS = frozenset({"a", "b"})
 
 
 @dataclass
@@ -95,6 +97,33 @@ class Writer:
         self.taken.add(out)
         return out
 
+    def value(self, name: str) -> str:
+        """A value that the kernel declares at its top if it is used (``nautilus.cuda.emit``)."""
+        self.speller.mentioned.add(name)
+        return name
+
+    @property
+    def lane(self) -> str:
+        return self.value("lane")
+
+    @property
+    def warp(self) -> str:
+        return self.value("warp")
+
+    @property
+    def block(self) -> str:
+        return self.value("block")
+
+    @property
+    def shared(self) -> str:
+        """Shared address of the dynamic shared memory."""
+        return self.value("shared")
+
+    @property
+    def pointer(self) -> str:
+        """Generic pointer to the dynamic shared memory."""
+        return self.value("smem")
+
     def layout(self, frag: ma.Frag) -> FragLayout:
         return self.all_layouts[frag.layout]
 
@@ -103,7 +132,8 @@ class Writer:
 
     def declare(self, frag: ma.Frag) -> str:
         """Declare the array of ``frag``; returns its C name."""
-        name = self.names[frag.name] = self.unique(frag.name)
+        hint = f"{frag.name}_" if frag.name in _OPERANDS else frag.name
+        name = self.names[frag.name] = self.unique(hint)
         spelled = self.array(frag)
         self.line(f"{spelled.type} {name}[{spelled.length}];")
         return name
@@ -152,7 +182,9 @@ class Writer:
         """C name of the thread's base position along ``axis``; declared once at the top of the kernel."""
         key = (layout_name, axis)
         if key not in self.bases:
-            text = thread_base(self.all_layouts[layout_name], axis)
+            parts = thread_parts(self.all_layouts[layout_name], axis)
+            self.speller.mentioned.update(parts)
+            text = " + ".join(parts.values()) or "0"
             self.bases[key] = "0" if text == "0" else self.unique(f"{layout_name}_{axis}")
         return self.bases[key]
 
@@ -175,9 +207,10 @@ class Writer:
             text = f"at_{sanitize(axis)}"
             self.line(f"const int {text} = {self.position(layout_name, axis, r)};")
             self.env[axis] = text
-        yield
-        body = "\n".join(self.lines[first + len(wanted) :])
-        unread = [n for n, a in enumerate(wanted) if not re.search(rf"\bat_{sanitize(a)}\b", body)]
+        with self.speller.mentions() as mentioned:
+            yield
+        self.speller.mentioned |= mentioned
+        unread = [n for n, a in enumerate(wanted) if f"at_{sanitize(a)}" not in mentioned]
         for n in reversed(unread):
             del self.lines[first + n]
         for axis, old in saved.items():
@@ -200,6 +233,8 @@ class Writer:
         key = (layout_name, axis)
         if key not in self.warp_keys:
             text = thread_base(replace(self.all_layouts[layout_name], lane=()), axis)
+            if text != "0":
+                self.value("warp")
             name = "0" if text == "0" else self.unique(f"warp_{axis}")
             self.warp_keys[key] = name
             if name != "0":

@@ -87,5 +87,5 @@ def test_what_the_printer_spells_is_reserved(spec: str, arch: str, monkeypatch: 
     text = re.sub(r"//[^\n]*", "", result.cuda.split('extern "C" __global__ void ', 1)[1].split("#ifndef")[0])
     text = re.sub(r'"[^"]*"', "", text)
     words = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text)) - {w for x in writers for w in x.taken}
-    words -= set(module_names(result.modules["ma-tile"]).kernels.values()) | {"pragma", "unroll", "x"}
+    words -= set(module_names(result.modules["ma-tile"]).kernels.values()) | {"pragma", "unroll", "x", "a", "b"}
     assert {w for w in words if w not in RESERVED and sanitize(w) == w} == set()

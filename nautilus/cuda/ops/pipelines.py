@@ -65,8 +65,8 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
     """Shared address of the mbarrier in ``stage`` of a ring."""
     bar = next(b for b in w.kernel.mbars if b.name == name)
     if isinstance(stage, Const):
-        return f"shared + {bar.offset + 8 * int(stage.value)}"
-    return f"shared + {bar.offset} + ({w.expr(stage)}) * 8"
+        return f"{w.shared} + {bar.offset + 8 * int(stage.value)}"
+    return f"{w.shared} + {bar.offset} + ({w.expr(stage)}) * 8"
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
@@ -83,7 +83,7 @@ def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
         _arrive_everywhere(w, op)
     elif op.each == "warp" and not w.single:
         w.line("__syncwarp();")
-        with w.braces("if (lane == 0)"):
+        with w.braces(f"if ({w.lane} == 0)"):
             w.line(call)
     else:
         w.line(call)
@@ -94,8 +94,8 @@ def _arrive_everywhere(w: Writer, op: ma.MbarArrive) -> None:
     call, address = w.speller.use("mbarrier_arrive_at"), barrier_address(w, op.mbar, op.stage)
     if op.each == "warp" and not w.single:
         w.line("__syncwarp();")
-        with w.braces(f"if (lane < {w.kernel.cluster})"):
-            w.line(f"{call}({address}, lane);")
+        with w.braces(f"if ({w.lane} < {w.kernel.cluster})"):
+            w.line(f"{call}({address}, {w.lane});")
         return
     for rank in range(w.kernel.cluster):
         w.line(f"{call}({address}, {rank});")
@@ -117,7 +117,7 @@ def print_load(w: Writer, op: ma.TmaLoad) -> None:
     with issuing(w):
         bar = barrier_address(w, *op.mbar)
         for slab in range(copy.slabs):
-            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
             where = _coordinates(w, copy.origin, slab * copy.slab_columns)
             w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
 
@@ -131,7 +131,7 @@ def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Exp
         bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
         here = w.expr(rank)
         for slab in range(copy.slabs):
-            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
             columns, moves = slab * copy.slab_columns, copy.part_axis
             where = _coordinates(w, copy.origin, columns, (moves, f"{here} * {copy.part_size}"))
             w.line(f"{call}({at}, {name}, {bar}, {where}, {mask});")
@@ -143,7 +143,7 @@ def print_store(w: Writer, op: ma.TmaStore) -> None:
     call = w.speller.use(f"bulk_store_{len(copy.origin)}d")
     with issuing(w):
         for slab in range(copy.slabs):
-            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
             where = _coordinates(w, copy.origin, slab * copy.slab_columns)
             w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
 
@@ -181,7 +181,7 @@ def barrier_setup(w: Writer) -> list[str]:
     lines = ["    if (threadIdx.x == 0) {"]
     for bar in w.kernel.mbars:
         places = (bar.offset + 8 * stage for stage in range(bar.stages))
-        lines += [f"        {init}(shared + {at}, {bar.arrivals});" for at in places]
+        lines += [f"        {init}({w.shared} + {at}, {bar.arrivals});" for at in places]
     meet = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
     return [*lines, f"        {fence}();", "    }", f"    {meet}"]
 

@@ -32,7 +32,7 @@ def print_loop(w: Writer, op: ma.TileSchedulerOp, body: Body) -> None:
         var, iteration = w.unique(op.var), w.unique(op.iteration)
         w.env |= {op.var: var, op.iteration: iteration}
         size = w.kernel.cluster
-        first, stride = ("block", "gridDim.x") if size == 1 else (f"block / {size}", f"(gridDim.x / {size})")
+        first, stride = (w.block, "gridDim.x") if size == 1 else (f"{w.block} / {size}", f"(gridDim.x / {size})")
         step = f"{var} += {stride}"
         if op.order == "snake":
             step = f"{var} = {iteration} * {stride} + ({iteration} % 2 ? {stride} - 1 - {first} : {first})"
@@ -50,7 +50,7 @@ def print_break(w: Writer, op: ma.BreakOp) -> None:
 def print_first(w: Writer, op: ma.TileFirst) -> None:
     """A variable that fetches rewrite."""
     name = w.env[op.var] = w.unique(op.var)
-    w.line(f"int {name} = block;")
+    w.line(f"int {name} = {w.block};")
 
 
 def print_fetch(w: Writer, op: ma.TileFetch) -> None:
@@ -64,7 +64,7 @@ def print_reset(w: Writer, op: ma.TileReset) -> None:
 
 
 def _place(w: Writer, slot: ma.Slot) -> str:
-    return f"reinterpret_cast<volatile int*>(smem + {w.smem[slot.buffer].offset})[{w.expr(slot.stage)}]"
+    return f"reinterpret_cast<volatile int*>({w.pointer} + {w.smem[slot.buffer].offset})[{w.expr(slot.stage)}]"
 
 
 def print_push(w: Writer, op: ma.QueuePush) -> None:
@@ -75,6 +75,6 @@ def print_push(w: Writer, op: ma.QueuePush) -> None:
 def print_pop(w: Writer, op: ma.QueuePop) -> None:
     """Read a stage; lane 0 reads for its warp, because its arrival releases the stage."""
     place, name = _place(w, op.slot), w.unique(op.var)
-    read = place if w.single else f"__shfl_sync(0xffffffffu, lane == 0 ? {place} : 0, 0)"
+    read = place if w.single else f"__shfl_sync(0xffffffffu, {w.lane} == 0 ? {place} : 0, 0)"
     w.line(f"const int {name} = {read};")
     w.env[op.var] = name
