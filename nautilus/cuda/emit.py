@@ -15,7 +15,6 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
-from nautilus.core.types import DType
 from nautilus.cuda.consumers import is_grouped
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
@@ -42,7 +41,7 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
             raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++", b.span)
-        if b.dtype in (DType.F8E4M3, DType.F8E5M2) and not limits(module.target).float8:
+        if b.dtype.is_float8 and not limits(module.target).float8:
             raise UnsupportedError(f"8-bit floating point ({b.dtype}) on {module.target}", b.name, b.span)
     helpers: set[str] = set()
     kernels: list[str] = []

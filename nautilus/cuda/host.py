@@ -8,12 +8,11 @@ spec called ``main`` or ``printf`` from redefining what C calls so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.names import allocate, kernel_symbols, module_names
 from nautilus.cuda.ops.tile_scheduler import uses_counter
@@ -119,18 +118,11 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 }
 """
 
-#: element type -> what the driver calls it (bytes of 8-bit floats are moved as they are)
-MAP_TYPES: Mapping[DType, str] = {
-    DType.F16: "FLOAT16", DType.BF16: "BFLOAT16", DType.F32: "FLOAT32", DType.TF32: "FLOAT32", DType.F64: "FLOAT64",
-    DType.I8: "UINT8", DType.U8: "UINT8", DType.F8E4M3: "UINT8", DType.F8E5M2: "UINT8", DType.I16: "UINT16",
-    DType.I32: "INT32", DType.I64: "INT64",
-}  # fmt: skip
-
-
 def _encode(m: TensorMap, name: str, base: str) -> list[str]:
     def array(kind: str, values: tuple[int, ...]) -> str:
         return f"const {kind} {{name}}[] = {{{{{', '.join(map(str, values)) or '0'}}}}};"
 
+    kind = FORMATS[m.dtype].tensor_map
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
     return [
         f"    TensorMap {name};",
@@ -143,7 +135,7 @@ def _encode(m: TensorMap, name: str, base: str) -> list[str]:
                 ("box", "cuuint32_t", m.box),
             )
         ),
-        f"        status = encode_map(&{name}, CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[m.dtype]}, {len(m.sizes)}, {base},",
+        f"        status = encode_map(&{name}, CU_TENSOR_MAP_DATA_TYPE_{kind}, {len(m.sizes)}, {base},",
         f"                            sizes, strides, box, {swizzle}, CU_TENSOR_MAP_L2_PROMOTION_{m.promotion});",
         "    }",
         "    if (status != cudaSuccess) return status;",

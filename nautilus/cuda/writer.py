@@ -22,9 +22,6 @@ from nautilus.cuda.registers import projected_register, register_offset, thread_
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 
-#: Local arrays of the operands of an MMA, inside whose block the accumulator is mentioned.
-_OPERANDS = frozenset({"a", "b"})
-
 
 @dataclass
 class Writer:
@@ -56,11 +53,14 @@ class Writer:
     passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
+    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
     unit_warps: int = field(init=False)  # warps of each unit (:mod:`nautilus.cuda.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)
         self.unit_warps = unit_warps(self.kernel)
+        products = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
+        self.operands = frozenset("ab" if any(op.instr in ma.MMA for op in products) else "")
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""
@@ -132,7 +132,7 @@ class Writer:
 
     def declare(self, frag: ma.Frag) -> str:
         """Declare the array of ``frag``; returns its C name."""
-        hint = f"{frag.name}_" if frag.name in _OPERANDS else frag.name
+        hint = f"{frag.name}_" if frag.name in self.operands else frag.name
         name = self.names[frag.name] = self.unique(hint)
         spelled = self.array(frag)
         self.line(f"{spelled.type} {name}[{spelled.length}];")

@@ -243,28 +243,19 @@ def _load_words(
 
 def from_word(text: str, dtype: DType) -> str:
     """Element from raw bits of its width."""
-    match dtype:
-        case DType.F32 | DType.TF32:
-            return f"__uint_as_float({text})"
-        case DType.BOOL:
-            return f"(({text} & 0xff) != 0)"
-        case DType.F16 | DType.BF16:
-            return f"(u16){text}"
-        case _:
-            return f"({memory_type(dtype)}){text}"
+    if dtype.is_float and dtype.bits == 32:
+        return f"__uint_as_float({text})"
+    if dtype is DType.BOOL:
+        return f"(({text} & 0xff) != 0)"
+    return f"(u16){text}" if dtype.is_half else f"({memory_type(dtype)}){text}"
 
 
 def to_word(text: str, dtype: DType) -> str:
     """Raw bits of an element, zero-extended to 32."""
-    match dtype:
-        case DType.F32 | DType.TF32:
-            return f"__float_as_uint({text})"
-        case DType.I32:
-            return f"(u32){text}"
-        case DType.I16 | DType.F16 | DType.BF16:
-            return f"(u32)(u16){text}"
-        case _:
-            return f"(u32)(unsigned char){text}"
+    if dtype.is_float and dtype.bits == 32:
+        return f"__float_as_uint({text})"
+    kind = {32: "", 16: "(u16)", 8: "(unsigned char)"}[dtype.bits]
+    return f"(u32){kind}{text}"
 
 
 def print_global_store(w: Writer, op: ma.GlobalStore) -> None:

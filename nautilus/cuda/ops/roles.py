@@ -10,6 +10,7 @@ from nautilus.cuda.ops.pipelines import declare_cursors
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import UNIT
+from nautilus.targets.limits import limits
 
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
@@ -46,7 +47,7 @@ def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
 def _print_role(w: Writer, role: ma.Role, body: Body) -> None:
     saved = dict(w.env), dict(w.ranges), w.single
     if role.registers is not None:
-        launched = 65536 // (32 * w.kernel.warps) // 8 * 8
+        launched = limits(w.module.target).registers_at_launch(32 * w.kernel.warps)
         name = "registers_less" if role.registers < launched else "registers_more"
         w.line(f"{w.speller.use(name)}<{role.registers}>();")
     if role.single:

@@ -16,6 +16,8 @@ from typing import Any
 from nautilus.core.schedule import KernelPlan, MemoryPlan
 from nautilus.planner.kernel import ceil_pow2
 from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
+from nautilus.targets.limits import limits
+from nautilus.targets.records import DEFAULT_TARGET
 from nautilus.tune.space import loop_structures as walks
 from nautilus.tune.space.shape import CHAIN, GRID, LOOP, PRODUCT, KernelShape, others
 
@@ -208,7 +210,8 @@ def registers_for(m: MemoryPlan) -> tuple[int, int]:
 
 def shared_out(units: int, low: int) -> tuple[int, int]:
     """``low`` for a producer's thread, and what that leaves for one of ``units`` consumers."""
-    launch = min(65536 // ((1 + units) * 128), 256) // 8 * 8
+    threads = (1 + units) * 128
+    launch = min(limits(DEFAULT_TARGET).registers_at_launch(threads), 256)
     return low, min(240, ((1 + units) * launch - low) // units // 8 * 8)
 
 
