@@ -14,12 +14,10 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.names import allocate, kernel_symbols, module_names
+from nautilus.cuda.names import allocate, module_names
 from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
 from nautilus.ma_tile.ir import ops as ma
-
-__all__ = ["kernel_symbol", "kernel_symbols", "launcher", "scalar_type", "workspace_offsets"]
 
 _ALIGN = 256
 

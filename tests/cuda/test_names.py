@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.cuda.host import kernel_symbols
-from nautilus.cuda.names import RESERVED, allocate, module_names, sanitize
+from nautilus.cuda.names import RESERVED, allocate, kernel_symbols, module_names, sanitize
 from nautilus.cuda.writer import Writer
 from nautilus.driver import Request, compile_file
 from nautilus.runtime.nvrtc import compile_cuda
