@@ -23,18 +23,8 @@ from nautilus.core.types import DType
 from nautilus.cost.instructions import LAZY, SKIPPED, SPECIAL, issue_slots
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA
-from nautilus.ma_tile.ir.ops import (
-    MMA,
-    Frag,
-    MemKernel,
-    MemModule,
-    MemOp,
-    MmaOp,
-    Role,
-    Slot,
-    TileFirst,
-    TileSchedulerOp,
-)
+from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
+from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
