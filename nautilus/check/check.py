@@ -301,6 +301,8 @@ class _Check:
             if self.tied(name, given):
                 continue
             slack = ref.noise[name] if ref is not None else 1e-6 * compare.norm(left[name])
+            if ref is not None and self.approximated(name, subject):
+                slack = ref.allowed[name]
             truth = ref.values[name] if ref is not None else None
             found = compare.same_reals(right[name], left[name], dtype, slack, truth)
             fine = fine and found is None
@@ -313,6 +315,10 @@ class _Check:
         if fine and subject is not None:
             self.add(subject.check, subject.subject, "ok", kind=given.kind, seed=given.seed)
         return fine
+
+    def approximated(self, name: str, step: Level | None) -> bool:
+        """Whether ``step`` (None: any) may change the value of ``name`` over the reals by a stated error."""
+        return name in self.bounds and self.bounds[name].form and (step is None or step.step == "hardware-math")
 
     def tied(self, name: str, given: InputSet) -> bool:
         """Whether ``name`` may legitimately fall either way on these inputs."""

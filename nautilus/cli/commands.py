@@ -256,11 +256,9 @@ def _target(folder: Path, name: str) -> str:
 
 def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
     """``nautilusc check``: exit code 1 where anything fails."""
-    try:
-        checker = load("nautilus.check.run:check")
-    except NautilusError:
-        raise click.UsageError("'nautilusc check' is not supported yet") from None
-    report = checker(make_request(spec, options, "cuda"), seed=seed, device=device)
+    from nautilus.check.run import check
+
+    report = check(make_request(spec, options, "cuda"), seed=seed, device=device)
     if options["as_json"]:
         click.echo(json.dumps(report.as_dict()))
     elif not report.ok or not options["quiet"]:
@@ -356,7 +354,7 @@ def tune_now(request: Request, options: dict[str, Any]) -> None:
     from nautilus.tune.types import Settings
 
     outcome = tune_one(request, options.get("scalars") or {}, Options(Settings(), quiet=options["quiet"]))
-    if outcome.code:
+    if outcome.code and "error" in outcome.about:
         if outcome.code == ToolchainError.exit_code:
             raise ToolchainError("-O3", f"{outcome.about['error']} (-O2 does without)")
         raise click.exceptions.Exit(_failed(outcome.text, outcome.code))

@@ -1,15 +1,5 @@
 """MA-tile ops of the persistent tile scheduler: the loop over the tiles of a block, and the queue of a dynamic order.
 
-The grammar (continued from ``ma_tile.ir.async_ops``)::
-
-    op := 'tile.loop' VAR ',' ITERATION 'in' expr 'static' | 'snake' | 'dynamic' '{' op* '}'
-        | 'break' 'if' expr                     -- leaves the dynamic loop whose body holds it
-        | 'tile.first' VAR                      -- a variable that holds the number of the block
-        | 'tile.fetch' VAR                      -- VAR = number of blocks + atomicAdd(tile counter, 1)
-        | 'tile.reset' expr 'of' expr           -- clears the counter behind the last fetch of the launch
-        | 'queue.push' slot ',' expr
-        | 'queue.pop' VAR ',' slot
-
 Meaning.
 
 * ``tile.loop v, n in count``: the consumers of a role run the body once for every tile v in 0..count that the block
@@ -30,80 +20,79 @@ Meaning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nautilus.core.expr.nodes import Expr
-from nautilus.core.source import NO_SPAN, Span
-from nautilus.ma_tile.ir.values import Slot
+from nautilus.core.op_fields import EXPR, NAME, REGION, VARIABLE
+from nautilus.core.ops import SPAN, Effect, declare, op
+from nautilus.core.source import Span
+from nautilus.ma_tile.ir.values import MA, READ_SLOT, WRITE_SLOT, Slot
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.ir.ops import MemOp
-
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 #: orders in which the blocks of a persistent grid process tiles
 TILE_ORDERS = ("static", "snake", "dynamic")
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tile.loop $var, $iteration in $count $order {$body}")
 class TileSchedulerOp:
     """The loop over the tiles of a persistent block; ``order`` is one of :data:`TILE_ORDERS`."""
 
-    var: str
-    iteration: str
-    count: Expr
-    order: str
-    body: tuple[MemOp, ...]
-    span: Span = _SPAN
+    var: str = declare(VARIABLE)
+    iteration: str = declare(VARIABLE)
+    count: Expr = declare(EXPR)
+    order: str = declare(NAME)
+    body: tuple[MemOp, ...] = declare(REGION)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "break if $cond")
 class BreakOp:
     """Leave the enclosing dynamic loop where ``cond`` holds."""
 
-    cond: Expr
-    span: Span = _SPAN
+    cond: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tile.first $var", Effect.ADVANCE)
 class TileFirst:
     """A variable of the sender that :class:`TileFetch` rewrites; it begins with the number of the block."""
 
-    var: str
-    span: Span = _SPAN
+    var: str = declare(VARIABLE)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tile.fetch $var", Effect.ADVANCE)
 class TileFetch:
     """Take the next number from the tile counter of the launch."""
 
-    var: str
-    span: Span = _SPAN
+    var: str = declare(NAME)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tile.reset $tile of $count")
 class TileReset:
     """Clear the tile counter if ``tile`` is the last number that a launch of ``count`` tiles fetches."""
 
-    tile: Expr
-    count: Expr
-    span: Span = _SPAN
+    tile: Expr = declare(EXPR)
+    count: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "queue.push $slot, $value")
 class QueuePush:
     """Store an integer to a stage of the tile-scheduler queue."""
 
-    slot: Slot
-    value: Expr
-    span: Span = _SPAN
+    slot: Slot = declare(WRITE_SLOT)
+    value: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "queue.pop $var, $slot")
 class QueuePop:
     """Bind ``var`` to the integer in a stage of the tile-scheduler queue."""
 
-    var: str
-    slot: Slot
-    span: Span = _SPAN
+    var: str = declare(VARIABLE)
+    slot: Slot = declare(READ_SLOT)
+    span: Span = SPAN

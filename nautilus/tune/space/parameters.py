@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, MemoryPlan
 from nautilus.planner.kernel import ceil_pow2
 from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
@@ -54,13 +55,13 @@ def knobs(plan: KernelPlan, shape: KernelShape) -> tuple[TuningParameter, ...]:
 
 
 def apply(plan: KernelPlan, shape: KernelShape, chosen: dict[str, Any]) -> KernelPlan:
-    """``plan`` with every knob of ``chosen`` turned. Raises ValueError for a value that a knob does not have."""
+    """``plan`` with every knob of ``chosen`` turned. Raises ScheduleError for a value that a knob does not have."""
     out, settle = plan, False
     turned = []
     for k in knobs(plan, shape):
         value = chosen.get(k.name, k.default)
         if value not in k.values:
-            raise ValueError(f"{k.name} is {value!r} here, not one of {', '.join(map(str, k.values))}")
+            raise ScheduleError(f"{k.name} is {value!r} here, not one of {', '.join(map(str, k.values))}")
         if value != k.default:
             turned.append((k, value))
     for k, value in turned:

@@ -20,9 +20,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nautilus.core.expr.nodes import COMPARISONS
-from nautilus.vr_tile.ir import ConstOp, DotOp, ForOp, IndexOp, LoadOp, MapOp, ParamOp, ReduceOp, StoreOp, TileOp, Value
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    StoreOp,
+    TileOp,
+    Value,
+    expressions,
+)
 from nautilus.vr_tile.lowering.build import refs
-from nautilus.vr_tile.rewriting import expressions
 
 _LOG2E = math.log2(math.e)
 

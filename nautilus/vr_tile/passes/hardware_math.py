@@ -32,12 +32,13 @@ from nautilus.vr_tile.ir import (
     TileModule,
     TileOp,
     Value,
+    expressions,
     operands,
     results,
     walk_ops,
 )
 from nautilus.vr_tile.lowering.build import refs
-from nautilus.vr_tile.rewriting import Peephole, expressions
+from nautilus.vr_tile.rewriting import Peephole
 
 ERF_FORM = (1.1287762290751422, 0.10070965186057083)
 

@@ -168,8 +168,8 @@ def test_the_time_limit_holds(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_the_database_knows_is_tried_first(matmul: Path, own_database: Path, journal: Path) -> None:
-    spec, program = load_spec(matmul), before_scheduling(Request(matmul, "sm_80")).program
-    best = toy.schedule_of(program, "sm_80", {"stages": 1, "warps": (1, 4)})
+    spec, trials = load_spec(matmul), before_scheduling(Request(matmul, "sm_80")).trials
+    best = toy.schedule_of(trials, {"stages": 1, "warps": (1, 4)})
     assert not isinstance(best, toy.Refused)
     near = key_of(load_spec(matmul, dims={"M": 256}), "sm_80", "fast")
     values = {"stages": 1, "warps": [1, 4], "group": 4}

@@ -49,7 +49,8 @@ def test_a_schedule_that_leaves_inlining_open_gets_the_rules() -> None:
     assert space.drafted({})[0] == Schedule(inline=("P",))
     assert SPACE.drafted({}) == (None, "never")
     broken = SearchSpace(CHOICES, {}, lambda v: v["nothing"])
-    assert broken.drafted({}) == (None, "KeyError: 'nothing'")
+    assert broken.drafted({}) == (None, "KeyError: 'nothing'") and "KeyError: 'nothing'" in broken.internal.reproducers
+    assert not SPACE.internal.reproducers
 
 
 def test_the_hash_follows_the_choices() -> None:

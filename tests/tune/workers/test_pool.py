@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from nautilus.tune.workers.pool import DIED, DONE, ERROR, TIMEOUT, Limit, Outcome, Pool, Service, Worker, pause
+from nautilus.tune.workers.pool import (
+    DIED,
+    DONE,
+    ERROR,
+    INTERNAL,
+    TIMEOUT,
+    Limit,
+    Outcome,
+    Pool,
+    Service,
+    Worker,
+    pause,
+)
 from tests.shipped import ROOT
 
 OBEDIENT = Service("tests.tune.workers.services:obedient")
@@ -40,7 +52,7 @@ def test_jobs_share_a_process(worker: Worker) -> None:
     ("job", "kind", "reason"),
     [
         (("refuse", "no room"), ERROR, "no room"),
-        (("raise", "x"), ERROR, "ZeroDivisionError: x"),
+        (("raise", "x"), INTERNAL, "ZeroDivisionError: x"),
         (("kill", signal.SIGSEGV), DIED, "the worker process died (SIGSEGV)"),
         (("kill", signal.SIGKILL), DIED, "the worker process died (SIGKILL)"),
         (("exit", 3), DIED, "the worker process died (exit code 3)"),
@@ -52,7 +64,7 @@ def test_what_goes_wrong_is_said_and_the_next_job_runs(worker: Worker, job: Any,
     found = result(worker, job)
     assert (found.kind, found.reason) == (kind, reason)
     after = result(worker, ("pid", 0)).value
-    assert (after == before) is (kind == ERROR)
+    assert (after == before) is (kind in (ERROR, INTERNAL))
 
 
 @pytest.mark.parametrize("job", [("sleep", 100.0), ("deaf", 100.0)])
