@@ -47,7 +47,7 @@ class TileSchedulerOp:
     span: Span = SPAN
 
 
-@op(MA, "break if $cond")
+@op(MA, "break if $cond", Effect.LEAVE)
 class BreakOp:
     """Leave the enclosing dynamic loop where ``cond`` holds."""
 
@@ -63,7 +63,7 @@ class TileFirst:
     span: Span = SPAN
 
 
-@op(MA, "tile.fetch $var", Effect.ADVANCE)
+@op(MA, "tile.fetch $var", Effect.ADVANCE, Effect.COUNT)
 class TileFetch:
     """Take the next number from the tile counter of the launch."""
 
@@ -71,7 +71,7 @@ class TileFetch:
     span: Span = SPAN
 
 
-@op(MA, "tile.reset $tile of $count")
+@op(MA, "tile.reset $tile of $count", Effect.COUNT)
 class TileReset:
     """Clear the tile counter if ``tile`` is the last number that a launch of ``count`` tiles fetches."""
 
