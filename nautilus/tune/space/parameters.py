@@ -23,8 +23,7 @@ from nautilus.tune.space.shape import CHAIN, GRID, LOOP, PRODUCT, KernelShape, o
 
 Apply = Callable[[KernelPlan, Any], KernelPlan]
 MOST, RULE = "most", "rule"
-_RESERVE = 2048  # bytes of shared memory for barriers and alignment
-_REGISTERS = 200  # of a thread's may hold accumulators of a product
+_RESERVE, _REGISTERS = 2048, 200  # bytes of shared memory for barriers; registers of a thread for accumulators
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,7 @@ def knobs(plan: KernelPlan, shape: KernelShape) -> tuple[TuningParameter, ...]:
 
 def apply(plan: KernelPlan, shape: KernelShape, chosen: dict[str, Any]) -> KernelPlan:
     """``plan`` with every knob of ``chosen`` turned. Raises ScheduleError for a value that a knob does not have."""
-    out, settle = plan, False
-    turned = []
+    out, settle, turned = plan, False, []
     for k in knobs(plan, shape):
         value = chosen.get(k.name, k.default)
         if value not in k.values:
