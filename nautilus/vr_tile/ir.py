@@ -1,4 +1,4 @@
-"""VR-tile IR: the same work on whole tiles, in virtual registers; no memory scopes, no threads.
+"""VR-tile IR: the computation on whole tiles in virtual registers, without memory scopes and threads.
 
 A tile is a function of *named axes*: ``f32[i: 128, j: 64]``.  Names carry the meaning: operands of
 an elementwise operation broadcast by name, ``dot`` contracts an axis by name, a transpose is no
@@ -12,10 +12,9 @@ element at the index for every point of the type's axes; a point whose ``where``
 nothing and is 0 (false).  ``store`` writes the points whose ``where`` holds, rounding once to the
 buffer's storage type.  ``for`` runs its body for lo <= VAR < hi in order; a carried value enters
 each iteration and ``yield`` gives its successor; with no iteration the results are the initial
-values.  Loops of one ``chain`` walk disjoint ranges of one index space with bodies that differ in masks
-only, so that they can share staging buffers and copies may be prefetched across the seams.  Each range
-adjoins that of an earlier loop of the chain: mostly it begins where the last one ended, but the walk may
-also start in the middle (``KernelPlan.walk_order``).
+values.  Loops of one ``chain`` iterate over disjoint ranges of one index space with bodies that differ in masks
+only, so that they can share staging buffers and copies may be prefetched across loop boundaries.  Each range adjoins
+that of an earlier loop of the chain; the iteration order may start in the middle (``KernelPlan.walk_order``).
 
 ``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
 of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,

@@ -1,4 +1,4 @@
-"""What is legal in the VR-tile IR: one rule function per op class; an op without a rule is rejected.
+"""The verifier of the VR-tile IR: one rule function for each op class; an op without a rule is rejected.
 
 :func:`verify` raises :class:`nautilus.core.errors.VerifyError` with the rule's name, the op and why.
 The rules are those of the ``vr_tile.ir`` docstring, and two that it implies: both operands of ``dot``

@@ -97,7 +97,7 @@ MEMORY, AXES = "kernels.0.memory.", "kernels.0.axes."
         (MEMORY + "vector_bytes", 5, 4, "vector_bytes is 5"),
         (AXES + "0.tile", 0, 4, "axis 'i' cannot have a tile of 0"),
         (AXES + "0.role", "lop", 4, "axis 'i' has role 'lop', not one of grid, loop, tile"),
-        (AXES + "0.name", "z", 4, "has no axis 'z'"),
+        (AXES + "0.name", "z", 4, "no axis 'z'"),
         (AXES + "0.name", "k", 4, "'k' is listed twice"),
         ("kernels.0.name", "a b", 4, "'a b' is not a name"),
         ("inline", ["C"], 4, "'C' is not an elementwise temp"),

@@ -37,7 +37,7 @@ _FOLD_COMPARE = {n: _python(n) for n in COMPARE.values()}
 
 
 class Fault(Exception):
-    """One diagnostic about the expression at hand; the caller records it and goes on."""
+    """Raised with one diagnostic about an expression; the caller records it and continues."""
 
     def __init__(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
         super().__init__(message)

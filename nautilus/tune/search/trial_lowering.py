@@ -1,8 +1,9 @@
-"""Carrying a schedule out on a program: is it legal, and what does the last IR look like?
+"""Trial lowering: a program under a schedule down to the MA-tile level, to learn whether the schedule is legal.
 
-The passes are the only judges of legality.  A candidate goes through all of them, which takes some 20 to 150 ms;
-what they refuse is refused with their words.  Two rules are added that no pass has: registers (an estimate,
-``cost.registers``), and the verifier's limits of the target.
+The passes alone decide: a candidate runs through all of them, which takes 20 to 150 ms, and their ScheduleError or
+UnsupportedError is the failure reason.  Two rules are added that no pass has: registers (an estimate,
+``cost.registers``), and the verifier's limits of the target.  Every other error is a bug of the compiler and is
+raised, never taken for an illegal schedule.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _KEPT = 64  # modules remembered
 
 @dataclass(frozen=True)
 class Lowered:
-    """What became of a schedule. ``module``: the last MA-tile module reached, also of some that were refused."""
+    """The result of a trial. ``module``: the last MA-tile module reached, also under some illegal schedules."""
 
     module: MemModule | None
     fault: str | None

@@ -1,4 +1,4 @@
-"""``hardware-math``: ``tanh``, ``erf`` and ``sigmoid`` by the special function unit, where the contract allows.
+"""``hardware-math``: computes ``tanh``, ``erf`` and ``sigmoid`` on the special function unit, if the contract permits.
 
 Under ``precision`` fast, for f32 values::
 

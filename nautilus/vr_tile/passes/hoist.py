@@ -1,4 +1,4 @@
-"""``hoist``: ops that do not change from one iteration to the next leave the loop.
+"""``hoist``: moves loop-invariant ops out of the loop.
 
 Every op is safe to run when the loop does not (loads are masked, nothing traps).  What leaves a loop of
 a chain goes before the chain's first loop where it can, so that the chain stays together.

@@ -240,7 +240,7 @@ REFUSED = [
     ("attention/causal_decode", {"units": "8x32"}, "units is '8x32', not one of"),
     ("attention/causal_decode", {"groups": 3}, "groups is 3, not one of"),
     ("attention/global_prefill_d64", {"O.warpgroup.store": "bulk-ring/64"}, "fit no stage of a walked operand"),
-    ("rowwise/layer_norm", {"Y.walk": "rolling"}, "no repair for Y_sum_2"),
+    ("rowwise/layer_norm", {"Y.walk": "rolling"}, "no repair term for Y_sum_2"),
     ("rowwise/argmax", {"Y.walk": "rolling"}, "needs a running result"),
     ("matmul/swiglu", {"kernels": "Gate Up | C"}, "does not fit in a tile"),
     ("matmul/f16", {"C.warpgroup.block": "192x320/3"}, "fragments need"),

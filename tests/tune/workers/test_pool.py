@@ -59,7 +59,7 @@ def test_jobs_share_a_process(worker: Worker) -> None:
         (("poison", "illegal address"), DIED, "illegal address"),
     ],
 )
-def test_what_goes_wrong_is_said_and_the_next_job_runs(worker: Worker, job: Any, kind: str, reason: str) -> None:
+def test_a_failure_has_a_reason_and_the_next_job_runs(worker: Worker, job: Any, kind: str, reason: str) -> None:
     before = result(worker, ("pid", 0)).value
     found = result(worker, job)
     assert (found.kind, found.reason) == (kind, reason)
@@ -85,7 +85,7 @@ def test_a_service_that_cannot_be_made(worker: Worker) -> None:
         bad.close()
 
 
-def test_a_pool_runs_several_and_learns_its_limit() -> None:
+def test_a_pool_runs_jobs_and_adapts_its_limit() -> None:
     pool: Pool[int] = Pool([OBEDIENT, OBEDIENT], Limit(floor=0.5, ceiling=30.0, factor=4.0))
     try:
         todo, done = list(range(8)), {}
@@ -101,7 +101,7 @@ def test_a_pool_runs_several_and_learns_its_limit() -> None:
         pool.close()
 
 
-def test_the_limit_follows_the_slow_ones() -> None:
+def test_the_limit_follows_slow_jobs() -> None:
     limit = Limit(floor=1.0, ceiling=100.0, factor=4.0)
     assert limit.seconds == 100.0
     for seconds in (1.0, 2.0, 3.0):
