@@ -68,7 +68,7 @@ PRODUCTS = (
     Tile(128, 128, False, 720),
     Tile(128, 64, False, 500),
 )
-SHORT = (DType.F8E4M3, DType.F8E5M2)  # their sums are short: each stage's is held beside the whole one
+SHORT = tuple(d for d in DType if d.is_float8)  # their sums are short: each stage's is held beside the whole one
 HELD_TWICE = 192  # columns for which a unit can hold two accumulators
 LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand

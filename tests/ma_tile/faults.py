@@ -12,7 +12,7 @@ from dataclasses import replace
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import MatrixStore, TileSchedulerOp, TmaLoad, TmaStore
+from nautilus.ma_tile.ir.async_ops import MatrixStore, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -30,6 +30,7 @@ from nautilus.ma_tile.ir.ops import (
     SharedStore,
     Slot,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 
 Predicate = Callable[[MemOp], bool]
 Edit = Callable[[MemOp], tuple[MemOp, ...]]

@@ -1,10 +1,10 @@
 """The choices of one kernel, and how each changes its plan.
 
-A :class:`TuningParameter` starts from the plan that the default rules made for an engine, and its default is what
-that plan has: where every parameter has its default, the plan is the rules' own, bit for bit.  A changed tile makes
-what depends on it follow the same rules again (``_settle_*``): the ring as deep as shared memory allows, registers, the
-epilogue's pieces.  Which values are listed comes from the structure and sizes; measured dead ends are left out
-(deeper k-steps, clusters of four, hints to caches, single producer warps).
+A :class:`TuningParameter` starts from the plan that the default rules made for an engine, and its default is what that
+plan has: where every parameter has its default, the plan is the rules' own, bit for bit.  A changed tile makes what
+depends on it follow the same rules again (``_settle_*``): the ring as deep as shared memory allows, registers, the
+epilogue's pieces.  Which values are listed comes from the structure and sizes; measured dead ends are left out (deeper
+k-steps, clusters of four, hints to caches, single producer warps).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, MemoryPlan
 from nautilus.planner.kernel import ceil_pow2
 from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
+from nautilus.targets.records import DEFAULT_TARGET, TARGETS
 from nautilus.tune.space import loop_structures as walks
 from nautilus.tune.space.shape import CHAIN, GRID, LOOP, PRODUCT, KernelShape, others
 
 Apply = Callable[[KernelPlan, Any], KernelPlan]
 MOST, RULE = "most", "rule"
-_RESERVE = 2048  # bytes of shared memory for barriers and alignment
-_REGISTERS = 200  # of a thread's may hold accumulators of a product
+_RESERVE, _REGISTERS = 2048, 200  # bytes of shared memory for barriers; registers of a thread for accumulators
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,7 @@ def knobs(plan: KernelPlan, shape: KernelShape) -> tuple[TuningParameter, ...]:
 
 def apply(plan: KernelPlan, shape: KernelShape, chosen: dict[str, Any]) -> KernelPlan:
     """``plan`` with every knob of ``chosen`` turned. Raises ScheduleError for a value that a knob does not have."""
-    out, settle = plan, False
-    turned = []
+    out, settle, turned = plan, False, []
     for k in knobs(plan, shape):
         value = chosen.get(k.name, k.default)
         if value not in k.values:
@@ -209,7 +208,7 @@ def registers_for(m: MemoryPlan) -> tuple[int, int]:
 
 def shared_out(units: int, low: int) -> tuple[int, int]:
     """``low`` for a producer's thread, and what that leaves for one of ``units`` consumers."""
-    launch = min(65536 // ((1 + units) * 128), 256) // 8 * 8
+    launch = min(TARGETS[DEFAULT_TARGET].limits.registers_at_launch((1 + units) * 128), 256)
     return low, min(240, ((1 + units) * launch - low) // units // 8 * 8)
 
 

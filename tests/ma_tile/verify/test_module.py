@@ -14,7 +14,8 @@ from nautilus.ma_tile.ir.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, M
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify, verify_module
 from nautilus.ma_tile.verify.shared import interference
-from nautilus.targets.limits import TARGETS, limits
+from nautilus.targets.limits import limits
+from nautilus.targets.records import TARGETS
 from tests.ma_tile import faults as f
 from tests.ma_tile.programs import plain as p
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.ir.ops import MemKernel, MemModule, TileSchedulerOp, walk_ops
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, TileFetch, walk_ops
 from nautilus.ma_tile.ir.traverse import plan_of
 from nautilus.targets.limits import limits
 
@@ -43,7 +43,7 @@ class DependentLaunch:
             if len(both) < 2 or sum(map(int, both)) > many:
                 return k
             wanted = plan_of(self.schedule, k).early if self.early is None else self.early
-            fetched = any(isinstance(op, TileSchedulerOp) and op.mailbox is not None for op in walk_ops(k.body))
+            fetched = any(isinstance(op, TileFetch) for op in walk_ops(k.body))
             return replace(k, early=True) if wanted and not fetched else k
 
         kernels = (*module.kernels[:1], *(one(a, b) for a, b in pairwise(module.kernels)))
