@@ -22,7 +22,7 @@ NAMES = [
 
 
 def values(name: str, choice: str) -> tuple[object, ...]:
-    return next(c.values for c in choices(program(name), ARCH) if c.name == choice)
+    return next(c.values for c in choices(space(program(name), ARCH)) if c.name == choice)
 
 
 @pytest.mark.parametrize("name", NAMES)
