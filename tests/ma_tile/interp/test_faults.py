@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -222,7 +224,7 @@ def test_matrix_load_ignores_the_declared_registers() -> None:
 
 
 def test_convert_between_threads_is_refused() -> None:
-    def change(x):  # type: ignore[no-untyped-def]
+    def change(x: Any) -> Any:  # type: ignore[no-untyped-def]
         return type(x)(x.reg, tuple(reversed(x.lane)), x.warp)
 
     m = f.edit_layout(p.chained(), "p", change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from tests.ma_tile.programs import plain as p
 @pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.ring, lambda: p.ring("n_last"), p.chained,
                                   lambda: parse(p.REDUCE), p.roles])  # fmt: skip
 @pytest.mark.parametrize("target", sorted(TARGETS))
-def test_right_programs_pass(make, target: str) -> None:  # type: ignore[no-untyped-def]
+def test_right_programs_pass(make: Callable[[], MemModule], target: str) -> None:  # type: ignore[no-untyped-def]
     verify(replace(make(), target=target))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_always_leaves_the_module() -> None:
     assert LazyRescale(None).apply(m) is m
 
 
-def test_skip_marks_the_repair_of_the_tile(filecheck) -> None:
+def test_skip_marks_the_repair_of_the_tile(filecheck: Callable[..., None]) -> None:
     m = check_pass(walk(), passed("skip"), inputs=data(0))
     filecheck(
         text.format(m),
@@ -133,7 +134,7 @@ def test_skip_marks_the_repair_of_the_tile(filecheck) -> None:
             np.testing.assert_array_equal(run_module(m, data(1), mode=kind)[name], w)
 
 
-def test_lazy_keeps_the_old_reference(filecheck) -> None:
+def test_lazy_keeps_the_old_reference(filecheck: Callable[..., None]) -> None:
     m = Dce().apply(check_pass(walk(), passed("lazy"), inputs=data(0)))
     filecheck(
         text.format(m),

@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.errors import VerifyError
 from nautilus.core.schedule import Schedule
-from nautilus.driver import Request, compile_file
+from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.text.parser import parse
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.verify.module import verify
@@ -19,7 +19,7 @@ from tests.endtoend.collection.decode import Decode
 SHORT = Decode(1024, 128, batch=1, heads=64, group=8)  # few blocks in both kernels
 
 
-def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None):  # type: ignore[no-untyped-def]
+def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None) -> Result:  # type: ignore[no-untyped-def]
     return compile_file(Request(Path("given.naut"), arch, text=given.text, schedule=schedule))
 
 
