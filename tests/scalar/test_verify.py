@@ -14,7 +14,7 @@ from nautilus.scalar.verify import RULES, verify, verify_tiled
 from tests.scalar.programs import samples
 
 
-def program(body: str, head: str = "") -> str:
+def program(body: str, head: str = "") -> Program:
     return parse_program(
         "program p {\ninput X: f16[8, 6]\ninput T: i32[8]\noutput Y: f32[8, 6]\noutput m: f32[8]\n"
         f"{head}\nparam N: i32\nparam eps: f32 = 1e-05\n{body}\n}}"

@@ -24,7 +24,7 @@ O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, {g}, j, d])
 """
 
 
-def spec_of(p: str, m: int = 32, kv: str = "H", g: str = "h") -> Spec:  # type: ignore[no-untyped-def]
+def spec_of(p: str, m: int = 32, kv: str = "H", g: str = "h") -> Spec:
     return load_text(HEAD.format(m=m, kv=kv) + WHOLE.format(p=p, g=g))
 
 

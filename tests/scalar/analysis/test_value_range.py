@@ -18,7 +18,7 @@ _UNARY = ["exp", "tanh", "sigmoid", "erf", "abs", "sign", "floor", "ceil", "roun
 _LEAF = ["X[i, k]", "Z[i]", "f32(L[k])", "f32(i - k)", "0.5", "-3", "f32(B[i])"]
 
 
-def expression(rng: np.random.Generator, depth: int) -> Any:
+def expression(rng: random.Random, depth: int) -> Any:
     if depth == 0:
         return rng.choice(_LEAF)
     a, b = expression(rng, depth - 1), expression(rng, rng.randrange(depth))

@@ -157,7 +157,7 @@ def language(name: str) -> Spec:
 
 def random_inputs(spec: Spec, seed: int = 0, runtime: int = 9) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    out = {}
+    out: dict[str, Any] = {}
     for t in spec.inputs:
         shape = tuple(e if isinstance(e, int) else runtime for e in t.shape)
         if t.dtype in (DType.I32, DType.I64):

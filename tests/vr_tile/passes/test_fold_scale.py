@@ -37,6 +37,6 @@ def test_a_factor_leaves_a_masked_maximum() -> None:
     for precision in ("fast", "strict"):  # exact, so strict has it too
         new = check_pass(m, FoldScale(precision), Dce(), tolerance=0)
         assert "select %c, %x, %z" in text.format(new)
-    bits = [run_module(n, {"X": np.random.default_rng(1).standard_normal((4, 8)), "R": np.zeros(4)}, mode="typed")["S"]
-            for n in (m, new)]  # fmt: skip
-    np.testing.assert_array_equal(*bits)
+    inputs = {"X": np.random.default_rng(1).standard_normal((4, 8)), "R": np.zeros(4)}
+    before, after = (run_module(n, inputs, mode="typed")["S"] for n in (m, new))
+    np.testing.assert_array_equal(before, after)

@@ -15,6 +15,7 @@ from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner.kernels import default_schedule
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
+from nautilus.vr_tile.ir import TileModule
 from nautilus.vr_tile.lowering.lower import lower
 from nautilus.vr_tile.passes.cse import Cse
 from nautilus.vr_tile.passes.dce import Dce
@@ -91,7 +92,7 @@ GOOD = {"v": "f16", "start": "0.0", "arg": "%s", "mask": "select %c, %e, %zero",
         "out": "div %a2, %l2", "lse": "add %m2, %nat"}  # fmt: skip
 
 
-def walk(**changes: str) -> text.TileModule:
+def walk(**changes: str) -> TileModule:
     m = text.parse(WALK.format(**{**GOOD, **changes}))
     verify(m)
     return m

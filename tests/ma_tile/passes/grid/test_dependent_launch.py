@@ -19,7 +19,7 @@ from tests.endtoend.collection.decode import Decode
 SHORT = Decode(1024, 128, batch=1, heads=64, group=8)  # few blocks in both kernels
 
 
-def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None) -> Result:  # type: ignore[no-untyped-def]
+def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None) -> Result:
     return compile_file(Request(Path("given.naut"), arch, text=given.text, schedule=schedule))
 
 
@@ -32,6 +32,7 @@ def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
     assert early(SHORT, "sm_80") == [False, False]
     long = replace(SHORT, batch=8, n=16384)
     found = compiled(long).context.schedule
+    assert found is not None
     apart = replace(found, kernels=tuple(replace(k, memory=replace(k.memory, cluster=1)) for k in found.kernels))
     kernels = compiled(long, schedule=apart).modules["ma-tile"].kernels
     assert [(k.blocks.value, k.early) for k in kernels] == [(128, False), (64, False)]
@@ -39,6 +40,7 @@ def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
 
 def test_the_switch() -> None:
     found = compiled(SHORT).context.schedule
+    assert found is not None
     late = replace(found, kernels=tuple(replace(k, memory=replace(k.memory, early=False)) for k in found.kernels))
     assert not any(k.early for k in compiled(SHORT, schedule=late).modules["ma-tile"].kernels)
 
