@@ -55,7 +55,7 @@ def test_text_and_launch() -> None:
     body = behind.split("{", 1)[1]
     assert "_part" not in body[: body.index("wait_for_kernel_in_front();")]  # nothing is read before
     assert "cudaLaunchKernelEx(&config, " in result.cuda
-    assert [x.early for x in plan_of(module).launches] == [False, True]
+    assert [x.programmatic for x in plan_of(module).launches] == [False, True]
 
 
 @pytest.mark.parametrize(("target", "kernels"), [("sm_90a", slice(1, 2)), ("sm_90", slice(0, 2))])
