@@ -88,6 +88,7 @@ def test_two_streams_with_a_counter_each(built: tuple[Result, Any]) -> None:
 def test_the_launcher_of_the_emitted_file(built: tuple[Result, Any], tmp_path: Path) -> None:
     """Compiled by nvcc alone: it encodes the tensor maps, clears its counter and takes a stream."""
     result, _ = built
+    assert NVCC is not None
     spec = result.modules["spec"]
     (tmp_path / "kernel.cu").write_text(result.cuda)
     flags = ["-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-shared", "-Xcompiler", "-fPIC"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr
@@ -33,7 +34,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 
 Predicate = Callable[[MemOp], bool]
-Edit = Callable[[MemOp], tuple[MemOp, ...]]
+Edit = Callable[[Any], tuple[MemOp, ...]]
 
 
 def is_a(*kinds: type, **fields: object) -> Predicate:

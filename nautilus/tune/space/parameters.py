@@ -1,10 +1,9 @@
 """The choices of one kernel, and how each changes its plan.
 
-A :class:`TuningParameter` starts from the plan that the default rules made for an engine, and its default is what that
-plan has: where every parameter has its default, the plan is the rules' own, bit for bit.  A changed tile makes what
-depends on it follow the same rules again (``_settle_*``): the ring as deep as shared memory allows, registers, the
-epilogue's pieces.  Which values are listed comes from the structure and sizes; measured dead ends are left out (deeper
-k-steps, clusters of four, hints to caches, single producer warps).
+A :class:`TuningParameter` starts from the plan that the default rules made for an engine, and its default is what
+that plan has: where every parameter has its default, the plan is the rules' own, bit for bit.  A changed tile makes
+what depends on it follow the same rules again (``_settle_*``): the ring as deep as shared memory allows, registers, the
+epilogue's pieces.  Structure and sizes decide which values are listed, without those that measurements ruled out.
 """
 
 from __future__ import annotations

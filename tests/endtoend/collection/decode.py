@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 from unittest.mock import patch
 
 from nautilus.check.levels import Trace
@@ -90,7 +91,7 @@ def forced(groups: int, units: int, step: int) -> Iterator[None]:
         yield
 
 
-def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **memory: object) -> Schedule:
+def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **memory: Any) -> Schedule:
     """What the rules say for so many groups of units; ``memory``: other choices for the kernel of the units.
 
     ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
@@ -99,11 +100,11 @@ def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a"
     with forced(groups, units, step):
         found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
     assert found is not None and found.splits, "nothing was cut"
-    kernels = [replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels]  # type: ignore[arg-type]
+    kernels = [replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels]
     if cluster is not None:
         kernels = [
             replace(k, memory=replace(k.memory, cluster=cluster)) if k.memory.cluster > 1 else k for k in kernels
-        ]  # type: ignore[arg-type]
+        ]
     return replace(found, kernels=tuple(kernels))
 
 

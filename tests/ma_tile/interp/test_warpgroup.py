@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,7 +45,7 @@ def tiles(order: str) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
     return w.tiles(order), {"X": X}, 2 * p.f16(X)
 
 
-CASES = {
+CASES: dict[str, Callable[[], tuple[str, dict[str, Any], Any]]] = {
     "alone": alone, "product": product, "one_unit": lambda: product(units=1, rows=64),
     "behind": lambda: product(behind=1), "two_steps": lambda: product(steps=2, behind=1), "chain": chain,
     "static": lambda: tiles("static"), "snake": lambda: tiles("snake"), "dynamic": lambda: tiles("dynamic"),

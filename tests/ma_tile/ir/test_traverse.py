@@ -134,6 +134,7 @@ def test_an_undeclared_op_is_an_error() -> None:
     class Strange:
         pass
 
+    strange: Any = Strange()
     for f in (traverse.touch, traverse.reads, traverse.defined, traverse.expressions, traverse.deep_touch):
         with pytest.raises(TypeError, match="Strange is not a declared op"):
-            f(Strange())  # type: ignore[operator]
+            f(strange)

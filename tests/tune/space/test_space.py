@@ -225,9 +225,8 @@ def test_choices_that_are_ruled_out_have_no_effect() -> None:
     p = program("attention/causal_prefill")
     base = schedule_of(space(p, ARCH), {})
     assert schedule_of(space(p, ARCH), {"O.warp.stages": 4}) == base
-    assert schedule_of(space(p, ARCH), {"O.engine": "warp", "O.warpgroup.rows": "64/1"}) == schedule_of(
-        space(p, ARCH), {"O.engine": "warp"}
-    )
+    both = {"O.engine": "warp", "O.warpgroup.rows": "64/1"}
+    assert schedule_of(space(p, ARCH), both) == schedule_of(space(p, ARCH), {"O.engine": "warp"})
     assert all(not n.startswith("O.warp.") for n, _ in neighbours(space(p, ARCH), defaults(space(p, ARCH))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner.kernels import default_schedule
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
+from nautilus.vr_tile.ir import TileModule
 from nautilus.vr_tile.lowering.lower import lower
 from nautilus.vr_tile.passes.cse import Cse
 from nautilus.vr_tile.passes.dce import Dce
@@ -90,7 +92,7 @@ GOOD = {"v": "f16", "start": "0.0", "arg": "%s", "mask": "select %c, %e, %zero",
         "out": "div %a2, %l2", "lse": "add %m2, %nat"}  # fmt: skip
 
 
-def walk(**changes: str) -> text.TileModule:
+def walk(**changes: str) -> TileModule:
     m = text.parse(WALK.format(**{**GOOD, **changes}))
     verify(m)
     return m
@@ -120,7 +122,7 @@ def test_always_leaves_the_module() -> None:
     assert LazyRescale(None).apply(m) is m
 
 
-def test_skip_marks_the_repair_of_the_tile(filecheck) -> None:
+def test_skip_marks_the_repair_of_the_tile(filecheck: Callable[..., None]) -> None:
     m = check_pass(walk(), passed("skip"), inputs=data(0))
     filecheck(
         text.format(m),
@@ -133,7 +135,7 @@ def test_skip_marks_the_repair_of_the_tile(filecheck) -> None:
             np.testing.assert_array_equal(run_module(m, data(1), mode=kind)[name], w)
 
 
-def test_lazy_keeps_the_old_reference(filecheck) -> None:
+def test_lazy_keeps_the_old_reference(filecheck: Callable[..., None]) -> None:
     m = Dce().apply(check_pass(walk(), passed("lazy"), inputs=data(0)))
     filecheck(
         text.format(m),

@@ -251,7 +251,7 @@ def test_results_that_others_read_too_are_refused() -> None:
     with pytest.raises(ScheduleError, match=message):
         CombineInBlock(plan(m, "whole")).apply(m)  # nobody reads an output
     third = replace(m.kernels[1], name="third")
-    m = MemModule(m.name, m.target, m.params, m.buffers, (*m.kernels, third))
+    m = MemModule(m.name, m.target, m.buffers, m.params, (*m.kernels, third))
     with pytest.raises(ScheduleError, match=message):
         CombineInBlock(plan(m, "part")).apply(m)
 

@@ -25,6 +25,7 @@ from tests.ma_tile.programs.kernels import product
 from tests.ma_tile.programs.products import backward, chained
 from tests.ma_tile.programs.tiles import attention
 from tests.ma_tile.roles import placed, schedule
+from tests.shapes import static
 
 #: ranges that cover tiles 0 .. 3 of four, the first of which certainly runs
 CHAINS = [
@@ -138,7 +139,7 @@ def test_a_loop_that_loses_its_only_iteration_goes() -> None:
 def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, hold: bool, rescale: str) -> None:
     m = chained(*ranges, grid=grid, masked=True)
     rng = np.random.default_rng(grid)
-    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.name != "O"}
+    data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in m.buffers if b.name != "O"}
     low = ahead(RegisterOperands(hold=hold).apply(m), rescale)
     assert low != m
     want = run_module(m, data)["O"]
@@ -179,7 +180,7 @@ def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, res
     low = placed(low)
     assert ma_format(low).count("wg.wait 1") == 2
     rng = np.random.default_rng(rows)
-    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in tiles.buffers if b.name != "O"}
+    data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in tiles.buffers if b.name != "O"}
     want = vr_interp.run_module(tiles, data, mode="typed")["O"]
     np.testing.assert_allclose(run_module(low, data)["O"].astype(float), want.astype(float), rtol=2e-3, atol=2e-3)
 
