@@ -135,7 +135,7 @@ def _kernel_text(request: Request, result: Result) -> str:
         return result.cuda
     if stage_of(request.path) is not SPEC or schedule is None:
         return ""
-    if all(k.memory.engine != "warpgroup" for k in schedule.kernels):
+    if all(k.mapping.engine != "warpgroup" for k in schedule.kernels):
         return ""
     start, more = named(request.until), replace(result, modules=dict(result.modules))
     try:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars
-from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming as plan_join
 from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.planner.kernel import bare, dot_of
@@ -182,7 +182,7 @@ def _own_name(d: Def, defs: dict[str, Def], walk: str) -> str:
 def _walk(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | None:
     """The axis to cut (module docstring); None where the kernel is of another kind."""
     walks = [a.name for a in plan.axes if a.role == LOOP]
-    if len(walks) != 1 or plan.memory.engine != "warp":
+    if len(walks) != 1 or plan.mapping.engine != "warp":
         return None
     (walk,) = walks
     ends = {d.name for d in _reductions(unified, walk)}
@@ -223,8 +223,9 @@ def _stream(plan: KernelPlan, unified: Unified, walk: str, target: Limits) -> _S
     held = sum(_bytes(ld, tiles) for ld in reads if walk not in _vars(ld))
     count = prod(blocks(extent(a.name), a.tile) for a in plan.axes if a.role == GRID)
     steps = blocks(extent(walk), plan.axis(walk).tile)
-    ahead = step * max(1, plan.memory.stages)
-    warps = plan.memory.warps[0] * plan.memory.warps[1]
+    ahead = step * max(1, plan.mapping.stages)
+    assert isinstance(plan.mapping, WarpPlan)
+    warps = prod(plan.mapping.warps)
     dots = any(dot_of(d) is not None for d in unified.defs)
     room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
     slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from nautilus.core.expr.nodes import Var, free_vars
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.planner.kernel import dot_of, floor_pow2
 from nautilus.scalar.analysis.axes import Unified
@@ -93,7 +93,7 @@ def few_rows(plan: KernelPlan, unified: Unified) -> bool:
         return False
     extent = unified.extents[spread[0].name]
     alike = all(spread[0].name in (*dot.rows, *dot.columns) for dot in dots)
-    return isinstance(extent, int) and extent <= ROWS and alike and plan.memory.engine == "warp"
+    return isinstance(extent, int) and extent <= ROWS and alike and plan.mapping.engine == "warp"
 
 
 # -- the kernels of what was cut --------------------------------------------------------------
@@ -143,7 +143,7 @@ def _reads(unified: Unified, names: Mapping[str, Def]) -> bool:
 def shared_bytes(plan: KernelPlan, unified: Unified, chunks: Chunks) -> int:
     """Shared memory of a block of units: their rings, and what they keep."""
     row, held = loaded(plan, unified, chunks.axis)
-    return chunks.turns * (plan.memory.stages * row * plan.axis(chunks.axis).tile + held)
+    return chunks.turns * (plan.mapping.stages * row * plan.axis(chunks.axis).tile + held)
 
 
 def _cluster(
@@ -164,11 +164,12 @@ def _cluster(
     pushed = sum(d.buffer.dtype.bytes * prod(tiles[a.name] for a in d.par) for d in parts.values())
     if used + CLUSTER * pushed + _SMALL > target.smem_block:
         return {}
-    warps = plan.memory.warps[0] * plan.memory.warps[1]
-    last = _combining(plans[reader], unified[reader], parts, plan, CLUSTER, warps)
-    if last.memory.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some would have nothing to do
+    assert isinstance(plan.mapping, WarpPlan)
+    last = _combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps))
+    assert isinstance(last.mapping, WarpPlan)
+    if last.mapping.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some would have nothing to do
         return {}
-    return {name: replace(plan, memory=replace(plan.memory, cluster=CLUSTER)), reader: last}
+    return {name: replace(plan, mapping=replace(plan.mapping, cluster=CLUSTER)), reader: last}
 
 
 def turns_of(unified: Unified) -> Chunks | None:
@@ -182,9 +183,9 @@ def _units(plan: KernelPlan, unified: Unified, chunks: Chunks, target: Limits) -
     step = row * plan.axis(chunks.axis).tile
     room = (target.smem_sm // 2 if chunks.turns <= PAIR else target.smem_block) - _RESERVE // UNITS * chunks.turns
     stages = max(2, min(STAGES, room // max(1, step * chunks.turns)))
-    memory = MemoryPlan(warps=(1, 1), stages=stages, epilogue="direct", join=True)
+    mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True)
     axes = tuple(replace(a, tile=chunks.tile) if a.name == chunks.axis else a for a in plan.axes)
-    return replace(plan, axes=axes, repair="auto", memory=memory)
+    return replace(plan, axes=axes, rescale_policy="auto", mapping=mapping)
 
 
 def loaded(plan: KernelPlan, unified: Unified, walk: str) -> tuple[int, int]:
@@ -224,8 +225,8 @@ def _combining(
     if count > chunks:  # more warps than the chunks can be shared out to: columns take them
         most = min(most, axes[-1].tile // (32 * warps[1]))
     vec = max(1, min(16 // out, floor_pow2(most) if most else 1))
-    memory = MemoryPlan(warps=warps, stages=0, epilogue="direct", vector_bytes=vec * out)
-    return replace(plan, axes=axes, memory=memory)
+    mapping = WarpPlan(warps=warps, stages=0, epilogue="direct", vector_bytes=vec * out)
+    return replace(plan, axes=axes, mapping=mapping)
 
 
 def _tile_of(a: AxisPlan, unified: Unified, tiles: Mapping[str, int], chunks: int) -> AxisPlan:

@@ -21,7 +21,7 @@ from math import prod
 from nautilus.core.expr.nodes import TRANSCENDENTAL, Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as within
 from nautilus.core.index.simplify import bounds
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.kernel import Dot
 from nautilus.scalar.analysis.axes import Unified
@@ -31,7 +31,7 @@ from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
 ROWS = 64  # of one unit's instruction
-UNITS = 2
+WARPGROUPS = 2
 HELD_SHARE = 0.85  # of a thread's registers may be accumulators and operands
 MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
 WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
@@ -43,17 +43,17 @@ _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block tile of a product. ``own``: each of the two units takes whole tiles; ``merit``: measured TFLOP/s.
+    """A block tile of a product. ``own``: each of the two warpgroups takes whole tiles; ``merit``: measured TFLOP/s.
 
-    ``dots``: for products of so many accumulators alone, 0: of any; ``units`` share the tile or take turns.
+    ``dots``: for products of so many accumulators alone, 0: of any; ``warpgroups`` share the tile or take turns.
     """
 
     rows: int
     columns: int
-    own: bool
+    pingpong: bool
     merit: int
     dots: int = 0
-    units: int = UNITS
+    warpgroups: int = WARPGROUPS
 
 
 #: what a tile reaches where it fills every wave (H200, 8192^3)
@@ -61,7 +61,7 @@ PRODUCTS = (
     Tile(256, 192, False, 827),
     Tile(128, 320, False, 825),
     Tile(128, 256, False, 802),
-    Tile(192, 256, False, 828, dots=2, units=3),  # two accumulators: a unit has 64 rows of both
+    Tile(192, 256, False, 828, dots=2, warpgroups=3),  # two accumulators: a unit has 64 rows of both
     Tile(128, 192, True, 798),
     Tile(128, 128, True, 770),
     Tile(128, 128, False, 720),
@@ -81,10 +81,10 @@ def extent(unified: Unified, axis: str) -> int:
     return e if isinstance(e, int) else 1 << 20
 
 
-def with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> KernelPlan:
-    """``plan`` with other tiles and memory choices."""
+def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) -> KernelPlan:
+    """``plan`` with other tiles and another mapping."""
     axes = tuple(AxisPlan(a.name, a.role, tiles.get(a.name, a.tile)) for a in plan.axes)
-    return replace(plan, axes=axes, memory=memory)
+    return replace(plan, axes=axes, mapping=mapping)
 
 
 def product(
@@ -107,14 +107,14 @@ def product(
             n % NARROW
             or tile.dots not in (0, dots)
             or n > -(-columns // CHUNK) * CHUNK
-            or (light and (tile.own or tile.units > UNITS or tile.rows * tile.columns > 1 << 14))
+            or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))
         ):
             continue
-        if operand in SHORT and (tile.own or tile.rows * tile.columns > UNITS * ROWS * HELD_TWICE):
+        if operand in SHORT and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * HELD_TWICE):
             continue
         stage = 2 * STEP * (tile.rows + tile.columns)
-        stages = min(8, (limits.smem_block - _RESERVE - tile.units * 2 * 2 * ROWS * CHUNK) // stage)
-        if stages < (4 if tile.own else 3):
+        stages = min(8, (limits.smem_block - _RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
+        if stages < (4 if tile.pingpong else 3):
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
         score = merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
@@ -124,13 +124,14 @@ def product(
         return None
     _, tile, stages = best
     chunk = CHUNK if tile.columns // dots % CHUNK == 0 else NARROW
-    memory = MemoryPlan(
-        engine="warpgroup", units=tile.units, own_tiles=tile.own, stages=stages, epilogue="bulk", store_columns=chunk,
-        order="grouped", group=(2048 if tile.columns > 256 or tile.units > UNITS else 1024) // tile.rows,
-        registers=(24, 240) if tile.units == UNITS else (32, 160),
-        persistent="static", overlap=False,
+    low, high = (24, 240) if tile.warpgroups == WARPGROUPS else (32, 160)
+    mapping = WarpgroupPlan(
+        warpgroups=tile.warpgroups, tile_scheduling="pingpong" if tile.pingpong else "cooperative", stages=stages,
+        epilogue="tma", store_columns=chunk, raster_order="grouped",
+        raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
+        producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
     )  # fmt: skip
-    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: step}, memory)
+    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: step}, mapping)
 
 
 def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:
@@ -152,7 +153,7 @@ def walked_bytes(unified: Unified, walk: str) -> int:
     return sum(found.values())
 
 
-def _sections(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int, limits: Limits) -> int:
+def _supertiles(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int, limits: Limits) -> int:
     """Runs of the outer axes, of which one fits in the L2 cache and still has several waves of tiles.
 
     A divisor of the number of outer points: then all runs are alike and the bounds of walks stay known.
@@ -164,14 +165,14 @@ def _sections(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int
     return next(n for n in range(max(1, most), 0, -1) if outer % n == 0)
 
 
-def _lends(unified: Unified, sums: list[Def], walk: str, step: int, width: int, units: int) -> bool:
-    """Whether a stage of the operand that the accumulators read along the walk takes chunks of all units' results."""
+def _has_room_in_stage(unified: Unified, sums: list[Def], walk: str, step: int, width: int, warpgroups: int) -> bool:
+    """Whether a stage of the operand that the accumulators read along the walk takes chunks of all warpgroups' results."""
     names = {d.name for d in unified.defs}
     found = (ld for d in sums for ld in d.reads() if ld.buffer not in names)
     loads = [ld for ld in found if any(walk in free_vars(e) for e in ld.index)]
     piece = ROWS * CHUNK * DType.F16.bytes
     stage = step * width * (loads[0].dtype.bytes if len(loads) == len(sums) == 1 else 0)
-    return stage % piece == 0 and stage >= 2 * units * piece
+    return stage % piece == 0 and stage >= 2 * warpgroups * piece
 
 
 def _places(unified: Unified, walk: str) -> bool:
@@ -203,39 +204,40 @@ def chain(
 ) -> KernelPlan | None:
     """Tiles of products that feed each other along a walk; None: too few rows or too wide.
 
-    ``light``: two units, half the walk's step, nothing held: for work between the products that needs registers.
+    ``light``: two warpgroups, half the walk's step, nothing held: for work between the products that needs registers.
     """
     sums = [d for d in unified.defs if d.name in dots and all(a.name != walk for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk)) for d in sums)
     deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
     if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, walk) < 128:
         return None
-    uneven = plan.memory.order == "longest-first"
-    units = 3 if width <= 64 and not light and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
+    uneven = plan.mapping.raster_order == "longest-first"
+    warpgroups = 3 if width <= 64 and not light and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
-    rows, stages = ROWS * units, 2
+    rows, stages = ROWS * warpgroups, 2
     held, walked = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
     free = limits.smem_block - _RESERVE - held - stages * walked
-    lent = own > free and _lends(unified, sums, walk, step, width, units)
+    aliased = own > free and _has_room_in_stage(unified, sums, walk, step, width, warpgroups)
     # a producer that fetches tiles or loads for two blocks needs more registers
-    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
+    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"
     pairs = not uneven and not light and 64 < width <= 128 and even
     fetched = uneven or width > 128
-    registers = (32, 160) if units == 3 else (40, 232) if fetched or pairs else (24, 240)
-    piece = NARROW if own <= free and _places(unified, walk) else CHUNK if own <= free or lent else 0
-    heavy = units == 2 and width <= 128 and not light and _special(unified, row, walk) >= 2
-    turns = units == 3 or heavy or (width <= 64 and not light)
+    low, high = (32, 160) if warpgroups == 3 else (40, 232) if fetched or pairs else (24, 240)
+    piece = NARROW if own <= free and _places(unified, walk) else CHUNK if own <= free or aliased else 0
+    heavy = warpgroups == 2 and width <= 128 and not light and _special(unified, row, walk) >= 2
+    ordered = warpgroups == 3 or heavy or (width <= 64 and not light)
     # accumulators of both products, the operand between them, and the held one
     live = width // 2 + step // 2 + step // 4 + deep // 4
-    memory = MemoryPlan(
-        engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
-        epilogue="bulk" if own <= free else "bulk-ring" if lent else "bulk-reuse", registers=registers,
-        persistent="dynamic" if fetched else "static", rescale="early" if heavy else "late",
-        cluster=2 if pairs else 1, store_columns=piece, ping_pong=turns, pin_waits=heavy, in_flight=not heavy,
-        hold=not light and live <= HELD_SHARE * registers[1],
-        held_stages=2 if own + held <= free else 1,
-        sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
+    mapping = WarpgroupPlan(
+        warpgroups=warpgroups, stages=stages, raster_order=plan.mapping.raster_order,
+        epilogue="tma" if own <= free else "tma-staged" if aliased else "tma-aliased",
+        producer_registers=low, consumer_registers=high,
+        persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
+        cluster=2 if pairs else 1, store_columns=piece, ordered_mma=ordered, volatile_waits=heavy,
+        outstanding_mma=not heavy, register_operands=not light and live <= HELD_SHARE * high,
+        resident_stages=2 if own + held <= free else 1,
+        l2_supertiles=_supertiles(plan, unified, walk, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    sized = with_tiles(plan, {row: rows, walk: step}, memory)
-    return replace(sized, walk_order="mixed-first", repair="auto")
+    sized = with_tiles(plan, {row: rows, walk: step}, mapping)
+    return replace(sized, iteration_order="mixed-first", rescale_policy="auto")

@@ -96,7 +96,7 @@ def describe_kernel(
         "structure": shape.kind if shape is not None else "other",
         "reductions": _WALK.get(mode or "", ""),
         "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],
-        "engine": plan.memory.engine,
+        "engine": plan.mapping.engine,
         "roles": roles(kernel),
         "order": order(plan, kernel),
         "rings": [
@@ -110,7 +110,7 @@ def describe_kernel(
         "registers": found.registers,
         "live_registers": max(live, default=0),
         "shared_bytes": kernel.smem_bytes,
-        "source": SOURCES.get((shape.kind if shape is not None else "", plan.memory.engine), "general rules"),
+        "source": SOURCES.get((shape.kind if shape is not None else "", plan.mapping.engine), "general rules"),
     }
 
 
@@ -132,11 +132,11 @@ def roles(kernel: MemKernel) -> str:
 
 def order(plan: KernelPlan, kernel: MemKernel) -> str:
     """How tiles reach blocks."""
-    m = plan.memory
+    m = plan.mapping
     tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.TileSchedulerOp)), None)
-    text = m.order if m.order != "grouped" else f"in groups of {m.group} tiles"
-    if m.sections > 1:
-        text += f" in {m.sections} sections"
+    text = m.raster_order if m.raster_order != "grouped" else f"in groups of {m.raster_group} tiles"
+    if m.l2_supertiles > 1:
+        text += f" in {m.l2_supertiles} supertiles"
     if kernel.cluster > 1:
         text += f", clusters of {kernel.cluster} {'share loads' if shares_loads(kernel) else 'combine what they make'}"
     return f"{text}, " + (f"persistent blocks, {tiles.order} tiles" if tiles is not None else "one block a tile")

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
 from nautilus.driver import Request, Result, compile_checked
 from nautilus.passes.pipelines import SPEC
@@ -154,17 +154,17 @@ def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str
 
 def _is_part(plan: KernelPlan) -> bool:
     """Whether the kernel becomes part of the one that reads what it makes."""
-    return plan.memory.join or (plan.memory.cluster > 1 and plan.memory.engine == "warp")
+    return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
 def _space_size(program: Program, arch: str) -> dict[str, int]:
     space = space_of(program, arch)
     base = space.base
-    turns = 1 if space.turns is None else len(space.turns.blocks) * len(space.turns.groups)
-    points = [sum(_points(len(x.values) for x in k.knobs[e]) for e in k.plans) for k in base.kernels]
+    interleaved = 1 if space.interleaved is None else len(space.interleaved.blocks) * len(space.interleaved.groups)
+    points = [sum(_points(len(x.values) for x in k.parameters[e]) for e in k.plans) for k in base.kernels]
     return {
         "choices": len(defaults(program, arch)),
-        "points": len(space.splits) * turns * len(space.packs) * len(space.ways) * _points(points),
+        "points": len(space.splits) * interleaved * len(space.packs) * len(space.ways) * _points(points),
     }
 
 

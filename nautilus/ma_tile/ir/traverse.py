@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
 from nautilus.core.index.simplify import simplify
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan
 from nautilus.ma_tile.ir.async_ops import (
     AdvanceOp,
     LetOp,
@@ -215,12 +215,24 @@ def bound(op: MemOp) -> tuple[Frag, ...]:
     return (*op.results, *(arg for arg, _ in op.carried)) if isinstance(op, ForOp) else defined(op)
 
 
-def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MemoryPlan:
-    """The memory plan of ``kernel``, or the default one."""
+def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MappingPlan | None:
+    """The mapping of ``kernel``; None where the schedule has no such kernel."""
     for k in schedule.kernels if schedule is not None else ():
         if k.name == kernel.name:
-            return k.memory
-    return MemoryPlan()
+            return k.mapping
+    return None
+
+
+def warp_plan_of(schedule: Schedule | None, kernel: MemKernel) -> WarpPlan | None:
+    """The plan of ``kernel`` for the engine ``warp``, the default one if unplanned; None for another engine."""
+    plan = plan_of(schedule, kernel) or WarpPlan()
+    return plan if isinstance(plan, WarpPlan) else None
+
+
+def warpgroup_plan_of(schedule: Schedule | None, kernel: MemKernel) -> WarpgroupPlan | None:
+    """The plan of ``kernel`` for the engine ``warpgroup``, the default one if unplanned; None for another engine."""
+    plan = plan_of(schedule, kernel) or WarpgroupPlan()
+    return plan if isinstance(plan, WarpgroupPlan) else None
 
 
 def each_kernel(module: MemModule, f: Callable[[MemKernel], MemKernel]) -> MemModule:

@@ -3,7 +3,7 @@
 For every guarded statement of a ``seq`` loop each conjunct that is affine in the loop variable says
 where it can hold at all (*live*) and where it holds for the whole tile (*full*).  Blocks in which
 no statement with a lasting effect is live are not visited; blocks in which every conjunct is full
-run without guards; what remains runs as written, before and after the full range (``walk_order`` may
+run without guards; what remains runs as written, before and after the full range (``iteration_order`` may
 have another order).
 
 A conjunct that is not affine, or depends on data, makes every block mixed and none dead.  Bounds are
@@ -52,7 +52,7 @@ class Partition:
     def apply(self, program: Program) -> Program:
         """The program with ranges of blocks; dead ranges are gone."""
         plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
-        kernels = (_kernel(k, plan.walk_order) if plan.partition else k for k, plan in plans)
+        kernels = (_kernel(k, plan.iteration_order) if plan.partition else k for k, plan in plans)
         return replace(program, kernels=tuple(kernels))
 
 

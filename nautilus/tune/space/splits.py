@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming as plan_join
 from nautilus.planner.cuts import twice
 from nautilus.planner.streaming import MULTIPROCESSORS, Cut
@@ -67,13 +67,13 @@ def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
 
 # -- units that take turns ------------------------------------------------------------------------
 
-UNITS = (2, 4, 8)  # of a block
+WARPS = (2, 4, 8)  # of a block
 STEPS = (16, 32, 64, 128, 256)  # elements that a unit takes in a turn
 _RESERVE = 2048  # bytes of shared memory for barriers and small partial results
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Interleaving:
     """How the rules cut a walk into chunks that take turns, and what else is worth a look.
 
     ``ends``: the reductions, and which of its axes each is cut along; ``blocks``: units and the step of each, as
@@ -121,18 +121,18 @@ def _whole(size: int, cut: Cut) -> bool:
     return every % cut.groups == 0 and every >= 2 * cut.groups
 
 
-def turns(whole: Program, program: Program, base: Schedule, arch: str) -> Turns | None:
+def interleaving(whole: Program, program: Program, base: Schedule, arch: str) -> Interleaving | None:
     """What there is to choose where the rules let units of ``base`` take turns; ``program``: ``whole`` in chunks."""
-    first = [c for c in base.splits or () if c.turns > 1]
-    joined = [k for k in base.kernels if k.memory.join]
+    first = [c for c in base.splits or () if c.interleave > 1]
+    joined = [k for k in base.kernels if _combines(k)]
     if not first or not joined:
         return None
-    rule = Cut(first[0].splits // first[0].turns, first[0].turns, first[0].tile)
+    rule = Cut(first[0].splits // first[0].interleave, first[0].interleave, first[0].tile)
     defs = read_defs(whole)
     ends = tuple((c.op, [a.name for a in defs[c.op].red].index(c.axis)) for c in first)
-    alike = len({(c.splits, c.turns, c.tile) for c in first}) == len(joined) == 1
+    alike = len({(c.splits, c.interleave, c.tile) for c in first}) == len(joined) == 1
     size, block_values, groups = _worth(program, joined[0], rule, arch) if alike else (0, (), ())
-    return Turns(
+    return Interleaving(
         rule, base.splits or (), ends, size,
         tuple(dict.fromkeys((*block_values, block_text(rule)))), tuple(sorted({1, rule.groups, *groups})),
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _worth(program: Program, plan: KernelPlan, rule: Cut, arch: str) -> tuple[in
     size, (row, held) = extent(unified, chunks.axis), plan_join.loaded(plan, unified, chunks.axis)
     fit = [
         c
-        for c in (Cut(1, units, step) for units in UNITS for step in STEPS)
+        for c in (Cut(1, warps, step) for warps in WARPS for step in STEPS)
         if c.units * (2 * c.step * row + held) + _RESERVE <= target.smem_block and _whole(size, c)
     ]
     grid = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != chunks.by)
@@ -159,13 +159,18 @@ def _worth(program: Program, plan: KernelPlan, rule: Cut, arch: str) -> tuple[in
 def combining(program: Program, base: Schedule) -> frozenset[str]:
     """Names of the kernels that combine what units made: how is settled by how the walk is cut."""
     defs = read_defs(program)
-    parts = {o for k in base.kernels if k.memory.join for o in k.ops}
-    first = {k.name for k in base.kernels if not k.memory.join and _reads(defs, k, parts)}
-    again = {c.op for c in base.splits or () if c.turns > 1}
+    parts = {o for k in base.kernels if _combines(k) for o in k.ops}
+    first = {k.name for k in base.kernels if not _combines(k) and _reads(defs, k, parts)}
+    again = {c.op for c in base.splits or () if c.interleave > 1}
     if sum(c.op in again for c in base.splits or ()) == len(again):
         return frozenset(first)
     made = {o for k in base.kernels if k.name in first for o in k.ops}
-    return frozenset(first | {k.name for k in base.kernels if not k.memory.join and _reads(defs, k, made)})
+    return frozenset(first | {k.name for k in base.kernels if not _combines(k) and _reads(defs, k, made)})
+
+
+def _combines(plan: KernelPlan) -> bool:
+    """Whether the kernel's warps combine their partial results in a block."""
+    return isinstance(plan.mapping, WarpPlan) and plan.mapping.combine_in_block
 
 
 def _reads(defs: Mapping[str, Def], plan: KernelPlan, names: set[str]) -> bool:

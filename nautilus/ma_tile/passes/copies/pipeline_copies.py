@@ -1,7 +1,7 @@
 """Overlap copies to shared memory with the work of earlier loop iterations.
 
 A copy at the top of a loop body whose address depends on nothing computed in the body may be issued
-early.  Two schemes, by the ring depth S (``MemoryPlan.stages``):
+early.  Two schemes, by the ring depth S (``stages`` of the schedule):
 
 * S >= 2: the buffer becomes a ring of S stages.  The first S - 1 iterations' copies are issued before
   the loop; iteration j first issues those of iteration j + S - 1, all in one group, then works on
@@ -29,7 +29,7 @@ from itertools import pairwise
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, walk
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
@@ -58,8 +58,8 @@ class PipelineCopies:
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            stages = plan_of(self.schedule, k).stages if self.stages is None else self.stages
-            return pipeline(k, stages)
+            plan = plan_of(self.schedule, k) or WarpPlan()
+            return pipeline(k, plan.stages if self.stages is None else self.stages)
 
         return each_kernel(module, one)
 

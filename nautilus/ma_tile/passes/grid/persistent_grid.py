@@ -1,6 +1,6 @@
 """Blocks that stay: as many as the device runs at once, each taking tiles until none is left.
 
-Switch: ``MemoryPlan.persistent`` (static, snake, dynamic).  For kernels with roles: the body of each role goes
+Switch: ``WarpgroupPlan.persistent`` (static, snake, dynamic).  For kernels with roles: the body of each role goes
 into ``tiles``, the kernel's decoding of ``block`` becomes ``let`` over the tile's number, and cursors run on
 from tile to tile, so that the producer loads the next tile while the last one is finished.  A final wait for
 bulk stores stays behind the last tile, and a stage that results left through is given back in the next one
@@ -11,8 +11,8 @@ bulk stores stays behind the last tile, and a stage that results left through is
 The blocks of a cluster go together: a tile of the sequence stands for as many neighbouring tiles as the cluster has
 blocks, and the block's number modulo that says which is whose (static and snake only).
 
-``own_tiles``: the consumer role, of one unit so far, gets ``MemoryPlan.units``; tile n of the block belongs to
-unit n % units, and the others move their cursors on by what the tile uses.  That number must follow from
+``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``; tile n of
+the block belongs to warpgroup n % warpgroups, and the others move their cursors on by what the tile uses.  That number must follow from
 bounds and conditions alone: ScheduleError else.  The units take turns (``barriers``): all that a tile waits for
 and all its products are one turn.  That keeps main loops apart, which is what makes one tile's products run
 under another's epilogue, and it is needed: a parity only tells neighbouring phases apart, so nobody may wait for
@@ -29,7 +29,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import (
@@ -43,7 +43,7 @@ from nautilus.ma_tile.ir.async_ops import (
     TmaWait,
 )
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Mbar, PipelineState, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
@@ -69,18 +69,23 @@ class PersistentGrid:
         target = limits(module.target)
         if self.multiprocessors is not None:
             target = replace(target, multiprocessors=self.multiprocessors)
-        return each_kernel(module, lambda k: persistent(k, plan_of(self.schedule, k), target))
+
+        def one(k: MemKernel) -> MemKernel:
+            plan = warpgroup_plan_of(self.schedule, k)
+            return k if plan is None else persistent(k, plan, target)
+
+        return each_kernel(module, one)
 
 
-def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:
+def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
     """``kernel`` with blocks that take many tiles. Raises ScheduleError where that cannot be."""
     where = f"kernel {kernel.name}"
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
     if roles is None or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
     if plan.persistent == "none":
-        if plan.own_tiles and plan.units > 1:
-            raise ScheduleError("units with tiles of their own need a persistent grid", where)
+        if plan.is_pingpong:
+            raise ScheduleError("pingpong tile scheduling needs a persistent grid", where)
         return kernel
     resident = target.multiprocessors * kernel.min_blocks
     if not resident:
@@ -89,7 +94,7 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         if plan.persistent == "dynamic":
             raise ScheduleError("blocks of a cluster cannot take dynamic tiles", where)
         resident -= resident % kernel.cluster
-    own = plan.own_tiles and plan.units > 1
+    own = plan.is_pingpong
     if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
         return kernel
     if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
@@ -100,7 +105,7 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
 class _Persistent:
     """One kernel on its way."""
 
-    def __init__(self, kernel: MemKernel, plan: MemoryPlan, resident: int) -> None:
+    def __init__(self, kernel: MemKernel, plan: WarpgroupPlan, resident: int) -> None:
         self.kernel, self.plan = kernel, plan
         taken = {name for name, _ in kernel.decode} | {n for k in kernel.cursors for n in (k.name, k.stage, k.phase)}
         taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
@@ -110,7 +115,7 @@ class _Persistent:
         self.count = kernel.blocks
         if kernel.cluster > 1:
             self.count = simplify(calc("floordiv", kernel.blocks, kernel.cluster))
-        self.own = plan.own_tiles and plan.units > 1
+        self.own = plan.is_pingpong
 
     def build(self, roles: RolesOp) -> MemKernel:
         """The kernel with every role's body in ``tiles``."""
@@ -145,7 +150,7 @@ class _Persistent:
             self.var, self.seq, self.count, self.plan.persistent,
             used_lets((*lets, *body)), mailbox, self.kernel.span,
         )  # fmt: skip
-        first = (first_turn(self.plan.units),) if self.own and not role.single else ()
+        first = (first_turn(self.plan.warpgroups),) if self.own and not role.single else ()
         return replace(role, body=(*first, tiles, *last))
 
     def _at_tile(self, e: Expr) -> Expr:
@@ -162,7 +167,7 @@ class _Persistent:
         if role.units != 1:
             where = f"kernel {self.kernel.name}"
             raise ScheduleError(f"the consumers are {role.units} units that share a tile already", where)
-        units = self.plan.units
+        units = self.plan.warpgroups
         mod = calc("mod", Var(self.seq), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
