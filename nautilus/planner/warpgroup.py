@@ -166,7 +166,7 @@ def _supertiles(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: i
 
 
 def _has_room_in_stage(unified: Unified, sums: list[Def], walk: str, step: int, width: int, warpgroups: int) -> bool:
-    """Whether a stage of the operand that the accumulators read along the walk takes chunks of all warpgroups' results."""
+    """Whether a stage of the operand that the accumulators read along the loop holds chunks of all results."""
     names = {d.name for d in unified.defs}
     found = (ld for d in sums for ld in d.reads() if ld.buffer not in names)
     loads = [ld for ld in found if any(walk in free_vars(e) for e in ld.index)]

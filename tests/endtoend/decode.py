@@ -11,7 +11,7 @@ from textwrap import dedent
 from unittest.mock import patch
 
 from nautilus.check.levels import Trace
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
 from nautilus.planner import streaming as plan_join
 from nautilus.planner.streaming import Cut
@@ -90,19 +90,24 @@ def forced(groups: int, units: int, step: int) -> Iterator[None]:
         yield
 
 
-def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **memory: object) -> Schedule:
-    """What the rules say for so many groups of units; ``memory``: other choices for the kernel of the units.
+def combines(plan: KernelPlan) -> bool:
+    """Whether the kernel's warps combine their partial results in a block."""
+    return isinstance(plan.mapping, WarpPlan) and plan.mapping.combine_in_block
+
+
+def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **mapping: object) -> Schedule:
+    """What the rules say for so many groups of units; ``mapping``: other options for the kernel of the units.
 
     ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
     """
-    cluster = memory.pop("cluster", None)
+    cluster = mapping.pop("cluster", None)
     with forced(groups, units, step):
         found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
     assert found is not None and found.splits, "nothing was cut"
-    kernels = [replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels]  # type: ignore[arg-type]
+    kernels = [replace(k, mapping=replace(k.mapping, **mapping)) if combines(k) else k for k in found.kernels]  # type: ignore[arg-type]
     if cluster is not None:
         kernels = [
-            replace(k, memory=replace(k.memory, cluster=cluster)) if k.memory.cluster > 1 else k for k in kernels
+            replace(k, mapping=replace(k.mapping, cluster=cluster)) if k.mapping.cluster > 1 else k for k in kernels
         ]  # type: ignore[arg-type]
     return replace(found, kernels=tuple(kernels))
 

@@ -31,7 +31,7 @@ def engines(road: Road) -> set[str]:
     """Engines of the kernels."""
     schedule = road.result.context.schedule
     assert schedule is not None
-    return {k.memory.engine for k in schedule.kernels}
+    return {k.mapping.engine for k in schedule.kernels}
 
 
 def road(text: str, schedule: schedules.Schedule | None = None) -> Road:

@@ -38,7 +38,7 @@ TIMES = 12
 def built() -> tuple[Result, Any]:
     result, cubin = build_cubin(Request(Path("given.naut"), text=TEXT))
     schedule = result.context.schedule
-    assert schedule is not None and schedule.kernels[0].memory.persistent == "dynamic"
+    assert schedule is not None and schedule.kernels[0].mapping.persistent == "dynamic"
     return result, cubin
 
 

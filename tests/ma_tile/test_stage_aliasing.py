@@ -22,7 +22,7 @@ from tests.ma_tile.role_programs import chained, product
 from tests.ma_tile.roles import in_order, role, schedule, text
 from tests.ma_tile.test_role_passes import arguments, passed, same
 
-RING = {"epilogue": "bulk-ring", "persistent": "static"}
+RING = {"epilogue": "tma-staged", "persistent": "static"}
 
 
 def wide(**more: int) -> MemModule:
@@ -31,7 +31,7 @@ def wide(**more: int) -> MemModule:
 
 
 def lent(m: MemModule, **memory: object) -> MemModule:
-    s = schedule(m, **{"epilogue": "bulk-ring", **memory})
+    s = schedule(m, **{"epilogue": "tma-staged", **memory})
     return SpecialiseWarps(s).apply(TmaStores(s).apply(m))
 
 
@@ -68,9 +68,7 @@ def test_the_ring_has_an_instance_that_nobody_loads() -> None:
 def test_a_persistent_block_gives_it_back_in_the_next_tile() -> None:
     m = wide(ahead=True)
     s = schedule(m, **RING)
-    out = PersistentGrid(s, multiprocessors=1).apply(
-        AsyncMma(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m)))
-    )
+    out = PersistentGrid(s, multiprocessors=1).apply(AsyncMma(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m))))
     body = role(out, "consumers")
     in_order(
         body, "tiles tile", "mma wgmma.f16 smem q", "wg.commit", "if turn > 0 {", "tma.wait 0 read",
@@ -124,7 +122,7 @@ def test_where_no_stage_fits() -> None:
     ):
         lent(chained())
     with pytest.raises(ScheduleError, match="bulk-ring: units have tiles of their own"):
-        lent(product(units=1), own_tiles=True)
+        lent(product(units=1), tile_scheduling="pingpong")
 
 
 def test_a_buffer_over_another_lies_inside_it() -> None:

@@ -28,7 +28,7 @@ from tests.scalar.test_fusion import agree
 
 def turns(program: Program, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:
     """``groups`` of ``units`` chunks of every reduction (of ``ops``) along its last axis, combined group by group."""
-    first = tuple(replace(s, turns=units) for s in cuts(program, groups * units, tile, ops).splits or ())
+    first = tuple(replace(s, interleave=units) for s in cuts(program, groups * units, tile, ops).splits or ())
     if groups == 1:
         return Schedule(splits=first)
     cut = read_defs(SplitKUpdate(Schedule(splits=first)).apply(program))

@@ -62,7 +62,7 @@ def test_it_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: 
     assert [r for r in found if r.final and r.schedule_hash == about["schedule_hash"]]
     compiled = compile_file(Request(matmul, "sm_80", tuned=True, until="scalar"))
     assert compiled.tuned and compiled.context.schedule is not None
-    assert compiled.context.schedule.kernels[0].memory.warps == (1, 4)
+    assert compiled.context.schedule.kernels[0].mapping.warps == (1, 4)
 
 
 def test_what_beats_the_rules_by_noise_only_does_not_replace_them(
@@ -111,7 +111,7 @@ def test_a_fault_costs_its_candidate_only(
     state = {"die": "fault", "wrong": "wrong", "hang": "hang"}[fault]
     assert outcome.about["failed"] == {state: 3}
     bad = [
-        r for r in rows(own_database) if r.schedule is not None and r.schedule["kernels"][0]["memory"]["stages"] == 1
+        r for r in rows(own_database) if r.schedule is not None and r.schedule["kernels"][0]["mapping"]["stages"] == 1
     ]
     assert len(bad) == 3 and not any(r.usable or r.checked for r in bad)
     assert {r.state for r in bad} == {state}

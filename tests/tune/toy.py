@@ -59,12 +59,12 @@ def schedule_of(program: Any, arch: str, values: Mapping[str, Any]) -> Schedule 
     plain = default_schedule(program, arch)
     (kernel,) = plain.kernels
     # group makes no difference: two values, one schedule
-    memory = replace(kernel.memory, stages=values["stages"], warps=tuple(values["warps"]))
-    return replace(plain, kernels=(replace(kernel, memory=memory),))
+    memory = replace(kernel.mapping, stages=values["stages"], warps=tuple(values["warps"]))
+    return replace(plain, kernels=(replace(kernel, mapping=memory),))
 
 
 def cost(schedule: Schedule) -> float:
-    memory = schedule.kernels[0].memory
+    memory = schedule.kernels[0].mapping
     return 1e-3 * (1.0 + abs(memory.stages - 1) + (memory.warps != (1, 4)))
 
 
@@ -112,7 +112,7 @@ class Meter:
         if isinstance(job, FinalsJob):
             return {b.hash: Measured(True, 1e-4, finals(b.schedule)) for b in job.built}
         log("measure", job, self.ordinal)
-        stages = str(job.built.schedule.kernels[0].memory.stages)
+        stages = str(job.built.schedule.kernels[0].mapping.stages)
         fault = dict(part.split(":")[::-1] for part in os.environ.get("FAULTS", "").split()).get(stages)
         if fault == "hang":
             time.sleep(1000.0)

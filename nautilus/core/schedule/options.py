@@ -3,7 +3,7 @@
 A record of the schedule is a frozen dataclass under :func:`record`, each of whose fields is annotated with
 :func:`option`::
 
-    stages: Annotated[int, option("Buffers of a multi-stage pipeline.", low=0, high=64, read_by=("pipeline-copies",))] = 2
+    stages: Annotated[int, option("Buffers of a pipeline.", low=0, high=64, read_by=("pipeline-copies",))] = 2
 
 The table of a class is built once, at import, and a field without an option is an error there.  Checks
 (:mod:`~nautilus.core.schedule.check`), JSON reading (:mod:`~nautilus.core.schedule.json`), the reference page

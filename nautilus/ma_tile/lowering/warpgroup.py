@@ -6,8 +6,8 @@ the product before), or is made in the instruction's own layout from loads.  Rig
 loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
 layouts or their projections, where it belongs to one unit and, along columns, to four lanes.
 
-Warpgroups that share tiles (``WarpgroupPlan.tile_scheduling`` cooperative) each run the whole kernel on their part of the
-rows (``ma_tile.lowering.consumers``): a loaded left operand has one stage a unit, right operands are shared.
+Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
+(``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
 
 What comes out is synchronous: bulk loads and products that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the product and the reason

@@ -90,7 +90,7 @@ def find_loan(kernel: MemKernel, rings: Sequence[Ring], pingpong: bool) -> Loan 
         return None
     (buffer, *more) = buffers
     if more or pingpong:
-        why = "warpgroups take whole tiles (pingpong)" if pingpong else "results leave through buffers of several shapes"
+        why = "pingpong warpgroups take whole tiles" if pingpong else "results leave through buffers of several shapes"
         raise ScheduleError(f"epilogue tma-staged: {why}", where)
     everywhere = sum(s.buffer == buffer.name for op in walk_ops(kernel.body) for s in touch(op).all)
     here = [n for n, op in enumerate(kernel.body) if any(s.buffer == buffer.name for s in touch(op).all)]

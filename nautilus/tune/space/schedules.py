@@ -143,7 +143,7 @@ class Space:
 
     @property
     def regrouped_key(self) -> _Key:
-        """The variant whose definitions may be grouped otherwise: an interleaved split stays as it is, or there is none."""
+        """The variant whose definitions may be grouped otherwise: an interleaved split stays, or there is none."""
         return RULE, self.standard if isinstance(self.standard, int) else 1
 
     @property
@@ -181,8 +181,9 @@ def space_of(program: Program, arch: str) -> Space:
         uncut[NONE] = base_schedule(program, arch, schedule=_open((), ()))
     counts = splits.counts(cut_program(program, uncut[RULE], arch), uncut[RULE], arch)
     listed = sorted({*counts, *([standard] if isinstance(standard, int) else [])})
+    values: tuple[int | str, ...] = (*listed, *([] if interleaved is None else [INTERLEAVED]))
     made = Space(
-        program, arch, (*listed, *([] if interleaved is None else [INTERLEAVED])), tuple(uncut), standard, interleaved, uncut,
+        program, arch, values, tuple(uncut), standard, interleaved, uncut,
         {(RULE, standard): _variant(program, arch, base, standard)}, inlining.origin_of(program),
     )  # fmt: skip
     _spaces[key] = made

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nautilus.core.expr.nodes import Const
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import (
@@ -39,7 +39,7 @@ from tests.ma_tile.lowering import agree, compiled, count, inputs, lowered, plan
 from tests.ma_tile.tile_programs import attention, matmul
 
 STEPS = matmul(64, 32, 192, 32, 32, 64)  # three iterations of four k-steps
-WARPS = MemoryPlan(warps=(2, 1), stages=3)
+WARPS = WarpPlan(warps=(2, 1), stages=3)
 
 #: Y = (X . U) * (X . V): two products that share their left operand
 GATED = """
@@ -156,12 +156,12 @@ def test_every_depth_and_length(stages: int, trips: int, ragged: int) -> None:
 @pytest.mark.parametrize("depth", [32, 48, 64])
 @pytest.mark.parametrize(("a", "b"), [("ik", "kj"), ("ik", "jk"), ("ki", "kj"), ("ki", "jk")])
 def test_every_major_and_depth(a: str, b: str, depth: int) -> None:
-    low = compiled(matmul(64, 96, 3 * depth, 64, 96, depth, a=a, b=b), MemoryPlan(warps=(2, 2), stages=3))
+    low = compiled(matmul(64, 96, 3 * depth, 64, 96, depth, a=a, b=b), WarpPlan(warps=(2, 2), stages=3))
     assert count(low, "ld.matrix") == 2 * (1 + 2 * depth // 16 - 1)
 
 
 def test_bf16() -> None:
-    low = compiled(matmul(64, 32, 96, 64, 32, 32, "bf16", "bf16"), MemoryPlan(warps=(2, 2), stages=2))
+    low = compiled(matmul(64, 32, 96, 64, 32, 32, "bf16", "bf16"), WarpPlan(warps=(2, 2), stages=2))
     assert count(low, r"ld\.matrix .* : bf16") == 8
 
 

@@ -10,7 +10,7 @@ import pytest
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, substitute
 from nautilus.core.index.simplify import simplify
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.grid import decode_grid
@@ -26,7 +26,7 @@ from tests.ma_tile.tile_programs import attention
 
 
 def persistent(m: MemModule, blocks: int = 3, **memory: Any) -> MemModule:
-    s = schedule(m, **{"persistent": "static", "epilogue": "bulk", **memory})
+    s = schedule(m, **{"persistent": "static", "epilogue": "tma", **memory})
     out = SpecialiseWarps(s).apply(TmaStores(s).apply(m))
     return placed(PersistentGrid(s, multiprocessors=blocks).apply(out))
 
@@ -50,7 +50,7 @@ def test_dynamic_tiles_come_through_a_mailbox() -> None:
 
 
 def test_units_with_tiles_of_their_own() -> None:
-    m = persistent(chained(units=1, triangle=True), own_tiles=True)
+    m = persistent(chained(units=1, triangle=True), tile_scheduling="pingpong")
     assert "kernel chained grid 3 warps 12 " in text(m)
     assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one unit
     in_order(
@@ -76,7 +76,9 @@ def test_units_with_tiles_of_their_own() -> None:
 
 
 def test_loops_that_may_not_run_move_no_cursor() -> None:
-    m = persistent(parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), own_tiles=True)
+    m = persistent(
+        parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
+    )
     in_order(role(m, "consumers"), "if turn % 2 != unit {", "advance k by max(i0 - 2, 0)")
 
 
@@ -89,7 +91,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
 )  # fmt: skip
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
     loop = f"for t in 0..5 carry() {{\nif {condition} {{\nbulk.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
-    m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), own_tiles=True)
+    m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
     in_order(role(m, "consumers"), "if turn % 2 != unit {", f"advance b by {count}")
 
 
@@ -99,7 +101,7 @@ def test_an_uncountable_number_of_stages_is_refused() -> None:
     before = ma_format(product(units=1, m=512))
     assert f"%c = {loop}" in before
     with pytest.raises(ScheduleError, match="how many stages of b a tile uses depends on s"):
-        persistent(parse(before.replace(f"%c = {loop}", f"{nest}%c = {loop}")), own_tiles=True)
+        persistent(parse(before.replace(f"%c = {loop}", f"{nest}%c = {loop}")), tile_scheduling="pingpong")
 
 
 def test_kernels_that_stay() -> None:
@@ -108,7 +110,7 @@ def test_kernels_that_stay() -> None:
     assert "tiles" not in text(persistent(m, blocks=8))  # one tile a block
     assert "tiles" not in text(persistent(m, persistent="none"))
     with pytest.raises(ScheduleError, match="units with tiles of their own need a persistent grid"):
-        persistent(product(units=1), persistent="none", own_tiles=True)
+        persistent(product(units=1), persistent="none", tile_scheduling="pingpong")
 
 
 # -- order --------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ def test_kernels_that_stay() -> None:
 def order_of(sections: int, heads: int = 5) -> list[dict[str, int]]:
     """The grid variables of each block, longest rows first."""
     module = tile(attention(64, 64, 32, 16, 16, heads=heads))
-    memory = MemoryPlan(order="longest-first", sections=sections)
+    memory = WarpPlan(raster_order="longest-first", l2_supertiles=sections)
     blocks, decode = decode_grid(module.kernels[0], memory)
     assert isinstance(blocks, Const)
     return [{v: value(e, {"block": n}) for v, e in decode} for n in range(int(blocks.value))]

@@ -97,7 +97,7 @@ def walk(**changes: str) -> text.TileModule:
 
 
 def passed(repair: str, bits: int = 8) -> LazyRescale:
-    return LazyRescale(Schedule(kernels=(KernelPlan("k", (), (), repair=repair, lazy_bits=bits),)))
+    return LazyRescale(Schedule(kernels=(KernelPlan("k", (), (), rescale_policy=repair, lazy_bits=bits),)))
 
 
 def data(seed: int, spread: float = 8.0) -> dict[str, np.ndarray]:
@@ -248,7 +248,7 @@ def test_a_reference_goes_through_the_loops_of_a_chain(guard: Expr) -> None:
     for p in (SimplifyMasks(), ExpToExp2(), DivToRcp(), FoldScale(), Hoist(), Cse(), SinkMasks()):
         m = p.apply(m)
     (kernel,) = m.kernels
-    plan = KernelPlan(kernel.name, (), (), repair="lazy")
+    plan = KernelPlan(kernel.name, (), (), rescale_policy="lazy")
     lazy, found = LazyRescale(Schedule(kernels=(plan,))).derive(m)
     verify(lazy)
     assert ops(lazy).count("le") == text.format(m).count("chain c0") >= 2

@@ -1,6 +1,6 @@
 """Accumulators leave by the TMA unit: through a swizzled buffer of each unit's own, as one box.
 
-Switch: ``WarpgroupPlan.epilogue`` ``tma``, ``tma-aliased`` or ``tma-staged``.  A store of an accumulator fragment becomes
+Switch: ``WarpgroupPlan.epilogue`` ``tma``, ``tma-aliased`` or ``tma-staged``.  A store of an accumulator becomes
 
 * a cast to the buffer's type, if it has another;
 * ``tma.wait 0 read`` and a barrier of the unit: the store before no longer reads the stage;
@@ -54,7 +54,7 @@ from nautilus.ma_tile.ir.async_ops import (
 )
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
-from nautilus.ma_tile.ir.traverse import bound, each_kernel, warpgroup_plan_of, rebuild, touch
+from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, touch, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate

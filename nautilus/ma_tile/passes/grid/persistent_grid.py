@@ -12,13 +12,13 @@ The blocks of a cluster go together: a tile of the sequence stands for as many n
 blocks, and the block's number modulo that says which is whose (static and snake only).
 
 ``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``; tile n of
-the block belongs to warpgroup n % warpgroups, and the others move their cursors on by what the tile uses.  That number must follow from
-bounds and conditions alone: ScheduleError else.  The units take turns (``barriers``): all that a tile waits for
-and all its products are one turn.  That keeps main loops apart, which is what makes one tile's products run
-under another's epilogue, and it is needed: a parity only tells neighbouring phases apart, so nobody may wait for
-a stage before the load before it in the same stage has arrived, which is known when the turn begins.
+the block belongs to warpgroup n % warpgroups.  The other warpgroups advance their pipeline states by the stages that
+the tile uses.  That number must follow from bounds and conditions alone: ScheduleError else.  An ordered barrier
+(``named_barriers``) surrounds the waits and products of a tile.  It keeps main loops apart, so that the products of
+one tile run under the epilogue of another, and it is required: a parity only tells neighbouring phases apart, so a
+warpgroup may not wait for a stage before the previous load into that stage has arrived.
 
-A kernel stays as it is when it has no roles, or (units sharing tiles) no more tiles than blocks that run at once.
+A kernel stays as it is when it has no roles, or (cooperative) no more tiles than blocks that run at once.
 """
 
 from __future__ import annotations

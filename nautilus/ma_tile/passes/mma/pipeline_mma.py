@@ -20,8 +20,8 @@ block, and the first B of a later loop belongs to the last iteration of the loop
 therefore be the same in all of them, and the index of the iteration before is at a seam that of another
 range (:meth:`_Chain.before`).  Chains that do not fit stay as they are.
 
-``WarpgroupPlan.rescale_placement``: where work between a carried accumulator and its product goes.  ``early``: to stage 0,
-behind the product that made the accumulator; ``late``: to stage 1, in front of the product.
+``WarpgroupPlan.rescale_placement``: where work between a carried accumulator and its product goes.  ``early``: to
+stage 0, behind the product that made the accumulator; ``late``: to stage 1, in front of the product.
 """
 
 from __future__ import annotations
