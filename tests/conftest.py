@@ -21,6 +21,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
 
 
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Files of IR text inside a folder ``passes`` hold tests; see :mod:`tests.ir_files`."""
+    if file_path.suffix not in (".scalar", ".vr", ".ma") or "passes" not in file_path.parts:
+        return None
+    from tests.ir_files import IRFile
+
+    return IRFile.from_parent(parent, path=file_path)
+
+
 @lru_cache(maxsize=1)
 def gpu_problem() -> str:
     """Why there is no usable GPU here; empty if there is one."""
@@ -43,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """``golden("memory/copy.ma", text)`` compares with ``tests/golden/memory/copy.ma``."""
+    """``golden("ma_tile/copy.ma", text)`` compares with ``tests/golden/ma_tile/copy.ma``."""
     update = bool(request.config.getoption("--update-golden"))
 
     def compare(name: str, text: str) -> None:

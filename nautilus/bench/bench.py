@@ -80,7 +80,7 @@ def arguments(
     numbers = execute.numbers(face, values)
     for name, _, _ in face.scalars:
         if name not in numbers:
-            raise InputError(f"{name!r} is not given and has no default (--set {name}=...)")
+            raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
     if not files:
         return {}, numbers
     arrays, numbers = execute.arguments(face, files, seed, numbers)

@@ -38,7 +38,7 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
     start = stage_of(spec)
     if until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
         raise click.UsageError(f"{spec} is a dump of {start.name}, which is below {until}")
-    result, cubin = walk_and_build(request, options, "cubin" if resource_usage or form == "cubin" else "checked")
+    result, cubin = run_and_build(request, options, "cubin" if resource_usage or form == "cubin" else "checked")
     data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
     usage = _usage(result, cubin) if cubin is not None and resource_usage else None
     if output is not None:
@@ -54,7 +54,7 @@ def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usag
         click.echo(json.dumps(summary), err=output == "-")
 
 
-def walk_and_build(
+def run_and_build(
     request: Request, options: dict[str, Any], how: Literal["text", "checked", "cubin"]
 ) -> tuple[Result, Compiled | None]:
     """Compile under the instruments that the options ask for, and show warnings.
@@ -222,7 +222,7 @@ def run_spec(
         raise click.UsageError("--stage belongs to --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
     request = make_request(spec, options, last)
-    result, cubin = walk_and_build(request, options, "cubin" if device == "cuda" else "text")
+    result, cubin = run_and_build(request, options, "cubin" if device == "cuda" else "text")
     face = execute.interface(result, last)
     arrays, numbers = execute.arguments(face, inputs, seed, execute.numbers(face, scalars))
     # What goes wrong then is in the edited dump, or an index beyond its tensor; else it is a bug.
@@ -285,7 +285,7 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     benching.require_gpu()
     reports = []
     for spec in specs:
-        result, cubin = walk_and_build(make_request(spec, options, "cuda"), options, "cubin")
+        result, cubin = run_and_build(make_request(spec, options, "cuda"), options, "cubin")
         given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
         report = benching.bench(result, settings, given, scalars, cubin)
         reports.append(report)

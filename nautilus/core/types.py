@@ -11,7 +11,7 @@ import enum
 
 
 class DType(enum.Enum):
-    """An element type of the language (``language.md``, "Expressions")."""
+    """An element type of the language (``grammar/README.md``, "Element types")."""
 
     F64 = "f64"
     F32 = "f32"

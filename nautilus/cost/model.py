@@ -313,7 +313,7 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
         return float(np.mean(cycles)) * each
 
     return {
-        "products": seconds(c.products * 4096.0 / m.tensor_half)
+        "mma": seconds(c.products * 4096.0 / m.tensor_half)
         + seconds(c.warp_products * 4096.0 / (m.tensor_half * m.warp_products)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),

@@ -116,7 +116,7 @@ def arguments(
                 raise InputError(f"{slot.name} has {size} for {extent.name}, which is {known[extent.name]} elsewhere")
     for name, _, _ in face.scalars:
         if name not in known:
-            raise InputError(f"{name!r} is not given and has no default (--set {name}=...)")
+            raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
     shapes = {s.name: _fixed(s, known) for s in (*face.inputs, *face.outputs)}
     limit = max(1, min((n for shape in shapes.values() for n in shape), default=1))
     out: dict[str, Array] = {}

@@ -1,4 +1,4 @@
-"""``nautilusc tune``: several specs one after the other, one result each."""
+"""``nautilusc tune``: tunes specs one after another, with one result for each."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from nautilus.tune.database.lookup import neighbours, ranked
 from nautilus.tune.database.rows import COMPILER, Key, Row, key_of
 from nautilus.tune.database.store import SHIPPED, rows, select, user_path
 from nautilus.tune.levels import Before, before_scheduling
-from nautilus.tune.progress import duration, watching
+from nautilus.tune.progress import duration, progress_display
 from nautilus.tune.search.search import Search
 from nautilus.tune.search.stopping import best_in_top, rank_correlation
 from nautilus.tune.search.study import Study, open_storage, study_name
 from nautilus.tune.space.choices import SearchSpace
-from nautilus.tune.types import Candidate, Finished, Settings, Subject
+from nautilus.tune.types import Candidate, SearchResult, Settings, Task
 from nautilus.tune.workers.measure import Machine
 from nautilus.tune.workers.pool import DONE, Limit, Pool, Service, Worker
 
-#: the module with the space, the model's function, and the services that build and measure; tests have their own
+#: the module of the search space, the cost model's function, and the services of builders and runners; tests replace
+#: them
 SPACE, MODEL = "nautilus.tune.space.schedules", "nautilus.cost.model:estimate"
-BUILDER, METER = "nautilus.tune.workers.build:Builder", "nautilus.tune.workers.measure:Meter"
+BUILDER, RUNNER = "nautilus.tune.workers.build:Builder", "nautilus.tune.workers.measure:Runner"
 RESULT = "result"
 #: floor, ceiling and factor of the time limits (:class:`~nautilus.tune.workers.pool.Limit`), in seconds
 BUILD_LIMIT, MEASURE_LIMIT = (15.0, 180.0, 5.0), (10.0, 120.0, 20.0)
@@ -40,7 +41,7 @@ BUILD_LIMIT, MEASURE_LIMIT = (15.0, 180.0, 5.0), (10.0, 120.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says besides the specs. ``jobs`` 0: as many as there are processors."""
+    """Options of the command line besides the specs.  ``jobs`` is the number of builders; 0 means one a processor."""
 
     settings: Settings
     jobs: int = 0
@@ -52,12 +53,12 @@ class Options:
     space: str = SPACE
     model: str = MODEL
     builder: str = BUILDER
-    meter: str = METER
+    runner: str = RUNNER
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result for one spec as data; ``code`` is the exit code that it calls for."""
+    """The result for one spec as JSON data, with its exit code."""
 
     about: Mapping[str, Any]
     code: int
@@ -67,13 +68,13 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """One line for a person."""
+        """The result as one line of text."""
         a = self.about
         head = f"{a['spec']}" + (f" [{a['sizes_text']}]" if a.get("sizes_text") else "")
         if a.get("error"):
             error = str(a["error"])
             return error if error.startswith(head) else f"{head}: {error}"
-        gain = f", {a['speedup']:.3f}x the rules'" if a.get("speedup") else ""
+        gain = f", {a['speedup']:.3f}x the default schedule" if a.get("speedup") else ""
         kind = "estimated " if a["measure"] == "model" else ""
         return (
             f"{head}: {kind}{duration(a['seconds'])}{gain}; {a['trials']} trials in {a['took']:.0f} s, {a['stopped']}"
@@ -81,11 +82,11 @@ class Outcome:
 
 
 def tune_one(request: Request, given: Mapping[str, str], options: Options) -> Outcome:
-    """Tune the spec of ``request``; what goes wrong is in the outcome."""
+    """Tune the spec of ``request``; errors of the compiler are part of the outcome."""
     label: dict[str, Any] = {"spec": str(request.path), "sizes_text": "", "arch": request.arch}
     try:
         if stage_of(request.path).name != "spec":
-            raise InputError(f"tune needs specs (.naut), not {request.path}")
+            raise InputError(f"tune expects specs (.naut), not {request.path}")
         before = before_scheduling(request)
         label |= _label(before.spec, request)
         with ExitStack() as stack:
@@ -110,75 +111,75 @@ def _tune(
     storage = open_storage(options.storage)
     name = study_name(storage, options.study, study_label(spec, key.hash, space, settings.measure), options.resume)
     study = Study(storage, name, space, settings.seed, startup=max(8, settings.trials // 5))
-    done = study.recall(RESULT)
+    done = study.attribute(RESULT)
     if options.resume and isinstance(done, dict) and done.get("asked_for", 0) >= settings.trials:
         return Outcome(done | {"spec": label["spec"], "resumed": True}, 0)
-    meters = _meters(request, given, options, spec, stack)
+    runners = _runners(request, given, options, spec, stack)
     builder = Service(options.builder, (request, options.model))
     count = options.jobs or len(os.sched_getaffinity(0))
     builders: Pool[Candidate] = Pool([builder] * count, Limit(*BUILD_LIMIT))
     stack.callback(builders.close)
-    shown = stack.enter_context(watching(f"{spec.name} [{key.text}]", options.quiet))
-    search = Search(space, study, settings, builders, meters, shown)
+    shown = stack.enter_context(progress_display(f"{spec.name} [{key.text}]", options.quiet))
+    search = Search(space, study, settings, builders, runners, shown)
     search.prepare()
-    machine = _machine(meters.workers) if meters is not None else Machine("", request.arch, "")
-    found = search.run(_subject(spec, key, machine))
+    machine = _machine(runners.workers) if runners is not None else Machine("", request.arch, "")
+    found = search.run(_task(spec, key, machine))
     return _outcome(found, label, settings, study, user_path())
 
 
-def _subject(spec: Spec, key: Key, machine: Machine) -> Subject:
-    """What is tuned, with what the databases know of it."""
+def _task(spec: Spec, key: Key, machine: Machine) -> Task:
+    """The tuning task of ``spec`` with the matching rows of the databases."""
     database = user_path()
     known = ranked([*select(database, key.hash), *select(SHIPPED, key.hash)], lambda: machine.device)
     near = neighbours([*rows(database), *rows(SHIPPED)], key)
-    return Subject(spec.name, key, database, machine, _nvrtc(), _readable(known)[:1], near)
+    return Task(spec.name, key, database, machine, _nvrtc(), _readable(known)[:1], near)
 
 
-def _meters(
+def _runners(
     request: Request, given: Mapping[str, str], options: Options, spec: Spec, stack: ExitStack
 ) -> Pool[Candidate] | None:
-    """The workers that measure, one for each device, on their way; None: the model does."""
+    """The pool of runners, one for each device, already starting; None where the cost model measures."""
     if options.settings.measure != "gpu":
         return None
     values = scalars(spec, given)
-    services = [Service(options.meter, (request, values, options.settings.seed, d)) for d in options.devices]
-    meters: Pool[Candidate] = Pool(services, Limit(*MEASURE_LIMIT))
-    stack.callback(meters.close)
-    for worker in meters.workers:
+    services = [Service(options.runner, (request, values, options.settings.seed, d)) for d in options.devices]
+    runners: Pool[Candidate] = Pool(services, Limit(*MEASURE_LIMIT))
+    stack.callback(runners.close)
+    for worker in runners.workers:
         worker.begin(None, 60.0)
-    return meters
+    return runners
 
 
 def study_label(spec: Spec, key: str, space: SearchSpace, measure: str) -> str:
-    """What a study is called behind its user's name: equal only where trials compare."""
+    """The label of a study; equal labels imply comparable trials."""
     return f"{spec.name}-{key[:10]}-{space.hash}-{measure}"
 
 
 def scalars(spec: Spec, given: Mapping[str, str]) -> Scalars:
-    """Values of the scalars for measuring. Raises InputError for one that nobody gives."""
+    """Values of the scalars for measuring.  Raises InputError for a scalar without value and for a runtime dim."""
     from nautilus.driver import Result
     from nautilus.passes.manager import Context
     from nautilus.runtime.execute import interface, numbers
 
     if spec.runtime_dims:
-        raise InputError(f"{spec.runtime_dims[0].name} is known only at launch; --dim fixes it for tuning")
+        raise InputError(f"the size of {spec.runtime_dims[0].name} is known only at launch; fix it with --dim to tune")
     values = numbers(interface(Result(Context(), {"spec": spec}), "spec"), given)
     for s in spec.scalars:
         if s.name not in values:
-            raise InputError(f"{s.name!r} is not given and has no default (--set {s.name}=...)")
+            raise InputError(f"scalar {s.name!r} has no value and no default; give one with --set {s.name}=VALUE")
     return values
 
 
-def _machine(meters: list[Worker]) -> Machine:
-    """What the workers that measure have, when they are ready. Raises ToolchainError."""
+def _machine(runners: list[Worker]) -> Machine:
+    """The machine of the runners, when all are ready.  Raises ToolchainError where a runner has no GPU."""
     answers = []
-    for worker in meters:
+    for worker in runners:
         while (answer := worker.finish()) is None:
             wait(worker.handles, 0.5)
         answers.append(answer)
     for answer in answers:
         if answer.kind != DONE:
-            raise ToolchainError("tune", f"needs an NVIDIA GPU to measure on (or --measure model): {answer.reason}")
+            raise ToolchainError("tune", f"measuring needs an NVIDIA GPU (or use --measure model): {answer.reason}")
     found: Machine = answers[0].value
     return found
 
@@ -200,7 +201,7 @@ def _readable(found: list[Row]) -> list[Row]:
     return out
 
 
-def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: Study, database: Path) -> Outcome:
+def _outcome(found: SearchResult, label: dict[str, Any], settings: Settings, study: Study, database: Path) -> Outcome:
     p, pairs = found.progress, study.estimates()
     about: dict[str, Any] = label | {
         "measure": settings.measure,
@@ -210,7 +211,7 @@ def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: 
         "scratch": settings.scratch,
         "refused": p.refused,
         "known": p.duplicates,
-        "failed": dict(found.troubles),
+        "failed": dict(found.failures),
         "stopped": found.stopped,
         "took": round(found.seconds, 2),
         "startup": round(found.startup, 2),
@@ -218,8 +219,8 @@ def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: 
         "database": str(database),
     }
     if found.best is None or found.best.seconds is None:
-        worst = ", ".join(f"{n} {s}" for s, n in found.troubles.most_common(3)) or "no candidate was legal"
-        return Outcome(about | {"error": f"nothing usable was found ({found.stopped}; {worst})"}, 5)
+        worst = ", ".join(f"{n} {s}" for s, n in found.failures.most_common(3)) or "no candidate was legal"
+        return Outcome(about | {"error": f"no usable schedule was found ({found.stopped}; {worst})"}, 5)
     about["device"] = found.best.device
     about |= {"seconds": found.best.seconds, "samples": list(found.best.samples)}
     about |= {"schedule_hash": found.best.schedule_hash, "values": dict(found.best.values)}
@@ -228,12 +229,12 @@ def _outcome(found: Finished, label: dict[str, Any], settings: Settings, study: 
     if settings.measure == "gpu":
         about |= {"rank_correlation": rank_correlation(pairs), "best_in_model_top_10": best_in_top(pairs)}
     if found.stopped != "time is up":
-        study.remember(RESULT, about)
+        study.set_attribute(RESULT, about)
     return Outcome(about, 0)
 
 
 def report(outcome: Outcome, as_json: bool, quiet: bool) -> None:
-    """One result, as soon as it is there."""
+    """Print one result: JSON on standard output, text, or an error on standard error."""
     failed = bool(outcome.about.get("error"))
     if as_json:
         click.echo(outcome.line())

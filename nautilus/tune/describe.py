@@ -1,6 +1,6 @@
-"""Words for a schedule: what each kernel is, where its numbers come from, and how far it is from the machine's limits.
+"""Description of a schedule: the structure of each kernel, the source of its numbers, and the roofline.
 
-Everything is read off the schedule, the MA-tile module and the estimate; nothing knows what the spec computes.
+The description derives from the schedule, the MA-tile module and the cost estimate alone.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.targets.rates import machine
-from nautilus.tune.space import loop_structures as walks
+from nautilus.tune.space import loop_structures
 from nautilus.tune.space.fusion import unified_of
 from nautilus.tune.space.shape import CHAIN, PRODUCT, shape_of
 
-#: (structure, engine) -> where its default numbers come from
+#: (structure, engine) -> the source of the default numbers
 SOURCES: Mapping[tuple[str, str], str] = {
-    (PRODUCT, "warpgroup"): "tile with the best measured rate times useful area of whole waves (H200, 25 tiles, 5 "
-    "shapes); ring as deep as shared memory allows; tiles walked in groups that share operands in L2",
-    (CHAIN, "warpgroup"): "two units of 64 rows, three where accumulators are narrow; steps of 128, 64 where they are "
-    "wide; rings of two stages; even work static, uneven work fetched longest first; units take turns where products "
-    "are short beside the rest (H200, about 900 variants)",
-    (PRODUCT, "warp"): "blocks of 64 x 64 warp tiles, as deep a ring as fits (H200, mma.sync kernels)",
+    (PRODUCT, "warpgroup"): "the tile with the best measured rate times the useful share of whole waves (H200, 25 "
+    "tiles, 5 shapes); as many pipeline stages as shared memory holds; rasterisation in groups that share L2",
+    (CHAIN, "warpgroup"): "two consumer warpgroups of 64 rows, three for narrow accumulators; loop steps of 128, 64 "
+    "for wide accumulators; two pipeline stages; static tiles for even work, dynamic tiles longest first for uneven "
+    "work; ping-pong where the MMA time is short beside the rest (H200, about 900 variants)",
+    (PRODUCT, "warp"): "blocks of 64 x 64 warp tiles; as many pipeline stages as fit (H200, mma.sync kernels)",
     (CHAIN, "warp"): "32 rows a warp where accumulators fit in registers, else 16 (H200, mma.sync kernels)",
-    ("rows", "warp"): "16 to 32 elements a thread, 4096 a block, 16-byte accesses, no persistence (H200, row-wise "
+    ("rows", "warp"): "16 to 32 elements a thread, 4096 a block, 16-byte accesses, not persistent (H200, row-wise "
     "kernels at 95 to 99% of copy)",
 }
-_WALK = {
-    walks.ROW: "the reduced axis lies in one tile: nothing is walked, nothing repaired",
-    walks.ROLLING: "one walk: running results are repaired as they change (rolling update)",
-    walks.PASSES: "one walk for each dependent reduction: operands are computed again",
+_REDUCTIONS = {
+    loop_structures.ROW: "the reduced axis lies in one tile: no reduction loop, no repair term",
+    loop_structures.ROLLING: "one reduction loop: repair terms correct the running results (rolling update)",
+    loop_structures.PASSES: "one reduction loop for each dependent reduction: operands are recomputed",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Seconds that no schedule can beat, by resource, and the predicted time's share of the highest."""
+    """Lower bounds in seconds by resource, and the share of the highest bound in the predicted time."""
 
     floors: Mapping[str, float]
     share: float
@@ -58,7 +58,10 @@ class Roofline:
 
 
 def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
-    """Floors of products and special functions at the nominal clock, and of inputs and outputs moved once."""
+    """The lower bounds of ``program``'s MMA and special-function work, and of moving inputs and outputs once.
+
+    Compute bounds hold at the nominal clock of ``arch``.
+    """
     m = machine(arch)
     read, written = (
         sum(
@@ -70,7 +73,7 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
     )
     rate = m.dram_read if written < 0.1 * (read + written) else m.dram
     floors = {
-        "products": sum(k.parts["products"] * k.clock for k in found.kernels) / m.clock,
+        "mma": sum(k.parts["mma"] * k.clock for k in found.kernels) / m.clock,
         "special functions": sum(k.parts["special"] * k.clock for k in found.kernels) / m.clock,
         "memory": (read + written) / rate,
     }
@@ -85,21 +88,21 @@ def describe_kernel(
     arch: str,
     joined: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """One kernel in plain data. ``joined``: what its units compute by a plan of their own."""
+    """One kernel as JSON data. ``joined``: definitions that fused kernels compute in its block or cluster."""
     unified = unified_of(program, plan.ops) if set(plan.ops) <= _defined(program) else None
     shape = shape_of(plan, unified, limits(arch)) if unified is not None else None
-    mode = walks.mode_of(plan, unified) if unified is not None and len(plan.ops) > 1 else None
+    mode = loop_structures.mode_of(plan, unified) if unified is not None and len(plan.ops) > 1 else None
     live = [peak(kernel, body) for _, body, _ in bodies(kernel, limits(arch))]
     return {
         "name": plan.name,
         "computes": [*joined, *plan.ops],
         "structure": shape.kind if shape is not None else "other",
-        "reductions": _WALK.get(mode or "", ""),
+        "reductions": _REDUCTIONS.get(mode or "", ""),
         "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],
         "engine": plan.mapping.engine,
         "roles": roles(kernel),
         "order": order(plan, kernel),
-        "rings": [
+        "pipelines": [
             {"buffer": s.name, "stages": s.stages, "stage_bytes": s.stage_bytes, "bytes": s.bytes} for s in kernel.smem
         ],
         "threads": 32 * kernel.warps,
@@ -110,7 +113,7 @@ def describe_kernel(
         "registers": found.registers,
         "live_registers": max(live, default=0),
         "shared_bytes": kernel.smem_bytes,
-        "source": SOURCES.get((shape.kind if shape is not None else "", plan.mapping.engine), "general rules"),
+        "source": SOURCES.get((shape.kind if shape is not None else "", plan.mapping.engine), "general default rules"),
     }
 
 
@@ -119,33 +122,37 @@ def _defined(program: Program) -> set[str]:
 
 
 def roles(kernel: MemKernel) -> str:
-    """Who does what."""
+    """The warp specialisation of ``kernel`` as text."""
     found = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
     if not found:
-        return f"{kernel.warps} warps that all do the same" if kernel.warps > 1 else "1 warp"
+        return f"{kernel.warps} warps without specialisation" if kernel.warps > 1 else "1 warp"
     texts = []
     for r in found:
-        what = "one thread that copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"
+        what = (
+            "one thread issues copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"
+        )
         texts.append(f"{r.name}: {what}" + (f", {r.registers} registers a thread" if r.registers else ""))
     return "; ".join(texts)
 
 
 def order(plan: KernelPlan, kernel: MemKernel) -> str:
-    """How tiles reach blocks."""
+    """The assignment of tiles to blocks as text."""
     m = plan.mapping
     tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.TileSchedulerOp)), None)
-    text = m.raster_order if m.raster_order != "grouped" else f"in groups of {m.raster_group} tiles"
+    text = m.raster_order if m.raster_order != "grouped" else f"rasterised in groups of {m.raster_group} tiles"
     if m.l2_supertiles > 1:
-        text += f" in {m.l2_supertiles} supertiles"
+        text += f", {m.l2_supertiles} L2 supertiles"
     if kernel.cluster > 1:
-        text += f", clusters of {kernel.cluster} {'share loads' if shares_loads(kernel) else 'combine what they make'}"
+        text += (
+            f", clusters of {kernel.cluster} {'multicast loads' if shares_loads(kernel) else 'combine partial results'}"
+        )
     return f"{text}, " + (f"persistent blocks, {tiles.order} tiles" if tiles is not None else "one block a tile")
 
 
 def kernel_lines(k: Mapping[str, Any]) -> list[str]:
-    """The words for :func:`describe_kernel`."""
+    """The text of :func:`describe_kernel`, one line an entry."""
     axes = ", ".join(f"{a['name']} {a['role']}" + (f" {a['tile']}" if a["tile"] > 1 else "") for a in k["axes"])
-    rings = ", ".join(f"{r['buffer']} {r['stages']} x {r['stage_bytes'] / 1024:.4g} KB" for r in k["rings"])
+    pipelines = ", ".join(f"{p['buffer']} {p['stages']} x {p['stage_bytes'] / 1024:.4g} KB" for p in k["pipelines"])
     lines = [
         f"kernel {k['name']}: computes {' '.join(k['computes'])}",
         f"  axes       {axes}",
@@ -154,15 +161,15 @@ def kernel_lines(k: Mapping[str, Any]) -> list[str]:
         f"  resources  {k['threads']} threads, about {k['live_registers']} live registers a thread, "
         f"{k['shared_bytes']} bytes of shared memory, {k['blocks_per_multiprocessor']} blocks a multiprocessor",
     ]
-    if rings:
-        lines.append(f"  shared     {rings}")
+    if pipelines:
+        lines.append(f"  shared     {pipelines}")
     if k["reductions"]:
         lines.append(f"  reductions {k['reductions']}")
     return [*lines, f"  rule       {k['source']}"]
 
 
 def estimate_data(found: Estimate, module: MemModule) -> dict[str, Any]:
-    """The prediction in plain data."""
+    """The estimate as JSON data; times in microseconds."""
     return {
         "microseconds": round(found.seconds * 1e6, 3),
         "tflops": round(found.flops / found.seconds / 1e12, 2) if found.seconds else 0.0,

@@ -1,8 +1,8 @@
-"""``nautilusc explain``: which schedule, why this one, what was refused, and how far from the machine's limits.
+"""``nautilusc explain``: the schedule of a spec, its source, its alternatives, and its distance from the roofline.
 
-The alternatives are all schedules that differ from the chosen one in one choice of the space.  Each goes through
-the passes; those that come out legal are ranked by the cost model, those that do not say why, and the model's
-time for a refused one says whether it would have been worth having.
+The alternatives are all schedules that differ from the chosen one in one choice of the space.  Each runs through the
+passes.  The cost model ranks the legal ones.  A refused one is listed with the reason and, where the cost model has an
+estimate, with the time that it would take.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from nautilus.tune.search.trial_lowering import base_schedule, cut_program, lowe
 from nautilus.tune.space.schedules import defaults, examine, neighbours, schedule_of, space_of
 
 _SHOWN = 8  # alternatives of each kind in the text form
-_CLOSE = 0.002  # of the time: as good
+_CLOSE = 0.002  # relative difference in time that counts as equal
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One change of one choice. ``seconds`` None: nothing to estimate."""
+    """One change of one choice.  ``seconds`` is None without an estimate, ``reason`` None for a legal schedule."""
 
     choice: str
     value: object
@@ -42,15 +42,15 @@ class Alternative:
 
 
 def explain_spec(spec: Path, **options: Any) -> None:
-    """The command."""
-    from nautilus.cli.commands import walk_and_build
+    """Run the command and print text, or JSON with ``--json``."""
+    from nautilus.cli.commands import run_and_build
     from nautilus.cli.main import make_request
 
     if spec.suffix != SPEC.suffix:
         raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
     request = make_request(spec, options, "ma-tile")
     if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
-        walk_and_build(request, options, "checked")
+        run_and_build(request, options, "checked")
     found = explain(request)
     if options["as_json"]:
         click.echo(json.dumps(found))
@@ -60,7 +60,7 @@ def explain_spec(spec: Path, **options: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A program, its schedule, where that comes from, and (if known) the values of the space that give it."""
+    """A program, its schedule, the source of the schedule, and the values of the space that give it, if known."""
 
     program: Program
     schedule: Schedule
@@ -69,9 +69,9 @@ class Chosen:
 
 
 def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) -> Chosen:
-    """The schedule that a compilation of ``request`` takes: the file's, the database's, or the rules'.
+    """The schedule that a compilation of ``request`` uses: from the file, the database, or the default rules.
 
-    ``done``: that compilation, which knows what ptxas says.
+    ``done``: the result of that compilation, with the kernels that ptxas rejected.
     """
     program, given = program_of(request)
     if given.kernels:
@@ -89,12 +89,12 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
         lighter = base_schedule(program, request.arch, request.precision, given, done.context.fallbacks)
         if lighter != schedule:
             names = ", ".join(kernel for kernel, _ in done.context.fallbacks.taken)
-            return Chosen(program, lighter, f"the default rules, their first plan of {names} refused", None)
+            return Chosen(program, lighter, f"the default rules, after the first plan of {names} was rejected", None)
     return Chosen(program, schedule, "the default rules", defaults(program, request.arch))
 
 
 def _carried_out(request: Request) -> Result | None:
-    """The compilation as it ends, with the kernels that ptxas accepts; None where the schedule is refused."""
+    """The result of the compilation with kernels that ptxas accepts; None where the schedule is refused."""
     try:
         return compile_checked(request)
     except ScheduleError:
@@ -102,7 +102,10 @@ def _carried_out(request: Request) -> Result | None:
 
 
 def explain(request: Request) -> dict[str, Any]:
-    """Everything that is known about the schedule of ``request``, as plain data."""
+    """Schedule, estimate, roofline, alternatives and measurements of ``request`` as JSON data.
+
+    Raises ScheduleError where no schedule is legal.
+    """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     rows = measured(request)
     compiled = _carried_out(request)
@@ -145,7 +148,7 @@ def explain(request: Request) -> dict[str, Any]:
 
 
 def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str, ...]:
-    """What units and blocks of a cluster compute that became part of the kernel of ``plan``."""
+    """Definitions of the split-K kernels that are fused into the kernel of ``plan``."""
     defs = read_defs(program)
     read = {ld.buffer for o in plan.ops if o in defs for ld in defs[o].reads()} - set(plan.ops)
     found = [k for k in schedule.kernels if _is_part(k) and read & set(k.ops)]
@@ -153,7 +156,7 @@ def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str
 
 
 def _is_part(plan: KernelPlan) -> bool:
-    """Whether the kernel becomes part of the one that reads what it makes."""
+    """Whether the kernel is fused into its consumer by a split-K combine in a block or a cluster."""
     return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
@@ -186,7 +189,7 @@ def alternatives(program: Program, arch: str, values: Mapping[str, object], prec
 
 
 def split(found: list[Alternative]) -> tuple[list[Alternative], list[Alternative]]:
-    """(legal, refused), each the best first; refused ones that nothing is known of come last."""
+    """(legal, refused), each in the order of estimates; alternatives without an estimate come last."""
     order = sorted(found, key=lambda a: (a.seconds is None, a.seconds or 0.0))
     return [a for a in order if a.reason is None], [a for a in order if a.reason is not None]
 
@@ -198,7 +201,7 @@ def _plain(a: Alternative, chosen: Estimate) -> dict[str, Any]:
 
 
 def measured(request: Request) -> list[Any]:
-    """Rows of the tuning databases for this spec at these sizes, one a schedule, the one that is used first."""
+    """Rows of the tuning databases for this spec at these sizes, one for each schedule, the preferred one first."""
     from nautilus.driver import compile_file
 
     try:
@@ -229,25 +232,25 @@ def _row(r: Any) -> dict[str, Any]:
 
 
 def text(e: Mapping[str, Any]) -> str:
-    """The words for :func:`explain`."""
+    """The text of :func:`explain`."""
     p, roof = e["predicted"], e["roofline"]
     lines = [f"{e['spec']} for {e['arch']}, precision {e['precision']}: schedule from {e['from']}"]
     if e["inlined"]:
         lines.append(f"inlined into their readers: {', '.join(e['inlined'])}")
     lines += [f"{word}: {'; '.join(e[word])}" for word in ("packed", "split") if e[word]]
     if e["fault"]:
-        lines.append(f"this schedule will not do: {e['fault']}")
+        lines.append(f"this schedule is refused: {e['fault']}")
     if e["unchecked"]:
-        lines.append(f"ptxas did not check the warpgroup products ({e['unchecked']})")
+        lines.append(f"ptxas did not check the wgmma instructions ({e['unchecked']})")
     for k in e["kernels"]:
         lines += ["", *kernel_lines(k)]
     rate = f", {p['tflops']:.4g} TFLOP/s" if p["tflops"] else ""
     lines += ["", f"predicted: {p['microseconds']:.4g} us{rate}, {p['bytes'] / 1e6:.4g} MB to and from memory"]
     for k in p["kernels"]:
         parts = ", ".join(f"{n} {s:.4g}" for n, s in k["parts_microseconds"].items() if s >= 0.05)
-        lines.append(f"  {k['name']}: {k['microseconds']:.4g} us at {k['clock_ghz']} GHz; each alone: {parts}")
+        lines.append(f"  {k['name']}: {k['microseconds']:.4g} us at {k['clock_ghz']} GHz; each resource alone: {parts}")
     floors = ", ".join(f"{n} {s:.4g} us" for n, s in roof["floors_microseconds"].items())
-    lines.append(f"roofline: {roof['share']:.0%} of what {roof['bound']} allows (floors: {floors})")
+    lines.append(f"roofline: {roof['share']:.0%} of the {roof['bound']} bound (lower bounds: {floors})")
     lines += _choices_text(e)
     return "\n".join([*lines, *_measured_text(e["measured"])]) + "\n"
 
@@ -255,9 +258,9 @@ def text(e: Mapping[str, Any]) -> str:
 def _choices_text(e: Mapping[str, Any]) -> list[str]:
     if e["space"] is None:
         return []
-    lines = ["", f"the space: {e['space']['choices']} choices, {e['space']['points']:.3g} points; one change away:"]
+    lines = ["", f"search space: {e['space']['choices']} choices, {e['space']['points']:.3g} points; single changes:"]
     better = [a for a in e["alternatives"] if a["time_ratio"] is not None and a["time_ratio"] < 1 - _CLOSE]
-    lines += [f"  the model would rather have {_change(a)}" for a in better[:_SHOWN]]
+    lines += [f"  faster by the cost model: {_change(a)}" for a in better[:_SHOWN]]
     worse = [a for a in e["alternatives"] if a not in better]
     lines += [f"  {_change(a)}" for a in worse[: _SHOWN - min(len(better), _SHOWN // 2)]]
     hidden = len(e["alternatives"]) - min(len(better), _SHOWN) - min(len(worse), _SHOWN - min(len(better), _SHOWN // 2))
@@ -278,10 +281,10 @@ def _change(a: Mapping[str, Any]) -> str:
 
 def _measured_text(rows: list[dict[str, Any]]) -> list[str]:
     if not rows:
-        return ["", "measured: nothing in the tuning databases for these sizes"]
+        return ["", "measured: the tuning databases have no rows for these sizes"]
     lines = ["", f"measured: {len(rows)} schedules, the best {rows[0]['microseconds']:.4g} us on {rows[0]['device']}"]
     rules = next((r for r in rows if r["rules"]), None)
     if rules is not None:
         gain = rules["microseconds"] / rows[0]["microseconds"]
-        lines.append(f"  the rules' schedule {rules['microseconds']:.4g} us: the best beats it {gain:.3f} times")
-    return [*lines, *(f"  beaten: {r['schedule']} {r['microseconds']:.4g} us" for r in rows[1 : 1 + _SHOWN])]
+        lines.append(f"  default schedule {rules['microseconds']:.4g} us; speedup of the best {gain:.3f}")
+    return [*lines, *(f"  slower: {r['schedule']} {r['microseconds']:.4g} us" for r in rows[1 : 1 + _SHOWN])]

@@ -1,8 +1,7 @@
-"""Where schedules come from, by level: ``-O0`` a plain one, ``-O1`` rules, ``-O2`` the database, ``-O3`` a search.
+"""Schedules by optimisation level: ``-O0`` unoptimised, ``-O1`` default rules, ``-O2`` database, ``-O3`` search.
 
-The schedule of ``-O0`` takes nothing for granted: nothing is inlined, factored or narrowed, every
-definition is a kernel of its own, products are ``mma.sync`` ones at most, and no copy is ahead of its use.
-It is slow, and what another level's result can be compared with.
+The schedule of ``-O0`` inlines, factors and narrows nothing.  Every definition is a kernel of its own, contractions use
+``mma.sync`` at most, and no copy is prefetched.  Its results serve as a baseline for those of other levels.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _BEFORE_INLINE = SCALAR.step_names[SCALAR.step_names.index("inline") - 1]
 UNFUSED = Schedule(inline=(), factor=False, narrow=False)
 
 
-class _Reached(Exception):
-    """The module that was asked for is there."""
+class _PassReached(Exception):
+    """Raised by :class:`_StopAfter` when the requested module exists."""
 
 
-class _Stop:
-    """An instrument that ends the compilation behind pass ``name`` of the Scalar IR."""
+class _StopAfter:
+    """An instrument that ends the compilation after pass ``name`` of the Scalar IR."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,12 +54,12 @@ class _Stop:
         if (record.stage.name, record.name) == ("scalar", self.name):
             self.module, self.schedule = record.module, record.context.schedule
             self.context = record.context
-            raise _Reached
+            raise _PassReached
 
 
 @dataclass(frozen=True)
 class Before:
-    """What the scheduler plans: the Scalar IR behind pass ``dead``, what led to it, and what it inlined."""
+    """The input of the planner: the spec, the Scalar IR after pass ``dead``, and the inlined definitions."""
 
     spec: Spec
     program: Program
@@ -68,11 +67,11 @@ class Before:
 
 
 def before_scheduling(request: Request) -> Before:
-    """Compile ``request`` as far as the scheduler."""
-    stop = _Stop("dead")
+    """Compile ``request`` up to the planner."""
+    stop = _StopAfter("dead")
     try:
         compile_file(replace(request, tuned=False, until="scalar"), [stop])
-    except _Reached:
+    except _PassReached:
         inline = stop.schedule.inline if stop.schedule is not None else None
         remember(stop.module, stop.inlined_from, inline or (), stop.context)
         return Before(stop.spec, stop.module, inline)
@@ -82,11 +81,13 @@ def before_scheduling(request: Request) -> Before:
 def plain_schedule(request: Request) -> Schedule:
     """The schedule of ``-O0``."""
     program = before_scheduling(replace(request, schedule=UNFUSED)).program
-    return replace(UNFUSED, kernels=tuple(_alone(program, name, request.arch) for name in read_defs(program)))
+    return replace(
+        UNFUSED, kernels=tuple(_single_definition(program, name, request.arch) for name in read_defs(program))
+    )
 
 
-def _alone(program: Program, name: str, arch: str) -> KernelPlan:
-    """A kernel for one definition, in tiles where it has such a plan."""
+def _single_definition(program: Program, name: str, arch: str) -> KernelPlan:
+    """A kernel plan for one definition: tiled where such a plan is legal, else one element a thread."""
     unified = unify([read_defs(program)[name]], tuple(p.name for p in program.params))
     stored = frozenset({name})
     try:

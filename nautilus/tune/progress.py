@@ -1,4 +1,4 @@
-"""What a person sees of a search: a bar on a terminal, a line now and then elsewhere, nothing if quiet."""
+"""Progress display of a search: a bar on a terminal, plain lines elsewhere, nothing with ``--quiet``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
 
-from nautilus.tune.types import Progress, Watcher
+from nautilus.tune.types import Progress, ProgressListener
 
-_EVERY = 10.0  # seconds between plain lines without news
+_EVERY = 10.0  # seconds between plain lines while nothing changes
 
 
-class Lines:
-    """Plain lines: at every new best and phase, else every :data:`_EVERY` seconds."""
+class ProgressLines:
+    """Prints a plain line at every new best time and phase, and otherwise every :data:`_EVERY` seconds."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
         self.label, self.stream = label, stream
@@ -30,8 +30,8 @@ class Lines:
         print(f"{self.label}: {describe(p, now - self.started)}", file=self.stream, flush=True)
 
 
-class Bar:
-    """A progress bar (rich) with the best so far, trials a second and the time left."""
+class ProgressBar:
+    """A progress bar (rich) with the best time so far, the trial rate and the remaining time."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
         from rich.console import Console
@@ -55,45 +55,45 @@ class Bar:
         self.bar.update(self.task, total=p.trials, completed=min(p.done, p.trials), news=news)
 
 
-class Silent:
-    """Says nothing."""
+class NoProgress:
+    """Displays nothing."""
 
     def update(self, p: Progress) -> None:
         del p
 
 
 @contextmanager
-def watching(label: str, quiet: bool) -> Iterator[Watcher]:
-    """What suits standard error."""
+def progress_display(label: str, quiet: bool) -> Iterator[ProgressListener]:
+    """The display for standard error: none if ``quiet``, a bar on a terminal with rich, else plain lines."""
     stream = sys.stderr
     if quiet or stream is None:
-        yield Silent()
+        yield NoProgress()
     elif stream.isatty() and find_spec("rich") is not None:
-        made = Bar(label, stream)
+        made = ProgressBar(label, stream)
         with made.bar:
             yield made
     else:
-        yield Lines(label, stream)
+        yield ProgressLines(label, stream)
 
 
 def describe(p: Progress, seconds: float, counts: bool = True) -> str:
-    """One line about ``p`` after ``seconds``."""
+    """One line of text for ``p`` after ``seconds``; ``counts`` adds the numbers of trials."""
     parts = [p.phase] if p.phase else []
     if counts:
         parts.append(f"{p.done}/{p.trials} trials")
     if p.best is not None:
-        gain = f" ({p.rules / p.best:.2f}x the rules')" if p.rules else ""
+        gain = f" ({p.rules / p.best:.2f}x the default schedule)" if p.rules else ""
         parts.append(f"best {duration(p.best)}{gain}")
     if p.done and seconds > 0.0 and p.phase == "search":
         rate = p.done / seconds
         parts.append(f"{rate:.2f} trials/s, {max(0, p.trials - p.done) / rate:.0f} s left")
     if counts and (p.refused or p.duplicates or p.failed):
-        parts.append(f"{p.refused} refused, {p.duplicates} known, {p.failed} failed")
+        parts.append(f"{p.refused} refused, {p.duplicates} duplicates, {p.failed} failed")
     return ", ".join(parts)
 
 
 def duration(seconds: float) -> str:
-    """``12.3 us``."""
+    """``seconds`` as text with a suitable unit, such as ``12.3 us``."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.4g} {unit}"

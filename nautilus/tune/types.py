@@ -1,4 +1,4 @@
-"""What a search is given, what it hands around, and what it tells: settings, subject, candidates, progress, result."""
+"""Data types of the tuner: settings, task, candidate, progress, result."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any, Protocol
 
 from nautilus.core.schedule import Schedule
 from nautilus.tune.database.rows import Key, Row
-from nautilus.tune.search.study import Asked
+from nautilus.tune.search.study import Sample
 from nautilus.tune.workers.measure import Machine
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``trials``: candidates to build, of all processes of the study together; ``timeout`` in seconds, 0: none.
+    """Settings of a search.
 
-    ``scratch``: nothing is known: neither the rules' schedule nor the database's is tried or varied, the model's
-    favourites come first, and the rules' schedule is only timed beside the best in the end.
+    ``trials`` is the number of candidates to build, counted over all processes of the study.  ``timeout`` is in
+    seconds; 0 means no limit.  With ``scratch`` the search uses no prior knowledge: it neither tries nor varies the
+    default schedule and the schedules of the database.  It starts from the top candidates of the cost model and times
+    the default schedule only in the final series.
     """
 
     trials: int = 64
@@ -27,13 +29,17 @@ class Settings:
     seed: int = 0
     measure: str = "gpu"
     repeats: int = 7
-    screened: int = 1024  # points that the model ranks before anything is measured
+    prefiltered: int = 1024  # points that the cost model ranks before the first measurement
     scratch: bool = False
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is tuned, and where its rows go. ``known``: schedules of the database, the best first."""
+class Task:
+    """The spec to tune and the database that receives the rows.
+
+    ``known``: schedules of the database for the same key, the best first.  ``neighbours``: the best rows of other
+    sizes.
+    """
 
     name: str
     key: Key
@@ -46,18 +52,22 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule (None: what rules make) on its way. ``asked`` None: it is not Optuna's."""
+    """A schedule to build and measure.
+
+    ``schedule`` None stands for the default schedule.  ``sample`` is the Optuna trial, None where Optuna did not
+    propose the schedule.
+    """
 
     origin: str
     schedule: Schedule | None
     hash: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    asked: Asked | None = None
+    sample: Sample | None = None
 
 
 @dataclass
 class Progress:
-    """What a search tells of itself while it runs."""
+    """The state of a running search; times are in seconds."""
 
     trials: int
     done: int = 0
@@ -69,18 +79,22 @@ class Progress:
     phase: str = ""
 
 
-class Watcher(Protocol):
+class ProgressListener(Protocol):
     def update(self, progress: Progress) -> None: ...
 
 
 @dataclass
-class Finished:
-    """What came out. ``best`` None: nothing that may be used was found."""
+class SearchResult:
+    """The result of a search.
+
+    ``best`` is None where no candidate is usable.  ``failures`` counts candidates by failure reason.  ``startup`` is
+    the part of ``seconds`` before the first trial can begin.
+    """
 
     best: Row | None
     rules: Row | None
     stopped: str
     progress: Progress
-    troubles: Counter[str]
+    failures: Counter[str]
     seconds: float
-    startup: float = 0.0  # of them: until the first trial could begin
+    startup: float = 0.0

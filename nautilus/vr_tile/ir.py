@@ -31,7 +31,7 @@ each iteration and ``yield`` gives its successor; with no iteration the results 
 values.  Loops of one ``chain`` walk disjoint ranges of one index space with bodies that differ in masks
 only, so that they can share staging buffers and copies may be prefetched across the seams.  Each range
 adjoins that of an earlier loop of the chain: mostly it begins where the last one ended, but the walk may
-also start in the middle (``KernelPlan.walk_order``).
+also start in the middle (``KernelPlan.iteration_order``).
 
 ``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
 of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,

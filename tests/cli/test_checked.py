@@ -14,7 +14,7 @@ from nautilus.core.errors import ToolchainError
 from nautilus.driver import Request, Result, build_cubin, compile_file
 from nautilus.ma_tile.text.printer import format as format_memory
 from nautilus.runtime import nvrtc
-from tests.endtoend.warpgroups import ATTENTION
+from tests.endtoend.collection.warpgroups import ATTENTION
 
 #: The rules' first choice has too few registers, which ptxas alone knows.
 TEXT = dedent(ATTENTION["a mask as an input"]).lstrip()

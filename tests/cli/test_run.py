@@ -147,7 +147,7 @@ def test_a_scalar_without_default_must_be_given(spec: Path, capsys: pytest.Captu
     spec.write_text(SPEC.replace("i32 = 3", "i32"))
     for stage in STAGES:
         assert main(["run", str(spec), "--stage", stage]) == 2, stage
-        assert "'n' is not given and has no default (--set n=...)" in capsys.readouterr().err
+        assert "scalar 'n' has no value and no default; give one with --set n=VALUE" in capsys.readouterr().err
 
 
 def test_sizes_known_at_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def test_products_take_what_was_measured(shape: tuple[int, int, int]) -> None:
     p = product(m, n, k)
     guessed, measured = [], []
     for tile, percent in TILES.items():
-        guessed.append(seconds(p, C__warpgroup__block=tile))
+        guessed.append(seconds(p, C__warpgroup__block_tile=tile))
         measured.append(2.0 * m * n * k / (percent[at] / 100 * LIBRARY[shape] * 1e12))
     assert all(0.85 < g / t < 1.15 for g, t in zip(guessed, measured, strict=True))
     assert in_top(guessed, measured, 5)
@@ -44,7 +44,7 @@ def test_products_take_what_was_measured(shape: tuple[int, int, int]) -> None:
 
 def test_tiles_of_a_product_go_by_its_shape() -> None:
     square, wide, small = product(4096, 4096, 4096), product(8192, 8192, 8192), product(2048, 2048, 2048)
-    block = "C.warpgroup.block"
+    block = "C.warpgroup.block_tile"
     assert seconds(square, **{block: "128x256/2"}) < seconds(square, **{block: "128x128*2"})
     assert seconds(square, **{block: "128x128*2"}) < 0.95 * seconds(square, **{block: "128x320/2"})
     assert seconds(small, **{block: "128x128*2"}) < 0.9 * seconds(small, **{block: "128x192*2"})
@@ -57,7 +57,7 @@ def test_rings_and_stores_of_a_product() -> None:
     base = seconds(p)
     assert 1.1 < seconds(p, C__warpgroup__stages=2) / base < 1.4  # measured 1.25
     assert abs(seconds(p, C__warpgroup__stages=3) / base - 1) < 0.01
-    assert 1.02 < seconds(p, C__warpgroup__store="direct") / base < 1.15  # 1.10
+    assert 1.02 < seconds(p, C__warpgroup__epilogue="direct") / base < 1.15  # 1.10
     assert 1.0 < seconds(p, C__warpgroup__cluster=2) / base < 1.05  # 1.01 to 1.03
     assert 1.0 < seconds(p, C__warpgroup__persistent="none") / base < 1.05  # 1.03
     assert seconds(p, C__engine="warp") > 1.4 * base
@@ -88,23 +88,29 @@ def test_chains_take_what_was_measured(name: str, dims: dict[str, int], best: fl
 def test_choices_of_a_chain_are_in_the_measured_order() -> None:
     p = chain("global_prefill", B=4, H=16, M=4096, N=4096)
     base = seconds(p)
-    assert 1.1 < seconds(p, O__warpgroup__overlap=False) / base < 1.35
+    assert 1.1 < seconds(p, O__warpgroup__pipeline_mma=False) / base < 1.35
     assert (
-        seconds(p, O__warpgroup__specialise=False, O__warpgroup__persistent="none", O__warpgroup__cluster=1)
+        seconds(p, O__warpgroup__warp_specialised=False, O__warpgroup__persistent="none", O__warpgroup__cluster=1)
         > 1.2 * base
     )
     assert 1.0 < seconds(p, O__warpgroup__stages=1) / base < 1.1  # 1.05
-    steps = {s: seconds(p, O__warpgroup__step=s, O__warpgroup__store="bulk-reuse/0") for s in (64, 80, 96, 128)}
+    steps = {
+        s: seconds(p, O__warpgroup__loop_tile=s, O__warpgroup__epilogue="tma-aliased/0") for s in (64, 80, 96, 128)
+    }
     assert steps[128] < steps[96] < steps[80] < steps[64]
     assert 1.05 < steps[64] / steps[128] < 1.25  # 1.13
-    assert abs(seconds(p, O__warpgroup__ping_pong=True) / base - 1) < 0.02
-    assert seconds(p, O__warpgroup__repair="always") > seconds(p, O__warpgroup__repair="skip") > base * 0.999
+    assert abs(seconds(p, O__warpgroup__raster_ordered_mma=True) / base - 1) < 0.02
+    assert (
+        seconds(p, O__warpgroup__rescale_policy="always")
+        > seconds(p, O__warpgroup__rescale_policy="skip")
+        > base * 0.999
+    )
 
 
 def test_three_units_for_narrow_accumulators_only() -> None:
     narrow, wide = chain("global_prefill_d64"), chain("global_prefill_d64", M=4096, N=4096)
-    assert seconds(narrow, O__warpgroup__rows="192/3") < seconds(narrow, O__warpgroup__rows="128/2")
-    done = examine(chain("global_prefill"), ARCH, {"O.warpgroup.rows": "192/3"})
+    assert seconds(narrow, O__warpgroup__row_tile="192/3") < seconds(narrow, O__warpgroup__row_tile="128/2")
+    done = examine(chain("global_prefill"), ARCH, {"O.warpgroup.row_tile": "192/3"})
     assert done.fault is not None and "registers" in done.fault
     assert wide is not narrow
 
@@ -123,13 +129,13 @@ def test_three_units_for_narrow_accumulators_only() -> None:
 )
 def test_heads_beyond_the_l2_cache_want_sections(name: str, dims: dict[str, int], slower: float) -> None:
     p = chain(name, **dims)
-    assert seconds(p, O__warpgroup__sections=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
+    assert seconds(p, O__warpgroup__l2_supertiles=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
 
 
 def test_uneven_tiles_want_to_be_fetched_longest_first() -> None:
     p = chain("causal_prefill", B=1, H=16, M=16384, N=16384)
-    assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__order="natural") > 1.1 * seconds(p)
-    assert seconds(p, O__warpgroup__order="natural") > seconds(p)
+    assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__raster_order="natural") > 1.1 * seconds(p)
+    assert seconds(p, O__warpgroup__raster_order="natural") > seconds(p)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +185,7 @@ def test_choices_of_units_are_in_the_measured_order() -> None:
     assert seconds(p, units="4x16") > 1.02 * base  # 1.04
     assert seconds(p, units="2x32") > 1.2 * base  # half of the bytes in flight
     assert seconds(p, units__O_acc_part__join=False) > 1.05 * base  # one launch more
-    second = examine(p, ARCH, {**defaults(p, ARCH), "groups": 2, "units.O_acc_part_2.cluster": 1})
+    second = examine(p, ARCH, {**defaults(p, ARCH), "groups": 2, "interleaved.O_acc_part_2.cluster": 1})
     assert second.module is not None and estimate(second.module, ARCH).seconds > 1.02 * base
     assert seconds(long, groups=1) > seconds(long, units__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
     assert seconds(p, splits=4) > 1.05 * base
@@ -204,7 +210,7 @@ def test_parts_add_up_to_a_story() -> None:
     (k,) = found.kernels
     assert found.flops == 2.0 * 4096**3
     assert 3 * 2 * 4096**2 <= found.bytes < 6 * 2 * 4096**2
-    assert k.bound == "multiprocessors" and k.parts["products"] < k.seconds < 1.2 * k.parts["products"]
+    assert k.bound == "multiprocessors" and k.parts["mma"] < k.seconds < 1.2 * k.parts["mma"]
     assert 1.4e9 < k.clock < 1.6e9 and k.resident == 1 and k.blocks == 132
 
 

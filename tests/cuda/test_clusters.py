@@ -18,10 +18,10 @@ from nautilus.ma_tile.ir.ops import TmaLoad, walk_ops
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.endtoend.decode import Decode, road, schedule
+from tests.endtoend.collection.decode import Decode, road, schedule
+from tests.ma_tile.programs.combined import ALIKE, clustered
+from tests.ma_tile.programs.warpgroup import cluster
 from tests.ma_tile.roles import scheduled
-from tests.ma_tile.unit_programs import ALIKE, clustered
-from tests.ma_tile.warpgroup_programs import cluster
 
 #: two blocks with 64 rows each share B, whose stage has two slabs
 CHECKS = """

@@ -12,7 +12,7 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.cuda.printed import COPY_MASKED, PRINTED
+from tests.cuda.printed.small import COPY_MASKED, PRINTED
 from tests.cuda.test_shipped import unused
 
 

@@ -13,8 +13,8 @@ from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
 from tests.cuda.test_shipped import unused
-from tests.ma_tile.epilogue_programs import biased, gated, through
-from tests.ma_tile.test_slices import module
+from tests.ma_tile.ir.test_slices import module
+from tests.ma_tile.programs.epilogues import biased, gated, through
 
 LARGE = {"m": 4096, "n": 4096, "k": 4096}
 PLAN = {"persistent": "static", "stages": 4}

@@ -13,7 +13,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.emit import emit_module
 from nautilus.ma_tile.ir.layout import SmemLayout
 from nautilus.ma_tile.ir.ops import MatrixLoad, MemModule
-from tests.ma_tile.test_matrix_load import copy
+from tests.ma_tile.ir.test_matrix_load import copy
 
 Ints = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ import pytest
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.text.printer import parse
-from tests.cuda.warpgroup_kernels import KERNELS
+from tests.cuda.printed.kernels import KERNELS
 from tests.shipped import ROOT
 
 NVCC = shutil.which("nvcc")

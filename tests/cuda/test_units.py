@@ -17,9 +17,9 @@ from nautilus.ma_tile.ir.ops import walk_ops
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.endtoend.decode import Decode, road, schedule
-from tests.ma_tile.role_programs import product
-from tests.ma_tile.unit_programs import PAIR, apart, edited, joined
+from tests.endtoend.collection.decode import Decode, road, schedule
+from tests.ma_tile.programs.combined import PAIR, apart, edited, joined
+from tests.ma_tile.programs.kernels import product
 
 GIVEN = Decode(256, heads=2, group=2)
 

@@ -12,9 +12,9 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import Compiled, compile_cuda
+from tests.cuda.printed.kernels import KERNELS
+from tests.cuda.printed.warpgroup import PRODUCTS
 from tests.cuda.test_shipped import unused
-from tests.cuda.warpgroup_kernels import KERNELS
-from tests.cuda.warpgroup_printed import PRODUCTS
 
 PROGRAMS = {name: (p.text, checks) for name, (p, checks) in PRODUCTS.items()} | KERNELS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nautilus.core.errors import UnsupportedError
-from tests.endtoend import attention, networks, numbers, tensors
+from tests.endtoend.collection import attention, networks, numbers, tensors
 from tests.endtoend.support import check, travel
 
 SPECS = {

@@ -20,7 +20,7 @@ from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.planner import cuts as plan_cuts
 from nautilus.planner import streaming as plan_join
-from tests.endtoend.decode import Decode, drawn, road, schedule
+from tests.endtoend.collection.decode import Decode, drawn, road, schedule
 from tests.endtoend.support import Road, complaints
 
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "10")))

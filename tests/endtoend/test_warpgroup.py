@@ -15,7 +15,8 @@ import pytest
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.ma_tile.passes.grid import persistent_grid
-from tests.endtoend import fuzz_products, schedules, warpgroups
+from tests.endtoend import fuzz_products, schedules
+from tests.endtoend.collection import warpgroups
 from tests.endtoend.support import Road, Trace, complaints
 
 ARCH = "sm_90a"

@@ -24,7 +24,8 @@ from nautilus.driver import Request, Result, build_cubin, compile_file
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.runtime.device import default_arch
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.endtoend import schedules, warpgroups
+from tests.endtoend import schedules
+from tests.endtoend.collection import warpgroups
 from tests.endtoend.support import FLOOR, TIES
 
 pytestmark = [

@@ -20,8 +20,8 @@ from nautilus.scalar.passes.split import Split
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify, verify_tiled
 from tests.scalar import naive
-from tests.scalar.build import F16, I32, Builder, causal, op
-from tests.scalar.programs import CASES, Case, attn, layernorm, softmax
+from tests.scalar.programs.build import F16, I32, Builder, causal, op
+from tests.scalar.programs.small import CASES, Case, attn, layernorm, softmax
 
 PASSES = (Fuse, Split, Reorder, RollingUpdate, Partition)
 

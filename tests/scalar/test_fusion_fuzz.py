@@ -16,8 +16,8 @@ from nautilus.core.expr.nodes import Expr
 from nautilus.core.types import DType
 from nautilus.planner import kernel as plan_kernel
 from nautilus.planner import kernels as plan
-from tests.scalar.build import F16, F32, Builder, f, i, op, v
-from tests.scalar.programs import Case
+from tests.scalar.programs.build import F16, F32, Builder, f, i, op, v
+from tests.scalar.programs.small import Case
 from tests.scalar.test_fusion import agree
 
 SIZES = {"a": 2, "b": 5, "c": 7, "d": 3, "e": 18}

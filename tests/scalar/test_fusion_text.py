@@ -18,8 +18,8 @@ from nautilus.scalar.passes.reorder import Reorder
 from nautilus.scalar.passes.rolling_update import RollingUpdate
 from nautilus.scalar.passes.split import Split
 from nautilus.scalar.text import format_program
-from tests.scalar.build import attention, causal, op, v, window
-from tests.scalar.programs import CASES, layernorm, logsumexp, matmul, probabilities, softmax, swiglu, total
+from tests.scalar.programs.build import attention, causal, op, v, window
+from tests.scalar.programs.small import CASES, layernorm, logsumexp, matmul, probabilities, softmax, swiglu, total
 from tests.scalar.test_fusion import stages
 
 

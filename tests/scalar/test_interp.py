@@ -7,7 +7,7 @@ import pytest
 
 from nautilus.scalar.interp.program import ScalarRunError, run_program
 from nautilus.scalar.text import parse_program
-from tests.scalar import samples
+from tests.scalar.programs import samples
 
 RNG = np.random.default_rng(7)
 

@@ -5,7 +5,7 @@ import pytest
 from nautilus.core.text.tokens import IRParseError
 from nautilus.scalar.ir import Kind, statements
 from nautilus.scalar.text import format_program, parse_program
-from tests.scalar import samples
+from tests.scalar.programs import samples
 
 
 @pytest.mark.parametrize("text", [samples.SOFTMAX, samples.TILED])

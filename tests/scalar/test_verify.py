@@ -9,7 +9,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.ir import Kernel, Program, Store
 from nautilus.scalar.text import parse_program
 from nautilus.scalar.verify import RULES, verify, verify_tiled
-from tests.scalar import samples
+from tests.scalar.programs import samples
 
 
 def program(body, head=""):

@@ -1,4 +1,4 @@
-"""``nautilusc explain``: what was chosen, what was refused, what is predicted, in words and as JSON."""
+"""``nautilusc explain``: chosen schedule, refused alternatives and estimate, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.explain import explain, text
 from nautilus.tune.search.trial_lowering import base_schedule, program_of
 from tests.cost.measured import SPECS, candidate
-from tests.endtoend.warpgroups import ATTENTION
+from tests.endtoend.collection.warpgroups import ATTENTION
 
 
-def told(name: str, **options: Any) -> dict[str, Any]:
+def explained(name: str, **options: Any) -> dict[str, Any]:
     return explain(Request(SPECS / f"{name}.naut", **options))
 
 
@@ -29,38 +29,38 @@ def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.tune.explain.measured", lambda request: [])
 
 
-def test_a_chain_in_words() -> None:
-    found = told("attention/causal_prefill", dims={"M": 2048, "N": 2048})
+def test_text_of_a_back_to_back_gemm() -> None:
+    found = explained("attention/causal_prefill", dims={"M": 2048, "N": 2048})
     words = text(found)
     assert "kernel O: computes S_sum P_max P_sum O_acc O" in words
     assert "i grid 128, j loop 128" in words
-    assert "producer: one thread that copies" in words and "consumers: 2 x 4 warps" in words
-    assert "one walk: running results are repaired as they change" in words
+    assert "producer: one thread issues copies" in words and "consumers: 2 x 4 warps" in words
+    assert "one reduction loop: repair terms correct the running results (rolling update)" in words
     assert "persistent blocks, dynamic tiles" in words
-    assert "% of what products allows" in words
+    assert "% of the mma bound" in words
     assert "clusters of 2 blocks take tiles in a fixed order, not dynamic" in words
     (k,) = found["kernels"]
     assert k["threads"] == 384 and 200_000 < k["shared_bytes"] <= 232448 and 150 < k["live_registers"] < 232
     assert found["from"] == "the default rules" and found["inlined"] == ["S", "P"]
 
 
-def test_units_that_became_part_of_a_kernel_are_told() -> None:
-    words = text(told("attention/gqa_decode"))
+def test_fused_split_k_warps_are_listed() -> None:
+    words = text(explained("attention/gqa_decode"))
     assert "kernel O: computes S_sum P_max_part P_sum_part O_acc_part P_max P_sum O_acc O" in words
     assert "partial: 4 x 1 warps" in words and "units = 8x16 (" in words and "groups = 2 (" in words
 
 
-def test_blocks_that_combine_in_a_cluster_are_told() -> None:
-    words = text(told("attention/gqa_decode", dims={"N": 16384}))
+def test_a_fused_cluster_combine_is_listed() -> None:
+    words = text(explained("attention/gqa_decode", dims={"N": 16384}))
     made = "S_sum P_max_part P_sum_part O_acc_part P_max_part_2 P_sum_part_2 O_acc_part_2"
     assert f"kernel O: computes {made} P_max P_sum O_acc O" in words
-    assert "clusters of 2 combine what they make" in words
+    assert "clusters of 2 combine partial results" in words
 
 
-def test_refused_points_say_what_they_would_have_been_worth() -> None:
-    found = told("matmul/f16")
+def test_refused_points_have_an_estimate() -> None:
+    found = explained("matmul/f16")
     refused = {(a["choice"], a["value"]): a for a in found["refused"]}
-    wide = refused["C.warpgroup.block", "192x320/3"]
+    wide = refused["C.warpgroup.block_tile", "192x320/3"]
     assert "registers" in wide["reason"] and wide["time_ratio"] > 1.0
     ratios = [a["time_ratio"] for a in found["alternatives"]]
     assert ratios == sorted(ratios) and len(ratios) > 20
@@ -68,29 +68,29 @@ def test_refused_points_say_what_they_would_have_been_worth() -> None:
     assert found["space"]["points"] > 1000
 
 
-def test_how_far_from_the_machine() -> None:
-    products, rows = told("matmul/f16"), told("rowwise/softmax")
-    assert products["roofline"]["bound"] == "products" and 0.5 < products["roofline"]["share"] < 1
+def test_roofline() -> None:
+    gemm, rows = explained("matmul/f16"), explained("rowwise/softmax")
+    assert gemm["roofline"]["bound"] == "mma" and 0.5 < gemm["roofline"]["share"] < 1
     assert rows["roofline"]["bound"] == "memory" and 0.6 < rows["roofline"]["share"] < 1
     floor = rows["roofline"]["floors_microseconds"]["memory"]
     assert floor == pytest.approx(2 * 2 * 16384 * 4096 / 4.25e12 * 1e6, rel=1e-3)
 
 
-def test_a_given_schedule_is_told_without_alternatives() -> None:
+def test_a_given_schedule_has_no_alternatives() -> None:
     base = Schedule.from_json(_json("rowwise/softmax"))
-    found = told("rowwise/softmax", schedule=base)
+    found = explained("rowwise/softmax", schedule=base)
     assert found["from"] == "the schedule file" and found["space"] is None and not found["alternatives"]
-    assert "the space:" not in text(found)
+    assert "search space:" not in text(found)
 
 
-def test_a_schedule_that_cannot_be_is_an_error() -> None:
+def test_an_inapplicable_schedule_is_an_error() -> None:
     wrong = _json("rowwise/softmax").replace('"name": "j"', '"name": "k"')
     with pytest.raises(ScheduleError, match="no axis 'k'"):
-        told("rowwise/softmax", schedule=Schedule.from_json(wrong))
+        explained("rowwise/softmax", schedule=Schedule.from_json(wrong))
 
 
-def test_what_was_measured_is_told_best_first() -> None:
-    found = told("rowwise/softmax")
+def test_measured_rows_are_listed_best_first() -> None:
+    found = explained("rowwise/softmax")
     assert found["measured"] == []
     rows = [
         {"schedule": "a", "microseconds": 50.0, "device": "GPU", "rules": False},
@@ -98,12 +98,12 @@ def test_what_was_measured_is_told_best_first() -> None:
     ]
     words = text({**found, "measured": rows})
     assert "2 schedules, the best 50 us on GPU" in words
-    assert "the best beats it 1.200 times" in words and "beaten: b 60 us" in words
+    assert "default schedule 60 us; speedup of the best 1.200" in words and "slower: b 60 us" in words
 
 
 @dataclass
 class Row:
-    """What a row of the database tells."""
+    """A row of the database."""
 
     schedule: Schedule
     values: dict[str, object]
@@ -134,7 +134,7 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
 def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends() -> None:
     request = Request(Path("masked.naut"), text=dedent(ATTENTION["a mask as an input"]).lstrip())
     found = explain(request)
-    assert found["from"] == "the default rules, their first plan of O refused" and found["fault"] is None
+    assert found["from"] == "the default rules, after the first plan of O was rejected" and found["fault"] is None
     schedule = build_cubin(request)[0].context.schedule
     assert schedule is not None
     tiles = {a.name: a.tile for a in schedule.kernels[0].axes}

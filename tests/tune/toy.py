@@ -1,7 +1,7 @@
-"""A small space, a cost that anyone can compute, and a meter without a GPU: stand-ins for tests of the search.
+"""A small space, a cost that anyone can compute, and a runner without a GPU: stand-ins for tests of the search.
 
 The toy kernel's time is ``1 ms * (1 + |stages - 1| + [warps are not 1x4])``: rules have 4 ms, the best point 1 ms.
-``FAULTS`` in the environment names what goes wrong in the meter: ``hang:4 die:2 wrong:3`` by number of stages.
+``FAULTS`` in the environment names what goes wrong in the runner: ``hang:4 die:2 wrong:3`` by number of stages.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def builder(request: Any, model: str) -> ToyBuilder:
     return ToyBuilder(request, model)
 
 
-class Meter:
+class Runner:
     """Measures the toy cost; counts what it did in the file ``$TOY_LOG``."""
 
     def __init__(self, request: Any, scalars: Any, seed: int, ordinal: int) -> None:

@@ -9,10 +9,10 @@ from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.lowering.lower import lower
 from nautilus.vr_tile.verify import verify
-from tests.scalar.programs import CASES
+from tests.scalar.programs.small import CASES
 from tests.scalar.test_fusion import stages
+from tests.vr_tile.passes.test_pipeline import ALL
 from tests.vr_tile.support import assert_same
-from tests.vr_tile.test_pipeline import ALL
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,8 +11,8 @@ from nautilus.scalar.text import parse_program
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.lowering.lower import lower
 from nautilus.vr_tile.verify import verify
+from tests.vr_tile.passes.test_pipeline import ALL
 from tests.vr_tile.support import assert_same, random_inputs
-from tests.vr_tile.test_pipeline import ALL
 
 M, N, K = 13, 11, 10  # ragged under tiles of 8, 8, 4
 HEAD = f"""

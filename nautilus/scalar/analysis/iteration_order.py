@@ -1,4 +1,4 @@
-"""The order in which the pieces of a partitioned walk run (``KernelPlan.walk_order``).
+"""The order in which the pieces of a partitioned walk run (``KernelPlan.iteration_order``).
 
 ``partition`` cuts a reduction loop into up to three pieces in ascending order.  A reduction's combiner is
 associative and commutative, and the repair of a rolling update holds for any two references (``repair``),

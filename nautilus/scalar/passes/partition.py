@@ -106,7 +106,7 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
         return pieces
     reason = obstacle(loop, locals_)
     if reason is not None:
-        raise ScheduleError(f"walk_order {order}: {reason}", f"loop {loop.var}")
+        raise ScheduleError(f"iteration_order {order}: {reason}", f"loop {loop.var}")
     mixed = tuple(p.body == loop.body for p in pieces)
     certain = tuple(_certain(p, ranges) for p in pieces)
     return ordered(pieces, mixed, certain)

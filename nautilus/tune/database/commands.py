@@ -1,4 +1,4 @@
-"""``nautilusc db``: look into the tuning database, hand it on, keep it small."""
+"""``nautilusc db``: lists, shows, exports, merges and prunes the tuning database."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nautilus.tune.progress import duration
 
 
 def sources(path: Path | None) -> list[tuple[str, Path]]:
-    """The databases to read: ``path``, else the user's and the shipped one."""
+    """The databases to read with their labels: ``path``, else the user's and the shipped one."""
     return [("given", path)] if path is not None else [("user", user_path()), ("shipped", SHIPPED)]
 
 
 def groups(path: Path | None, wanted: str) -> dict[tuple[str, str], list[Row]]:
-    """Rows by source and key; ``wanted`` is a part of the spec's name or the start of a key, empty for all."""
+    """Rows by source and key.  ``wanted`` is a part of the spec's name or a prefix of a key; empty selects all."""
     found: dict[tuple[str, str], list[Row]] = {}
     for source, file in sources(path):
         for r in rows(file):
@@ -30,7 +30,7 @@ def groups(path: Path | None, wanted: str) -> dict[tuple[str, str], list[Row]]:
 
 
 def listing(path: Path | None, wanted: str) -> list[dict[str, object]]:
-    """One record for each source and key, by name and sizes."""
+    """One record for each source and key, sorted by name and sizes."""
     out = []
     for (source, key), own in groups(path, wanted).items():
         best = next(iter(ranked(own, lambda: "")), None)
@@ -52,7 +52,7 @@ def listing(path: Path | None, wanted: str) -> list[dict[str, object]]:
 
 
 def listing_text(records: Iterable[dict[str, object]]) -> list[str]:
-    """The same for a person."""
+    """The records of :func:`listing` as lines of text."""
     lines = []
     for r in records:
         sizes = ",".join(f"{n}={v}" for n, v in r["sizes"].items())  # type: ignore[attr-defined]
@@ -66,19 +66,22 @@ def listing_text(records: Iterable[dict[str, object]]) -> list[str]:
 
 
 def showing(path: Path | None, wanted: str, count: int) -> list[Row]:
-    """The best ``count`` rows of every key that ``wanted`` names, then those that are not usable."""
+    """Up to ``count`` rows of every key that ``wanted`` selects: the best usable ones, then others.
+
+    Raises InputError where no key matches.
+    """
     out: list[Row] = []
     for own in groups(path, wanted).values():
         good = ranked(own, lambda: "")
         rest = [r for r in own if r not in good]
         out += [*good, *rest][:count]
     if not out:
-        raise InputError(f"the tuning database has nothing about {wanted!r}")
+        raise InputError(f"the tuning database has no rows that match {wanted!r}")
     return out
 
 
 def showing_text(row: Row) -> str:
-    """A row for a person, with its schedule as a file for ``--schedule``."""
+    """A row as text; the last line is its schedule as JSON, which ``--schedule`` accepts as a file."""
     sizes = ",".join(f"{n}={v}" for n, v in row.sizes.items())
     seconds = duration(row.seconds) if row.seconds is not None else "not timed"
     state = row.state + (f" ({row.reason})" if row.reason else "")
@@ -96,7 +99,7 @@ def showing_text(row: Row) -> str:
 
 
 def exported(path: Path | None, wanted: str, everything: bool) -> str:
-    """Lines of a database: the best row of each key, or all of them."""
+    """Lines of a database: the best row of each key, or all rows with ``everything``."""
     out: list[Row] = []
     seen: set[str] = set()
     for own in groups(path, wanted).values():
@@ -110,7 +113,10 @@ def exported(path: Path | None, wanted: str, everything: bool) -> str:
 
 
 def merge(into: Path, files: Sequence[Path]) -> tuple[int, int]:
-    """Add the rows of ``files`` that are not there yet; gives how many were added, and how many lines are no rows."""
+    """Add the new rows of ``files`` to ``into``.  Returns the numbers of added rows and of invalid lines.
+
+    Raises InputError for a file that cannot be read.
+    """
     known = {json.dumps(asdict(r), sort_keys=True) for r in rows(into)}
     fresh: list[Row] = []
     bad = 0
@@ -133,10 +139,10 @@ def merge(into: Path, files: Sequence[Path]) -> tuple[int, int]:
 
 
 def collect(path: Path, keep: int) -> tuple[int, int]:
-    """Drop what no compilation can use; gives the lines before and after.
+    """Remove rows that no compilation uses.  Returns the numbers of lines before and after.
 
-    Stays: of every key and device the ``keep`` best rows and the rules' best. Goes: failures, estimates, unchecked
-    rows, torn lines, and repeated ones.
+    For every key, device and compiler version the ``keep`` best rows and the best row of the default schedule stay.
+    Failures, estimates, unchecked rows, incomplete lines and duplicates are removed.
     """
     if not path.exists():
         return 0, 0

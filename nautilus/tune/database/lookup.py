@@ -1,16 +1,16 @@
-"""Which schedule of the database a compilation uses.
+"""Selection of the schedule of the database that a compilation uses.
 
-The rule, in this order; the same databases on the same machine always give the same schedule:
+The selection is deterministic for given databases and a given machine.  It filters in this order:
 
-1. rows of the user's database and of the shipped one whose key (family, sizes, architecture, precision) is equal,
+1. rows of the user's and the shipped database with the same key (family, sizes, architecture, precision) that were
    measured on a GPU and checked;
-2. where they come from several devices: those of the device that is here, if there are any;
-3. those of this version of the compiler, if there are any;
-4. those that won the last series of a search, if there are any, else those measured among finalists;
-5. the shortest median time; among equal ones the least hash of the schedule.
+2. if these rows come from several devices, rows of the device of this machine, if there are any;
+3. rows of this compiler version, if there are any;
+4. rows that won the final series of a search, if there are any, else rows of finalists;
+5. the least median time; among equal times the least hash of the schedule.
 
-A row whose schedule this compiler cannot read is passed over.  Other sizes of the same spec are not used
-here, for what is fast at one size may be slow at another; a search starts from them.
+A row whose schedule this compiler cannot read is skipped.  Rows of other sizes are not used, because a schedule that is
+fast at one size may be slow at another; a search starts from them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nautilus.tune.database.store import SHIPPED, select, user_path
 
 
 def tuned_schedule(spec: Spec, context: Context) -> Schedule | None:
-    """The schedule for ``spec`` in ``context``, if the databases know one."""
+    """The schedule of the databases for ``spec`` in ``context``; None without a usable row."""
     if not spec.family:
         return None
     key = key_of(spec, context.arch, context.precision).hash
@@ -40,7 +40,10 @@ def tuned_schedule(spec: Spec, context: Context) -> Schedule | None:
 
 
 def ranked(rows: Iterable[Row], device: Callable[[], str]) -> list[Row]:
-    """The usable ones of ``rows`` of one key, the best first. ``device`` is asked only where it matters."""
+    """The usable rows among ``rows`` of one key, the best first.
+
+    ``device`` returns the device of this machine; it is called only for rows of several devices.
+    """
     usable = [r for r in rows if r.usable]
     if len({r.device for r in usable}) > 1:
         here = device()
@@ -56,7 +59,7 @@ def _prefer(rows: list[Row], wanted: Callable[[Row], bool]) -> list[Row]:
 
 
 def device_here() -> str:
-    """The name of the GPU that is here; empty where there is none."""
+    """The name of the GPU of this machine; empty without one."""
     from nautilus.core.errors import ToolchainError
     from nautilus.runtime.device import open_device
 
@@ -69,7 +72,7 @@ def device_here() -> str:
 
 
 def neighbours(rows: Iterable[Row], key: Key, count: int = 3) -> list[Row]:
-    """The best rows of the same family at the nearest other sizes, at most one a size, nearest first."""
+    """The best rows of the same family at other sizes, one for each size, the nearest sizes first."""
     groups: dict[str, list[Row]] = {}
     own = key.hash
     for r in rows:
@@ -81,7 +84,7 @@ def neighbours(rows: Iterable[Row], key: Key, count: int = 3) -> list[Row]:
 
 
 def _distance(a: Mapping[str, int | None], b: Mapping[str, int | None]) -> float:
-    """How many doublings lie between two sets of sizes."""
+    """The distance of two sets of sizes: the sum of |log2| of their ratios; 4 for a size that only one set fixes."""
     far = 0.0
     for name in sorted({*a, *b}):
         x, y = a.get(name), b.get(name)

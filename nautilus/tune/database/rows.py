@@ -1,7 +1,7 @@
-"""One row of the tuning database: one schedule of one spec at one size, and what became of it.
+"""A row of the tuning database: one schedule of one spec at one set of sizes, with its result.
 
-A row is one line of JSON that starts with its *key*, a hash of what a compilation asks with: the spec's
-family (:mod:`nautilus.frontend.family`), its sizes, the architecture and the precision.
+A row is one line of JSON that starts with its *key*, a hash of the spec's family (:mod:`nautilus.frontend.family`), its
+sizes, the architecture and the precision.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OK = "ok"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a schedule is looked up by. ``sizes`` holds None for a dim that is known only at launch."""
+    """The lookup key of a schedule.  ``sizes`` holds None for a dim that is known only at launch."""
 
     family: str
     sizes: Mapping[str, int | None]
@@ -46,19 +46,21 @@ def key_of(spec: Spec, arch: str, precision: str) -> Key:
 
 
 def schedule_hash(schedule: Schedule) -> str:
-    """12 hexadecimal digits; equal schedules have equal ones."""
+    """12 hexadecimal digits that are equal for equal schedules."""
     text = json.dumps(asdict(schedule), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``samples``: seconds of single runs. ``checked``: the result was compared with the reference and is right.
+    """One measurement of one schedule; the field names are the JSON format of the database.
 
-    ``state``: ok, or what went wrong (``reason`` has the details).  ``final``: measured in one run with the
-    other finalists of a search, so their times compare; ``chosen``: the one that won there.  ``rules``: the schedule is
-    the one that rules make; ``rules_seconds``: what that took in the same run.
-    ``values``: the schedule in terms of the search space, where it came from there.
+    ``samples``: seconds of single runs.  ``checked``: the result was compared with the reference and is right.
+    ``state``: ok or the failure, with details in ``reason``.  ``final``: measured in one series with the other
+    finalists of a search, so that times compare; ``chosen``: the winner of that series.  ``rules``: the schedule is the
+    default schedule; ``rules_seconds``: median seconds of the default schedule in the same series.  ``values``: the
+    point of the search space, for a schedule of the space.  ``estimate``: seconds by the cost model.  ``error``: the
+    relative error of the result.
     """
 
     key: str
@@ -96,18 +98,18 @@ class Row:
 
     @property
     def usable(self) -> bool:
-        """May be chosen: right, and measured on a GPU."""
+        """Whether a compilation may use the row: checked, and measured on a GPU."""
         good = self.state == OK and self.checked and self.measure == "gpu"
         return good and bool(self.samples) and self.schedule is not None
 
     def line(self) -> str:
-        """The row as one line, its key first; fields that say nothing are left out."""
+        """The row as one line of JSON, its key first; optional fields with their default value are omitted."""
         raw = asdict(self)
         shown = {n: v for n, v in raw.items() if n in _ALWAYS or v not in (None, "", False, (), {})}
         return json.dumps(shown, separators=(",", ":")) + "\n"
 
     def read_schedule(self) -> Schedule:
-        """The schedule. Raises ValueError where this compiler does not know such a one."""
+        """The schedule.  Raises ValueError where this compiler cannot read it."""
         return Schedule.from_json(json.dumps(self.schedule))
 
 
@@ -116,7 +118,7 @@ _KNOWN = frozenset(f.name for f in fields(Row))
 
 
 def parse(line: str | bytes) -> Row | None:
-    """The row of a line; None where it is torn or not a row. Fields that are not known are ignored."""
+    """The row of a line; None where the line is incomplete or not a row.  Unknown fields are ignored."""
     try:
         raw = json.loads(line)
         if not isinstance(raw, dict) or not raw.keys() >= _ALWAYS:

@@ -1,14 +1,13 @@
-"""The tuning database: a file to which lines are appended, one row each (:mod:`nautilus.tune.database.rows`).
+"""The tuning database: an append-only text file with one row a line (:mod:`nautilus.tune.database.rows`).
 
-A plain file and not a database engine because of what it has to survive: ``kill -9`` at any moment,
-several writers, a home directory on a network file system (where SQLite's WAL mode must not be used),
-and a person who wants to read, diff, concatenate or mail it.
+The database is a plain file because it has to survive ``kill -9`` at any moment, several writers, and a home directory
+on a network file system, where SQLite's WAL mode must not be used.  Users may also read, diff and concatenate it.
 
-* A writer holds an exclusive ``flock``, appends whole lines with one ``write`` and syncs. Killed in between, it
-  leaves at most a torn last line; the next writer closes it with a newline, readers skip it.
-* :func:`rewrite` makes a new file beside the old one and renames it, under the same lock; a writer that
-  waited for the lock sees that its file is no longer the one at the path, and opens the new one.
-* A line begins with its key, so that a look-up is a search for bytes and parses only what it needs.
+* A writer holds an exclusive ``flock``, appends whole lines with one ``write`` and syncs.  A killed writer leaves at
+  most an incomplete last line; the next writer ends it with a newline, and readers skip it.
+* :func:`rewrite` writes a new file beside the old one and renames it under the same lock.  A writer that waited for the
+  lock finds that its file is no longer the one at the path and opens the new one.
+* A line begins with its key, so a lookup searches for bytes and parses only matching lines.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ SHIPPED = Path(__file__).parent / "shipped.jsonl"
 
 
 def user_path() -> Path:
-    """``$NAUTILUS_DB``, else ``tuning.jsonl`` in nautilusc's folder of XDG data."""
+    """The path of the user's database: ``$NAUTILUS_DB``, else ``tuning.jsonl`` in :func:`data_folder`."""
     return Path(os.environ["NAUTILUS_DB"]) if os.environ.get("NAUTILUS_DB") else data_folder() / "tuning.jsonl"
 
 
 def data_folder() -> Path:
-    """Where nautilusc keeps what it found out (XDG Base Directory Specification, ``XDG_DATA_HOME``)."""
+    """The folder of nautilusc's persistent data (XDG Base Directory Specification, ``XDG_DATA_HOME``)."""
     root = os.environ.get("XDG_DATA_HOME", "")
     base = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~")) / ".local" / "share"
     return base / "nautilusc"
 
 
 def append(path: Path, rows: Iterable[Row]) -> None:
-    """Add ``rows`` to the file at ``path``, which is made if need be. Raises InputError."""
+    """Append ``rows`` to the file at ``path``, creating it if needed.  Raises InputError where writing fails."""
     data = "".join(r.line() for r in rows).encode()
     if not data:
         return
@@ -56,17 +55,17 @@ def append(path: Path, rows: Iterable[Row]) -> None:
 
 
 def rows(path: Path) -> tuple[Row, ...]:
-    """All rows in order; no file: none. Raises InputError for one that cannot be read."""
+    """All rows in order; none without a file.  Raises InputError where the file cannot be read."""
     return tuple(row for line in _read(path).splitlines() if (row := parse(line)) is not None)
 
 
 def damaged(path: Path) -> int:
-    """Lines of the file that are no rows."""
+    """The number of lines of the file that are not rows."""
     return sum(1 for line in _read(path).splitlines() if line.strip() and parse(line) is None)
 
 
 def select(path: Path, key: str) -> tuple[Row, ...]:
-    """The rows whose key is ``key``, in order; no file, or one that cannot be read: none."""
+    """The rows with key ``key`` in order; none without a readable file."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -75,9 +74,9 @@ def select(path: Path, key: str) -> tuple[Row, ...]:
 
 
 def rewrite(path: Path, keep: Callable[[Sequence[Row]], Sequence[Row]]) -> tuple[int, int]:
-    """Replace the rows by ``keep(rows)``; gives how many lines there were and are.
+    """Replace the rows by ``keep(rows)``.  Returns the numbers of lines before and after.
 
-    The old file stays as it is until the new one is whole. Raises InputError.
+    The old file stays unchanged until the new one is complete.  Raises InputError where the rewrite fails.
     """
     try:
         with _locked(path) as handle:
@@ -123,7 +122,7 @@ def _read(path: Path) -> bytes:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """A handle on the file at ``path``, which nobody else writes meanwhile."""
+    """An exclusive handle on the file at ``path``."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

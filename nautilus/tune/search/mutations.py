@@ -1,9 +1,9 @@
-"""What a search tries next, from what it knows: single changes, then what helped taken together.
+"""Mutations of a point by the effects of single changes.
 
-Few trials reach far only near a good point.  A *change* is one choice at another value.  Its *effect* is the
-logarithm of the time with it over the time without: measured, where two points that differ in nothing else were; else
-estimated by the cost model; effects of several changes are taken to add up, which is wrong often enough to be measured
-and right often enough to be tried first.
+A *change* sets one choice to another value.  Its *effect* is the logarithm of the time with the change over the time
+without it.  The effect is measured where two measured points differ in this choice only, else estimated by the cost
+model.  Effects of several changes are assumed to add up.  The assumption only orders the points to try; measurements
+decide.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from math import log
 from typing import Any
 
 Values = Mapping[str, Any]
-Change = tuple[str, str]  # a choice, and its value as text: values need not be hashable
+Change = tuple[str, str]  # a choice and its value as text, because values need not be hashable
 
-HELPS = 0.002  # of the time: less is noise
-_DOUBT = 0.004  # added to an effect that only the model knows
-_PAIRS = 6  # changes that are tried in pairs
+HELPS = 0.002  # a relative gain below this is noise
+_DOUBT = 0.004  # added to an effect that is only estimated
+_PAIRS = 6  # best changes that are combined in pairs
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How a change acts. ``value``: what it sets the choice to; ``log_ratio`` below 0: faster."""
+    """The effect of setting the choice ``name`` to ``value``; a negative ``log_ratio`` means faster."""
 
     name: str
     value: Any
@@ -37,12 +37,12 @@ class Effect:
 
     @property
     def expected(self) -> float:
-        """The effect, with doubt where nobody measured it."""
+        """The effect if measured; otherwise half the estimated effect plus a penalty."""
         return self.log_ratio if self.measured else 0.5 * self.log_ratio + _DOUBT
 
 
 def single_changes(choices: Iterable[Any], values: Values) -> Iterator[dict[str, Any]]:
-    """Every point one change away from ``values``, the choices that matter most first."""
+    """Every point one change away from ``values``, in the order of ``choices`` (the most important first)."""
     for c in choices:
         for v in c.values:
             if repr(v) != repr(values.get(c.name)):
@@ -57,10 +57,10 @@ def difference(a: Values, b: Values) -> tuple[str, ...]:
 def effects(
     best: Values, base: Values, estimated: Sequence[tuple[Values, float]], points: Sequence[tuple[Values, float]]
 ) -> dict[Change, Effect]:
-    """What every single change of ``best`` does.
+    """The effects of single changes of ``best``; a measured effect replaces an estimated one.
 
-    ``estimated``: points one change away from ``base``, and their time relative to it by the model; ``points``: what
-    was measured, and its time.
+    ``estimated``: points one change away from ``base`` and their estimated time relative to it.  ``points``: measured
+    points and their seconds.
     """
     return _estimated(best, base, estimated) | _measured(best, points)
 
@@ -89,13 +89,13 @@ def _measured(best: Values, points: Sequence[tuple[Values, float]]) -> dict[Chan
         for with_it, slow, without, fast in ((a, x, b, y), (b, y, a, x)):
             if repr(without[name]) == repr(best.get(name)):
                 e = Effect(name, with_it[name], log(slow / fast), True)
-                old = found.get(e.change)  # of several measurements the most modest one
+                old = found.get(e.change)  # the smallest of several measured effects counts
                 found[e.change] = e if old is None or abs(e.log_ratio) < abs(old.log_ratio) else old
     return found
 
 
 def proposals(best: Values, known: Mapping[Change, Effect], count: int) -> list[dict[str, Any]]:
-    """Points near ``best`` that are expected to be fast, the most promising first: what helps, together and alone."""
+    """Up to ``count`` points near ``best`` by expected time: helpful changes combined, pairs, and single changes."""
     usable = [e for e in known.values() if e.name in best and repr(best[e.name]) != repr(e.value)]
     usable.sort(key=lambda e: (e.expected, e.change))
     leading = _one_a_choice(usable)
@@ -109,7 +109,7 @@ def proposals(best: Values, known: Mapping[Change, Effect], count: int) -> list[
 
 
 def _one_a_choice(found: Sequence[Effect]) -> list[Effect]:
-    """The first of every choice."""
+    """The first effect of every choice."""
     out: dict[str, Effect] = {}
     for e in found:
         out.setdefault(e.name, e)

@@ -1,10 +1,9 @@
-"""Where a search looks next: the model's word on many points, what measurements say of the model, and of changes.
+"""The proposer of a search: chooses the next point by the cost model, its measured error, and measured effects.
 
-Two ways to a next point.  The *favourite* is the screened point (:mod:`nautilus.tune.search.prefilter`) that may be
-the fastest
-once the model is corrected by what was measured (:mod:`nautilus.tune.search.residual`).  A *change* is what the effects
-measured so far, taken together, speak for near one of the best points (:mod:`nautilus.tune.search.mutations`).  Both
-give a point once only, whatever becomes of it.
+There are two sources of the next point.  The *top candidate* is the pre-filtered point
+(:mod:`nautilus.tune.search.prefilter`) with the least lower bound of its time by the cost model, corrected by the
+measurements (:mod:`nautilus.tune.search.residual`).  A *change* is a point near one of the best points, composed of the
+changes with the best effects so far (:mod:`nautilus.tune.search.mutations`).  No point is proposed twice.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 
 from nautilus.core.numerics import Array
 from nautilus.tune.search.mutations import difference, effects, proposals, single_changes
-from nautilus.tune.search.prefilter import Screen
+from nautilus.tune.search.prefilter import Prefilter
 from nautilus.tune.search.residual import Fields, corrections, errors_of
 from nautilus.tune.search.stopping import GAIN
 from nautilus.tune.search.study import Study
@@ -28,25 +27,29 @@ from nautilus.tune.types import Candidate, Settings
 from nautilus.tune.workers.pool import Pool
 
 Values = Mapping[str, Any]
-_PROPOSED = 48  # points that the effects suggest, of which the first new one is taken
-_BASES = 3  # best points around which the effects are tried in turn: the best one may be a dead end
-#: seconds in which the model ranks points before anything is measured, and their share of a time limit: more where
-#: nothing is known
-_SCREENING = {False: (20.0, 0.2), True: (40.0, 0.33)}
-_CLIMB = 0.25  # of them, where nothing is known: for single changes of the best point
-_GENETIC = 200  # points that the model likes best, of which the corrected model chooses the parents
-_WIDER = 4  # times as many points are ranked where nothing is known
-_GROWN = 4  # times the points screened at first that are screened in all
-_RANKED, _KINDS = 400, 50  # screened points of which the next is chosen, and structures that have none among them
+_PROPOSED = 48  # points that the effects suggest; the first new one is taken
+_BASES = 3  # best points around which the effects are tried, since the best one may be a local optimum
+#: seconds of pre-filtering before the first measurement and their share of a time limit; by ``Settings.scratch``
+_PREFILTER_TIME = {False: (20.0, 0.2), True: (40.0, 0.33)}
+_CLIMB = 0.25  # share of the time for hill climbing from the best point, with ``Settings.scratch``
+_GENETIC = 200  # points with the least estimates, of which the corrected model chooses the parents
+_WIDER = 4  # factor on the number of pre-filtered points with ``Settings.scratch``
+_GROWN = 4  # limit of all pre-filtered points, as a multiple of those before the first measurement
+_RANKED, _KINDS = 400, 50  # points among which the next is chosen, and further ones of structures not among them
 
 
 @dataclass
-class Guide:
-    """``base``: the point that changes are counted from, the rules' or the model's best; ``singles`` of it by hash."""
+class Proposer:
+    """Proposes points of ``space`` for ``study``.
+
+    ``base`` is the point from which changes are counted: the default schedule's, or the cost model's best.  ``singles``
+    holds its single changes by schedule hash, ``given`` the hashes of proposed points, ``parents`` those of the points
+    to mutate.
+    """
 
     space: SearchSpace
     study: Study
-    screen: Screen
+    prefilter: Prefilter
     base: Values
     singles: dict[str, Values] = field(default_factory=dict)
     fields: Fields = field(default_factory=Fields)
@@ -54,31 +57,35 @@ class Guide:
     parents: list[str] = field(default_factory=list)
 
     @staticmethod
-    def of(space: SearchSpace, study: Study, builders: Pool[Candidate], order: random.Random) -> Guide:
-        """With nothing screened yet."""
-        return Guide(space, study, Screen(space, builders, order), space.defaults)
+    def of(space: SearchSpace, study: Study, builders: Pool[Candidate], rng: random.Random) -> Proposer:
+        """A proposer without any pre-filtered point."""
+        return Proposer(space, study, Prefilter(space, builders, rng), space.defaults)
 
-    def look_around(self, settings: Settings) -> None:
-        """Have the model rank many points: near the rules' and single changes of it, or of no knowledge at all."""
-        screen = self.screen
-        most, share = _SCREENING[settings.scratch]
+    def rank_points(self, settings: Settings) -> None:
+        """Let the cost model rank many points before the first measurement.
+
+        The points are the base, its single changes and points near the base.  With ``settings.scratch`` they are
+        unrelated to the base, and the best of them becomes the base.
+        """
+        prefilter = self.prefilter
+        most, share = _PREFILTER_TIME[settings.scratch]
         seconds = min(most, share * settings.timeout or most)
         if settings.scratch:
-            screen.run((), None, self._most(settings), (1.0 - _CLIMB) * seconds)
-            screen.climb(_CLIMB * seconds)
-            for own in screen.best(1):
-                self.base = screen.found[own].values
+            prefilter.run((), None, self._most(settings), (1.0 - _CLIMB) * seconds)
+            prefilter.hill_climb(_CLIMB * seconds)
+            for own in prefilter.best(1):
+                self.base = prefilter.found[own].values
         else:
             given = [self.base, *single_changes(self.space.choices, self.base)]
-            screen.run(given, self.base, self._most(settings), seconds)
-        for own, point in screen.found.items():
+            prefilter.run(given, self.base, self._most(settings), seconds)
+        for own, point in prefilter.found.items():
             if len(difference(point.values, self.base)) == 1:
                 self.singles[own] = point.values
 
     @staticmethod
     def _most(settings: Settings) -> int:
-        """Points to screen before anything is measured, if there is time."""
-        return settings.screened * (_WIDER if settings.scratch else 1)
+        """The number of points to pre-filter before the first measurement, time permitting."""
+        return settings.prefiltered * (_WIDER if settings.scratch else 1)
 
     def list_singles(self) -> None:
         """The single changes of the base, unranked."""
@@ -88,27 +95,31 @@ class Guide:
 
     @property
     def best_singles(self) -> list[Values]:
-        """Single changes of the base, those first that the model likes."""
-        ranked = [h for h in self.screen.best() if h in self.singles] or list(self.singles)
+        """Single changes of the base, the least estimate first."""
+        ranked = [h for h in self.prefilter.best() if h in self.singles] or list(self.singles)
         return [self.singles[h] for h in ranked]
 
-    def hopes(self, seen: Set[str], best: float) -> list[Values]:
-        """Screened points that the corrected model, at its most optimistic, puts before ``best`` seconds."""
+    def promising(self, seen: Set[str], best: float) -> list[Values]:
+        """Pre-filtered points whose lower bound by the corrected cost model is below ``best`` seconds."""
         if not best:
             return []
-        return [self.screen.found[h].values for h, least in self._hopeful(seen) if least < log((1.0 - GAIN) * best)]
+        return [
+            self.prefilter.found[h].values
+            for h, least in self._by_lower_bound(seen)
+            if least < log((1.0 - GAIN) * best)
+        ]
 
-    def favourite(self, seen: Set[str]) -> Values | None:
-        """The screened point that may be the fastest by the corrected model."""
-        for own, _ in self._hopeful(seen)[:1]:
+    def top_candidate(self, seen: Set[str]) -> Values | None:
+        """The pre-filtered point with the least lower bound by the corrected cost model."""
+        for own, _ in self._by_lower_bound(seen)[:1]:
             self.given.add(own)
-            return self.screen.found[own].values
+            return self.prefilter.found[own].values
         return None
 
-    def _hopeful(self, seen: Set[str]) -> list[tuple[str, float]]:
-        """Screened points that nobody tried, and the logarithm of the seconds that each may take at the least."""
-        new = [h for h in self.screen.best() if h not in seen and h not in self.given]
-        left = self.screen.leaders(new, _RANKED, _KINDS)
+    def _by_lower_bound(self, seen: Set[str]) -> list[tuple[str, float]]:
+        """Untried pre-filtered points and the lower bound of the logarithm of their seconds, the least bound first."""
+        new = [h for h in self.prefilter.best() if h not in seen and h not in self.given]
+        left = self.prefilter.top_with_variety(new, _RANKED, _KINDS)
         if not left:
             return []
         expected, doubt = self._expected(left)
@@ -116,7 +127,7 @@ class Guide:
         return [(left[n], float(least[n])) for n in np.argsort(least, kind="stable")]
 
     def change(self, seen: Set[str], turn: int) -> Values | None:
-        """What the effects of single changes speak for, near one of the best."""
+        """The new point near one of the best points that has the best sum of effects."""
         best = self.study.best(_BASES)
         if not best:
             return None
@@ -129,34 +140,34 @@ class Guide:
                 return near
         return None
 
-    def learn(self) -> None:
-        """Choose the points that shall have children, by the model as measurements correct it by now."""
-        wanted = self.screen.best(_GENETIC)
+    def select_parents(self) -> None:
+        """Choose the points to mutate by the cost model, corrected by the measurements so far."""
+        wanted = self.prefilter.best(_GENETIC)
         if wanted:
             expected, _ = self._expected(wanted)
-            self.parents = self.screen.mixed([wanted[n] for n in np.argsort(expected, kind="stable")])
+            self.parents = self.prefilter.parents([wanted[n] for n in np.argsort(expected, kind="stable")])
 
-    def child(self, settings: Settings) -> Candidate | None:
-        """Another point to be screened, once something was measured."""
-        if not self.parents or len(self.screen.found) > _GROWN * self._most(settings):
+    def mutant(self, settings: Settings) -> Candidate | None:
+        """Another point to pre-filter; None before the first measurement and beyond the limit."""
+        if not self.parents or len(self.prefilter.found) > _GROWN * self._most(settings):
             return None
-        return self.screen.child(self.parents)
+        return self.prefilter.mutant(self.parents)
 
     def _expected(self, wanted: list[str]) -> tuple[Array, Array]:
-        """The logarithm of the corrected estimates of screened points, and how far to trust it."""
+        """Mean and standard deviation of the logarithm of the corrected estimates of pre-filtered points."""
         outcomes = self.study.outcomes()
         for own, schedule, _, _ in outcomes:
             self.fields.add(own, schedule)
         for own in wanted:
-            self.fields.add(own, self.screen.found[own].schedule)
+            self.fields.add(own, self.prefilter.found[own].schedule)
         names, errors = [o[0] for o in outcomes], errors_of([(o[2], o[3]) for o in outcomes])
         between = self.fields.covariance
         mean, doubt = corrections(between(names, names), errors, between(wanted, names))
-        return np.log([self.screen.found[h].estimate for h in wanted]) + mean, doubt
+        return np.log([self.prefilter.found[h].estimate for h in wanted]) + mean, doubt
 
     def _estimates(self) -> list[tuple[Values, float]]:
-        """Single changes of the base, and their time relative to it by the model."""
-        found = self.screen.found
+        """Single changes of the base with their estimated time relative to the base."""
+        found = self.prefilter.found
         standard = found.get(self.space.hash_of(self.base) or "")
         if standard is None:
             return []

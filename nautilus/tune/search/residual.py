@@ -1,11 +1,11 @@
-"""What the measurements so far say about the cost model's error: a Gaussian process over schedules.
+"""The error of the cost model as a Gaussian process over schedules, conditioned on the measurements so far.
 
-The model ranks well, but errs alike on like schedules.  So the logarithm of measured over estimated time is taken as
-the sum of a constant, of what schedules of one structure share (:func:`structure_of`), and of what schedules share that
-differ in few fields: its covariance falls by 1/e with every :data:`LENGTH` of them.  The process then corrects the
-estimate of a schedule that nobody measured, and says how far to trust the correction: least where no schedule of that
-structure was measured, so that a structure on which the model is wrong does not keep a search from all others
-(C. E. Rasmussen, C. K. I. Williams: Gaussian Processes for Machine Learning, chapter 2).
+The error, log(measured / estimated), is similar for similar schedules.  It is modelled as the sum of three terms: a
+constant, a term shared by schedules of one structure (:func:`structure_of`), and a term whose covariance falls by 1/e
+with every :data:`LENGTH` fields in which two schedules differ.  The posterior gives the correction of an unmeasured
+schedule's estimate and its standard deviation.  The deviation is largest where no schedule of that structure was
+measured, so a structure that the cost model overrates does not keep the search from other structures (C. E. Rasmussen,
+C. K. I. Williams: Gaussian Processes for Machine Learning, chapter 2).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from nautilus.core.schedule import Schedule, WarpPlan
 
 LENGTH = 6.0  # fields
 _CONSTANT, _STRUCTURE, _SHARED, _NOISE = 0.3, 0.15, 0.10, 0.01  # standard deviations of the logarithm
-PRIOR = _CONSTANT**2 + _STRUCTURE**2 + _SHARED**2  # the variance of what nothing is known of
-FAILED = 0.5  # a schedule that failed is taken to cost this much more, in the logarithm
+PRIOR = _CONSTANT**2 + _STRUCTURE**2 + _SHARED**2  # prior variance
+FAILED = 0.5  # added to the error of a schedule that failed
 _ABSENT = -1
 
 
 @dataclass
 class Fields:
-    """Schedules as vectors of their fields, and how much two of them have in common."""
+    """Schedules as vectors of their fields, and the covariance of two schedules."""
 
-    _columns: dict[str, int] = field(default_factory=dict)  # of every path that was seen
-    _codes: dict[tuple[str, str], int] = field(default_factory=dict)  # of its values
+    _columns: dict[str, int] = field(default_factory=dict)  # by path of a field
+    _codes: dict[tuple[str, str], int] = field(default_factory=dict)  # by path and value
     _known: dict[str, dict[int, int]] = field(default_factory=dict)
     _structures: dict[str, str] = field(default_factory=dict)
 
@@ -49,12 +49,12 @@ class Fields:
             }
 
     def distances(self, a: Sequence[str], b: Sequence[str]) -> Array:
-        """[len(a), len(b)]: in how many fields each of ``a`` differs from each of ``b``."""
+        """The number of fields in which each of ``a`` differs from each of ``b``; shape [len(a), len(b)]."""
         left, right = self._matrix(a), self._matrix(b)
         return np.array([(right != row).sum(axis=1) for row in left]).reshape(len(a), len(b))
 
     def covariance(self, a: Sequence[str], b: Sequence[str]) -> Array:
-        """[len(a), len(b)]: of the model's errors on each of ``a`` and each of ``b``."""
+        """The covariance of the cost model's errors on each of ``a`` and each of ``b``; shape [len(a), len(b)]."""
         alike = np.exp(-self.distances(a, b) / LENGTH)
         same = [[self._structures[x] == self._structures[y] for y in b] for x in a]
         found: Array = _CONSTANT**2 + _STRUCTURE**2 * np.array(same).reshape(alike.shape) + _SHARED**2 * alike
@@ -81,7 +81,7 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def structure_of(schedule: Schedule) -> str:
-    """What kernels there are and how their blocks are organised, without any size."""
+    """The kernels of ``schedule`` and the organisation of their blocks as text, without sizes."""
     kernels = [
         (m.engine, m.combine_in_block, m.cluster > 1)
         if isinstance(m, WarpPlan)
@@ -92,16 +92,16 @@ def structure_of(schedule: Schedule) -> str:
 
 
 def grouping_of(schedule: Schedule) -> str:
-    """What kernels there are, without anything about them."""
+    """The grouping of definitions into kernels as text, without the kernels' own fields."""
     cuts = [(s.op, s.splits > 1, s.interleave > 1) for s in schedule.splits or ()]
     return json.dumps([schedule.inline, cuts, [k.ops for k in schedule.kernels]])
 
 
 def corrections(own: Array, errors: Array, across: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of log(measured / estimated) of schedules that nobody measured.
+    """Posterior mean and standard deviation, each of shape [m], of log(measured / estimated) of m unmeasured schedules.
 
-    ``errors`` [n]: that logarithm of measured ones; ``own`` [n, n] and ``across`` [m, n]: their covariance with each
-    other, and of those that are asked about with them.
+    ``errors`` [n] holds this logarithm of the n measured schedules, ``own`` [n, n] their covariance, and ``across``
+    [m, n] the covariance of the unmeasured with the measured schedules.
     """
     centre = float(np.median(errors)) if len(errors) else 0.0
     noisy = own + _NOISE**2 * np.eye(len(errors))
@@ -112,10 +112,10 @@ def corrections(own: Array, errors: Array, across: Array) -> tuple[Array, Array]
 
 
 def errors_of(outcomes: Sequence[tuple[float | None, float | None]]) -> Array:
-    """log(measured / estimated) of each pair of the model's and the measured seconds.
+    """log(measured / estimated) of each pair of estimated and measured seconds; shape [len(outcomes)].
 
-    One that failed has no measured seconds and counts as slow; one whose estimate is not told yet, because it is
-    still on its way, counts as like the rest, so that the next one is sought elsewhere.
+    A failed schedule has no measured seconds and counts as slow by :data:`FAILED`.  A schedule that is still being
+    measured has no estimate and counts as the median, so that the search does not propose its neighbours again.
     """
     known = [log(s / e) for e, s in outcomes if e and s]
     centre = float(np.median(known)) if known else 0.0

@@ -1,17 +1,17 @@
-"""When a search may end early, and how good the cost model was; arithmetic only."""
+"""Stopping rules of a search, and accuracy measures of the cost model; arithmetic only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-GAIN = 0.005  # a best that is better by less than this is noise
-_ENOUGH = 8  # measured candidates before the model may give one up
-_HOPELESS = 1.4  # times the best, by an optimistic estimate
-_OPTIMISM = 0.1  # the quantile of measured / estimated that an untried point is granted
+GAIN = 0.005  # a relative gain below this is noise
+_ENOUGH = 8  # measured candidates before the first one is pruned
+_PRUNE_FACTOR = 1.4  # a candidate is pruned where its optimistic estimate exceeds the best time by this factor
+_OPTIMISM = 0.1  # the quantile of measured / estimated that gives the optimistic estimate
 
 
 def nothing_left(history: Sequence[float], trials: int) -> bool:
-    """The last quarter of ``trials`` measured candidates, 12 at least, brought no gain."""
+    """Whether the last quarter of ``trials`` measured candidates, 12 at least, brought no gain."""
     window = max(12, trials // 4)
     if len(history) < max(16, trials // 4) + window:
         return False
@@ -19,7 +19,7 @@ def nothing_left(history: Sequence[float], trials: int) -> bool:
 
 
 def beats(candidate: Sequence[float], standard: Sequence[float]) -> bool:
-    """The slow quarter of ``candidate`` is still faster than the fast quarter of ``standard``: more than noise."""
+    """Whether ``candidate`` is faster by more than noise: its upper quartile is below the lower one of ``standard``."""
     return _quantile(candidate, 0.75) < _quantile(standard, 0.25)
 
 
@@ -30,16 +30,16 @@ def _quantile(samples: Sequence[float], share: float) -> float:
     return low + (at - int(at)) * (ordered[min(int(at) + 1, len(ordered) - 1)] - low)
 
 
-def hopeless(pairs: Sequence[tuple[float, float]], best: float) -> float:
-    """Seconds of an estimate that cannot be the best any more; 0.0 while too little is known to say so.
+def pruning_limit(pairs: Sequence[tuple[float, float]], best: float) -> float:
+    """The estimate in seconds above which a candidate is pruned; 0.0 while there are too few measurements.
 
-    ``pairs``: the model's and the measured seconds of what was tried, whose low quantile says how much faster than
-    estimated a point can be.
+    ``pairs``: estimated and measured seconds of the tried candidates.  A low quantile of their ratio bounds how much
+    faster than its estimate a candidate can be.
     """
     if len(pairs) < _ENOUGH or not best:
         return 0.0
     ratios = sorted(m / e for e, m in pairs if e > 0.0)
-    return _HOPELESS * best / ratios[int(_OPTIMISM * len(ratios))]
+    return _PRUNE_FACTOR * best / ratios[int(_OPTIMISM * len(ratios))]
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -48,7 +48,7 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def best_in_top(pairs: Sequence[tuple[float, float]], count: int = 10) -> bool | None:
-    """The best measured candidate is among the model's ``count`` best; None with no more than that."""
+    """Whether the fastest candidate is among the ``count`` least estimates; None for ``count`` pairs or fewer."""
     return place_of_best(pairs) <= count if len(pairs) > count else None
 
 
@@ -62,7 +62,7 @@ def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def place_of_best(pairs: Sequence[tuple[float, float]]) -> int:
-    """The place (from 1) that the model gives the candidate that measured best; ``pairs`` is not empty."""
+    """The rank (from 1) of the fastest measured candidate by its estimate; ``pairs`` is not empty."""
     best = min(range(len(pairs)), key=lambda i: pairs[i][1])
     return 1 + sum(e < pairs[best][0] for e, _ in pairs)
 

@@ -1,4 +1,4 @@
-"""The compile side of a search: a schedule to a cubin with what the compiler said about it, in a worker."""
+"""The builder of a search: a worker process that compiles a schedule to a cubin."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ from nautilus.tune.search.trial_lowering import lower_program
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """``schedule`` None: the one that rules make. Without ``cubin`` only as far as the cost model needs.
+    """One schedule to compile; ``schedule`` None stands for the default schedule.
 
-    ``hopeless``: seconds of an estimate from which on a cubin is not worth its while; 0: none.
+    Without ``cubin`` the builder lowers only as far as the cost model needs.  An estimate above ``prune_above`` seconds
+    prunes the schedule before a cubin is made; 0 disables this.
     """
 
     schedule: Schedule | None
     cubin: bool
-    hopeless: float = 0.0
+    prune_above: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``estimate``: the model's seconds. ``cubin`` empty: not asked for, or it must not be used (``trouble``).
+    """The result of a :class:`BuildJob`.
 
-    ``refused``: nothing was compiled, for a pass refuses the schedule, or the model does.
+    ``estimate``: seconds by the cost model.  ``cubin`` is empty where none was requested or where it must not be used;
+    ``failure`` then gives the reason.  ``refused``: a pass or the cost model rejected the schedule before compilation.
+    ``registers``: registers a thread of each kernel.
     """
 
     schedule: Schedule
@@ -42,7 +45,7 @@ class Built:
     cubin: bytes = b""
     plan: Plan | None = None
     registers: tuple[int, ...] = ()
-    trouble: str = ""
+    failure: str = ""
     refused: bool = False
 
     @property
@@ -52,16 +55,22 @@ class Built:
 
 @dataclass(frozen=True)
 class Builder:
-    """The service: compiles for one request. ``estimate`` names the model's function, empty for none."""
+    """The service: compiles schedules for one request.
+
+    ``estimate`` names the cost model's function, empty for none.
+    """
 
     request: Request
     estimate: str
 
     def __call__(self, job: BuildJob) -> Built:
-        """Raises what the levels raise of the rules' own; spills and serialised products are ``trouble``."""
+        """Compile ``job``; refusals, spills and serialised wgmma are reported as ``failure``.
+
+        Raises the errors of the levels for the default schedule.
+        """
         request = replace(self.request, schedule=job.schedule, tuned=False)
         if job.schedule is None:
-            # rules plan again what ptxas cannot make fast
+            # the default rules plan a kernel again where ptxas spills registers or serialises wgmma
             result, compiled = build_cubin(request) if job.cubin else (compile_file(request), None)
             assert result.context.schedule is not None
             built = Built(result.context.schedule, self._estimate(result))
@@ -71,12 +80,13 @@ class Builder:
         try:
             result = compile_file(request)
         except (ScheduleError, UnsupportedError, VerifyError) as error:
-            return Built(job.schedule, None, trouble=first_line(error), refused=True)
+            return Built(job.schedule, None, failure=first_line(error), refused=True)
         built = Built(job.schedule, self._estimate(result))
         if why := register_fault(result.modules["ma-tile"], limits(result.context.arch)):
-            return replace(built, trouble=why, refused=True)
-        if job.cubin and built.estimate and 0.0 < job.hopeless < built.estimate:
-            return replace(built, trouble=f"estimated at {built.estimate:.3g} s, hopeless", refused=True)
+            return replace(built, failure=why, refused=True)
+        if job.cubin and built.estimate and 0.0 < job.prune_above < built.estimate:
+            why = f"pruned: the estimate of {built.estimate:.3g} s exceeds the limit of {job.prune_above:.3g} s"
+            return replace(built, failure=why, refused=True)
         return self._assembled(built, result, None) if job.cubin else built
 
     @cached_property
@@ -84,10 +94,10 @@ class Builder:
         return before_scheduling(replace(self.request, schedule=None))
 
     def _screened(self, schedule: Schedule) -> Built:
-        """Only what depends on the schedule is done again: a third of the time of a compilation."""
+        """Lower from the cached program before scheduling, which takes a third of the time of a full compilation."""
         done = lower_program(self._before.program, schedule, self.request.arch, self.request.precision)
         if done.fault is not None or done.module is None:
-            return Built(schedule, None, trouble=done.fault or "", refused=True)
+            return Built(schedule, None, failure=done.fault or "", refused=True)
         return Built(schedule, float(load(self.estimate)(done.module, self.request.arch).seconds))
 
     def _estimate(self, result: Result) -> float | None:
@@ -103,14 +113,14 @@ class Builder:
         try:
             compiled = compiled or compile_cuda(result.cuda, result.context.arch)
         except ScheduleError as error:
-            return replace(built, trouble=f"ptxas: {error}")
+            return replace(built, failure=f"ptxas: {error}")
         except ToolchainError as error:
             if not error.log:
                 raise  # NVRTC itself is missing
-            return replace(built, trouble=f"does not compile: {error.message}")
+            return replace(built, failure=f"does not compile: {error.message}")
         spilled = sum(r.spill_stores + r.spill_loads for r in compiled.resources)
         registers = tuple(r.registers for r in compiled.resources)
         if spilled:
-            return replace(built, registers=registers, trouble=f"spills {spilled} bytes of registers")
+            return replace(built, registers=registers, failure=f"ptxas spills {spilled} bytes of registers")
         plan = plan_of(result.modules["ma-tile"])
         return replace(built, cubin=compiled.data, plan=plan, registers=registers)

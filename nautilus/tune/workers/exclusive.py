@@ -1,7 +1,7 @@
-"""One process at a time on a GPU: times taken while another one runs kernels mean nothing.
+"""A lock that admits one process at a time to a GPU, because concurrent kernels distort measured times.
 
-Several searches may share a device: while one starts up, plans, compiles or compares results, another measures.
-The lock is a ``flock`` on a file named after the device, so it is free again however its holder ended.
+Several searches may share a device: one measures while others start up, plan, compile or compare results.  The lock is
+a ``flock`` on a file named after the device; the kernel releases it when its holder ends for any reason.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from nautilus.core.errors import InputError
 
 
 def lock_path(device: str) -> Path:
-    """Where the lock of ``device`` (a number or a UUID) is; one a user, for others may not open it."""
+    """The path of the lock file of ``device`` (a number or a UUID); other users cannot open it."""
     safe = "".join(c if c.isalnum() else "-" for c in device)
     return Path(tempfile.gettempdir()) / f"nautilusc-{os.getuid()}-gpu-{safe}.lock"
 
 
 @contextmanager
 def exclusive(path: Path, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[None]:
-    """Hold the lock at ``path``. Where somebody else has it, wait for it inside of ``waiting()``. Raises InputError."""
+    """Hold the lock at ``path``; wait for it inside ``waiting()`` while another process holds it.
+
+    Raises InputError where the file cannot be opened.
+    """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -1,11 +1,10 @@
-"""The measuring side of a search: a worker with one GPU that checks and times one candidate after the other.
+"""The runner of a search: a worker process with one GPU that checks and times candidates one by one.
 
-Inputs and the reference (:mod:`nautilus.bench.verify`) are made once a process.  A candidate is checked
-first, on the inputs that it is timed on and with NaN in its outputs before; a wrong one is not timed.  Times are
-taken by the *cool* protocol of :mod:`nautilus.bench.protocol`, so they compare with those of ``nautilusc bench``.
-A kernel that faults leaves a CUDA context that nothing works in: the worker then says so and is replaced.
-All work of the GPU is done under its lock (:mod:`nautilus.tune.workers.exclusive`), so that several searches may
-share it.
+Inputs and reference (:mod:`nautilus.bench.verify`) are made once per process.  A candidate is checked first, on the
+inputs used for timing and with its outputs filled with NaN; a wrong candidate is not timed.  Times follow the *cool*
+protocol of :mod:`nautilus.bench.protocol`, so they compare with those of ``nautilusc bench``.  A kernel that faults
+leaves the CUDA context unusable; the worker then raises :class:`WorkerUnusable` and is replaced.  All GPU work happens
+under the lock of the device (:mod:`nautilus.tune.workers.exclusive`), so several searches may share a device.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from nautilus.runtime.device import bindings, check, open_device
 from nautilus.runtime.launch import Session
 from nautilus.tune.workers.build import Built
 from nautilus.tune.workers.exclusive import exclusive, lock_path
-from nautilus.tune.workers.pool import Poisoned, waiting
+from nautilus.tune.workers.pool import WorkerUnusable, waiting
 
-QUICK = 3  # runs after which a candidate that is clearly slower is let go
+QUICK = 3  # runs after which the timing of a clearly slower candidate stops
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a row says about where it was measured."""
+    """Device name, architecture and driver version that a row of the database records."""
 
     device: str
     arch: str
@@ -48,7 +47,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Check and time ``built``: ``repeats`` runs, :data:`QUICK` where their median is above ``cutoff`` seconds."""
+    """Check and time ``built`` with ``repeats`` runs, or :data:`QUICK` if their median exceeds ``cutoff`` seconds."""
 
     built: Built
     repeats: int
@@ -65,7 +64,7 @@ class FinalsJob:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """``ok``: the result is right (``error``: its relative error); ``samples`` in seconds, none for a wrong one."""
+    """``ok``: the result is right; ``error``: its relative error; ``samples``: seconds of each run, none if wrong."""
 
     ok: bool
     error: float
@@ -73,8 +72,11 @@ class Measured:
     detail: str = ""
 
 
-class Meter:
-    """The service. A job is None (who is there?), a :class:`MeasureJob` or a :class:`FinalsJob`."""
+class Runner:
+    """The service.
+
+    The job None returns the :class:`Machine`; others are :class:`MeasureJob` and :class:`FinalsJob`.
+    """
 
     def __init__(self, request: Request, scalars: Mapping[str, float | int | bool], seed: int, ordinal: int) -> None:
         device = os.environ["CUDA_VISIBLE_DEVICES"] = visible(os.environ.get("CUDA_VISIBLE_DEVICES"), ordinal)
@@ -88,22 +90,22 @@ class Meter:
         check(self.driver, self.driver.cuCtxSetCurrent(context), "opening a context")
         self._memory: dict[str, Any] = {}
         self._raw = random_inputs(self.spec, seed, {})
-        _load_peers()  # seconds that others can use
+        _load_peers()  # takes seconds, so it runs before the process takes the lock of the GPU
         self._known, self._clock = self._prepared()
 
     def _alone(self) -> AbstractContextManager[None]:
-        """The GPU for this process only; waiting for it is not the candidate's time."""
+        """The lock of the GPU; the time limit of the candidate does not include the wait."""
         return exclusive(self._lock, waiting)
 
     def __call__(self, job: MeasureJob | FinalsJob | None) -> Any:
-        """Raises Poisoned where the process is of no more use, ToolchainError for a candidate that does not run."""
+        """Run ``job``.  Raises WorkerUnusable after a sticky CUDA error, ToolchainError if a candidate does not run."""
         try:
             if job is None:
                 return self._machine()
             return self._final(job) if isinstance(job, FinalsJob) else self._measure(job)
         except ToolchainError as error:
             if self.driver.cuCtxSynchronize()[0] != self.driver.CUresult.CUDA_SUCCESS:
-                raise Poisoned(first_line(error)) from error
+                raise WorkerUnusable(first_line(error)) from error
             raise
 
     def _machine(self) -> Machine:
@@ -145,7 +147,7 @@ class Meter:
         verdict = judge(self._known, found, is_peer=False)
         if not verdict.ok:
             with self._alone():
-                self._fill()  # it may have written over the inputs, too
+                self._fill()  # a wrong kernel may have overwritten the inputs
         return verdict
 
     def _measure(self, job: MeasureJob) -> Measured:
@@ -167,7 +169,10 @@ class Meter:
         return tuple(samples)
 
     def _final(self, job: FinalsJob) -> dict[str, Measured]:
-        """By hash. Each is checked before the series and, because one launch may spoil the next, after it."""
+        """Results by schedule hash.  Each candidate is checked before the series and after it.
+
+        The second check finds launches whose side effects change the result of a later launch.
+        """
         with ExitStack() as stack:
             with self._alone():
                 sessions = {b.hash: stack.enter_context(self._opened(b)) for b in job.built}
@@ -183,7 +188,10 @@ class Meter:
 
 
 def visible(setting: str | None, ordinal: int) -> str:
-    """The one device that a worker sees: number ``ordinal`` of those that its parent sees."""
+    """``CUDA_VISIBLE_DEVICES`` of a worker: number ``ordinal`` of the devices in the parent's ``setting``.
+
+    Raises ToolchainError where ``setting`` has no such device.
+    """
     known = [part.strip() for part in setting.split(",") if part.strip()] if setting else []
     if not known:
         return str(ordinal)
@@ -193,7 +201,7 @@ def visible(setting: str | None, ordinal: int) -> str:
 
 
 def _load_peers() -> None:
-    """Import PyTorch, where that is installed: it evaluates the reference."""
+    """Import PyTorch, which evaluates the reference, where it is installed."""
     from nautilus.bench.peers.torch_env import load_torch
 
     load_torch()
@@ -209,7 +217,7 @@ def _whole(
     spec: Spec, scalars: Mapping[str, float | int | bool], memory: Mapping[str, Any],
     alone: Callable[[], AbstractContextManager[None]],
 ) -> Any:  # fmt: skip
-    """What evaluates the whole spec in f32, ``alone()`` on the GPU; None without PyTorch."""
+    """A function that evaluates the whole spec in f32 on the GPU, under the lock ``alone()``; None without PyTorch."""
     from nautilus.bench.count import shape_of
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
 

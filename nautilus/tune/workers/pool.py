@@ -1,9 +1,9 @@
-"""Processes that may hang or die: each does one job at a time, under a deadline, and is replaced when it fails.
+"""Worker processes that run one job at a time under a deadline and are replaced after a hang or a crash.
 
-A worker is a spawned process (never a forked one: CUDA does not survive a fork) around a *service*, a callable
-that is made in it from a target ``"module:attribute"`` and arguments.  What a job gives, and what
-it raises, comes back as an :class:`Outcome`; so does a crash, and so does a job past its deadline, whose
-process is killed.  Workers ignore Ctrl-C, which is their parent's, and die with their parent.
+A worker is a spawned process around a *service*, a callable that the process makes from a target
+``"module:attribute"`` and arguments.  Processes are never forked, because a CUDA context does not survive a fork.  The
+result of a job, its exception, a crash and a timeout all return as an :class:`Outcome`; a process past its deadline is
+killed.  Workers ignore Ctrl-C, which the parent handles, and end with their parent.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from nautilus.passes.registry import load
 
 T = TypeVar("T")
 
-DONE, ERROR, DIED, LATE = "done", "error", "died", "late"
+DONE, ERROR, DIED, TIMEOUT = "done", "error", "died", "timeout"
 _READY, _WAITING = "ready", "waiting"
-STARTUP = 300.0  # seconds in which a service must be made
+STARTUP = 300.0  # time limit in seconds to make a service
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-class Poisoned(Exception):
-    """Raised by a service whose process must not be used again: a CUDA context behind a fault."""
+class WorkerUnusable(Exception):
+    """Raised by a service whose process must not be used again, such as after a sticky CUDA error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job. ``kind``: done (``value``), error, died or late (``reason``)."""
+    """The outcome of a job.  ``kind`` is done (with ``value``) or error, died, timeout (each with ``reason``)."""
 
     kind: str
     value: Any = None
@@ -47,7 +47,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a worker runs: ``target`` is called with ``args`` once, what it gives is called with each job."""
+    """The service of a worker: ``target(*args)`` is called once, and its result is called with each job."""
 
     target: str
     args: tuple[Any, ...] = ()
@@ -55,9 +55,9 @@ class Service:
 
 @dataclass
 class Limit:
-    """A time limit that follows what jobs took: ``factor`` times the slowest tenth, within bounds.
+    """An adaptive time limit in seconds: ``factor`` times the 90th percentile of finished jobs, within bounds.
 
-    The first few jobs have ``ceiling``; a limit that is too short would lose good candidates.
+    The first three jobs have the limit ``ceiling``, because a limit that is too short would lose good candidates.
     """
 
     floor: float
@@ -77,7 +77,7 @@ class Limit:
 
 
 class Worker:
-    """One process. Starts with the first job; started again after it failed."""
+    """One worker process, which starts with the first job and starts again after a failure."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -88,14 +88,14 @@ class Worker:
         self._limit = 0.0
 
     def begin(self, job: Any, limit: float) -> None:
-        """Start ``job``, which may take ``limit`` seconds; in a new process from when its service is made."""
+        """Start ``job`` with a time limit of ``limit`` seconds, counted from when the service of the process exists."""
         self._limit, self.started = limit, time.monotonic()
         self.deadline = self.started + limit
         if self._process is None:
             self._spawn()
             self.deadline = self.started + STARTUP
         assert self._pipe is not None
-        with suppress(OSError):  # a process that just died is found by finish
+        with suppress(OSError):  # finish reports a process that just died
             self._pipe.send(job)
 
     def _spawn(self) -> None:
@@ -108,12 +108,12 @@ class Worker:
 
     @property
     def handles(self) -> list[Any]:
-        """What becomes ready when the job is over."""
+        """Handles for :func:`multiprocessing.connection.wait`; one becomes ready when the job ends."""
         assert self._pipe is not None and self._process is not None
         return [self._pipe, self._process.sentinel]
 
     def finish(self) -> Outcome | None:
-        """The outcome, if there is one by now."""
+        """The outcome of the job, or None while it runs."""
         assert self._pipe is not None and self._process is not None
         while self._pipe.poll():
             try:
@@ -133,7 +133,7 @@ class Worker:
             return self._died(took)
         if time.monotonic() > self.deadline:
             self.close()
-            return Outcome(LATE, None, f"took longer than {self.deadline - self.started:.0f} s", took)
+            return Outcome(TIMEOUT, None, f"exceeded the time limit of {self.deadline - self.started:.0f} s", took)
         return None
 
     def _died(self, took: float) -> Outcome:
@@ -142,7 +142,7 @@ class Worker:
         code = self._process.exitcode or 0
         self.close()
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"exit code {code}"
-        return Outcome(DIED, None, f"its process died ({name})", took)
+        return Outcome(DIED, None, f"the worker process died ({name})", took)
 
     def close(self) -> None:
         """Kill the process, if there is one."""
@@ -156,7 +156,7 @@ class Worker:
 
 
 class Pool(Generic[T]):
-    """Workers of one service each, and the jobs that they are at. ``T``: what a job is known by."""
+    """Workers of one service each, and the labels (type ``T``) of their running jobs."""
 
     def __init__(self, services: Sequence[Service], limit: Limit) -> None:
         self.workers = [Worker(s) for s in services]
@@ -174,7 +174,7 @@ class Pool(Generic[T]):
         self.busy[worker] = label
 
     def finished(self) -> list[tuple[T, Outcome]]:
-        """Jobs that are over by now."""
+        """Labels and outcomes of the jobs that ended since the last call."""
         out = []
         for worker, label in list(self.busy.items()):
             outcome = worker.finish()
@@ -192,7 +192,7 @@ class Pool(Generic[T]):
 
 
 def pause(pools: Sequence[Pool[Any]], longest: float) -> None:
-    """Wait until a job of ``pools`` is over, a deadline has passed, or ``longest`` seconds."""
+    """Wait until a job of ``pools`` ends, a deadline passes, or ``longest`` seconds pass."""
     workers = [w for p in pools for w in p.busy]
     if not workers:
         return
@@ -200,18 +200,18 @@ def pause(pools: Sequence[Pool[Any]], longest: float) -> None:
     wait([h for w in workers for h in w.handles], max(0.0, min(longest, nearest + 0.01)))
 
 
-_served: list[Connection[Any, Any]] = []  # in a worker: the way to its parent
+_served: list[Connection[Any, Any]] = []  # in a worker: the connection to its parent
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """In a service: what is done inside waits for others, so the job's time limit starts again behind it."""
-    _say(_WAITING)
+    """For a service that waits for other processes inside the block: the time limit of the job restarts after it."""
+    _notify(_WAITING)
     yield
-    _say(_READY)
+    _notify(_READY)
 
 
-def _say(kind: str) -> None:
+def _notify(kind: str) -> None:
     for pipe in _served:
         with suppress(OSError):
             pipe.send((kind, None, ""))
@@ -231,18 +231,18 @@ def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
             if made is None:
                 made = load(service.target)(*service.args)
                 pipe.send((_READY, None, ""))
-                _served.append(pipe)  # only now: to be made, a service has STARTUP whatever it waits for
+                _served.append(pipe)  # after _READY, because waiting() must not change the limit STARTUP
             answer = (DONE, made(job), "")
-        except Poisoned as error:
+        except WorkerUnusable as error:
             answer = (DIED, None, str(error))
         except Exception as error:
-            answer = (ERROR, None, _said(error))
+            answer = (ERROR, None, _summary(error))
         with suppress(OSError):
             pipe.send(answer)
 
 
 def _die_with(parent: int) -> None:
-    """Get SIGKILL when the parent is gone, however it went (Linux)."""
+    """Let the kernel send SIGKILL when the parent ends for any reason (Linux, prctl(2))."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -250,6 +250,6 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _said(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     first = first_line(error)
     return first if isinstance(error, NautilusError) and first else f"{type(error).__name__}: {first}"

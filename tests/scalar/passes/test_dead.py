@@ -3,7 +3,7 @@
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.text import parse_program
 from tests.scalar.expect import expect, sound
-from tests.scalar.specs import np
+from tests.scalar.programs.specs import np
 
 PROGRAM = """program p {
   input X: f32[4]

@@ -12,7 +12,7 @@ from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.simplify import Simplify
 from tests.scalar.expect import expect, sound
-from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, random_inputs, small
+from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, random_inputs, small
 
 
 def ready(spec):

@@ -8,7 +8,7 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import Inline, default_inline
 from tests.scalar.expect import expect, sound
-from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, small
+from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
 def spec_named(stem):

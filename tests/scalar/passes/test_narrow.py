@@ -13,7 +13,7 @@ from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
 from nautilus.scalar.passes.simplify import Simplify
 from tests.scalar.expect import expect, sound
-from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, small
+from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 ATTENTION = small(next(s for s in SHIPPED if s.stem == "causal_prefill"))
 

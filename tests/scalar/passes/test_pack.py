@@ -19,9 +19,9 @@ from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar import naive
-from tests.scalar.build import F16, F32, Builder, attention, causal, f, i, op, v
 from tests.scalar.cuts import cut
-from tests.scalar.programs import Case, column_sums, softmax, transpose
+from tests.scalar.programs.build import F16, F32, Builder, attention, causal, f, i, op, v
+from tests.scalar.programs.small import Case, column_sums, softmax, transpose
 from tests.scalar.test_fusion import agree, stages
 from tests.scalar.test_fusion_fuzz import _Random
 

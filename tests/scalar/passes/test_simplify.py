@@ -6,7 +6,7 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.text import parse_program
 from tests.scalar.expect import expect, sound
-from tests.scalar.specs import LANGUAGE, SHIPPED, agree, language, small
+from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 PROGRAM = """program p {
   input X: f16[8, 1]

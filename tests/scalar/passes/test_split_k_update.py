@@ -22,9 +22,9 @@ from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar import naive
-from tests.scalar.build import F32, I32, Builder, attention, causal, f, i, op, v
 from tests.scalar.cuts import cut, cuts
-from tests.scalar.programs import CASES, Case, argmax, decode, extremes, logsumexp, softmax, unfactored
+from tests.scalar.programs.build import F32, I32, Builder, attention, causal, f, i, op, v
+from tests.scalar.programs.small import CASES, Case, argmax, decode, extremes, logsumexp, softmax, unfactored
 from tests.scalar.test_fusion import agree, stages
 from tests.scalar.test_fusion_fuzz import _Random
 

@@ -25,11 +25,11 @@ from nautilus.vr_tile.passes.lazy_rescale import LazyRescale
 from nautilus.vr_tile.passes.simplify_masks import SimplifyMasks
 from nautilus.vr_tile.passes.sink_masks import SinkMasks
 from nautilus.vr_tile.verify import verify
-from tests.scalar.build import causal, window
-from tests.scalar.programs import attn
+from tests.scalar.analysis.test_iteration_order import mixed_first
+from tests.scalar.programs.build import causal, window
+from tests.scalar.programs.small import attn
 from tests.scalar.test_fusion import stages
 from tests.scalar.test_fusion_text import tiled
-from tests.scalar.test_iteration_order import mixed_first
 from tests.vr_tile.support import check_pass, ops
 
 #: Blocks of 4 columns under a running maximum: a row sum and a weighted sum; ``{...}`` are what tests vary.

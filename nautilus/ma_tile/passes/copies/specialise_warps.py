@@ -22,7 +22,7 @@ A kernel stays as it is (its loads are then awaited in place, ``await_copies``) 
 * the address of a load, or a condition or bound around it, depends on a fragment: the producer has none;
 * threads exchange values through shared memory, which takes barriers of the whole block.
 
-ScheduleError where stages, waits or registers do not fit (hopper.md 5: setmaxnreg).
+ScheduleError where stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """
 
 from __future__ import annotations

@@ -1,0 +1,196 @@
+"""Tests of passes as files of IR text: the input, the passes to run, and CHECK lines for the result.
+
+The suffix names the level (``.scalar``, ``.vr``, ``.ma``).  A file holds cases, each under a line ``; CASE:``
+with its title.  What stands before the first case is a comment.  Directives are comments of the IR:
+
+====================== ==========================================================================================
+``; RUN: P {JSON}``    run pass P (its registry name) with options; several lines run in order
+``; SCHEDULE: JSON``   the schedule in its JSON form; several lines are joined
+``; ARCH: A``          the target (default sm_90a)
+``; CHECK...:``        FileCheck lines, matched against the printed result; they may stand inside the program
+``; UNCHANGED``        the passes leave the module as it is; without this line they must change it
+``; AGAIN``            the passes leave their own result as it is
+``; ERROR: text``      the passes, or the verifier after them, raise an error that contains the text
+``; COMPLETE: P, ...`` for ``.ma``: run both modules, each after these passes, which make it executable
+``; TOLERANCE: x``     relative and absolute, for the comparison of results (default 1e-9)
+====================== ==========================================================================================
+
+Every input must verify.  Every result must verify and read back from its text.  A result of ``.scalar`` or
+``.vr`` is run before and after the passes on the same random inputs, and the outputs are compared; a result of
+``.ma`` is run where ``COMPLETE`` says how (with no passes after the colon: as it stands).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.core.buffers import Space
+from nautilus.core.errors import NautilusError
+from nautilus.core.expr.nodes import Param
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.passes.manager import Context, Step
+from nautilus.passes.pipelines import MA_TILE, SCALAR, VR_TILE, PassSpec, Stage
+from nautilus.passes.registry import load
+
+SUFFIXES: Mapping[str, Stage] = {s.suffix: s for s in (SCALAR, VR_TILE, MA_TILE)}
+_TITLE = re.compile(r"^; CASE: (.+)$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^\s*; (RUN|SCHEDULE|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN)(?::[ ]*(.*))?$")
+_CAPITALS = re.compile(r"\s*;\s*[A-Z]{3,}[A-Z-]*(:|$)")
+_RUN = re.compile(r"([a-z0-9-]+)\s*(\{.*\})?\s*")
+_INTERPRETERS = {
+    "scalar": "nautilus.scalar.interp.program:run_program",
+    "vr-tile": "nautilus.vr_tile.interp:run_module",
+    "ma-tile": "nautilus.ma_tile.interp.module:run_module",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a file."""
+
+    title: str
+    stage: Stage
+    text: str
+    directives: tuple[tuple[str, str], ...]
+
+    def all(self, name: str) -> list[str]:
+        """What follows each directive ``name``, in order."""
+        return [value for key, value in self.directives if key == name]
+
+    def has(self, name: str) -> bool:
+        return bool(self.all(name))
+
+    def one(self, name: str, default: str) -> str:
+        """What follows the last directive ``name``."""
+        return [default, *self.all(name)][-1]
+
+
+def cases(text: str, stage: Stage) -> Iterator[Case]:
+    """The cases of a file's text. Raises ValueError for a directive that does not exist or a title given twice."""
+    parts = _TITLE.split(text)[1:]
+    titles, bodies = parts[::2], parts[1::2]
+    if not titles or len(set(titles)) != len(titles):
+        raise ValueError("a file holds cases with a title each, which differ: '; CASE: title'")
+    for title, body in zip(titles, bodies, strict=True):
+        found = []
+        for line in body.splitlines():
+            if match := _DIRECTIVE.match(line):
+                found.append((match[1], match[2] or ""))
+            elif _CAPITALS.match(line) and not line.lstrip().startswith("; CHECK"):
+                raise ValueError(f"case {title!r}: no directive reads {line.strip()!r}")
+        yield Case(title, stage, body, tuple(found))
+
+
+def passes_of(case: Case) -> list[PassSpec]:
+    """The passes that a case runs."""
+    out = []
+    for line in case.all("RUN"):
+        match = _RUN.fullmatch(line)
+        if match is None:
+            raise ValueError(f"'{line}' is not the name of a pass and its options as JSON")
+        out.append(PassSpec(match[1], json.loads(match[2] or "{}")))
+    if not out:
+        raise ValueError(f"case {case.title!r} runs no pass")
+    return out
+
+
+def context_of(case: Case) -> Context:
+    """What the passes of a case are told besides their options."""
+    schedule = " ".join(case.all("SCHEDULE"))
+    return Context(arch=case.one("ARCH", "sm_90a"), schedule=Schedule.from_json(schedule) if schedule else None)
+
+
+def run_passes(passes: list[PassSpec], module: Any, stage: Stage, context: Context) -> Any:
+    """``module`` after ``passes``; each result must verify."""
+    for spec in passes:
+        module = Step(stage, spec.name, spec, False).run(module, context)
+        load(stage.verify)(module)
+    return module
+
+
+def random_inputs(module: Any) -> dict[str, Any]:
+    """Inputs of a module of any level, the same ones in every run."""
+    rng = np.random.default_rng(7)
+    out: dict[str, Any] = {}
+    for b in module.buffers:
+        if b.space is not Space.INPUT:
+            continue
+        shape = tuple(5 if isinstance(e, Param) else e for e in b.shape)
+        if b.dtype is DType.BOOL:
+            out[b.name] = rng.random(shape) < 0.6
+        elif b.dtype.is_int:
+            out[b.name] = rng.integers(0, 5, shape)
+        else:
+            out[b.name] = np.round(rng.standard_normal(shape) * 64) / 64
+    return out
+
+
+def compare_runs(case: Case, before: Any, after: Any) -> None:
+    """Both modules compute the same outputs from the same inputs."""
+    if case.stage is MA_TILE:
+        finish = [PassSpec(n.strip()) for n in case.one("COMPLETE", "").split(",") if n.strip()]
+        before, after = (run_passes(finish, m, case.stage, context_of(case)) for m in (before, after))
+    run = load(_INTERPRETERS[case.stage.name])
+    inputs, tolerance = random_inputs(before), float(case.one("TOLERANCE", "1e-9"))
+    want, got = run(before, inputs), run(after, inputs)
+    for name in [b.name for b in before.buffers if b.space is Space.OUTPUT]:
+        np.testing.assert_allclose(got[name], want[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def check_case(case: Case) -> None:
+    """Run one case. Raises AssertionError where it does not hold."""
+    stage, passes, context = case.stage, passes_of(case), context_of(case)
+    parse, write, verify = load(stage.parse), load(stage.format), load(stage.verify)
+    before = parse(case.text, "<case>")
+    verify(before)
+    if case.has("ERROR"):
+        with pytest.raises(NautilusError, match=re.escape(case.one("ERROR", ""))):
+            run_passes(passes, before, stage, context)
+        return
+    after = run_passes(passes, before, stage, context)
+    text = write(after)
+    assert parse(text, "<case>") == after, "the result does not read back from its text"
+    if case.has("UNCHANGED"):
+        assert text == write(before), "the passes change a module that they must leave as it is"
+        return
+    assert text != write(before), "the passes leave the module as it is"
+    assert "CHECK" in case.text, "a case that changes the module has CHECK lines"
+    from tests.conftest import run_filecheck
+
+    complaint = run_filecheck(text, case.text)
+    assert not complaint, complaint
+    if case.has("AGAIN"):
+        assert run_passes(passes, after, stage, context) == after, "the passes change their own result"
+    if stage is not MA_TILE or case.has("COMPLETE"):
+        compare_runs(case, before, after)
+
+
+class IRFile(pytest.File):
+    """A file of cases."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for case in cases(self.path.read_text(encoding="utf-8"), SUFFIXES[self.path.suffix]):
+            yield IRItem.from_parent(self, name=case.title, case=case)
+
+
+class IRItem(pytest.Item):
+    """A case as a test."""
+
+    def __init__(self, *, case: Case, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.case = case
+
+    def runtest(self) -> None:
+        check_case(self.case)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.path.name}: {self.case.title}"

@@ -1,0 +1,229 @@
+"""Lowering for the engine ``warpgroup``: warpgroup products, bulk copies, units that share rows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.schedule import MappingPlan, WarpgroupPlan
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.lowering.lower import lower_raw
+from nautilus.ma_tile.lowering.warpgroup import warpgroup_fault
+from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
+from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text.printer import parse as ma_parse
+from nautilus.ma_tile.verify.module import verify as ma_verify
+from nautilus.vr_tile.ir import TileModule
+from tests.ma_tile.lowering.support import agree, count, in_order, plan, tile
+from tests.ma_tile.programs import warpgroup_tiles as programs
+from tests.ma_tile.programs.tiles import attention, matmul, softmax_rows
+
+TWO = WarpgroupPlan(warpgroups=2)
+ONE = WarpgroupPlan(warpgroups=1)
+OWN = WarpgroupPlan(warpgroups=2, tile_scheduling="pingpong")
+
+
+def synchronous(module: TileModule, mapping: MappingPlan = TWO) -> MemModule:
+    """Lowered, with its buffers placed, and verified."""
+    low = AllocateShared().apply(lower_raw(module, plan(module, mapping), "sm_90a"))
+    assert ma_parse(ma_format(low)) == low
+    ma_verify(low)
+    return low
+
+
+def fault(text: str, mapping: MappingPlan = TWO, target: str = "sm_90a") -> str:
+    """Why the engine refuses the one kernel of ``text``; ``""``: it does not."""
+    module = tile(text)
+    buffers = {b.name: b for b in module.buffers}
+    return warpgroup_fault(module.kernels[0], buffers, mapping, target) or ""
+
+
+def test_attention_shared_by_two_units() -> None:
+    low = synchronous(tile(attention(256, 256, 64, 128, 64)))
+    in_order(
+        low,
+        r"warps 8 min_blocks 1 units 2",
+        r"smem s_q : f16\[i: 64, k: 64\] stages 2 swizzle 128",
+        r"smem s_kt1 : f16\[j: 64, k: 64\] stages 1 swizzle 128",
+        r"tma\.load s_q\[unit\] swizzle 128, Q\[h, i0 \* 128 \+ unit \* 64 \+ i, k\]",
+        r"= for j0 in .* chain c",
+        r"tma\.load s_kt1\[0\] swizzle 128, K\[h, j0 \* 64 \+ j, k\]",
+        r"= mma wgmma\.f16 smem s_q\[unit\] swizzle 128, smem s_kt1\[0\] swizzle 128 over k : f32\[i: 64, j: 64\]",
+        r"%ph1_1 = convert %ph1",
+        r"tma\.load s_v1",
+        r"= mma wgmma\.f16 %ph1_1, smem s_v1\[0\] swizzle 128 \+ %oa1 over j",
+        r"= for j0 in .* chain c",
+        r"tma\.load s_kt1",
+        r"%c2 = index j0 \* 64 \+ j <= i0 \* 128 \+ unit \* 64 \+ i",
+        r"st\.global O\[h, i0 \* 128 \+ unit \* 64 \+ i, d\], %r vec 2",
+    )
+    assert count(low, "smem s_") == 3 + 4 * 2 - 2  # declarations; the probabilities are no shared operand
+    assert count(low, r"barrier|cp\.|mbar|st\.shared|ld\.shared|scratch") == 0
+
+
+def test_units_with_tiles_of_their_own_are_left_to_a_pass() -> None:
+    low = synchronous(tile(attention(256, 256, 64, 64, 64)), OWN)
+    assert (low.kernels[0].units, low.kernels[0].warps) == (1, 4)
+    assert count(low, r"\bunit\b") == 0
+    in_order(low, r"smem s_q : f16\[i: 64, k: 64\] stages 1", r"tma\.load s_q\[0\]")
+
+
+def test_a_unit_may_own_128_rows() -> None:
+    low = synchronous(tile(matmul(256, 64, 64, 256, 64, 64)))
+    in_order(low, r"reg\(j:2x1, i:2x8, j:8x8, i:2x64\)", r"smem s_at : f16\[i: 128, k: 64\] stages 2")
+
+
+@pytest.mark.parametrize(("a", "rows"), [("ik", "i: 64, k: 64"), ("ki", "k: 64, i: 64")])
+@pytest.mark.parametrize(("b", "columns"), [("kj", "k: 64, j: 96"), ("jk", "j: 96, k: 64")])
+def test_operands_keep_their_order_in_memory(a: str, rows: str, b: str, columns: str) -> None:
+    low = synchronous(tile(matmul(128, 96, 128, 128, 96, 64, a=a, b=b)))
+    width = 64 if b == "kj" else 128
+    in_order(low, rf"s_at : f16\[{rows}\] stages 2 swizzle 128", rf"s_bt : f16\[{columns}\] stages 1 swizzle {width}")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "acc", "instr"),
+    [
+        ("bf16", "bf16", "f32", "bf16"),
+        ("tf32", "f32", "f32", "tf32"),
+        ("f8e4m3", "f32", "f32", "e4m3"),
+        ("i8", "i32", "i32", "s8"),
+        ("u8", "i32", "i32", "u8"),
+    ],
+)
+def test_other_types_are_contiguous_along_the_contraction(dtype: str, out: str, acc: str, instr: str) -> None:
+    low = synchronous(tile(matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="jk")))
+    in_order(low, rf"mma wgmma\.{instr} smem s_at\[unit\]")
+    if dtype != "bf16":
+        assert "B is not contiguous along k" in fault(matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="kj"))
+
+
+def test_masks_that_are_the_buffer_s_bounds_go() -> None:
+    low = synchronous(tile(matmul(77, 130, 72, 128, 64, 64, b="jk")))
+    loads = re.findall(r"tma\.load .*", ma_format(low))
+    assert loads and not any("where" in x for x in loads)
+    in_order(low, r"st\.global C.* where i0 \* 128 \+ unit \* 64 \+ i < 77 and j0 \* 64 \+ j < 130")
+
+
+def test_a_mask_inside_the_buffer_is_refused() -> None:
+    text = matmul(128, 64, 64, 128, 64, 64, b="jk").replace("B[j0 * 64 + j, k0 * 64 + k]", "B[j, k] where j < 40")
+    assert "the mask of the load from B is not the buffer's own bounds" in fault(text)
+
+
+def test_a_computed_left_operand_stays_in_registers() -> None:
+    low = synchronous(tile(attention(256, 256, 64, 128, 64, scaled_q=True)))
+    in_order(low, r"%q0 = ld\.global Q.* vec 2", r"%q_1 = convert %q", r"mma wgmma\.f16 %q_1, smem s_kt1")
+    assert count(low, "smem s_q") == 0
+
+
+def test_loaded_and_scaled_for_one_product_it_is_loaded_as_the_instruction_reads_it() -> None:
+    low = synchronous(tile(programs.SCALED_LEFT))
+    in_order(
+        low, r"#k_i = reg\(k:4x1,", r"%a0 = ld\.global A.* vec 4 : f8e4m3.* #k_i", r"mma wgmma\.e4m3 %a, smem s_b0"
+    )
+
+
+def test_a_sum_along_rows_makes_them_columns() -> None:
+    low = synchronous(tile(programs.COLUMN_SUMS), ONE)
+    in_order(
+        low, r"smem s_b0 ", r"mma wgmma\.f16 smem s_b0.*, smem s_a.* : f32\[i: 128, j: 64\]", "reduce sum %s over i"
+    )
+
+
+def test_rounding_to_tf32_of_halves_is_seen_through() -> None:
+    low = synchronous(tile(programs.CHAIN))
+    in_order(low, r"= mma wgmma\.f16 smem s_a\[unit\]", r"%h_1 = convert %h : f16", r"= mma wgmma\.f16 %h_1, smem s_c")
+    assert count(low, "tf32") == 0
+
+
+def test_what_all_units_have_the_first_one_stores() -> None:
+    low = synchronous(tile(programs.COLUMN_OUTPUT))
+    in_order(low, r"st\.global C\[i0 \* 128 \+ unit \* 64 \+ i", r"if unit == 0 \{", r"st\.global W\[j\]", r"\}")
+    assert count(synchronous(tile(programs.COLUMN_OUTPUT), OWN), r"if ") == 0
+
+
+def test_side_inputs_come_straight_to_accumulators() -> None:
+    low = synchronous(tile(programs.EPILOGUE))
+    in_order(low, r"%b = ld\.global bias\[j\] vec 2 : f16\[j: 64\] #j", r"%r = ld\.global R.* vec 2 : .* #acc_i_j")
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping", "reason"),
+    [
+        (softmax_rows(256, 64, 128, 64), TWO, "no matrix product"),
+        (matmul(128, 64, 64, 128, 64, 64, "f32", "f32"), TWO, r"product %cn .* of f32 and f32, 64 deep, has no"),
+        (matmul(128, 64, 64, 128, 64, 8), TWO, "8 deep, has no warpgroup instruction"),
+        (matmul(96, 64, 64, 96, 64, 64), TWO, "has 96 rows along i: 2 units of 64 or 128 do not make that up"),
+        (matmul(128, 64, 64, 128, 64, 64), ONE, ""),
+        (matmul(128, 60, 64, 128, 60, 64), TWO, "has 60 columns along j, not a multiple of 8"),
+        (matmul(128, 320, 64, 128, 320, 64), TWO, ""),
+        (matmul(128, 320, 64, 128, 320, 64, b="jk"), TWO, "the tile of B has more than 256 rows"),
+        (matmul(128, 512, 64, 128, 512, 64), TWO, "takes 256 registers of each thread for its result"),
+        (matmul(128, 130, 64, 128, 64, 64), TWO, "right operand, %bt, .* rows of B are 260 bytes"),
+        (matmul(128, 72, 64, 128, 72, 64), TWO, "rows of the tile of B are 144 bytes, not a multiple of 32"),
+        (programs.COMPUTED_RIGHT, TWO, "right operand, %h, that is computed, not loaded"),
+        (programs.TWO_ROW_AXES, TWO, "has rows along j, %s along i: units share one axis"),
+        (programs.TWO_ROW_AXES, ONE, ""),
+        (programs.OVER_ROWS, TWO, "%t combines along i, which units share"),
+        (programs.OVER_ROWS, ONE, "%t is reduced along rows, between the warps of a unit"),
+        (programs.TRANSPOSED_USE, ONE, "would move between the threads of a unit"),
+        (programs.GATHERED, TWO, "where the load from B starts depends on loaded values"),
+        (programs.STRIDED, TWO, "does not step along its axes one by one"),
+    ],
+)  # fmt: skip
+def test_faults(text: str, mapping: MappingPlan, reason: str) -> None:
+    found = fault(text, mapping)
+    assert re.search(reason, found) if reason else not found, found
+
+
+def test_a_left_operand_loaded_once_may_lie_anywhere() -> None:
+    low = synchronous(tile(programs.STRIDED_LEFT))
+    in_order(low, r"%a = ld\.global A\[i % 2, .*\] vec 2 : .* #k_i", "for j0", r"mma wgmma\.f16 %a, smem s_b")
+
+
+def test_refusals_are_schedule_errors() -> None:
+    module = tile(matmul(96, 64, 64, 96, 64, 64))
+    with pytest.raises(ScheduleError, match=r"kernel C: product %cn \[i: 96, j: 64\] over k has 96 rows"):
+        lower_raw(module, plan(module, TWO), "sm_90a")
+    assert "targets with warpgroup products, not sm_80" in fault(matmul(128, 64, 64, 128, 64, 64), TWO, "sm_80")
+
+
+THREE = WarpgroupPlan(warpgroups=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping"),
+    [
+        (attention(77, 77, 64, 128, 64), TWO),
+        (attention(130, 200, 64, 192, 32), THREE),
+        (attention(77, 130, 64, 64, 64, heads=2), OWN),
+        (attention(256, 256, 64, 128, 64, scaled_q=True), TWO),
+        (matmul(77, 64, 72, 128, 64, 64), TWO),
+        (matmul(300, 130, 72, 256, 64, 64, b="jk"), TWO),
+        (matmul(136, 72, 80, 128, 96, 64, a="ki"), TWO),
+        (matmul(136, 72, 80, 64, 96, 64, "bf16", "bf16", a="ki", b="jk"), ONE),
+        (matmul(128, 64, 128, 128, 64, 64, "i8", "i32", "i32", b="jk"), TWO),
+        (matmul(128, 64, 72, 128, 64, 64, "tf32", "f32", b="jk"), TWO),
+        (programs.CHAIN, TWO),
+        (programs.EPILOGUE, TWO),
+        (programs.SCALED_LEFT, TWO),
+        (programs.COLUMN_OUTPUT, TWO),
+        (programs.COLUMN_SUMS, ONE),
+        (programs.STRIDED_LEFT, TWO),
+        (programs.TWO_ROW_AXES, ONE),
+    ],
+)  # fmt: skip
+def test_it_computes_what_the_tiles_say(text: str, mapping: MappingPlan) -> None:
+    module = tile(text)
+    agree(module, synchronous(module, mapping))
+
+
+def test_rows_of_the_wrong_unit_are_noticed() -> None:
+    module = tile(matmul(128, 64, 64, 128, 64, 64))
+    low = synchronous(module)
+    wrong = ma_parse(ma_format(low).replace("A[i0 * 128 + unit * 64", "A[i0 * 128 + unit * 32"))
+    assert wrong != low
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        agree(module, wrong)

@@ -1,0 +1,238 @@
+"""``multicast-loads``: what is shared, who gives stages back, what is refused, and that results stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.tiles import TileAxis
+from nautilus.core.types import DType
+from nautilus.driver import compile_file
+from nautilus.ma_tile.analysis.tma_boxes import multicast_part
+from nautilus.ma_tile.interp.module import InterpError, run_module
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.ir.values import Smem
+from nautilus.ma_tile.passes.copies.await_copies import AwaitCopies
+from nautilus.ma_tile.passes.copies.multicast_loads import MulticastLoads
+from nautilus.ma_tile.passes.copies.specialise_warps import SpecialiseWarps
+from nautilus.ma_tile.passes.epilogue.tma_stores import TmaStores
+from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
+from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
+from nautilus.ma_tile.passes.grid.persistent_grid import PersistentGrid
+from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
+from nautilus.ma_tile.passes.mma.ping_pong import PingPong
+from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.verify.module import verify
+from tests.ma_tile.passes.test_pipeline import arguments
+from tests.ma_tile.programs.kernels import chained, product
+from tests.ma_tile.roles import in_order, role, schedule, scheduled, text
+
+
+def clustered(m: MemModule, blocks: int = 2, pending: bool = True, **memory: Any) -> MemModule:
+    """``m`` through the passes around roles, in clusters of two."""
+    s = schedule(m, **{"epilogue": "tma", "cluster": 2, **memory})
+    out = SpecialiseWarps(s).apply(TmaStores(s).apply(m))
+    out = AsyncMma(s).apply(out) if pending else out
+    out = PingPong(s).apply(PersistentGrid(s, multiprocessors=blocks).apply(MulticastLoads(s).apply(out)))
+    out = AwaitCopies().apply(Synchronize().apply(AllocateShared().apply(out)))
+    verify(out)
+    return out
+
+
+def wide(m: int = 256) -> MemModule:
+    """A product whose B has two slabs a stage."""
+    before = ma_format(product(m=m, n=64, k=256))
+    for old, new in (
+        ("for t in 0..4", "for t in 0..2"), ("k: 64]", "k: 128]"), ("t * 64 + k", "t * 128 + k"),
+        ("@ 16384", "@ 32768"),
+    ):  # fmt: skip
+        assert old in before, old
+        before = before.replace(old, new)
+    return parse(before)
+
+
+# -- what becomes of a kernel -------------------------------------------------------------------
+
+
+def test_operands_of_both_blocks_are_loaded_once() -> None:
+    m = clustered(chained(rows=512), pending=False)
+    assert "kernel chained grid 4 warps 12 min_blocks 1 cluster 2 {" in text(m)
+    assert "mbar full_k stages 2 arrivals 1 " in text(m) and "mbar empty_k stages 2 arrivals 16 " in text(m)
+    assert "mbar empty_q stages 1 arrivals 8 " in text(m)  # every block has rows of its own
+    lines = role(m, "producer")
+    in_order(lines, "mbar.expect full_q[q_stage] 16384", "Q[i0 * 128 + i, d] mbar full_q[q_stage]")
+    in_order(lines, "mbar.expect full_k[k_stage] 8192", "K[t * 64 + j, d] mbar full_k[k_stage] multicast 2")
+    in_order(lines, "mbar.expect full_v[v_stage] 8192", "V[t * 64 + j, e] mbar full_v[v_stage] multicast 2")
+    assert lines.count("multicast") == 2
+    in_order(role(m, "consumers"), "mbar.arrive empty_k[k_stage] each warp cluster", "advance k")
+    in_order(role(m, "consumers"), "mbar.arrive empty_v[v_stage] each warp cluster", "advance v")
+    assert "empty_q[q_stage] each warp cluster" not in role(m, "consumers")
+
+
+def test_a_shared_ring_may_hold_tiles_of_its_own_block() -> None:
+    m = clustered(product(m=512), stages=3, pending=False)
+    assert "mbar empty_a_b stages 3 arrivals 16 " in text(m)
+    in_order(
+        role(m, "producer"),
+        "mbar.expect full_a_b[a_b_stage] 24576",
+        "tma.load a[a_b_stage * 2] swizzle 128, A[i0 * 128 + i, t * 64 + k] mbar full_a_b[a_b_stage]",
+        "tma.load b[a_b_stage] swizzle 128, B[j0 * 64 + j, t * 64 + k] mbar full_a_b[a_b_stage] multicast 2",
+    )
+    assert role(m, "producer").count("multicast") == 1
+
+
+def test_the_other_operand_is_shared_where_blocks_differ_in_columns() -> None:
+    m = clustered(product(m=512, n=128))
+    in_order(role(m, "producer"), "a[a_b_stage * 2] ", "a[a_b_stage * 2 + 1] ", "b[a_b_stage] ")
+    assert [line.rsplit("]", 1)[1] for line in role(m, "producer").splitlines() if "tma.load" in line] == [
+        " multicast 2", " multicast 2", "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["static", "snake"])
+def test_a_cluster_takes_pairs_of_tiles(order: str) -> None:
+    m = clustered(product(m=1024, n=128), blocks=5, persistent=order)
+    assert "kernel product grid 4 warps 12 min_blocks 1 cluster 2 {" in text(m)  # as many as fit, and no half cluster
+    head = (f"tiles tile, turn in 8 {order} {{", "let i0 = tile", "let j0 = block % 2")
+    in_order(role(m, "producer"), *head, "mbar.wait empty_a_b")
+    in_order(role(m, "consumers"), *head, "mbar.arrive empty_a_b[a_b_done_stage] each warp cluster")
+
+
+def test_kernels_that_stay() -> None:
+    m = chained()
+    assert MulticastLoads(schedule(m, cluster=2)).apply(m) == m  # no roles
+    alone = SpecialiseWarps(schedule(m)).apply(m)
+    assert MulticastLoads(schedule(m)).apply(alone) == alone
+    done = MulticastLoads(cluster=2).apply(alone)
+    assert done != alone and MulticastLoads(cluster=2).apply(done) == done
+
+
+@pytest.mark.parametrize(
+    ("m", "memory", "why"),
+    [
+        (chained(triangle=True), {}, r"how often k is loaded differs .* `for t in 0..i0 \+ 1 .*` depends on i0"),
+        (product(m=384), {}, "3 tiles are no whole number of clusters of 2"),
+        (product(m=384, n=192), {}, "9 tiles are no whole number"),
+        (product(m=256, n=192), {}, "blocks next to each other differ in i0, j0, on which all loads depend"),
+        (product(m=512), {"persistent": "dynamic"}, "take tiles in a fixed order, not dynamic"),
+    ],
+)  # fmt: skip
+def test_refused(m: MemModule, memory: dict[str, Any], why: str) -> None:
+    with pytest.raises(ScheduleError, match=why):
+        clustered(m, **memory)
+
+
+def test_a_condition_that_differs_is_refused() -> None:
+    before = ma_format(chained())
+    loads = "tma.load k[0] swizzle 128, K[t * 64 + j, d]"
+    assert loads in before
+    m = parse(before.replace(loads, f"if i0 >= 1 {{\n{loads}\n}}\n{loads}"))
+    with pytest.raises(ScheduleError, match=r"how often k is loaded differs .* `if i0 >= 1` depends on i0"):
+        clustered(m, pending=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "swizzle", "expected"),
+    [
+        (128, 128, 128, (1, 128)), (80, 256, 128, (2, 80)), (128, 64, 128, (1, 64)), (80, 64, 128, (1, 40)),
+        (72, 64, 128, None), (32, 192, 128, (3, 16)), (8, 64, 128, None), (64, 64, 64, (1, 64)),
+    ],
+)  # fmt: skip
+def test_parts(rows: int, columns: int, swizzle: int, expected: tuple[int, int] | None) -> None:
+    stage = Smem("s", DType.F16, (TileAxis("i", rows), TileAxis("j", columns)), 2, swizzle)
+    assert multicast_part(stage, 2) == expected
+
+
+# -- what it computes ---------------------------------------------------------------------------
+
+CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
+    "product": (product(m=512), {"stages": 3}, 9),
+    "columns": (product(m=256, n=128), {"stages": 2}, 9),
+    "slabs": (wide(), {"stages": 2}, 9),
+    "one-stage": (product(m=256, k=128), {"stages": 1}, 9),
+    "chained": (chained(), {}, 9),
+    "ahead": (chained(ahead=True), {"ordered_mma": True}, 9),
+    "static": (chained(rows=1024, s=128), {"persistent": "static"}, 2),
+    "snake": (product(m=1024, k=128), {"persistent": "snake", "resident_stages": 2}, 4),
+    "reuse": (chained(rows=512, s=128), {"epilogue": "tma-aliased", "persistent": "static"}, 2),
+    "own": (product(m=512, k=128, units=1), {"persistent": "static", "tile_scheduling": "pingpong"}, 2),
+    "own-turns": (
+        product(m=512, n=128, units=1),
+        {"persistent": "snake", "tile_scheduling": "pingpong", "ordered_mma": True},
+        4,
+    ),
+}
+
+
+def differs(before: MemModule, after: MemModule, seed: int) -> bool:
+    given = arguments(before)
+    want, found = run_module(AllocateShared().apply(before), given), run_module(after, given, seed=seed)
+    return any(not np.array_equal(found[name], value) for name, value in want.items())
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["waiting", "pending"])
+@pytest.mark.parametrize("case", CASES)
+def test_results_stay_the_same(case: str, pending: bool) -> None:
+    m, plan, blocks = CASES[case]
+    after = clustered(m, blocks, pending, **plan)
+    assert after.kernels[0].cluster == 2
+    for seed in (1, 2):
+        assert not differs(m, after, seed)
+
+
+# -- planted faults -----------------------------------------------------------------------------
+
+PLANTED: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
+    # the other producer waits for a stage that nobody gives back to it
+    "remote arrival forgotten": (((" each warp cluster", " each warp"),), ("deadlock",)),
+    # and where it does not even wait for it, it writes over what this block still reads
+    "only its own consumers": (
+        (("arrivals 16", "arrivals 8"), (" each warp cluster", " each warp")),
+        ("overwrite-in-use", "unordered-writes", "over-arrival", "phase"),
+    ),
+    "arrivals of one block counted": (
+        (("arrivals 16", "arrivals 8"),), ("over-arrival", "overwrite-in-use", "unordered-writes", "pending-copy"),
+    ),
+    "half the bytes": ((("mbar.expect full_k[k_stage] 8192", "mbar.expect full_k[k_stage] 4096"),), _LATE := (
+        "pending-copy", "unsynchronised-read", "over-arrival", "deadlock", "uninitialised", "unordered-writes",
+    )),
+    "parts of two tiles": ((("K[t * 64 + j, d]", "K[(t + block % 2) % 2 * 64 + j, d]"),), ("multicast",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("what", PLANTED)
+def test_planted_fault(what: str, seed: int) -> None:
+    changes, kinds = PLANTED[what]
+    m = chained(s=256)
+    edited = ma_format(clustered(m, 9))
+    for old, new in changes:
+        assert old in edited, old
+        edited = edited.replace(old, new)
+    with pytest.raises(InterpError) as info:
+        run_module(parse(edited), arguments(m), seed=seed)
+    assert info.value.kind in kinds
+
+
+# -- whole specs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "dims"),
+    [
+        ("attention/global_prefill.naut", {"B": 1, "H": 1, "M": 256, "N": 384}),
+        ("attention/global_prefill_d64.naut", {"B": 1, "H": 1, "M": 384, "N": 256}),
+        ("matmul/nt.naut", {"M": 256, "N": 256, "K": 128}),
+    ],
+)
+def test_specs_give_the_same_bits(path: str, dims: dict[str, int]) -> None:
+    plain, shared = (compile_file(scheduled(path, dims, cluster=n)).modules["ma-tile"] for n in (1, 2))
+    assert [k.cluster for k in shared.kernels] == [2] and [k.cluster for k in plain.kernels] == [1]
+    given = arguments(plain)
+    want, found = run_module(plain, given), run_module(shared, given, seed=1)
+    for name, value in want.items():
+        np.testing.assert_array_equal(found[name], value)

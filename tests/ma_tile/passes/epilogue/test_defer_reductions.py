@@ -1,0 +1,75 @@
+"""``defer-reductions``: what it does to the text of a kernel, what it leaves alone, and that it still runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nautilus.core.errors import VerifyError
+from nautilus.core.schedule import WarpPlan
+from nautilus.ma_tile.interp.module import InterpError, run_module
+from nautilus.ma_tile.ir.ops import MemModule, ReduceOp, walk_ops
+from nautilus.ma_tile.lowering.lower import lower_raw
+from nautilus.ma_tile.passes.epilogue.defer_reductions import DeferReductions
+from nautilus.ma_tile.passes.finalise.allocate_shared import AllocateShared
+from nautilus.ma_tile.passes.finalise.synchronize import Synchronize
+from nautilus.ma_tile.verify.module import verify
+from tests.ma_tile.faults import edit_ops
+from tests.ma_tile.lowering.support import agree, in_order, inputs, plan, tile
+from tests.ma_tile.programs.tiles import attention
+
+FLASH = attention(64, 64, 32, 32, 16)
+
+
+def deferred(source: str, warps: tuple[int, int] = (2, 1)) -> MemModule:
+    """Lowered without overlap, running sums deferred; compared with the VR-tile program."""
+    module = tile(source)
+    raw = lower_raw(module, plan(module, WarpPlan(warps=warps)), "sm_80")
+    low = Synchronize().apply(AllocateShared().apply(DeferReductions().apply(raw)))
+    agree(module, low)
+    return low
+
+
+def sums(low: MemModule) -> list[ReduceOp]:
+    return [op for op in walk_ops(low.kernels[0].body) if isinstance(op, ReduceOp) and op.combiner == "sum"]
+
+
+def test_a_running_sum_finishes_behind_the_last_loop() -> None:
+    low = deferred(FLASH)
+    in_order(
+        low,
+        r"for j0 in .* chain c", r"reduce max .* over j :", r"reduce sum .* over j into j_lane :", r"yield",
+        r"for j0 in .* chain c", r"reduce sum .* over j into j_lane :", r"yield",
+        r"reduce sum %lf_j_lane over j_lane : f32\[i: 32\]",
+    )  # fmt: skip
+    assert [op.into for op in sums(low)] == ["j_lane", "j_lane", None]
+    assert DeferReductions().apply(low) == low
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("%ln1 = add %la1, %ps1", "%la9 = add %la1, %ps1 : f32[i: 32]\n%ln1 = max %la9, %ps1"),  # not linear
+        ("%la1 = mul %li1, %a1", "%la1 = mul %li1, %li1"),
+        ("%l0 = const 0.0", "%l0 = const 1.0"),  # every lane would hold the start
+    ],
+)
+def test_other_uses_are_left_alone(change: tuple[str, str]) -> None:
+    old, new = change
+    source = FLASH.replace(old, new)
+    assert source != FLASH
+    module = tile(source)
+    raw = lower_raw(module, plan(module, WarpPlan(warps=(2, 1))), "sm_80")
+    assert DeferReductions().apply(raw) == raw
+
+
+def test_a_sum_that_never_finishes_is_noticed() -> None:
+    """The last step cut down to the registers: lanes disagree about an element that they all hold."""
+    low = deferred(FLASH)
+    last = sums(low)[-1]
+    broken = edit_ops(low, lambda op: op == last, lambda _: (replace(last, into="t"),))
+    with pytest.raises(VerifyError, match="keeps the other axes"):
+        verify(broken)
+    with pytest.raises(InterpError, match="reduce sum %lf_j_lane"):
+        run_module(broken, inputs(tile(FLASH)))

@@ -1,0 +1,277 @@
+"""``combine-in-cluster``: who stores where and when, where parts lie, and which kernels do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nautilus.core.errors import ScheduleError, VerifyError
+from nautilus.core.schedule import WarpgroupPlan, WarpPlan, check_schedule
+from nautilus.ma_tile.interp.module import run_module
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
+from nautilus.ma_tile.text.printer import format as ma_format
+from nautilus.ma_tile.text.printer import parse
+from nautilus.ma_tile.verify.module import verify
+from tests.endtoend.collection.decode import Decode
+from tests.ma_tile.programs import plain as p
+from tests.ma_tile.programs.combined import ALIKE, ROWS, apart, cluster_plan, clustered, edited, joined, sums
+
+
+def test_blocks_become_a_cluster(filecheck: Callable[[str, str], None]) -> None:
+    filecheck(
+        ma_format(clustered(parse(ALIKE))),
+        """
+        // CHECK-NOT: temp
+        // CHECK-NOT: kernel part
+        // CHECK: kernel whole grid 8 warps 1 min_blocks 1 cluster 4 {
+        // CHECK-NEXT: let rank = block % 4
+        // CHECK-NEXT: let r_block = block // 4
+        // CHECK: smem s : f32[r: 16, d: 32] stages 1 swizzle 0 pad 0 @ 0
+        // CHECK-NEXT: smem part_T : f32[d: 32] stages 4 swizzle 0 pad 0 @ 2048
+        // CHECK-NEXT: smem parts_T : f32[c: 4, d: 32] stages 1 swizzle 0 pad 0 over part_T @ 2048
+        // CHECK-NEXT: smem part_M : f32[] stages 4 swizzle 0 pad 0 @ 2560
+        // CHECK-NEXT: smem parts_M : f32[c: 4] stages 1 swizzle 0 pad 0 over part_M @ 2560
+        // CHECK-NEXT: cluster.arrive relaxed
+        // CHECK-NEXT: ld.global X[r_block, rank * 16 + r, d]
+        // CHECK-NOT: st.global
+        // CHECK-NOT: cluster
+        // CHECK: reduce max
+        // CHECK-NEXT: cluster.wait
+        // CHECK-NEXT: st.shared part_T[rank] block 0, %sum2 vec 1
+        // CHECK-NEXT: st.shared part_M[rank] block 0, %most2 vec 1
+        // CHECK-NEXT: cluster.arrive{{$}}
+        // CHECK-NEXT: if rank == 0 {
+        // CHECK-NEXT: cluster.wait
+        // CHECK-NEXT: %t = ld.shared parts_T[0] vec 1
+        // CHECK-NEXT: %m = ld.shared parts_M[0] vec 4
+        // CHECK-NOT: ld.global
+        // CHECK: st.global Y[r_block, d]
+        """,
+    )
+
+
+TWO = (
+    ("grid 8", "grid 4"), ("f32[4, 2", "f32[2, 2"), ("c: 4", "c: 2"), ("c:4x1", "c:2x1"),
+    ("[2, 64, 32]", "[2, 32, 32]"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_result_stays(size: int) -> None:
+    before = parse(ALIKE if size == 4 else edited(*TWO, text=ALIKE))
+    rows = {"X": ROWS["X"][:, : 16 * size]}
+    x = rows["X"].astype(np.float64)
+    for m in (before, clustered(before, size=size)):
+        for seed in range(6):
+            got = run_module(m, rows, seed=seed)["Y"]
+            np.testing.assert_allclose(got, x.sum(1) + x.max((1, 2))[:, None], rtol=1e-5, atol=1e-5)
+
+
+def test_the_schedule_decides() -> None:
+    m = parse(ALIKE)
+    assert CombineInCluster().apply(m) is m
+    assert CombineInCluster(cluster_plan(m, "part", 1)).apply(m) is m
+    assert CombineInCluster(cluster_plan(m, "part", 4), cluster=1).apply(m) is m
+    shared = cluster_plan(m, "part", 2)
+    wide = tuple(replace(k, mapping=WarpgroupPlan(cluster=k.mapping.cluster)) for k in shared.kernels)
+    assert CombineInCluster(replace(shared, kernels=wide)).apply(m) is m  # they share loads
+
+
+def test_loads_under_a_mask_are_zero_outside() -> None:
+    masked = edited(("M[c, r] vec", "M[c, r] where c < 3 vec"), text=ALIKE)
+    x = ROWS["X"].astype(np.float64)
+    want = x.sum(1) + np.maximum(x[:, :48].max((1, 2)), 0.0)[:, None]
+    np.testing.assert_allclose(run_module(clustered(parse(masked)), ROWS)["Y"], want, rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_of_blocks_in_any_order() -> None:
+    changes = (("let c = block // 2", "let c = 3 - block % 4"), ("let b = block % 2", "let b = block // 4"))
+    swapped = clustered(parse(edited(*changes, text=ALIKE)))
+    np.testing.assert_allclose(run_module(swapped, ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_reader_that_knows_its_block() -> None:
+    """What it calls a block is a cluster now."""
+    m = clustered(parse(edited(("Y[r, d]", "Y[block, d]"), text=ALIKE)))
+    assert "Y[block // 4, d]" in ma_format(m)
+    np.testing.assert_allclose(run_module(m, ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
+
+
+# -- kernels as they are planned ----------------------------------------------------------------
+
+GROUPED = Decode(256, heads=8, group=4)
+
+
+def groups(given: Decode = GROUPED, units: int = 4, **memory: bool) -> MemModule:
+    return clustered(joined(apart(given, 2, units, 16, **memory), "O_acc_part"), "O_acc_part_2", 2)
+
+
+def test_groups_of_units(filecheck: Callable[[str, str], None]) -> None:
+    filecheck(
+        ma_format(groups()),
+        """
+        // CHECK-NOT: temp
+        // CHECK: kernel O grid 4 warps 4 min_blocks 1 cluster 2 {
+        // CHECK: let rank = block % 2
+        // CHECK: smem part_O_acc_part : {{.*}} over s_k_tile
+        // CHECK: smem part_O_acc_part_2 : f32[h_member: 4, d: 64] stages 2 swizzle 0 pad 16 @
+        // CHECK-NEXT: smem parts_O_acc_part_2 : {{.*}} over part_O_acc_part_2 @
+        // CHECK: cluster.arrive relaxed
+        // CHECK-NEXT: roles {
+        // CHECK-NEXT: role partial warps 0..4 units 4 {
+        // CHECK-NEXT: let j_chunk_unit = rank * 4 + unit
+        // CHECK: st.shared part_O_acc_part[unit]
+        // CHECK-NEXT: }
+        // CHECK-NEXT: }
+        // CHECK-NEXT: barrier
+        // CHECK-NEXT: ld.shared parts_P_max_part[0]
+        // CHECK: cluster.wait
+        // CHECK-NEXT: st.shared part_P_max_part_2[rank] block 0
+        // CHECK-NEXT: st.shared part_P_sum_part_2[rank] block 0
+        // CHECK-NEXT: st.shared part_O_acc_part_2[rank] block 0
+        // CHECK-NEXT: cluster.arrive{{$}}
+        // CHECK-NEXT: if rank == 0 {
+        // CHECK-NEXT: cluster.wait
+        // CHECK-NEXT: ld.shared parts_P_max_part_2[0]
+        // CHECK-NOT: kernel
+        // CHECK: st.global O[0, h_group * 4 + h_member, 0, d]
+        """,
+    )
+
+
+def test_blocks_that_are_not_of_units() -> None:
+    """A first kernel goes on making parts for them; the bits are those of a second kernel."""
+    before = apart(GROUPED, 2, 4, 16)
+    after = clustered(before, "O_acc_part_2", 2)
+    assert [(k.name, k.cluster) for k in after.kernels] == [("O_acc_part", 1), ("O", 2)]
+    inputs = {"Q": p.random(1, 1, 8, 1, 64), "K": p.random(2, 1, 2, 256, 64), "V": p.random(3, 1, 2, 256, 64)}
+    np.testing.assert_array_equal(run_module(after, inputs)["O"], run_module(before, inputs)["O"])
+
+
+def test_bulk_copies_keep_their_barriers() -> None:
+    text = ma_format(groups(tma_loads=True))
+    assert "tma.load" in text and "multicast" not in text and "cluster 2" in text
+    assert text.index("mbar full") > text.index("smem part_O_acc_part_2")
+
+
+def test_what_is_stored_from_outside_has_bytes_of_its_own() -> None:
+    (k,) = groups().kernels
+    for a in (s for s in k.smem if s.name.startswith("part_") and s.name.endswith("_2")):
+        others = [s for s in k.smem if s is not a and s.over != a.name]
+        assert a.over is None and a.stages == 2
+        assert not any(a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes for b in others)
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+_ROLES = ("    %t = ld.global", "    roles {\n      role one warps 0..1 {\n      }\n    }\n    %t = ld.global")
+_STORE = "    st.global T[c, b, d], %sum vec 1\n"
+
+REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
+    "a target without clusters": ((("sm_90a", "sm_90"),), 4, "the target has no clusters"),
+    "not several": ((("grid 8", "grid 2"),), 4, "2 blocks are not several for each of 2"),
+    "another number": ((), 2, "4 blocks make one result, not a cluster of 2"),
+    "units": (
+        (("kernel part grid 8 warps 1 min_blocks 1", "kernel part grid 8 warps 1 min_blocks 1 cluster 2"),), 4,
+        "kernel part has tiles, units or a cluster already",
+    ),
+    "roles": ((_ROLES,), 4, "kernel whole has roles or mbarriers"),
+    "warps": (
+        (("grid 2 warps 1", "grid 2 warps 2"),), 4, "its blocks have 1 warps, but those of whole have 2",
+    ),
+    "two stores": (((_STORE, _STORE * 2),), 4, "T is stored more than once"),
+    "a block's number": (
+        (("ld.global X[b, c * 16 + r, d]", "ld.global X[block % 2, c * 16 + r, d]"),), 4,
+        "its body depends on the number of the block",
+    ),
+    "another part": ((("M[c, r]", "M[c, 1 - r]"),), 4, "a block reads another part of M than its ranks write"),
+    "other blocks": ((("let r = block", "let r = 0"),), 4, "its blocks are not the ranks of the blocks that read"),
+    "shared memory": (
+        (("stages 1 swizzle 0 pad 0 @ 0", "stages 110 swizzle 0 pad 4 @ 0"),), 4,
+        "bytes of shared memory are needed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name: str) -> None:
+    changes, size, message = REFUSED[name]
+    m = parse(edited(*changes, text=ALIKE))
+    with pytest.raises(ScheduleError) as error:
+        CombineInCluster(cluster_plan(m, "part", size)).apply(m)
+    assert message in str(error.value)
+    assert error.value.where == "kernel part"
+
+
+def test_results_that_nobody_combines_are_refused() -> None:
+    m = parse(ALIKE)
+    message = "a cluster of 4: its results are not read by one other kernel alone"
+    with pytest.raises(ScheduleError, match=message):
+        CombineInCluster(cluster_plan(m, "whole", 4)).apply(m)
+
+
+# -- what the verifier says ---------------------------------------------------------------------
+
+PUSH = "    st.shared part_T[rank] block 0, %sum2 vec 1\n"
+FIRST, SECOND = "    cluster.wait\n    st.shared part_T", "    if rank == 0 {\n      cluster.wait\n"
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "no cluster": (" cluster 4 {", " {", "clusters are declared"),
+    "a block that is not there": (
+        "[rank] block 0, %sum2", "[rank] block 4, %sum2", "stores go to a block of the cluster",
+    ),
+    "a store before the wait": (
+        FIRST, "    st.shared part_T", "blocks run before others store into them",
+    ),
+    "a store behind the arrival": (
+        f"{PUSH}    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n",
+        f"    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n{PUSH}",
+        "blocks run before others store into them",
+    ),
+    "nobody is told": ("    cluster.arrive\n", "    cluster.arrive relaxed\n", "somebody waits for stores into other"),
+    "nobody waits": (SECOND, "    if rank == 0 {\n", "somebody waits for stores into other blocks"),
+    "two arrivals": ("    cluster.arrive\n", "    cluster.arrive\n    cluster.arrive\n", "a wait of all blocks stands"),
+    "an arrival of some": (
+        "    cluster.arrive\n", "    if rank == 0 {\n      cluster.arrive\n    }\n", "blocks part at a wait",
+    ),
+    "a store of some": (PUSH, f"    if rank == 0 {{\n  {PUSH}    }}\n", "blocks part at a wait behind their last"),
+    "a wait too many": (SECOND, f"    cluster.wait\n{SECOND}", "blocks part at a wait behind their last arrival"),
+    "a wait without arrival": ("    cluster.arrive relaxed\n", "", "a wait follows an arrival"),
+    "two waits of some": (SECOND, f"{SECOND}      cluster.wait\n", "a cluster's barrier stands at the top"),
+    "bytes of others": ("part_T : f32[d: 32] stages 4 swizzle 0 pad 0 @ 2048", "part_T : f32[d: 32] stages 4 swizzle 0 "
+        "pad 0 over s @ 0", "a buffer over another lies inside it"),
+    "bytes of others too": ("stages 1 swizzle 0 pad 0 @ 0\n", "stages 2 swizzle 0 pad 0 @ 0\n", "share"),
+    "a store of its own": (PUSH, PUSH + PUSH.replace(" block 0", ""), "only stores from the cluster write"),
+    "parts of a role": (
+        "    cluster.arrive relaxed\n",
+        "    roles {\n      role one warps 0..1 {\n        cluster.arrive relaxed\n      }\n    }\n",
+        "all threads of a block come to the cluster's barrier",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_verifier_refuses(name: str) -> None:
+    old, new, rule = WRONG[name]
+    text = ma_format(clustered(parse(ALIKE)))
+    assert old in text
+    with pytest.raises(VerifyError) as error:
+        verify(parse(text.replace(old, new, 1)))
+    assert rule in str(error.value)
+
+
+@pytest.mark.parametrize(("plan", "known"), [(WarpPlan, "1, 2, 4, 8"), (WarpgroupPlan, "1, 2")])
+def test_sizes_that_schedules_know(plan: type[WarpPlan | WarpgroupPlan], known: str) -> None:
+    m = parse(ALIKE)
+    for size in (1, 2, 4, 8, 3, 16):
+        schedule = cluster_plan(m, "part", size)
+        kernels = tuple(replace(k, mapping=plan(cluster=k.mapping.cluster)) for k in schedule.kernels)
+        if str(size) in known.split(", "):
+            check_schedule(replace(schedule, kernels=kernels))
+            continue
+        with pytest.raises(ScheduleError, match=f"cluster is {size}, not one of {known}"):
+            check_schedule(replace(schedule, kernels=kernels))

@@ -1,0 +1,143 @@
+"""Repairs are found where they exist, refused with a reason elsewhere, and re-checked independently."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nautilus.check.certificates import check
+from nautilus.core.expr.nodes import Expr, Load, Op, Var
+from nautilus.core.text.expressions import format_expr
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair_certificate import certify
+from tests.scalar.programs.build import F32, f, op, v
+
+WALKED = frozenset({"j"})
+
+
+def x(name: str = "X") -> Expr:
+    return Load(name, (v("i"), v("j")), F32)
+
+
+def r(name: str = "M") -> Load:
+    return Load(name, (v("i"),), F32)
+
+
+def run(name: str = "M", combiner: str = "max", value: Expr | None = None) -> Running:
+    return Running(r(name), combiner, x() if value is None else value)
+
+
+def exp(a: Expr, b: Expr) -> Op:
+    return op("exp", op("sub", a, b))
+
+
+CASES: dict[str, tuple[Expr, str, tuple[Running, ...], str]] = {
+    "exp(x - r)": (exp(x(), r()), "sum", (run(),), "a * exp(old0 - new0)"),
+    "exp2": (op("exp2", op("sub", x(), r())), "sum", (run(),), "a * exp2(old0 - new0)"),
+    "scaled": (op("exp", op("mul", op("sub", x(), r()), f(0.5))), "sum", (run(),), "a * exp((old0 - new0) * 0.5)"),
+    "weighted": (op("mul", exp(x(), r()), x("V")), "sum", (run(),), "a * exp(old0 - new0)"),
+    "x * g(r)": (op("mul", x(), r("L")), "sum", (run("L", "sum"),), "a * (new0 / old0)"),
+    "x / r": (op("div", x(), r("L")), "sum", (run("L", "sum"),), "a * (old0 / new0)"),
+    "function of r": (
+        op("mul", x(), op("rsqrt", r("L"))), "sum", (run("L", "sum"),), "a * (rsqrt(new0) / rsqrt(old0))"
+    ),
+    "x - r under max": (op("sub", x(), r()), "max", (run(),), "a + (old0 - new0)"),
+    "x + r under min": (op("add", r("L"), x()), "min", (run("L", "sum"),), "a + (new0 - old0)"),
+    "exp under max": (exp(x(), r("L")), "max", (run("L", "sum"),), "a * exp(old0 - new0)"),
+    "max, then sum": (
+        op("div", op("mul", exp(x(), r()), x("V")), r("L")), "sum", (run(), run("L", "sum")),
+        "a * (exp(old0 - new0) * old1 / new1)",
+    ),
+    "selected": (
+        op("select", op("le", v("j"), v("i")), exp(x(), r()), f(0)), "sum", (run(),), "a * exp(old0 - new0)"
+    ),
+    "inner step that has no inverse": (
+        op("mul", op("pow", op("max", x("V"), f(0)), f(2)), exp(x(), r())), "sum", (run(),), "a * exp(old0 - new0)"
+    ),
+    "sum of two": (op("add", exp(x(), r()), op("mul", exp(x(), r()), x("V"))), "sum", (run(),), "a * exp(old0 - new0)"),
+    "narrowed": (
+        Op("cast", (Op("narrow", (exp(x(), r()),), DType.F16),), F32), "sum", (run(),), "a * exp(old0 - new0)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_repair_is_derived_and_certified(name: str) -> None:
+    value, combiner, running, text = CASES[name]
+    got = derive(value, (), combiner, running, WALKED)
+    assert isinstance(got, Repair), got
+    assert format_expr(got.t).replace(":f32", "") == text
+    for certificate in certify("A", got):
+        assert check(certificate).how == "proved", certificate.text()
+
+
+REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {
+    "(x - r) ** 2": (op("pow", op("sub", x(), r("S")), f(2)), "sum", (run("S", "sum"),)),
+    "x - r under sum": (op("sub", x(), r()), "sum", (run(),)),
+    "max(x, r)": (op("max", x(), r()), "sum", (run(),)),
+    "x * r under max, sign unknown": (op("mul", x(), r("L")), "max", (run("L", "sum"),)),
+    "product": (op("mul", x(), r("L")), "prod", (run("L", "sum"),)),
+    "not bounded by r": (exp(x("Z"), r()), "sum", (run(),)),
+    "a factor of 0 under max": (exp(x(), r()), "max", (run(),)),
+    "wrong side": (op("exp", op("sub", r(), x())), "sum", (run(),)),
+    "a rounding that the user wrote": (Op("cast", (Op("cast", (exp(x(), r()),), DType.F16),), F32), "sum", (run(),)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_repair_without_a_proof_is_refused(name: str) -> None:
+    value, combiner, running = REFUSED[name]
+    got = derive(value, (), combiner, running, WALKED)
+    assert isinstance(got, Refusal)
+    assert got.reason
+
+
+def test_a_guard_that_lets_more_in_than_the_maximum_saw_is_refused() -> None:
+    guard = op("le", v("j"), v("i"))
+    bounded = Running(r(), "max", x(), (guard,))
+    assert isinstance(derive(exp(x(), r()), (), "sum", (bounded,), WALKED), Refusal)
+    assert isinstance(derive(exp(x(), r()), (guard,), "sum", (bounded,), WALKED), Repair)
+
+
+def test_planted_wrong_repairs_are_caught() -> None:
+    good = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+    assert isinstance(good, Repair)
+    swapped = op("mul", v32("a"), op("exp", op("sub", v32("new0"), v32("old0"))))
+    shifted = op("add", v32("a"), op("sub", v32("old0"), v32("new0")))
+    for t in (swapped, shifted, v32("a")):
+        assert not check(certify("A", replace(good, t=t))[0]).ok
+    squared = op("mul", v32("a"), v32("a"))
+    assert not check(certify("A", replace(good, t=squared))[1]).ok
+
+
+def test_a_repair_that_looks_at_the_element_is_caught() -> None:
+    good = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+    assert isinstance(good, Repair)
+    cheat = op("exp", op("sub", v32("x0"), v32("new0")))
+    assert "element" in check(certify("A", replace(good, t=cheat))[0]).detail
+
+
+def v32(name: str) -> Expr:
+    return Var(name, F32)
+
+
+def test_a_value_may_ask_for_the_reference_itself() -> None:
+    """What ``split_k_update`` writes: nothing to settle, the same repair."""
+    finite = exp(x(), stand_in(r(), "max", 0.0))
+    got = derive(finite, (), "sum", (run(),), WALKED)
+    plain = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+    assert isinstance(got, Repair) and isinstance(plain, Repair)
+    assert got.t == plain.t and got.references == (0.0,) and got.finite == (True,) and plain.finite == (False,)
+    weighted = op("div", x(), stand_in(r("L"), "sum", 1.0))
+    late = derive(op("div", x(), r("L")), (), "sum", (run("L", "sum"),), WALKED)
+    now = derive(weighted, (), "sum", (run("L", "sum"),), WALKED)
+    assert isinstance(late, Repair) and late.settle
+    assert isinstance(now, Repair) and not now.settle
+
+
+def test_another_reference_than_the_repair_needs_is_refused() -> None:
+    for value in (exp(x(), stand_in(r(), "max", 7.0)), op("add", exp(x(), r()), exp(x(), stand_in(r(), "max", 0.0)))):
+        got = derive(value, (), "sum", (run(),), WALKED)
+        assert isinstance(got, Refusal) and "another reference" in got.reason

@@ -1,0 +1,78 @@
+"""Lowering: the program means what the spec means, and has the shape that passes rely on."""
+
+import pytest
+
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.ir import statements
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.text import format_program, parse_program
+from nautilus.scalar.verify import verify
+from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
+
+
+def sound(p):
+    verify(p)
+    assert parse_program(format_program(p), p.name) == p
+    read_defs(p)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+def test_shipped_specs(path):
+    spec = small(path)
+    p = lower(spec)
+    sound(p)
+    agree(spec, p)
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_language(name):
+    spec = language(name)
+    p = lower(spec)
+    sound(p)
+    agree(spec, p)
+
+
+def kernels(p):
+    return [k.name for k in p.kernels]
+
+
+def test_reductions_are_hoisted_innermost_first_and_shared():
+    p = lower(small(next(s for s in SHIPPED if s.stem == "causal_prefill")))
+    assert kernels(p) == ["S_sum", "S", "P_max", "P_sum", "P", "O_acc", "O"]
+    text = format_program(p)
+    assert "P_max[b, h, i] max= S[b, h, i, j_1] where j_1 - i <= 4" in text
+    assert "P_sum[b, h, i] sum= exp(S[b, h, i, j_2] - P_max[b, h, i]) where j_2 - i <= 4" in text
+
+
+def test_sharing_sees_through_names_and_order():
+    assert kernels(lower(language("shared across definitions, other names"))) == ["Y_max", "Y_sum", "Y", "Z"]
+    p = lower(language("transposed sharing"))
+    assert kernels(p) == ["Y_sum", "Y", "Z"]
+    assert "Z[b, a] = Y_sum[a, b] + 1.0" in format_program(p)
+
+
+def test_a_reduction_keeps_its_own_name_where_the_types_allow():
+    assert kernels(lower(small(next(s for s in SHIPPED if s.stem == "f32")))) == ["C"]
+    assert kernels(lower(small(next(s for s in SHIPPED if s.stem == "i8_i32")))) == ["C"]
+    assert kernels(lower(small(next(s for s in SHIPPED if s.stem == "f16")))) == ["C_acc", "C"]
+
+
+def test_conditions_go_along_only_where_a_read_could_be_out_of_range():
+    text = format_program(lower(language("inner reduction in a guarded branch")))
+    assert "Y_max[i] max= X[i + 2, k] where i + 2 < 9" in text
+    text = format_program(lower(language("convolution")))
+    assert "Y[i] sum= W[k] * X[i + k - 1] where i + k - 1 >= 0 and i + k - 1 < 20" in text
+    text = format_program(lower(language("guard over a variable that the inner reduction lacks")))
+    assert "Y_sum[i] sum= X[lim[i], k] where lim[i] >= 0 and lim[i] < 6" in text
+    text = format_program(lower(language("guard over an outer variable only")))
+    assert "Y_sum[i, j] sum= X[i + 2, k] where j == i and j < 4" in text
+    assert "where" not in format_program(lower(small(next(s for s in SHIPPED if s.stem == "softmax"))))
+
+
+def test_spans_survive():
+    spec = small(next(s for s in SHIPPED if s.stem == "causal_prefill"))
+    for k in lower(spec).kernels:
+        for loops, s in statements(k.body):
+            line = s.span.source.line(s.span.line)
+            assert "=" in line and not line.startswith("#")
+            assert all(loop.span.line > 0 for loop in loops)
