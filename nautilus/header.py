@@ -17,7 +17,7 @@ from nautilus import __version__
 from nautilus.check.bound import stated
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
-from nautilus.core.schedule import Schedule, options_of
+from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.expressions import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
 from nautilus.frontend.spec import Spec
@@ -70,9 +70,7 @@ def compact(schedule: Schedule) -> Iterator[str]:
     raw = asdict(schedule)
     kernels = raw.pop("kernels")
     for kernel, plan in zip(kernels, schedule.kernels, strict=True):  # what is left out has its default
-        options = options_of(type(plan.mapping))
-        said = (o.name for o in options if o.is_tag or getattr(plan.mapping, o.name) != o.default)
-        kernel["mapping"] = {name: kernel["mapping"][name] for name in said}
+        kernel["mapping"] = said(plan.mapping)
     yield from _wrapped("{", json.dumps(raw)[1:-1] + ', "kernels": [')
     for n, kernel in enumerate(kernels):
         last = n + 1 == len(kernels)

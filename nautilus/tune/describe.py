@@ -12,7 +12,7 @@ from typing import Any
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Param
-from nautilus.core.schedule import KernelPlan
+from nautilus.core.schedule import KernelPlan, said
 from nautilus.cost.model import Estimate, KernelEstimate
 from nautilus.cost.registers import bodies, peak
 from nautilus.cost.work import shares_loads
@@ -100,6 +100,7 @@ def describe_kernel(
         "reductions": _REDUCTIONS.get(mode or "", ""),
         "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],
         "engine": plan.mapping.engine,
+        "options": said(plan.mapping),
         "roles": roles(kernel),
         "order": order(plan, kernel),
         "pipelines": [
@@ -163,9 +164,19 @@ def kernel_lines(k: Mapping[str, Any]) -> list[str]:
     ]
     if pipelines:
         lines.append(f"  shared     {pipelines}")
+    options = ", ".join(f"{name} {_shown(value)}" for name, value in k["options"].items() if name != "engine")
+    if options:
+        lines.append(f"  options    {options}")
     if k["reductions"]:
         lines.append(f"  reductions {k['reductions']}")
     return [*lines, f"  rule       {k['source']}"]
+
+
+def _shown(value: object) -> str:
+    """An option's value as text."""
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def estimate_data(found: Estimate, module: MemModule) -> dict[str, Any]:

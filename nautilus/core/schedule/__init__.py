@@ -9,7 +9,7 @@ Rules or a search produce a :class:`Schedule`; passes only carry it out and chec
 
 from nautilus.core.schedule.check import check_schedule, is_allowed
 from nautilus.core.schedule.mapping import MappingPlan, WarpgroupPlan, WarpPlan
-from nautilus.core.schedule.options import option_of, options_of
+from nautilus.core.schedule.options import option_of, options_of, said
 from nautilus.core.schedule.plans import MAX_SPLITS, AxisPlan, KernelPlan, PackPlan, Schedule, SplitPlan
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "is_allowed",
     "option_of",
     "options_of",
+    "said",
 ]

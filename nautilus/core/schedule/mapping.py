@@ -29,14 +29,6 @@ class _CommonPlan:
     """Options that every engine has."""
 
     engine: str = field(init=False, default="")
-    stages: Annotated[
-        int,
-        option(
-            "Buffers of the multi-stage pipeline through which the loop's operands are loaded; 0 copies without "
-            "overlap, 1 has one buffer and two barriers an iteration.",
-            unit="stages", low=0, high=64, read_by=("pipeline-copies", "specialise-warps", "tma-stores"),
-        ),
-    ] = 2  # fmt: skip
     min_blocks: Annotated[
         int,
         option(
@@ -90,6 +82,14 @@ class WarpPlan(_CommonPlan):
         Literal["warp"],
         option("The tag of this plan: mma.sync products and cp.async copies.", read_by=("ma-tile",)),
     ] = field(init=False, default="warp")
+    stages: Annotated[
+        int,
+        option(
+            "Buffers of the multi-stage pipeline through which the loop's operands are loaded; 0 copies without "
+            "overlap, 1 has one buffer and two barriers an iteration.",
+            unit="stages", low=0, high=64, read_by=("pipeline-copies",),
+        ),
+    ] = 2  # fmt: skip
     warps: Annotated[
         tuple[int, int],
         option("Warps of a block along the rows and the columns of its main tile.", low=1, read_by=("ma-tile",)),
@@ -148,6 +148,13 @@ class WarpgroupPlan(_CommonPlan):
         Literal["warpgroup"],
         option("The tag of this plan: wgmma products and TMA copies.", read_by=("ma-tile",)),
     ] = field(init=False, default="warpgroup")
+    stages: Annotated[
+        int,
+        option(
+            "Buffers of the multi-stage pipeline through which the loop's operands are loaded.",
+            unit="stages", low=1, high=64, read_by=("specialise-warps", "tma-stores"),
+        ),
+    ] = 2  # fmt: skip
     warpgroups: Annotated[
         int,
         option(

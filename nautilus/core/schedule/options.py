@@ -92,6 +92,12 @@ def option_of(cls: type[Any], name: str) -> Option:
     raise KeyError(f"{cls.__name__} has no option {name!r}")
 
 
+def said(found: Any) -> dict[str, Any]:
+    """The fields of a record that say something: its tag, and what differs from the default."""
+    options = options_of(type(found))
+    return {o.name: v for o in options if (v := getattr(found, o.name)) != o.default or o.is_tag}
+
+
 def is_record(kind: object) -> bool:
     """Whether ``kind`` is a class under :func:`record`."""
     return isinstance(kind, type) and kind in _TABLES

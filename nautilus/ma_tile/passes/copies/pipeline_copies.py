@@ -29,7 +29,7 @@ from itertools import pairwise
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, walk
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
-from nautilus.core.schedule import Schedule, WarpPlan
+from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
@@ -44,7 +44,15 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import buffers_of, defined, each_kernel, map_slots, plan_of, rebuild, substitute_copy
+from nautilus.ma_tile.ir.traverse import (
+    buffers_of,
+    defined,
+    each_kernel,
+    map_slots,
+    rebuild,
+    substitute_copy,
+    warp_plan_of,
+)
 from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
 
 
@@ -58,7 +66,9 @@ class PipelineCopies:
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            plan = plan_of(self.schedule, k) or WarpPlan()
+            plan = warp_plan_of(self.schedule, k)
+            if plan is None:
+                return k
             return pipeline(k, plan.stages if self.stages is None else self.stages)
 
         return each_kernel(module, one)
