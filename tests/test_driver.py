@@ -1,46 +1,121 @@
-"""The driver's second tries: kernels that cannot be planned with warpgroup products are planned without."""
+"""What the driver tries after a schedule failed: the default rules, then conservative fallbacks of the kernel."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.driver import Request, plainer
-from nautilus.planner.fallbacks import Fallbacks
+from nautilus.driver import Request, build_cubin, compile_file, next_request
+from nautilus.passes.manager import Record
+from nautilus.runtime import nvrtc
 
 SPEC = Request(Path("x.naut"))
 ONCE = Fallbacks.of({"out": 1})
-FAILED = ScheduleError("ptxas has too few registers", "kernel out")
+FAILED = ScheduleError("ptxas has too few registers", kernel="out")
+
+PRODUCT = """\
+dim M = 256, N = 256, K = 256
+input A__x: f16[M, K]
+input B__y: f16[K, N]
+output P__x: f16[M, N]
+P__x[i, j] = sum[k](A__x[i, k] * B__y[k, j])
+"""
 
 
-def test_the_named_kernel_is_planned_plainly() -> None:
-    once = plainer(SPEC, FAILED)
+def test_the_named_kernel_falls_back() -> None:
+    once = next_request(SPEC, False, FAILED)
     assert once == replace(SPEC, fallbacks=ONCE)
-    assert plainer(once, ScheduleError("too wide", "kernel other")).fallbacks == Fallbacks.of({"out": 1, "other": 1})
+    other = next_request(once, False, ScheduleError("too wide", kernel="other"))
+    assert other.fallbacks == Fallbacks.of({"out": 1, "other": 1})
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        replace(SPEC, fallbacks=ONCE.after("out")),  # it was plain already
-        replace(SPEC, path=Path("x.vr")),  # a dump is planned
+        replace(SPEC, fallbacks=ONCE.after("out")),  # at its last step already
+        replace(SPEC, path=Path("x.vr")),  # the kernels of a dump are planned
         replace(SPEC, schedule=Schedule(kernels=(KernelPlan("out", (), ()),))),  # the user's own choice
     ],
 )
-def test_what_cannot_be_planned_otherwise_is_an_error(request_: Request) -> None:
+def test_where_no_step_is_left_the_error_is_the_users(request_: Request) -> None:
     with pytest.raises(ScheduleError) as error:
-        plainer(request_, FAILED)
+        next_request(request_, False, FAILED)
     assert error.value is FAILED
 
 
-def test_an_error_about_no_kernel_is_one() -> None:
-    with pytest.raises(ScheduleError):
-        plainer(SPEC, ScheduleError("no such axis", "axes"))
+@pytest.mark.parametrize("error", [ScheduleError("no such axis", "axes"), UnsupportedError("a feature")])
+def test_an_error_about_no_kernel_is_the_users(error: ScheduleError | UnsupportedError) -> None:
+    with pytest.raises(type(error)):
+        next_request(SPEC, False, error)
+
+
+def test_a_schedule_of_the_database_gives_way_to_the_rules() -> None:
+    tuned = replace(SPEC, lookup=lambda spec, context: None)
+    assert next_request(tuned, True, FAILED) == SPEC
 
 
 def test_a_schedule_without_kernels_leaves_them_to_the_rules() -> None:
-    assert plainer(replace(SPEC, schedule=Schedule()), FAILED).fallbacks == ONCE
+    assert next_request(replace(SPEC, schedule=Schedule()), False, FAILED).fallbacks == ONCE
+
+
+@dataclass
+class Refusing:
+    """An instrument that refuses the first ``count`` MA-tile modules with what ``error`` makes of a kernel's name."""
+
+    count: int
+    error: type[Exception]
+    engines: list[str] = field(default_factory=list)
+
+    def after(self, record: Record) -> None:
+        if (record.stage.name, record.base) != ("ma-tile", "lower"):
+            return
+        assert record.context.schedule is not None
+        (plan,) = record.context.schedule.kernels
+        self.engines.append(plan.memory.engine)
+        if len(self.engines) > self.count:
+            return
+        if self.error is ScheduleError:
+            raise ScheduleError("planted", kernel=plan.name)
+        if self.error is TargetLimitError:
+            raise TargetLimitError("ma-tile", "threads of a block", plan.name, "planted")
+        raise VerifyError("ma-tile", "a rule", f"kernel {plan.name}", "planted")
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "my__spec.naut"
+    path.write_text(PRODUCT)
+    return path
+
+
+@pytest.mark.parametrize("error", [ScheduleError, TargetLimitError])
+def test_names_with_underscores_reach_their_fallback(spec: Path, error: type[Exception]) -> None:
+    refusing = Refusing(2, error)
+    result = compile_file(Request(spec), [refusing])
+    assert refusing.engines == ["warpgroup", "warpgroup", "warp"]
+    assert result.context.fallbacks == Fallbacks.of({"P__x": 2})
+    assert result.cuda_module.kernels == {"my__spec__P__x": "P__x"}
+
+
+def test_so_they_do_when_ptxas_refuses_them(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = nvrtc.parse_resources, []
+
+    def spilling(log: str) -> tuple[nvrtc.Resources, ...]:
+        asked.append(log)
+        return tuple(replace(r, spill_stores=8) for r in real(log)) if len(asked) == 1 else real(log)
+
+    monkeypatch.setattr(nvrtc, "parse_resources", spilling)
+    result, _ = build_cubin(Request(spec))
+    assert result.context.fallbacks == Fallbacks.of({"P__x": 1}) and len(asked) > 1
+
+
+def test_a_broken_ir_is_no_reason_to_fall_back(spec: Path) -> None:
+    refusing = Refusing(1, VerifyError)
+    with pytest.raises(VerifyError, match="planted"):
+        compile_file(Request(spec), [refusing])
+    assert refusing.engines == ["warpgroup"]

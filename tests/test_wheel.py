@@ -21,7 +21,7 @@ def test_the_wheel_works_outside_the_checkout(tmp_path: Path) -> None:
     subprocess.run(build, check=True)
     (wheel,) = tmp_path.glob("nautilusc-*.whl")
     names = set(ZipFile(wheel).namelist())
-    assert {"nautilus/grammar/naut.lark", "nautilus/grammar/prelude.naut", "nautilus/cli.py"} <= names
+    assert {"nautilus/grammar/naut.lark", "nautilus/grammar/prelude.naut", "nautilus/cli/main.py"} <= names
     assert "nautilus/tune/database/shipped.jsonl" in names
     assert not any(n.startswith(("tests/", "specs/")) for n in names)
 

@@ -1,8 +1,8 @@
-"""One spec: inputs, contenders, checks, times, report.
+"""The benchmark of one spec: inputs, contenders, checks, times, report.
 
-Order matters: every contender is checked before anything is timed (which also warms up and compiles), a
-wrong one is still timed but gets no ratio, and one that fails while it is checked or warmed up drops out with
-the reason.  All contenders read the same device memory, so no one's inputs are better cached.
+Every contender is checked before any is timed; the check also compiles it and warms it up.  A wrong contender is timed
+but has no ratio.  A contender that fails during its check or warm-up is listed with the reason.  All contenders read
+the same device memory, so the inputs of all are cached alike.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Scalars = Mapping[str, float | int | bool]
 
 @dataclass(frozen=True)
 class Settings:
-    """What to compare with and how long to look. ``spread``: the limit for cool ratios."""
+    """Peers, numbers of runs and rounds, seed, and the limit ``spread`` for cool ratios."""
 
     against: tuple[str, ...] = PEERS
     repeats: int = 9
@@ -48,43 +48,49 @@ class Settings:
 
 
 def require_gpu() -> None:
-    """Raises ToolchainError (exit code 3) where there is no GPU to time on."""
+    """Check for a GPU.  Raises ToolchainError (exit code 3) without one."""
     from nautilus.runtime.device import open_device
 
     try:
         open_device()
     except ToolchainError as error:
-        raise ToolchainError("bench", f"needs an NVIDIA GPU to time on: {error}") from error
+        raise ToolchainError("bench", f"timing needs an NVIDIA GPU: {error}") from error
 
 
 def bench(
     result: Result, settings: Settings, given: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None = None
 ) -> Report:
-    """Time ``result`` (``cubin`` None: compile now). ``given``: raw storage of inputs that are not to be random."""
+    """Time ``result``.  ``cubin`` None compiles it first; ``given`` is raw storage of inputs instead of random numbers.
+
+    Raises InputError where ``result`` does not come from a spec.
+    """
     spec = result.modules.get("spec")
     if spec is None:
-        raise InputError("bench needs a spec (.naut): peers and the reference come from its mathematics")
+        raise InputError("bench expects a spec (.naut), from which it derives the peers and the reference")
     raw = random_inputs(spec, settings.seed, {}) | dict(given)
     with _opened(result, raw, scalars, cubin) as (session, built), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a backend that refuses a call says so at length
+        warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
         return _on_gpu(result, spec, session, built, settings, raw, scalars)
 
 
 def arguments(
     result: Result, files: Mapping[str, str], values: Mapping[str, str], seed: int
 ) -> tuple[dict[str, Array], dict[str, float | int | bool]]:
-    """Raw storage of the inputs read from ``files``, and all scalar values. Raises InputError."""
+    """Raw storage of the inputs read from ``files``, and all scalar values.
+
+    Raises InputError for a scalar without value and for a file that does not fit its input.
+    """
     from nautilus.runtime import execute
 
-    face = execute.interface(result, "spec")
-    numbers = execute.numbers(face, values)
-    for name, _, _ in face.scalars:
+    signature = execute.interface(result, "spec")
+    numbers = execute.numbers(signature, values)
+    for name, _, _ in signature.scalars:
         if name not in numbers:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
     if not files:
         return {}, numbers
-    arrays, numbers = execute.arguments(face, files, seed, numbers)
-    types = {s.name: s.dtype for s in face.inputs}
+    arrays, numbers = execute.arguments(signature, files, seed, numbers)
+    types = {s.name: s.dtype for s in signature.inputs}
     return {n: storage_array(arrays[n], types[n]) for n in files}, numbers
 
 
@@ -92,13 +98,13 @@ def arguments(
 def _opened(
     result: Result, raw: Mapping[str, Array], scalars: Scalars, cubin: Compiled | None
 ) -> Iterator[tuple[Any, Any]]:
-    """The loaded kernel with its inputs in place, and what the compiler said about it."""
+    """The loaded kernel with its inputs on the device, and the compiler's report."""
     from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
-    from nautilus.runtime.nvrtc import compile_cuda
+    from nautilus.runtime.nvrtc import build
 
     plan = plan_of(result.modules["ma-tile"])
-    built = cubin or compile_cuda(result.cuda, result.context.arch)
+    built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)
         yield session, built
@@ -109,7 +115,7 @@ def _on_gpu(
 ) -> Report:
     from nautilus.bench.ceilings import Copy
     from nautilus.bench.gpu_clock import GpuClock
-    from nautilus.check.bound import stated
+    from nautilus.frontend.error_bound import stated
 
     watch = Stopwatch()
     torch, others, whole = _peers(spec, session, settings, scalars)
@@ -122,9 +128,9 @@ def _on_gpu(
         present = [_ours(session), *(c for c in others if isinstance(c, Contender)), *_ceilings(torch, copy)]
         absent = [c for c in others if isinstance(c, Absent)]
         work = (flops(spec, {}), float(total_bytes(spec, {})))
-        rows = [examined(c, known, clock, work) for c in present]
+        rows = [examine(c, known, clock, work) for c in present]
         watch.lap("checking")
-        rows = timed(rows, present, clock, settings)
+        rows = time_all(rows, present, clock, settings)
         watch.lap("timing")
     finally:
         clock.close()
@@ -156,7 +162,7 @@ def _ours(session: Any) -> Contender:
 
 
 def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tuple[Any, list[Contender | Absent], Any]:
-    """torch (None: not usable), the peers asked for, and the f32 reference of everything."""
+    """The module torch (None if unusable), the requested peers, and the function that evaluates the f32 reference."""
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
 
     torch = load_torch()
@@ -171,13 +177,13 @@ def _peers(spec: Spec, session: Any, settings: Settings, scalars: Scalars) -> tu
 
 
 def _ceilings(torch: Any, copy: Any) -> list[Contender]:
-    from nautilus.bench.ceilings import product
+    from nautilus.bench.ceilings import gemm
 
-    return [*([product(torch)] if torch is not None else []), copy.contender()]
+    return [*([gemm(torch)] if torch is not None else []), copy.contender()]
 
 
-def examined(c: Contender, known: References, clock: Clock, work: tuple[float, float]) -> Row:
-    """Check ``c`` and run it once under the clock; a peer that fails has ``trouble`` and is not timed."""
+def examine(c: Contender, known: References, clock: Clock, work: tuple[float, float]) -> Row:
+    """Check ``c`` and run it once under the clock; a peer that fails gets a ``failure`` and is not timed."""
     is_ceiling = c.result is None
     ops, moved = (c.flops or 0.0, c.bytes or 0.0) if is_ceiling else work
     row = Row(c.name, c.note, flops=ops, bytes=moved, is_ceiling=is_ceiling)
@@ -188,13 +194,13 @@ def examined(c: Contender, known: References, clock: Clock, work: tuple[float, f
     except Exception as error:
         if c.name == OURS:
             raise
-        return replace(row, verdict=None, trouble=f"failed: {reason_of(error)}")
+        return replace(row, verdict=None, failure=f"failed: {reason_of(error)}")
     return row
 
 
-def timed(rows: Sequence[Row], present: Sequence[Contender], clock: Clock, settings: Settings) -> list[Row]:
-    """``rows`` with their times, by both protocols."""
-    fine = {r.name for r in rows if not r.trouble}
+def time_all(rows: Sequence[Row], present: Sequence[Contender], clock: Clock, settings: Settings) -> list[Row]:
+    """``rows`` with the times of both protocols."""
+    fine = {r.name for r in rows if not r.failure}
     runs = {c.name: c.run for c in present if c.name in fine}
     cold: Cool = cool(clock, runs, settings.repeats, settings.seed, settings.spread)
     hot = sustained(clock, runs, cold, settings.rounds, settings.seed)

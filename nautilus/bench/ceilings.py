@@ -1,8 +1,8 @@
-"""What the card can do today: the largest product of the vendor's library, and a device copy.
+"""Measured ceilings of the GPU: a large cuBLAS GEMM and a device copy.
 
-Both are timed among the contenders, in the same shuffled rounds, because a card's clock, and so every
-share of a ceiling, differs from run to run.  The product (8192^3, f16, random data, cuBLAS through
-PyTorch) needs PyTorch; the copy (256 MiB to 256 MiB: 512 MiB of traffic) needs the driver alone.
+Both are timed among the contenders in the same shuffled rounds, because the clock of a GPU, and therefore every share
+of a ceiling, differs from run to run.  The GEMM (8192^3, f16, random data, cuBLAS through PyTorch) needs PyTorch; the
+copy (256 MiB to 256 MiB: 512 MiB of traffic) needs the driver alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from nautilus.bench.contenders import Contender
 from nautilus.runtime.device import check
 
-PRODUCT, COPY = "cublas 8192^3", "copy 512 MiB"
+GEMM, COPY = "cublas 8192^3", "copy 512 MiB"
 _SIZE = 8192
 _COPIED = 256 << 20
 
@@ -40,12 +40,12 @@ class Copy:
             self.driver.cuMemFree(b)
 
 
-def product(torch: Any) -> Contender:
-    """The vendor's product as a contender."""
+def gemm(torch: Any) -> Contender:
+    """The cuBLAS GEMM as a contender."""
     a, b = (torch.randn(_SIZE, _SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
 
     def run() -> None:
         torch.mm(a, b, out=c)
 
-    return Contender(PRODUCT, run, flops=2.0 * _SIZE**3, bytes=3.0 * a.element_size() * _SIZE**2)
+    return Contender(GEMM, run, flops=2.0 * _SIZE**3, bytes=3.0 * a.element_size() * _SIZE**2)

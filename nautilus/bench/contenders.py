@@ -1,4 +1,4 @@
-"""Who takes part: our kernel, peers, ceilings; and when a ratio between two of them may be printed."""
+"""The contenders of a benchmark: our kernel, peers and ceilings; and the conditions for a ratio between two of them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ OURS = "ours"
 
 
 class NotApplicable(Exception):
-    """A peer has no call for this spec; the message says why."""
+    """Raised where a peer has no call for the spec; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """``run`` enqueues one evaluation; ``result`` poisons the outputs, runs once and gives raw storage arrays.
+    """An implementation to time.
 
-    A ceiling has no ``result`` and brings its own ``flops`` and ``bytes``.
+    ``run`` enqueues one evaluation.  ``result`` fills the outputs with NaN, runs once and returns raw storage arrays.
+    A ceiling has no ``result`` and has its own ``flops`` and ``bytes``.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A peer that does not take part."""
+    """A peer without a call for the spec, and the reason."""
 
     name: str
     reason: str
@@ -41,7 +42,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What checking one contender gave. ``error`` and ``allowed``: relative Frobenius norms, the worst output."""
+    """The result of checking a contender.  ``error`` and ``allowed``: relative Frobenius norms of the worst output."""
 
     ok: bool
     error: float
@@ -51,7 +52,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Row:
-    """One contender with all that was found about it; ``cool`` None: it was not timed, ``trouble`` says why."""
+    """One contender with its verdict and times.  ``cool`` is None without a time; ``failure`` gives the reason."""
 
     name: str
     note: str = ""
@@ -60,23 +61,23 @@ class Row:
     sustained: Timing | None = None
     flops: float = 0.0
     bytes: float = 0.0
-    trouble: str = ""
+    failure: str = ""
     is_ceiling: bool = field(default=False)
 
 
 def ratio(ours: Row, peer: Row, kind: str, limit: float) -> float | str:
-    """How many times as fast ours is (``kind``: cool, sustained), or why that is not said."""
+    """The speedup of ours over ``peer`` (``kind``: cool or sustained), or the reason why there is none."""
     for row in (ours, peer):
         who = "ours" if row is ours else peer.name
         if row.verdict is None:
-            return f"{who} was not checked" + (f": {row.trouble}" if row.trouble else "")
+            return f"{who} was not checked" + (f": {row.failure}" if row.failure else "")
         if not row.verdict.ok:
             return f"{who} is wrong: {row.verdict.detail}"
         timing: Timing | None = getattr(row, kind)
         if timing is None:
-            return f"{who} was not timed" + (f": {row.trouble}" if row.trouble else "")
+            return f"{who} was not timed" + (f": {row.failure}" if row.failure else "")
         if timing.spread > limit:
-            return f"{who} spreads by {timing.spread:.0%}, more than {limit:.0%}"
+            return f"the times of {who} have a spread of {timing.spread:.0%}, above the limit of {limit:.0%}"
     mine: Timing = getattr(ours, kind)
     theirs: Timing = getattr(peer, kind)
     return theirs.median / mine.median

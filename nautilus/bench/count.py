@@ -1,11 +1,10 @@
-"""How much work a Spec is: floating-point operations and bytes, by one stated convention.
+"""The work of a Spec in floating-point operations and bytes, by a stated convention.
 
-FLOP: 2 for every multiply-add of a sum of products, at every point of its index space that is needed;
-nothing else counts (exponentials, norms and epilogues are free).  A point is needed where the result
-can depend on it: a definition is asked for only where the conditions around its reads hold, and a
-term of a sum is skipped where a factor is the 0 of a conditional expression.  Causal attention so
-counts half (4 B H M N D is its unmasked count).  Conditions on indices alone are counted exactly, or
-over 1024 evenly spaced rows where the space is large; a condition that reads a tensor counts as true.
+FLOP: 2 for every multiply-add of a sum of products at every needed point of its index space.  Nothing else counts, such
+as exponentials, norms and epilogues.  A point is needed where the result can depend on it: a definition is needed only
+where the conditions around its reads hold, and a term of a sum is not needed where a factor is the 0 of a conditional
+expression.  A causal mask therefore halves the count.  Conditions on indices alone are counted exactly, or over 1024
+evenly spaced rows of a large space; a condition that reads a tensor counts as true.
 
 Bytes: every input and every output once.
 """
@@ -37,7 +36,7 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
 
-_EXACT = 1 << 25  # points up to which a condition is counted one by one
+_EXACT = 1 << 25  # number of points up to which a condition is counted exactly
 _ROWS = 1024
 
 
@@ -47,7 +46,7 @@ def extent(size: Extent, sizes: Mapping[str, int]) -> int:
 
 
 def shape_of(t: Tensor) -> tuple[int, ...]:
-    """A shape that is known. Raises UnsupportedError."""
+    """The shape of ``t``.  Raises UnsupportedError for a size that is known only at launch."""
     sizes = [n for n in t.shape if isinstance(n, int)]
     if len(sizes) < len(t.shape):
         raise UnsupportedError("runtime dims", f"{t.name} in a benchmark")
@@ -55,7 +54,7 @@ def shape_of(t: Tensor) -> tuple[int, ...]:
 
 
 def total_bytes(spec: Spec, sizes: Mapping[str, int]) -> int:
-    """Inputs and outputs, each once."""
+    """Bytes of all inputs and outputs, each once."""
     tensors = (*spec.inputs, *spec.outputs)
     return sum(t.dtype.bytes * prod(extent(n, sizes) for n in t.shape) for t in tensors)
 
@@ -76,7 +75,7 @@ def flops(spec: Spec, sizes: Mapping[str, int]) -> float:
 
 
 class _Counter:
-    """The products of one definition, and under which condition it reads which other one."""
+    """Counts the sums of products of one definition, and collects the conditions of its reads of other definitions."""
 
     def __init__(self, spec: Spec, d: Definition, asked: Expr, sizes: Mapping[str, int]) -> None:
         self.made = {x.name: x for x in spec.definitions}
@@ -88,7 +87,7 @@ class _Counter:
         self._counted: set[int] = set()
 
     def visit(self, e: Expr, conditions: tuple[Expr, ...]) -> None:
-        """Walk ``e``, which matters where all ``conditions`` hold."""
+        """Traverse ``e``, which is needed where all ``conditions`` hold."""
         key = (id(e), *map(id, conditions))  # the frontend shares equal nodes
         if key in self._seen:
             return
@@ -137,16 +136,16 @@ class _Counter:
         return out
 
     def _at(self, d: Definition, index: Sequence[Expr], conditions: Iterable[Expr]) -> Expr:
-        """``conditions`` over the axes of ``d``, as far as the read ``d[index]`` names them."""
+        """``conditions`` rewritten over the axes of ``d`` for the read ``d[index]``."""
         names = {i.name: Var(a.name) for i, a in zip(index, d.axes, strict=True) if isinstance(i, Var)}
         known = [c for c in (*conditions, self.asked) if free_vars(c) <= names.keys()]
-        if len(names) < len(index):  # some position is computed: do not claim what is asked for
+        if len(names) < len(index):  # a position is computed, so the needed points are unknown
             return TRUE
         return conjunction([substitute(c, dict(names)) for c in known]) or TRUE
 
 
 def factors(e: Expr) -> list[Expr]:
-    """The factors of a product that depend on an index; conversions do not hide them."""
+    """The factors of a product that depend on an index, also under conversions and signs."""
     out: list[Expr] = []
     stack = [e]
     while stack:

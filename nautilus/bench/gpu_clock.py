@@ -1,8 +1,7 @@
-"""The real :class:`~nautilus.bench.protocol.Clock`: events of the driver on the default stream.
+"""A :class:`~nautilus.bench.protocol.Clock` for GPUs that uses CUDA events on the default stream.
 
-The spin kernel is one thread that sleeps and reads the global timer (PTX ISA, "%globaltimer",
-"nanosleep"): next to no power, so the clock recovers.  Everything is on the legacy default stream, which
-PyTorch uses too unless told otherwise.
+The spin kernel is one thread that sleeps and reads the global timer (PTX ISA, "%globaltimer", "nanosleep"); it uses
+almost no power, so the clock recovers.  All work is on the legacy default stream, which PyTorch uses by default.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ extern "C" __global__ void spin(unsigned long long nanoseconds) {
 
 
 class GpuClock:
-    """Times work that is enqueued on the default stream. Needs a current context."""
+    """Times work on the default stream; needs a current CUDA context."""
 
     def __init__(self, arch: str) -> None:
         d = self.driver = bindings()
@@ -77,7 +76,7 @@ class GpuClock:
         check(d, d.cuLaunchKernel(self._spin, 1, 1, 1, 1, 1, 1, 0, 0, pointers.ctypes.data, 0), "launching the spin")
 
     def wait(self) -> None:
-        """Wait for everything; a fault in a kernel is raised here."""
+        """Wait for all work.  Raises ToolchainError after a fault in a kernel."""
         check(self.driver, self.driver.cuCtxSynchronize(), "running a contender")
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Random inputs in raw storage form, quickly: sizes that are timed hold hundreds of millions of numbers.
+"""Fast random inputs in raw storage form, since benchmarks use hundreds of millions of numbers.
 
-Floats are standard normal, drawn in f32 by several threads (block by block, each block with its own
-generator, so the values depend on the seed and the tensor alone); integers lie where the spec's index
-positions and comparisons need them (:func:`nautilus.check.inputs.integer_ranges`); bools are fair.
+Floats are standard normal, drawn in f32 by several threads.  Each block has its own generator, so values depend only on
+the seed and the tensor.  Integers lie in the ranges that index positions and comparisons of the spec need
+(:func:`nautilus.check.inputs.integer_ranges`).  Bools are uniform.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 
 
 def random_inputs(spec: Spec, seed: int, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Raw storage arrays by input name."""
+    """Raw storage arrays of all inputs by name; ``sizes`` has the sizes that are known only at launch."""
     ranges = integer_ranges(spec)
     out: dict[str, Array] = {}
     for t in spec.inputs:

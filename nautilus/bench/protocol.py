@@ -1,19 +1,18 @@
-"""How times are taken: two protocols, each over all contenders in shuffled order.
+"""The two timing protocols, each over all contenders in shuffled order.
 
-``cool``: one run behind a spin kernel that keeps the card at low power for at least :data:`SPIN`
-seconds, so that every run starts at the same clock and the host's work is hidden; the median of N.
-A power-limited card lowers its clock within milliseconds under load, so back-to-back timings
-depend on what ran before; these do not.
+``cool`` is the median of single runs.  A spin kernel keeps the GPU at low power for at least :data:`SPIN` seconds
+before each run, so every run starts at the same clock and the work of the host is hidden.  A power-limited GPU lowers
+its clock within milliseconds under load; back-to-back times therefore depend on previous work, and cool times do not.
 
-``sustained``: shuffled rounds of bursts of about :data:`BURST` seconds of each contender, enqueued back to
-back without a pause, so that the card stays at its power limit; what runs in the first :data:`HEAT` seconds
-(and one round at least) is dropped.  A contender whose host side is slower than its kernels gets a spin before each
-burst, just long enough for the host to get ahead: what is compared is the GPU's work.
+``sustained`` times shuffled rounds of bursts of about :data:`BURST` seconds of each contender, enqueued back to back,
+so the GPU stays at its power limit.  The rounds of the first :data:`HEAT` seconds, at least one, are dropped.  A
+contender whose host work is slower than its kernels gets a spin before each burst that lets the host run ahead, so only
+GPU work is compared.
 
-The spread of a series is (max - min) / median.  Where one in a cool pass is above the limit, the
-whole pass is repeated once and the pass whose widest spread is smaller counts, for every contender.
+The spread of a series is (max - min) / median.  If one spread of a cool pass exceeds the limit, the whole pass is
+repeated once, and the pass with the smaller widest spread counts for all contenders.
 
-Times come from a :class:`Clock`; tests give one without a GPU.
+Times come from a :class:`Clock`; tests use one without a GPU.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ SPIN = 5e-3
 BURST = 12e-3
 HEAT = 0.4
 WARM_UP = 3
-COOL_LIMIT = 0.10  # the widest spread that a cool ratio may rest on
-SUSTAINED_LIMIT = 0.30  # the same for bursts: a hot card's clock wanders
+COOL_LIMIT = 0.10  # largest spread of cool times with a ratio
+SUSTAINED_LIMIT = 0.30  # the same for bursts, since the clock of a hot GPU varies
 
 Run: TypeAlias = Callable[[], None]
 T = TypeVar("T")
@@ -38,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds of one run on the GPU, and seconds that the host took to enqueue it."""
+    """Seconds of one run on the GPU, and seconds of the host to enqueue it."""
 
     gpu: float
     host: float = 0.0
@@ -46,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """``run``, ``count`` times, behind a spin of ``lead`` seconds (0: none)."""
+    """``count`` runs of ``run`` after a spin of ``lead`` seconds (0: no spin)."""
 
     name: str
     run: Run
@@ -55,13 +54,13 @@ class Burst:
 
 
 class Clock(Protocol):
-    """Runs things and says how long they took."""
+    """Times runs on a GPU."""
 
     def one(self, run: Run, spin: float) -> Sample:
-        """One run behind a spin of ``spin`` seconds."""
+        """The time of one run after a spin of ``spin`` seconds."""
 
     def bursts(self, plan: Sequence[Burst]) -> list[float]:
-        """Seconds a run in each burst of ``plan``, all of them back to back."""
+        """Seconds of a run in each burst of ``plan``; bursts run back to back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Cool:
-    """The cool times by contender, and the host's seconds a run."""
+    """Cool times and host seconds of a run, by contender, and the number of passes."""
 
     times: Mapping[str, Timing]
     host: Mapping[str, float]
@@ -121,7 +120,7 @@ def _widest(times: Mapping[str, Timing]) -> float:
 
 
 def sustained(clock: Clock, runs: Mapping[str, Run], first: Cool, rounds: int, seed: int = 0) -> dict[str, Timing]:
-    """Time ``runs`` by ``rounds`` rounds of bursts; ``first`` says how long one run takes."""
+    """Time ``runs`` by ``rounds`` rounds of bursts; ``first`` gives the duration of one run."""
     if not rounds:
         return {}
     each = [_burst(name, run, first) for name, run in runs.items()]

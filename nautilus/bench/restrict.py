@@ -1,10 +1,9 @@
-"""A Spec cut down to some indices of its outputs: the same mathematics, a fraction of the work.
+"""Restriction of a Spec to some indices of its outputs.
 
-An axis of an output is limited to chosen indices; a definition (or an input) that is read only at the
-very index of such an axis is limited along with it, so nothing that the chosen elements do not depend
-on is computed.  Where a limited index is used as a number (in a mask, in ``h // G``), it is read from a
-tensor of row numbers, a new input.  What comes out is a Spec like any other: the float64 interpreter
-evaluates sampled rows of it, and the f32 evaluation of a whole result goes piece by piece.
+An axis of an output is limited to chosen indices.  A definition or an input that is read only at the index of such an
+axis is limited with it, so nothing outside the dependencies of the chosen elements is computed.  A limited index that
+is used as a number (in a mask, in ``h // G``) is read from a tensor of row numbers, a new input.  The result is a
+normal Spec.  The float64 interpreter evaluates sampled rows of it, and the f32 reference is evaluated piece by piece.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _ALL = None
 
 @dataclass(frozen=True)
 class Restricted:
-    """``spec`` with its new inputs in ``rows``; ``inputs`` and ``outputs``: which indices of each tensor are left."""
+    """``spec`` with its new inputs ``rows``; ``inputs`` and ``outputs`` give the remaining indices of each tensor."""
 
     spec: Spec
     rows: Mapping[str, Array]
@@ -35,19 +34,19 @@ class Restricted:
     outputs: Chosen
 
     def cut(self, name: str, array: Array) -> Array:
-        """The part of tensor ``name`` (an input or an output) that is left."""
+        """The remaining part of tensor ``name``, an input or an output."""
         for position, indices in (self.inputs.get(name) or self.outputs.get(name) or {}).items():
             array = np.take(array, indices, axis=position)
         return array
 
     def arrays(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs of :attr:`spec` out of those of the whole one."""
+        """The inputs of :attr:`spec`, taken from the inputs of the unrestricted Spec."""
         names = [t.name for t in self.spec.inputs if t.name not in self.rows]
         return {n: self.cut(n, given[n]) for n in names} | dict(self.rows)
 
 
 def restrict(spec: Spec, chosen: Chosen) -> Restricted:
-    """``spec`` with the axes of its outputs limited to ``chosen`` (all indices where it says nothing)."""
+    """``spec`` with the axes of its outputs limited to ``chosen``; axes without an entry stay complete."""
     wanted: dict[str, dict[int, Array | None]] = {}
     for t in spec.outputs:
         wanted[t.name] = {p: chosen.get(t.name, {}).get(p, _ALL) for p in range(len(t.shape))}
@@ -68,7 +67,7 @@ def restrict(spec: Spec, chosen: Chosen) -> Restricted:
 
 
 def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]]) -> None:
-    """What ``d``, at the indices wanted of it, reads of others."""
+    """Add the indices that ``d`` reads of other tensors, at its own wanted indices, to ``wanted``."""
     mine = {a.name: wanted[d.name][p] for p, a in enumerate(d.axes)}
     for e in walk(d.expr):
         if isinstance(e, Load):
@@ -84,7 +83,7 @@ def _same(a: Array | None, b: Array | None) -> bool:
 
 
 def _limited(d: Definition, wanted: Mapping[str, Mapping[int, Array | None]], rows: dict[str, Array]) -> Definition:
-    """``d`` over its limited axes."""
+    """``d`` with its axes limited."""
     mine = {a.name: x for p, a in enumerate(d.axes) if (x := wanted[d.name][p]) is not _ALL}
     axes = tuple(Axis(a.name, len(mine[a.name]) if a.name in mine else a.extent, a.span) for a in d.axes)
     names = {v: _row_name(x, rows) for v, x in mine.items()}
@@ -103,7 +102,7 @@ def _row_name(x: Array, rows: dict[str, Array]) -> str:
 def _rewrite(
     e: Expr, names: Mapping[str, str], wanted: Mapping[str, Mapping[int, Array | None]], done: dict[int, Expr]
 ) -> Expr:
-    """Limited indices become reads of row numbers, but where they index what is limited alike."""
+    """Replace limited indices by reads of row numbers, except where they index a tensor with the same limits."""
     if id(e) in done:
         return done[id(e)]
     if isinstance(e, Var):
@@ -123,13 +122,14 @@ def _cut_tensor(t: Tensor, left: Mapping[int, Array]) -> Tensor:
     return replace(t, shape=tuple(len(left[p]) if p in left else n for p, n in enumerate(t.shape)))
 
 
-# -- which indices ------------------------------------------------------------------------------
+# -- choice of indices --------------------------------------------------------------------------
 
 
 def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2, last: int = 0) -> Chosen:
-    """For each output: ``inner`` rows of the last axis but one, ``outer`` of each axis before it, ``last`` of the last.
+    """Sampled indices of each output, first and last ones included.
 
-    ``last`` 0: all.  First and last rows are among them.  Of an output with one axis, ``inner`` squared elements.
+    These are ``inner`` indices of the last axis but one, ``outer`` of each axis before it, and ``last`` of the last
+    axis (0: all of it).  An output with one axis gets ``inner`` squared elements.
     """
     out: dict[str, dict[int, Array]] = {}
     for t in spec.outputs:
@@ -156,7 +156,7 @@ def _pick(size: int, count: int, seed: int) -> Array:
 def pieces(spec: Spec, most: int) -> list[Chosen]:
     """The outputs in pieces along their leading axes, so that no tensor of a piece has over ``most`` elements.
 
-    One piece (nothing chosen) where the outputs differ in shape: their leading axes then mean different things.
+    Outputs of different shapes give one complete piece, because their leading axes are unrelated.
     """
     shapes = {shape_of(t) for t in spec.outputs}
     whole: list[Chosen] = [{}]
@@ -176,7 +176,7 @@ def pieces(spec: Spec, most: int) -> list[Chosen]:
 
 
 def largest(spec: Spec) -> int:
-    """Elements of the largest tensor that evaluating ``spec`` makes (products are contracted, not spread out)."""
+    """Elements of the largest tensor in the evaluation of ``spec``; contractions make no tensor of their products."""
     sizes = [_volume(d.axes) for d in spec.definitions]
     for d in spec.definitions:
         outer = {a.name: a for a in d.axes}

@@ -1,4 +1,4 @@
-"""The report as a table for people and as a dictionary for ``--json``."""
+"""The report of a benchmark as a text table and as a dictionary for ``--json``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nautilus.bench.ceilings import COPY, PRODUCT
+from nautilus.bench.ceilings import COPY, GEMM
 from nautilus.bench.contenders import OURS, Absent, Row, ratio
 from nautilus.bench.protocol import Timing
 
 _HEADS = (
-    "contender", "us", "spread", "TFLOP/s", "GB/s", "% product", "% copy", "us sus.", "spread", "TFLOP/s",
+    "contender", "us", "spread", "TFLOP/s", "GB/s", "% GEMM", "% copy", "us sus.", "spread", "TFLOP/s",
     "ours/peer", "sus.", "error", "check",
 )  # fmt: skip
-_SUSTAINED = (7, 8, 9, 11)  # columns of what ``--rounds 0`` does not time
+_SUSTAINED = (7, 8, 9, 11)  # columns that ``--rounds 0`` omits
 
 
 @dataclass(frozen=True)
 class Report:
-    """One spec's run. ``about`` is what it was run on and with; it goes into ``--json`` as it is."""
+    """The run of one spec.  ``about`` describes device, versions and settings and is part of ``--json``."""
 
     name: str
     rows: Sequence[Row]
@@ -29,13 +29,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Our result is right."""
+        """Whether our result is right."""
         verdict = self.ours.verdict
         return verdict is not None and verdict.ok
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The protocols that anything was timed by; the first one always counts."""
+        """The protocols in use; ``cool`` always is."""
         return ("cool", "sustained") if any(r.sustained is not None for r in self.rows) else ("cool",)
 
     @property
@@ -43,13 +43,13 @@ class Report:
         return next(r for r in self.rows if r.name == OURS)
 
     def ratio(self, row: Row, kind: str) -> float | str | None:
-        """Ours beside ``row``; a text says why not; None for ours itself, for ceilings, and for what was not asked."""
+        """The speedup of ours over ``row``, or the reason for its absence; None for ours, ceilings and unused kinds."""
         if row.name == OURS or row.is_ceiling or kind not in self.kinds:
             return None
         return ratio(self.ours, row, kind, self.limits[kind == "sustained"])
 
     def ceiling(self, name: str) -> Row | None:
-        """A ceiling that was measured well enough to be a measure."""
+        """The ceiling ``name``; None where it is missing or its spread exceeds the limit."""
         for r in self.rows:
             if r.name == name and r.cool is not None and r.cool.spread <= self.limits[0]:
                 return r
@@ -57,7 +57,7 @@ class Report:
 
 
 def rates(row: Row, timing: Timing | None) -> tuple[float | None, float | None]:
-    """TFLOP/s and GB/s; None where there is no time, or no such work."""
+    """TFLOP/s and GB/s; None without a time, and for a contender without such work."""
     if timing is None:
         return None, None
     tera = row.flops / timing.median * 1e-12
@@ -66,16 +66,16 @@ def rates(row: Row, timing: Timing | None) -> tuple[float | None, float | None]:
 
 
 def shares(report: Report, row: Row) -> tuple[float | None, float | None]:
-    """Of the measured product and copy ceilings, by cool times."""
+    """The shares of the measured GEMM and copy ceilings by cool times; None without a ceiling."""
     tera, giga = rates(row, row.cool)
-    product, copy = report.ceiling(PRODUCT), report.ceiling(COPY)
+    product, copy = report.ceiling(GEMM), report.ceiling(COPY)
     top = rates(product, product.cool)[0] if product is not None else None
     most = rates(copy, copy.cool)[1] if copy is not None else None
     return (tera / top if tera and top else None), (giga / most if giga and most else None)
 
 
 def text(report: Report) -> str:
-    """The table, why ratios are missing, who is absent, and the conventions."""
+    """The table, followed by the reasons for missing ratios, the failures, the notes and the absent peers."""
     about = report.about
     lines = [f"{report.name}: {about.get('device', '?')}, {about.get('arch', '?')}, {about.get('sizes', '')}"]
     cells = [list(_HEADS), *(_cells(report, r) for r in report.rows)]
@@ -92,7 +92,7 @@ def text(report: Report) -> str:
             lines.append(f"no ratio to {row.name}: {why['cool']}")
         else:
             lines += [f"no {kind} ratio to {row.name}: {reason}" for kind, reason in why.items()]
-    lines += [f"{r.name}: {r.trouble}" for r in report.rows if r.trouble]
+    lines += [f"{r.name}: {r.failure}" for r in report.rows if r.failure]
     verdict = report.ours.verdict
     if verdict is not None and not verdict.ok:
         lines.append(f"ours is wrong: {verdict.detail}")
@@ -142,7 +142,7 @@ def _ratio(r: float | str | None) -> str:
 
 
 def as_dict(report: Report) -> dict[str, Any]:
-    """Everything, every sample included."""
+    """The whole report with every sample as JSON data."""
     return {
         "spec": report.name,
         "ok": report.ok,
@@ -155,8 +155,8 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 def _entry(report: Report, row: Row) -> dict[str, Any]:
     product, copy = shares(report, row)
-    out: dict[str, Any] = {"name": row.name, "ceiling": row.is_ceiling, "note": row.note, "trouble": row.trouble}
-    out |= {"flops": row.flops, "bytes": row.bytes, "product_share": product, "copy_share": copy}
+    out: dict[str, Any] = {"name": row.name, "ceiling": row.is_ceiling, "note": row.note, "failure": row.failure}
+    out |= {"flops": row.flops, "bytes": row.bytes, "gemm_share": product, "copy_share": copy}
     for kind in ("cool", "sustained"):
         timing: Timing | None = getattr(row, kind)
         tera, giga = rates(row, timing)
@@ -175,5 +175,5 @@ def _entry(report: Report, row: Row) -> dict[str, Any]:
 
 
 def _finite(x: float) -> float | None:
-    """JSON has no inf."""
+    """``x``, or None for inf, which JSON lacks."""
     return x if x < float("inf") else None

@@ -1,22 +1,22 @@
-"""Is a contender's result right?  Decided before anything is timed, on the inputs that are timed.
+"""The check of a contender's result, before any timing and on the inputs that are timed.
 
-Two references, for an output may have a hundred million elements:
+There are two references, because an output may have a hundred million elements:
 
-* *rows*, always: sampled rows of every output (first and last ones among them; the last axis whole, or
-  :data:`COLUMNS` of it where the other reference sees the rest), the Spec in float64 by the reference interpreter.
-  Exact, independent of any library, and cheap because only what those rows depend on is computed
-  (:mod:`nautilus.bench.restrict`).
-* *whole*, where PyTorch is installed: the Spec in f32 (no tf32; integers in f64) on the GPU, piece by piece,
-  and every element of the output compared with it.  An error that sampled rows miss, a tile that
-  nobody wrote, shows here.  Without PyTorch the rest of the output must at least be finite.
+* *rows*, always: sampled rows of every output, evaluated from the Spec in float64 by the reference interpreter.  First
+  and last rows are included; the last axis is complete, or reduced to :data:`COLUMNS` indices where the other reference
+  covers the rest.  This reference is exact, independent of any library, and cheap, because only the dependencies of
+  these rows are computed (:mod:`nautilus.bench.restrict`).
+* *whole*, with PyTorch: every element of the outputs, evaluated from the Spec in f32 (no tf32; integers in f64) on the
+  GPU, piece by piece.  It finds errors outside sampled rows, such as a tile without a store.  Without PyTorch the rest
+  of the output must be finite.
 
-A type of few bits overflows: an element that is inf on one side and about the largest number on the other is
-rounded, not wrong.
+Narrow types overflow: an element that is inf on one side and close to the largest number on the other is a rounding
+difference, not an error.
 
-Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm; ours must be
-within the bound that the compiler states for the kernel, a peer within :data:`PEER_SLACK` times it: a library
-may round intermediates that the spec keeps in f32, and all that its check has to show is that it computes
-the same function.  The f32 reference adds its own error, :data:`F32_SLACK`.  Integers are exact.
+Outputs hold NaN before a contender writes them.  The error is a relative Frobenius norm.  Ours must be within the bound
+that the compiler states for the kernel.  A peer must be within :data:`PEER_SLACK` times that bound, because a library
+may round intermediates that the spec keeps in f32; its check only has to show that it computes the same function.  The
+f32 reference adds its own error, :data:`F32_SLACK`.  Integers are exact.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ import numpy as np
 
 from nautilus.bench.contenders import Verdict
 from nautilus.bench.restrict import Restricted, restrict, sampled
-from nautilus.check.bound import Bound
 from nautilus.check.compare import exact, relative
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.types import LARGEST, DType
+from nautilus.frontend.error_bound import Bound
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.spec import Spec
 
 PEER_SLACK = 4.0
 F32_SLACK = 2e-5
 COLUMNS = 512
-_EDGE = 1 / 64  # of the largest number: less than that below it, rounding decides whether an element overflows
-_TIES = 1 / 200  # share of integers that computed floats may decide the other way
+_EDGE = 1 / 64  # relative distance below the largest number within which rounding decides about overflow
+_TIES = 1 / 200  # allowed share of different integers where computed floats decide them
 _BLOCK = 1 << 20
 T = TypeVar("T")
-#: gives every output of the spec in f32 (integers: int64), or None where that cannot be done
+#: evaluates every output of the spec in f32 (integers: int64); returns None where the spec cannot be translated
 Whole = Callable[[], Mapping[str, Array] | None]
 
 
 @dataclass(frozen=True)
 class References:
-    """What results are compared with: sampled rows in float64, and everything in f32 where that can be had."""
+    """The references: sampled rows in float64, and all elements in f32 (``whole``) where PyTorch is installed."""
 
     spec: Spec
     cut: Restricted
@@ -113,7 +113,7 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Sums over one block: squared error, squared size, elements that are inf or NaN on one side, that differ."""
+    """Sums over a block: squared error, squared norm, elements inf or NaN on one side only, different integers."""
 
     off: float
     size: float
@@ -136,7 +136,7 @@ def _compare(raw: Array, want: Array, dtype: DType) -> _Part:
 
 
 def _overflown(a: Array, b: Array, dtype: DType) -> Array:
-    """Where one side is inf and the other about the largest number of ``dtype``, or beyond, with the same sign."""
+    """Elements that are inf on one side and of the same sign and close to the largest number or above on the other."""
     if dtype not in LARGEST:
         return np.zeros(np.shape(a), bool)
     least = (1.0 - _EDGE) * LARGEST[dtype]
@@ -153,7 +153,7 @@ def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, 
         ok = differ <= (_TIES if bound.ties else 0.0) * flat.size
         return Verdict(ok, 0.0, 0.0, "" if ok else f"{name}: {differ} elements differ")
     if misplaced := sum(p.misplaced for p in parts):
-        return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN, or miss one")
+        return Verdict(False, float("inf"), 0.0, f"{name}: {misplaced} elements are inf or NaN on one side only")
     off, size = (sqrt(sum(getattr(p, what) for p in parts)) for what in ("off", "size"))
     error, allowed = off / size if size else off, slack * bound.relative + F32_SLACK
     ok = error <= allowed
@@ -162,7 +162,7 @@ def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, 
 
 
 def _blocks(size: int, work: Callable[[slice], T]) -> list[T]:
-    """``work`` on each block of ``size`` elements, by several threads (numpy lets them run)."""
+    """``work`` on each block of ``size`` elements in several threads (numpy releases the GIL)."""
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         return list(pool.map(work, [slice(start, start + _BLOCK) for start in range(0, size, _BLOCK)]))
 

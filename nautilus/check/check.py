@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.check import compare, device, levels
-from nautilus.check.bound import Bound, Reference, reference, stated
 from nautilus.check.inputs import InputSet, generate, kinds
 from nautilus.check.levels import Level, Trace
+from nautilus.check.reference import Reference, reference
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
 from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array, Mode
-from nautilus.driver import Request, Result, build_cubin, compile_checked, stage_of
+from nautilus.driver import Request, Result, build_cubin, compile_checked
+from nautilus.frontend.error_bound import Bound, stated
 from nautilus.frontend.spec import Spec
+from nautilus.passes.dumps import stage_of
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -140,10 +142,10 @@ class _Check:
         return None
 
     def certificates(self) -> None:
-        """Hand what the passes claim to the separate checker."""
-        from nautilus.check.claims import claims, recheck
+        """Hand the certificates of the passes to the separate checker."""
+        from nautilus.check.recheck import certificates, recheck
 
-        for step, certificate in claims(self.trace.records):
+        for step, certificate in certificates(self.trace.records):
             ok, how = recheck(certificate, self.seed)
             message = f"{certificate.rule} in {certificate.subject}: {how}"
             self.add("certificate", step, "ok" if ok else "fail", message)

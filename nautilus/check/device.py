@@ -58,9 +58,9 @@ def opened(result: Result, cubin: Compiled | None = None) -> Iterator[Runner]:
     """The kernel of ``result``, loaded: ``cubin``, or what NVRTC makes of it now. Raises ToolchainError."""
     from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
-    from nautilus.runtime.nvrtc import compile_cuda
+    from nautilus.runtime.nvrtc import build
 
     plan = plan_of(result.modules["ma-tile"])
-    built = cubin or compile_cuda(result.cuda, result.context.arch)
+    built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         yield Runner(session, plan)

@@ -17,7 +17,7 @@ class Outcome:
     ``check``: certificate, compile, pass, lowering, result or gpu.  ``subject`` names what was checked:
     ``scalar/factor`` (a pass), ``spec -> scalar`` (a lowering), an output (a result).  ``sizes``,
     ``kind`` and ``seed`` reproduce the inputs.  ``measured`` and ``bound`` are relative errors,
-    ``allowed`` is the bound on these very inputs (:mod:`nautilus.check.bound`).
+    ``allowed`` is the bound on these very inputs (:mod:`nautilus.check.reference`).
     """
 
     check: str

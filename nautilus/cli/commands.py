@@ -15,11 +15,12 @@ import click
 from nautilus.cli.main import dump_names, make_request
 from nautilus.cli.output import print_diagnostics, print_remark
 from nautilus.core.errors import InputError, NautilusError, RunError, ToolchainError, UnsupportedError, VerifyError
-from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file, stage_of
-from nautilus.passes.instruments import DumpDir, Print, Time, dump_header
+from nautilus.driver import Request, Result, build_cubin, compile_checked, compile_file
+from nautilus.passes.dumps import dump_header, stage_of
+from nautilus.passes.instruments import DumpDir, Print, Time
+from nautilus.passes.loading import load
 from nautilus.passes.manager import Instrument, steps
 from nautilus.passes.pipelines import SPEC, STAGE_NAMES, STAGES
-from nautilus.passes.registry import load
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -94,10 +95,9 @@ def run_and_build(
         _remark(request, result, options["diagnostics"])
     if options["verbose"]:
         click.echo(f"nautilusc: {request.path}: {request.until} for {result.context.arch}", err=True)
-        if result.refused:
-            click.echo(
-                f"nautilusc: {request.path}: by rules, for the database's schedule fails: {result.refused}", err=True
-            )
+        if result.lookup_failure:
+            reason = f"the schedule of the tuning database fails: {result.lookup_failure}"
+            click.echo(f"nautilusc: {request.path}: schedule by rules; {reason}", err=True)
         elif result.tuned:
             click.echo(f"nautilusc: {request.path}: schedule from the tuning database", err=True)
     return result, cubin
@@ -105,8 +105,8 @@ def run_and_build(
 
 def _remark(request: Request, result: Result, form: str) -> None:
     """Say what ptxas has against the kernel, or that it was not asked."""
-    if result.trouble:
-        print_remark("warning", f"{request.path}: {result.trouble}", form)
+    if result.ptxas_failure:
+        print_remark("warning", f"{request.path}: {result.ptxas_failure}", form)
     if result.unchecked:
         print_remark("note", f"{request.path}: ptxas did not check the warpgroup products ({result.unchecked})", form)
 
@@ -138,9 +138,9 @@ def render(result: Result, form: str) -> bytes:
 
 
 def _built(result: Result, form: str) -> Compiled:
-    from nautilus.runtime.nvrtc import compile_cuda
+    from nautilus.runtime.nvrtc import build
 
-    return compile_cuda(result.cuda, result.context.arch, form)
+    return build(result.cuda_module, result.context.arch, form)
 
 
 def _usage(result: Result, built: Compiled) -> list[dict[str, Any]]:
@@ -320,6 +320,22 @@ def tune_specs(
         code = code or outcome.code
     if code:
         raise click.exceptions.Exit(code)
+
+
+def explain_spec(spec: Path, **options: Any) -> None:
+    """``nautilusc explain``."""
+    from nautilus.tune.explain import explain, text
+
+    if spec.suffix != SPEC.suffix:
+        raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
+    request = make_request(spec, options, "ma-tile")
+    if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
+        run_and_build(request, options, "checked")
+    found = explain(request)
+    if options["as_json"]:
+        click.echo(json.dumps(found))
+    elif not options["quiet"]:
+        click.echo(text(found), nl=False)
 
 
 def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:

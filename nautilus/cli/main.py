@@ -366,7 +366,7 @@ def db_gc(**options: Any) -> None:
 @common
 def explain_command(**options: Any) -> None:
     """Say which schedule SPEC gets and why, what was refused, and what the cost model predicts."""
-    from nautilus.tune.explain import explain_spec
+    from nautilus.cli.commands import explain_spec
 
     explain_spec(**options)
 
@@ -469,6 +469,7 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     from nautilus.core.schedule import Schedule
     from nautilus.driver import Request
     from nautilus.runtime.device import KNOWN_ARCHS, default_arch, known_arch
+    from nautilus.tune.database.lookup import tuned_schedule
 
     schedule = None
     if options["schedule"] is not None:
@@ -484,7 +485,8 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
         raise click.UsageError(f"unknown architecture {arch!r}; known: {', '.join(KNOWN_ARCHS)}")
     precision = options["precision"] or "fast"
     level = 1 if schedule is not None else options["level"]
-    made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, tuned=level >= 2)
+    lookup = tuned_schedule if level >= 2 else None
+    made = Request(spec, arch, dict(options["dims"]), schedule, precision, until, explicit=explicit, lookup=lookup)
     if level in (1, 2) or spec.suffix != ".naut":
         return made
     from nautilus.cli.commands import at_level

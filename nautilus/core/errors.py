@@ -142,6 +142,21 @@ class VerifyError(NautilusError):
         super().__init__("\n".join([*lines, *excerpt(span)]))
 
 
+class TargetLimitError(VerifyError):
+    """A kernel needs more than the target has: a fault of the schedule, not a broken IR."""
+
+    def __init__(self, level: str, rule: str, kernel: str, detail: str, span: Span = NO_SPAN) -> None:
+        self.kernel = kernel
+        super().__init__(level, rule, f"kernel {kernel}", detail, span)
+
+    def schedule_error(self) -> ScheduleError:
+        """The same failure as an error of the schedule, with the notes of this one."""
+        found = ScheduleError(f"{self.rule}: {self.detail}", kernel=self.kernel)
+        for note in getattr(self, "__notes__", ()):
+            found.add_note(note)
+        return found
+
+
 class UnsupportedError(NautilusError):
     """The spec is valid, but uses ``feature``, which this stage or target does not handle yet."""
 
@@ -154,13 +169,18 @@ class UnsupportedError(NautilusError):
 
 
 class ScheduleError(NautilusError):
-    """No legal schedule, or a given one does not fit; ``where`` names the step or the field."""
+    """No legal schedule, or a given one does not fit.
+
+    ``kernel`` names the kernel that fails, as the schedule does (empty: no single one), and ``field`` the field
+    of the schedule or the part of the IR (empty: none).  Both are data: nobody reads them out of the message.
+    """
 
     exit_code = 4
 
-    def __init__(self, message: str, where: str = "") -> None:
-        self.message, self.where = message, where
-        super().__init__(f"{where}: {message}" if where else message)
+    def __init__(self, reason: str, field: str = "", *, kernel: str = "") -> None:
+        self.reason, self.field, self.kernel = reason, field, kernel
+        places = [f"kernel {kernel}"] if kernel else []
+        super().__init__(": ".join([*places, *([field] if field else []), reason]))
 
 
 class ToolchainError(NautilusError):

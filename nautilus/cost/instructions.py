@@ -1,8 +1,8 @@
-"""Issue slots and special-function results of elementwise operations, a register of the result each.
+"""Issue slots and special-function results of elementwise operations for each register of the result.
 
-From the machine code of kernels on an H200: of 459 instructions in the loop of a fused 128 x 128 chain 66 are
-MUFU, 66 FFMA, 64 FADD, 68 FMNMX, 64 FMUL and 32 F2FP (two values each).  Operations without an instruction of their
-own count as their expansions in the CUDA math library.
+The source is the SASS of kernels on an H200: of 459 instructions in the loop of a 128 x 128 back-to-back GEMM, 66 are
+MUFU, 66 FFMA, 64 FADD, 68 FMNMX, 64 FMUL and 32 F2FP (two values each).  Operations without an instruction of their own
+count as their expansions in the CUDA math library.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SLOTS: Mapping[str, float] = {
     "exp": 2, "log": 2, "div": 8, "pow": 12, "tanh": 6, "sigmoid": 4, "erf": 16, "sin": 4, "cos": 4, "rcp": 2,
     "sqrt": 3, "rsqrt": 2, "floordiv": 12, "mod": 12, "cast": 1, "narrow": 1,
 }  # fmt: skip
-SKIPPED = 0.4  # of a product that is left out while its factor is 1: how often some row of a warp's has another
-LAZY = 0.05  # ... while the reference is kept: hardly ever after the first steps
+SKIPPED = 0.4  # share of warps that execute a multiplication which is skipped while all factors of the warp are 1
+LAZY = 0.05  # the same under lazy rescaling, where factors other than 1 are rare after the first steps
 
 
 def issue_slots(op: str, source: DType, result: DType, whole: bool) -> float:
-    """Slots a register of ``op``. ``whole``: its second operand is as large as the result."""
+    """Issue slots of ``op`` for a register of the result.  ``whole``: the second operand is as large as the result."""
     if op in ("cast", "narrow"):
         narrow = min(source.bytes, result.bytes)
         return 0.0 if source is result else 0.5 if narrow == 2 else 1.0

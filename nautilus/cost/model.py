@@ -1,13 +1,13 @@
-"""The cost model: seconds of an MA-tile module, from its work, the machine's rates, and how work is scheduled.
+"""The cost model: estimates the seconds of an MA-tile module from its work, the machine's rates and its scheduling.
 
-For each kernel: the cycles of one tile on a multiprocessor (``_tile_cycles``), the tiles dealt out to the blocks
-that are resident (``_makespan``), the clock that the load leaves, and the traffic to memory with what the L2 cache
-keeps between waves (``cost.traffic``).  Products and elementwise work that are in flight together take the longer
-of the two and a part of the shorter; what waits for each other takes the sum.  A time is one launch on a cool card.
+The model combines for each kernel the cycles of one tile on a multiprocessor (``_tile_cycles``), the distribution of
+tiles over resident blocks (``_makespan``), the clock frequency under the load, and the memory traffic with L2 reuse
+between waves (``cost.traffic``).  Asynchronous MMA and elementwise work that overlap take the longer time plus a part
+of the shorter one; dependent work takes the sum.  A time is that of one launch on a cool GPU.
 
-The measured truth it was fitted to: fused chains at D = 64, 128 and 256 in some 40 schedules, plain products in 25
-tiles x 5 shapes, row-wise kernels, reads at the memory's rate, and decoding in joined units (H200).  It is for
-ranking: expect the time to within a factor of 1.5 there, and check by measurement.
+The constants are fitted to measurements on an H200: back-to-back GEMMs at D = 64, 128 and 256 in about 40 schedules,
+GEMMs in 25 tiles x 5 shapes, row-wise kernels, reads at the memory rate, and decoding with split-K warps.  The purpose
+is ranking: times are within a factor of 1.5 on these kernels, and measurement decides.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.schedule import Schedule
+from nautilus.cost.ranking import place_of_best, spearman
 from nautilus.cost.registers import estimate_registers
 from nautilus.cost.traffic import Traffic, traffic
 from nautilus.cost.work import Counts, Work, count, estimated
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.rates import Machine, machine
-from nautilus.tune.search.stopping import place_of_best, spearman
 
 Numbers = NDArray[np.float64]
-UNDER = 0.3  # of the shorter of two kinds of work that overlap, for one unit alone: it does not fit in
-TURNS = 0.45  # of elementwise work that nothing of its own unit covers, where units take turns
-LOCKSTEP = 0.75  # ... where several units do as they please: they mostly do the same thing at the same time
-STORE = 20.0  # cycles of an instruction of a warp that stores pieces shorter than 8 bytes, each in a row of its own
-COUPLED = 0.02  # of a cluster's time that its blocks wait for each other: what they share, L2 had merged anyway
-INDEPENDENT = 0.06  # of the shorter of work and traffic, where units with rings of their own wait for nobody
-MIXED = 0.3  # of the shorter of special-function and other instructions: they share the issue slots
-SHARP = 6.0  # how well work hides copies: of two that take as long, all but an eighth of one
-_FEW = 20_000  # tiles up to which a list schedule is run, not bounded
+UNDER = 0.3  # exposed share of the shorter of MMA and overlapping elementwise work, for one consumer warpgroup
+ORDERED = 0.45  # exposed share of elementwise work outside async MMA, for ping-pong consumer warpgroups
+LOCKSTEP = 0.75  # the same for several consumer warpgroups without ping-pong, which mostly run the same phase
+STORE = 20.0  # cycles of a warp's store instruction with pieces shorter than 8 bytes, each in a row of its own
+COUPLED = 0.02  # share of a cluster's time in which its blocks wait for each other
+INDEPENDENT = 0.06  # exposed share of the shorter of work and traffic, for warps with independent pipelines
+MIXED = 0.3  # exposed share of the shorter of special-function and other instructions, which share issue slots
+SHARP = 6.0  # exponent of the overlap of work and copies: of two equal times, seven eighths of one are hidden
+_FEW = 20_000  # number of tiles up to which the list schedule is simulated instead of bounded
 
 
 @dataclass(frozen=True, slots=True)
 class KernelEstimate:
-    """One kernel. ``parts``: seconds that each resource alone would take; the sum is meaningless."""
+    """The estimate of one kernel.  ``parts``: seconds of each resource if it were alone; their sum has no meaning."""
 
     name: str
     seconds: float
@@ -53,7 +52,7 @@ class KernelEstimate:
     l2_bytes: float
     tiles: int
     blocks: int
-    resident: int  # blocks of a multiprocessor
+    resident: int  # blocks a multiprocessor
     waves: float
     registers: int
     smem: int
@@ -61,13 +60,13 @@ class KernelEstimate:
 
     @property
     def bound(self) -> str:
-        """The resource that takes longest."""
+        """The resource with the longest time."""
         return max(self.parts, key=lambda p: self.parts[p])
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A module: seconds of all kernels, bytes to and from memory, floating-point operations of its products."""
+    """The estimate of a module: seconds of all kernels, bytes to and from memory, floating-point operations of MMAs."""
 
     seconds: float
     bytes: float
@@ -76,7 +75,7 @@ class Estimate:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds of each resource, over all kernels."""
+        """Seconds of each resource, summed over all kernels."""
         out: dict[str, float] = {}
         for k in self.kernels:
             for name, seconds in k.parts.items():
@@ -85,20 +84,12 @@ class Estimate:
 
 
 def estimate(ma_module: MemModule, arch: str) -> Estimate:
-    """What ``ma_module`` costs on ``arch``."""
+    """The estimate of ``ma_module`` on ``arch``."""
     m, target = machine(arch), limits(arch)
     kernels = tuple(_kernel(ma_module, k, m, target) for k in ma_module.kernels)
     return Estimate(
         sum(k.seconds for k in kernels), sum(k.dram_bytes for k in kernels), sum(k.flops for k in kernels), kernels
     )
-
-
-def estimate_schedule(program: Any, schedule: Schedule, arch: str, precision: str = "fast") -> Estimate | None:
-    """The estimate of ``program`` (after the pass ``dead``) under ``schedule``; None where that is refused."""
-    from nautilus.tune.search.trial_lowering import lower_program
-
-    done = lower_program(program, schedule, arch, precision)
-    return estimate(done.module, arch) if done.ok and done.module is not None else None
 
 
 def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) -> KernelEstimate:
@@ -109,15 +100,15 @@ def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) ->
     blocks = _blocks(work, kernel, m) if persistent else work.tiles
     slots = min(m.multiprocessors * resident, max(1, blocks))
     moved = traffic(module, work, slots, m)
-    beside = min(resident, -(-slots // m.multiprocessors))  # blocks that one multiprocessor really has
-    cycles = _tile_cycles(work, m, beside, persistent)
-    span = _makespan(cycles, work, slots, beside)
-    flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.own else work.units)
-    shared = work.cluster if np.any(work.consumer.chains) else 1  # else L2 merges what neighbours ask for anyway
+    active_blocks = min(resident, -(-slots // m.multiprocessors))
+    cycles = _tile_cycles(work, m, active_blocks, persistent)
+    span = _makespan(cycles, work, slots, active_blocks)
+    flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
+    shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # otherwise L2 merges equal loads anyway
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
     start = 0.0 if persistent else blocks / m.start
     memory = _memory_seconds(moved, work, slots, m)
-    total = max(_together(on_chip, memory, work, beside), start) + m.launch
+    total = max(_overlapped(on_chip, memory, work, active_blocks), start) + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"launch": m.launch + start}
     return KernelEstimate(
         kernel.name, total, parts, flops, moved.dram, moved.l2, work.tiles, blocks, resident,
@@ -125,11 +116,11 @@ def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) ->
     )  # fmt: skip
 
 
-def _together(on_chip: float, memory: float, work: Work, beside: int) -> float:
-    """Seconds of a multiprocessor's work and of the traffic, where rings or other blocks let them overlap."""
-    ahead = bool(work.rings) and min(s for s, _ in work.rings.values()) > 1
-    serial = 0.1 if work.specialised else 1.0 / (beside * work.units if work.joined else beside)
-    most = INDEPENDENT if work.joined else 0.12
+def _overlapped(on_chip: float, memory: float, work: Work, active_blocks: int) -> float:
+    """Seconds of on-chip work and traffic, which overlap through pipelines or other active blocks."""
+    ahead = bool(work.pipelines) and min(s for s, _ in work.pipelines.values()) > 1
+    serial = 0.1 if work.specialised else 1.0 / (active_blocks * work.consumers if work.combines else active_blocks)
+    most = INDEPENDENT if work.combines else 0.12
     shorter, longer = sorted((on_chip, memory))
     return longer + (min(serial, most) if ahead else serial) * shorter
 
@@ -139,7 +130,7 @@ def _blocks(work: Work, kernel: MemKernel, m: Machine) -> int:
 
 
 def occupancy(kernel: MemKernel, registers: int, target: Limits) -> int:
-    """Blocks that one multiprocessor holds (CUDA C++ Programming Guide, "Occupancy"); at least one."""
+    """Resident blocks of a multiprocessor (CUDA C++ Programming Guide, "Occupancy"); at least one."""
     threads = 32 * kernel.warps
     by_smem = target.smem_sm // (kernel.smem_bytes + 1024)
     by_registers = target.registers_sm // max(1, registers * threads)
@@ -150,100 +141,104 @@ def occupancy(kernel: MemKernel, registers: int, target: Limits) -> int:
 
 
 def _mixed(special: Any, issue: Any, m: Machine) -> Any:
-    """Cycles of elementwise work: special-function results, and instructions of warps on four schedulers."""
+    """Cycles of elementwise work: special-function results and warp instructions on four schedulers."""
     a, b = np.asarray(special) / m.special, np.asarray(issue) * 32.0 / m.fma
     return np.maximum(a, b) + MIXED * np.minimum(a, b)
 
 
-def _tile_cycles(work: Work, m: Machine, beside: int, persistent: bool) -> Numbers:
-    """Cycles of a multiprocessor for each tile, as if the block were alone on it (the makespan shares it)."""
-    c, units = work.consumer, (1 if work.own else work.units)
-    products = units * (c.products * 4096.0 / m.tensor_half)
-    slow = units * (c.warp_products * 4096.0 / (m.tensor_half * m.warp_products))
-    under = units * _mixed(c.special_under, c.issue_under, m)
-    alone = units * (_mixed(c.special, c.issue, m) + c.stores * STORE)
-    shared = units * np.asarray(c.shared) / m.shared
+def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -> Numbers:
+    """Cycles of each tile for a block that is alone on its multiprocessor; the makespan accounts for sharing."""
+    c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
+    products = consumers * (c.wgmma * 4096.0 / m.tensor_half)
+    slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_products))
+    under = consumers * _mixed(c.special_under, c.issue_under, m)
+    alone = consumers * (_mixed(c.special, c.issue, m) + c.stores * STORE)
+    shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
-    idle = max(1.0, 4.0 / (work.warps * units * beside))  # a scheduler without a warp does nothing
+    idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle
     slow, alone = slow * idle, alone * idle
-    empties = (m.drain + 36.0) * np.asarray(c.empties)
+    drains = (m.drain + 36.0) * np.asarray(c.drains)
     copies = np.maximum(np.asarray(c.lines) * m.line, np.asarray(c.read) / m.bulk) if np.any(c.lines) else np.zeros(1)
-    if work.own:
-        return _own_cycles(products, under, alone, empties, copies, work, m)
-    factor = TURNS if work.turns else LOCKSTEP if units > 1 and not work.joined else 1.0
-    inside = _in_flight(products, under, units, work.turns)
-    chains = m.chain * np.asarray(c.chains) + (m.barrier * np.asarray(c.empties) if work.turns else 0.0)
-    # warps of blocks beside each other fill each other's gaps
-    others = _others(slow, factor * alone, work, beside)
+    if work.separate_tiles:
+        return _ping_pong_cycles(products, under, alone, drains, copies, work, m)
+    factor = ORDERED if work.ordered else LOCKSTEP if consumers > 1 and not work.combines else 1.0
+    inside = _with_async_mma(products, under, consumers, work.ordered)
+    chains = m.chain * np.asarray(c.lane_reductions) + (m.barrier * np.asarray(c.drains) if work.ordered else 0.0)
+    # warps of several active blocks fill each other's stalls
+    others = _with_other_warps(slow, factor * alone, work, active_blocks)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
-    barriers = barriers + np.asarray(c.meetings) * m.meeting
+    barriers = barriers + np.asarray(c.cluster_syncs) * m.meeting
     fixed = 200.0 if persistent else m.block
-    cycles = inside + others + (empties / units + chains + barriers + waits + fixed) / beside
-    if work.cluster > 1 and not np.any(c.chains):
+    cycles = inside + others + (drains / consumers + chains + barriers + waits + fixed) / active_blocks
+    if work.cluster > 1 and not np.any(c.lane_reductions):
         cycles = cycles * (1.0 + COUPLED)
-    return _as_array(_beside(np.maximum(cycles, _ring_cycles(work, cycles, m)), copies), work)
+    return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
 
 
-def _in_flight(products: Any, under: Any, units: int, turns: bool) -> Any:
-    """Products and the elementwise work under them: more units fill more gaps, and there are few where one is short."""
+def _with_async_mma(products: Any, under: Any, consumers: int, ordered: bool) -> Any:
+    """Cycles of async MMA and the elementwise work that overlaps it; more consumers leave fewer stalls."""
     longer, shorter = np.maximum(products, under), np.minimum(products, under)
     gaps = 0.4 + 3.0 * (shorter / np.maximum(longer, 1.0)) ** 3
-    return longer + np.minimum(1.0, (0.9 if turns else 1.0) * 2.0 * UNDER / units**2 * gaps) * shorter
+    return longer + np.minimum(1.0, (0.9 if ordered else 1.0) * 2.0 * UNDER / consumers**2 * gaps) * shorter
 
 
-def _beside(cycles: Any, copies: Any) -> Any:
-    """Work and the copies that feed it: the longer one, and more where they take about as long."""
+def _with_copies(cycles: Any, copies: Any) -> Any:
+    """Cycles of work and overlapping copies: the longer time, and up to an eighth more where both are equal."""
     found: Any = (np.asarray(cycles) ** SHARP + np.asarray(copies) ** SHARP) ** (1.0 / SHARP)
     return found
 
 
-def _others(slow: Any, alone: Any, work: Work, beside: int) -> Any:
-    """Products of single warps beside elementwise work: more warps a scheduler, more overlap."""
-    streams = max(1.0, beside * work.warps * work.units / 4.0)
+def _with_other_warps(slow: Any, alone: Any, work: Work, active_blocks: int) -> Any:
+    """Cycles of warp-level MMA and elementwise work; more warps a scheduler overlap more of the two."""
+    streams = max(1.0, active_blocks * work.warps * work.consumers / 4.0)
     longer, shorter = np.maximum(slow, alone), np.minimum(slow, alone)
     return longer + shorter / min(4.0, streams)
 
 
-def _own_cycles(
-    products: Any, under: Any, alone: Any, empties: Any, copies: Any, work: Work, m: Machine
+def _ping_pong_cycles(
+    wgmma: Any, under: Any, alone: Any, drains: Any, copies: Any, work: Work, m: Machine
 ) -> Numbers:  # fmt: skip
-    """One unit's products run while the others do the rest of their tiles.
+    """Cycles a tile where consumer warpgroups work on separate tiles (CUTLASS: pingpong).
 
-    Not so in loops in which products wait for elementwise work: the units come to want the same at the same time.
+    The MMA of one warpgroup overlaps the epilogue of another.  There is no overlap in loops in which MMAs depend on
+    elementwise work, because the warpgroups then drift into the same phase.
     """
-    inside = np.maximum(products, under) + UNDER * np.minimum(products, under) + empties
+    inside = np.maximum(wgmma, under) + UNDER * np.minimum(wgmma, under) + drains
     whole = inside + alone + 200.0
-    cycles = np.maximum(inside + 0.1 * alone, whole / work.units)
-    if np.any(work.consumer.chains):
-        cycles = products + under + alone + empties + 200.0
-    return _as_array(_beside(np.maximum(cycles, _ring_cycles(work, cycles, m)), copies), work)
+    cycles = np.maximum(inside + 0.1 * alone, whole / work.consumers)
+    if np.any(work.consumer.lane_reductions):
+        cycles = wgmma + under + alone + drains + 200.0
+    return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
 
 
 def _fetch(work: Work, m: Machine) -> float:
-    """Cycles that an iteration waits for copies that the block itself asked for: one stage hides nothing."""
-    stages = min((s for s, _ in work.rings.values()), default=1)
+    """Cycles that an iteration waits for copies which its own block issues; a single stage hides no latency."""
+    stages = min((s for s, _ in work.pipelines.values()), default=1)
     transfer = float(np.mean(work.consumer.read)) / max(1.0, float(np.mean(work.consumer.waits))) / m.l2
     return (m.load_latency + transfer) if stages < 2 else 60.0 if stages == 2 else 30.0
 
 
-def _ring_cycles(work: Work, cycles: Any, m: Machine) -> Any:
-    """A ring of few stages: a stage is asked for again only when it is free, one iteration later if held on to."""
-    if not work.specialised or not work.rings:
+def _pipeline_cycles(work: Work, cycles: Any, m: Machine) -> Any:
+    """Cycles under the latency limit of the pipeline: a stage is loaded again only after its release.
+
+    A stage that is released late stays occupied for one more iteration.
+    """
+    if not work.specialised or not work.pipelines:
         return cycles
     iterations = np.maximum(1.0, _iterations(work))
     each = cycles / iterations
     slowest = np.asarray(0.0)
-    for stages, late in work.rings.values():
+    for stages, late in work.pipelines.values():
         held = 2.0 * each if late else 0.5 * each
         slowest = np.maximum(slowest, (m.load_latency + held) / stages + (0.25 * m.load_latency if stages < 2 else 0))
-    if min(s for s, _ in work.rings.values()) < 2:
+    if min(s for s, _ in work.pipelines.values()) < 2:
         slowest = np.maximum(slowest, each + 0.25 * m.load_latency)
     return slowest * iterations
 
 
 def _iterations(work: Work) -> Any:
-    """How often a tile fills a stage of its rings: from what it reads."""
+    """The number of pipeline iterations of a tile, from the bytes that it reads."""
     return np.asarray(work.consumer.read) / max(1.0, work.stage_bytes)
 
 
@@ -255,13 +250,13 @@ def _as_array(cycles: Any, work: Work) -> Numbers:
 # -- all tiles ---------------------------------------------------------------------------------------
 
 
-def _makespan(cycles: Numbers, work: Work, slots: int, beside: int) -> float:
-    """Cycles until the last slot is done; blocks of one multiprocessor share its units."""
+def _makespan(cycles: Numbers, work: Work, slots: int, active_blocks: int) -> float:
+    """Cycles until the last slot finishes; active blocks of one multiprocessor share its execution units."""
     scale = work.tiles / len(cycles)
-    share = beside
+    share = active_blocks
     if np.ptp(cycles) == 0:
         rounds = float(-(-work.tiles // slots))
-        if work.order == "none" and beside > 1:  # blocks end at different times: the last wave is not whole
+        if work.order == "none" and active_blocks > 1:  # blocks end at different times, so the last wave is partial
             rounds = max(1.0, work.tiles / slots + 0.5 * (work.tiles % slots != 0))
         return float(cycles[0]) * rounds * share
     if work.order in ("static", "snake"):
@@ -284,7 +279,7 @@ def _makespan(cycles: Numbers, work: Work, slots: int, beside: int) -> float:
 
 
 def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[float, float]:
-    """(Hz, seconds): the more products and traffic a cycle, the lower the clock."""
+    """(clock in Hz, seconds): the clock falls with the MMA rate and the L2 traffic."""
     clock = m.clock
     if flops > 0 and cycles > 0:
         used = min(1.0, flops / (cycles * m.multiprocessors * m.tensor_half))
@@ -293,11 +288,11 @@ def _clock(cycles: float, flops: float, l2_bytes: float, m: Machine) -> tuple[fl
 
 
 def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float:
-    """Time of the traffic to memory at the rate that the loads in flight sustain.
+    """Seconds of the memory traffic at the rate that the loads in flight sustain (Little's law).
 
-    A multiprocessor's own rate needs loads in flight as well: as many bytes a rate as the memory's (Little's law).
+    The rate of a single multiprocessor needs loads in flight in the same proportion as the rate of the memory.
     """
-    in_flight = slots * max(work.ring_bytes, 1.0)
+    in_flight = slots * max(work.pipeline_bytes, 1.0)
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
     rate = full * (1.0 - float(np.exp(-in_flight / m.in_flight)))
     most = min(m.multiprocessors, slots) * m.reach
@@ -306,15 +301,15 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
 
 
 def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, on_chip: float) -> dict[str, float]:
-    c, units = work.consumer, (1 if work.own else work.units)
-    each = work.tiles * units / m.multiprocessors / clock
+    c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
+    each = work.tiles * consumers / m.multiprocessors / clock
 
     def seconds(cycles: Any) -> float:
         return float(np.mean(cycles)) * each
 
     return {
-        "mma": seconds(c.products * 4096.0 / m.tensor_half)
-        + seconds(c.warp_products * 4096.0 / (m.tensor_half * m.warp_products)),
+        "mma": seconds(c.wgmma * 4096.0 / m.tensor_half)
+        + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_products)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
         "shared": seconds(np.asarray(c.shared) / m.shared),
@@ -325,25 +320,31 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
 
 
 def rank_correlation(estimates: Sequence[float], measured: Sequence[float]) -> float:
-    """Spearman's rank correlation, ties at their mean rank; 0 for fewer than two points or no spread."""
+    """Spearman's rank correlation, ties at their mean rank; 0 for fewer than two points or without variation.
+
+    Raises ValueError for sequences of different lengths.
+    """
     if len(estimates) != len(measured):
         raise ValueError(f"{len(estimates)} estimates for {len(measured)} measurements")
     return spearman(list(zip(estimates, measured, strict=True))) or 0.0
 
 
 def best_rank(estimates: Sequence[float], measured: Sequence[float]) -> int:
-    """The place (from 1) that the model gives the candidate that measured best."""
+    """The rank (from 1) of the fastest measured candidate by its estimate.
+
+    Raises ValueError for empty sequences and for sequences of different lengths.
+    """
     if not measured or len(estimates) != len(measured):
         raise ValueError(f"{len(estimates)} estimates for {len(measured)} measurements")
     return place_of_best(list(zip(estimates, measured, strict=True)))
 
 
 def in_top(estimates: Sequence[float], measured: Sequence[float], places: int = 10) -> bool:
-    """Whether the best measured candidate is among the model's first ``places``."""
+    """Whether the fastest measured candidate is among the ``places`` least estimates."""
     return best_rank(estimates, measured) <= places
 
 
 __all__ = [
-    "Counts", "Estimate", "KernelEstimate", "best_rank", "estimate", "estimate_schedule", "in_top", "occupancy",
+    "Counts", "Estimate", "KernelEstimate", "best_rank", "estimate", "in_top", "occupancy",
     "rank_correlation",
 ]  # fmt: skip

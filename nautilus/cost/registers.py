@@ -1,10 +1,10 @@
-"""Will a thread's registers do?  An estimate from the liveness of fragments, made before any compiler runs.
+"""An estimate of register pressure from the liveness of fragments, made before ptxas runs.
 
-The peak of live fragment registers plus what addresses, counters and temporaries take must stay below the cap of
-the role.  Calibrated with ptxas 13.0: under a cap of 160 registers 137 and 141 live ones passed, 149, 157 and 165
-did not (products serialised); under 232, 209 passed and 265 did not; under 240, 227.  Kernels without products do
-with far fewer registers than fragments.  The compiler's own report decides in the end (``runtime.nvrtc``); this rule
-spares it the hopeless ones.
+The peak of live fragment registers plus those for addresses, counters and temporaries must stay below the register
+limit of the role.  The rule is calibrated with ptxas 13.0.  Under a limit of 160 registers, 137 and 141 live ones
+passed; with 149, 157 and 165 ptxas serialised wgmma.  Under 232, 209 passed and 265 did not; under 240, 227 passed.
+Kernels without MMA need far fewer registers than fragments.  The report of ptxas decides (``runtime.nvrtc``); this rule
+avoids compilations that are certain to fail.
 """
 
 from __future__ import annotations
@@ -13,44 +13,44 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from math import prod
 
-from nautilus.cost.work import is_joined
+from nautilus.cost.work import is_split_k_block
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, RolesOp
 from nautilus.targets.limits import Limits
 
-OVERHEAD = 12  # registers of a thread beside its fragments, in a role with products
-PLAIN_OVERHEAD = 24  # of one that computes no products in flight
-INSTRUCTION = 26  # registers that a warpgroup product needs beside its result, under the cap of the launch
-#: how far beyond the cap fragments may go: the compiler computes again what it can
-SLACK = {"rows": 1.4, "products": 1.15, "warpgroup": 1.0}
+OVERHEAD = 12  # registers of a thread besides its fragments, in a role
+PLAIN_OVERHEAD = 24  # the same in a kernel without async MMA
+INSTRUCTION = 26  # registers that wgmma needs besides its result, under the limit of the launch
+#: allowed ratio of fragment registers to the limit by kind of kernel, since ptxas rematerialises values
+SLACK = {"rows": 1.4, "mma": 1.15, "wgmma": 1.0}
 
 
 def register_fault(module: MemModule, target: Limits) -> str | None:
-    """Which kernel certainly needs more registers than a thread has, or None."""
+    """A message for the first kernel that certainly needs more registers than a thread has; None if all fit."""
     for k in module.kernels:
         for name, body, cap in bodies(k, target):
             who = f"kernel {k.name}" + (f", role {name}" if name else "")
             live, kind = peak(k, body), _kind(body)
             extra = OVERHEAD if name else 0
             if live + extra > cap * SLACK[kind]:
-                rest = f"; {cap} less {extra} for the rest are there" if extra else f", of {cap}"
-                return f"{who}: {live} registers of a thread hold fragments{rest}"
-            if kind == "warpgroup" and (needed := _instruction_registers(k, body)) > launch_cap(k, target):
+                free = f"{cap - extra} of {cap}" if extra else f"{cap}"
+                return f"{who}: fragments need {live} registers a thread, only {free} are available"
+            if kind == "wgmma" and (needed := _instruction_registers(k, body)) > launch_cap(k, target):
                 cap = launch_cap(k, target)
-                return f"{who}: a product takes {needed} registers of a thread, the launch has {cap} for each"
+                return f"{who}: wgmma needs {needed} registers a thread; the launch has {cap}"
     return None
 
 
 def _kind(body: tuple[MemOp, ...]) -> str:
     products = [op for op in ma.walk_ops(body) if isinstance(op, ma.MmaOp)]
     if any(op.instr in WGMMA for op in products):
-        return "warpgroup"
-    return "products" if products else "rows"
+        return "wgmma"
+    return "mma" if products else "rows"
 
 
 def _instruction_registers(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
-    """What ptxas wants for the widest warpgroup product: 154 for 256 columns, 90 for 128 (H200, error C7602)."""
+    """Registers that ptxas needs for the widest wgmma: 154 for 256 columns, 90 for 128 (H200, error C7602)."""
     found = 0
     for op in ma.walk_ops(body):
         if isinstance(op, ma.MmaOp) and op.instr in WGMMA:
@@ -61,7 +61,7 @@ def _instruction_registers(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
 
 
 def bodies(kernel: MemKernel, target: Limits) -> Iterator[tuple[str, tuple[MemOp, ...], int]]:
-    """Every role (name, body, registers of a thread); a kernel without roles is one without a name."""
+    """(name, body, register limit of a thread) of every role; a kernel without roles is one role without a name."""
     roles = [op for op in kernel.body if isinstance(op, RolesOp)]
     if not roles:
         yield "", kernel.body, launch_cap(kernel, target)
@@ -69,25 +69,25 @@ def bodies(kernel: MemKernel, target: Limits) -> Iterator[tuple[str, tuple[MemOp
         for r in op.roles:
             if not r.single:
                 yield r.name, r.body, r.registers or launch_cap(kernel, target)
-    if is_joined(kernel):  # what combines the units' results
+    if is_split_k_block(kernel):  # the combine of the partial results
         yield "", tuple(op for op in kernel.body if not isinstance(op, RolesOp)), launch_cap(kernel, target)
 
 
 def launch_cap(kernel: MemKernel, target: Limits) -> int:
-    """Registers a thread that the launch can allocate."""
+    """The largest number of registers a thread that the launch can allocate."""
     threads = 32 * kernel.warps
     return min(target.registers_thread, target.registers_sm // (kernel.min_blocks * max(threads, 1)) // 8 * 8)
 
 
 def estimate_registers(kernel: MemKernel, target: Limits) -> int:
-    """Registers of a thread that the launch will allocate, as far as liveness tells."""
-    if any(isinstance(op, RolesOp) for op in kernel.body) and not is_joined(kernel):
+    """The estimated number of registers a thread that the launch allocates."""
+    if any(isinstance(op, RolesOp) for op in kernel.body) and not is_split_k_block(kernel):
         return launch_cap(kernel, target) if kernel.min_blocks > 1 else 65536 // (32 * kernel.warps) // 8 * 8
     return min(launch_cap(kernel, target), -(-(peak(kernel, kernel.body) + PLAIN_OVERHEAD) // 8) * 8)
 
 
 def width(kernel: MemKernel, f: Frag) -> int:
-    """32-bit registers of a thread that ``f`` takes; predicates pack 32 to one."""
+    """32-bit registers a thread of ``f``; 32 predicates share one register."""
     count = kernel.layouts[f.layout].registers if f.layout in kernel.layouts else 1
     if f.type.dtype.value == "bool":
         return -(-count // 32)
@@ -95,7 +95,7 @@ def width(kernel: MemKernel, f: Frag) -> int:
 
 
 def peak(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:
-    """The most registers that fragments of ``body`` hold at once."""
+    """The maximum number of registers a thread that live fragments of ``body`` hold."""
     return _Liveness(kernel).block(body, frozenset())[1]
 
 
@@ -103,12 +103,12 @@ _STREAMED = (ma.MapOp, ma.ConvertOp, ma.SliceOp, ma.IndexOp, ma.ConstOp, ma.Para
 
 
 class _Liveness:
-    """Backwards over structured ops; constants are immediates and take nothing."""
+    """Backward liveness over structured ops; constants are immediates and need no registers."""
 
     def __init__(self, kernel: MemKernel) -> None:
         self.kernel = kernel
         self.size: dict[str, int] = {}
-        self.source: dict[str, Frag] = {}  # a slice is registers of what it was cut from
+        self.source: dict[str, Frag] = {}  # the fragment whose registers a slice shares
         for op in ma.walk_ops(kernel.body):
             if isinstance(op, ma.SliceOp):
                 self.source[op.result.name] = self.source.get(op.arg.name, op.arg)
@@ -116,7 +116,7 @@ class _Liveness:
                 self._computed(op.result)
 
     def _computed(self, f: Frag) -> None:
-        """Positions, and what follows from them and from rows, are computed where they are used."""
+        """Index values, and values computed from them and from row vectors, are rematerialised at their uses."""
         if len(f.type.axes) > 1:
             self.size[f.name] = 0
 
@@ -134,11 +134,11 @@ class _Liveness:
         return sum(self.size[n] for n in live)
 
     def block(self, body: tuple[MemOp, ...], after: frozenset[str]) -> tuple[frozenset[str], int]:
-        """(live before, the most live at once)."""
+        """(values live before the body, maximum registers within it)."""
         live, most, streaming = after, self.cost(after), False
         for op in reversed(body):
             before, here = self.op(op, live)
-            if isinstance(op, _STREAMED):  # element by element: only the ends of a run hold whole tiles
+            if isinstance(op, _STREAMED):  # fused elementwise: only the ends of a run hold whole tiles
                 streaming = True
             else:
                 most = max(most, here, self.cost(live) if streaming else 0)
@@ -171,7 +171,7 @@ class _Liveness:
         yields, carried = self.note(op.yields), self.note(f for f, _ in op.carried)
         inside: frozenset[str] = frozenset()
         most = 0
-        for _ in range(2):  # what the body reads from outside lives through every iteration
+        for _ in range(2):  # values that the body reads from outside are live in every iteration
             before, most = self.block(op.body, outer | yields | inside)
             inside = (before - carried) | inside
         before = outer | inside | self.note(init for _, init in op.carried)
@@ -179,7 +179,7 @@ class _Liveness:
 
 
 def results_of(op: MemOp) -> tuple[Frag, ...]:
-    """Fragments that ``op`` defines (not those inside of it)."""
+    """Fragments that ``op`` itself defines, without those of nested ops."""
     if isinstance(op, ma.ForOp):
         return op.results
     found = getattr(op, "result", None)
@@ -187,7 +187,7 @@ def results_of(op: MemOp) -> tuple[Frag, ...]:
 
 
 def args_of(op: MemOp) -> tuple[Frag, ...]:
-    """Fragments that ``op`` reads (not those read inside of it)."""
+    """Fragments that ``op`` itself reads, without those of nested ops."""
     if isinstance(op, ma.WgWait):
         return ()
     out: list[Frag] = []

@@ -1,9 +1,9 @@
 """Bytes between L2 and the multiprocessors, and between memory and L2.
 
-What a tile reads of a buffer is a box of positions.  Tiles that run at the same time (a *wave*) and read the same
-box get it from memory once; the next wave finds what it has in common with the last one where a wave's operands
-fit in the L2 cache, and everything stays where all operands fit.  Tiles of uneven length drift apart: where a wave's
-operands are many times the cache, what they have in common is read again (H200: causal attention without sections).
+A tile reads a box of positions of each buffer.  Tiles that run at the same time (a *wave*) load an equal box from
+memory once.  The next wave finds the boxes that it shares with the last one where the operands of a wave fit in L2;
+all boxes stay where all operands fit.  Tiles of uneven length drift apart, so where the operands of a wave are many
+times the cache, shared boxes are loaded again (measured on an H200 with causal masks and without an L2 swizzle).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine
 
 Ints = NDArray[np.int64]
-NEAR = 2.0  # times the L2 cache: a wave with so many bytes keeps what tiles that drift apart have in common
+NEAR = 2.0  # up to so many times the L2 cache, uneven tiles of a wave still share their loads
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """``l2``: bytes to multiprocessors; ``dram``: to and from memory, of them ``written``."""
+    """Bytes: ``l2`` from L2 to multiprocessors; ``dram`` to and from memory, including ``written``."""
 
     l2: float
     dram: float
@@ -35,21 +35,21 @@ class Traffic:
 
 
 def traffic(module: MemModule, work: Work, slots: int, m: Machine) -> Traffic:
-    """What all tiles of one kernel move when ``slots`` of them run at a time."""
+    """The traffic of all tiles of one kernel when ``slots`` of them run at a time."""
     n = work.evaluated
     scale = work.tiles / n
-    units = 1 if work.own or work.specialised else work.units
-    l2 = float(np.mean(work.consumer.read)) * work.tiles * units
+    consumers = 1 if work.separate_tiles or work.specialised else work.consumers
+    l2 = float(np.mean(work.consumer.read)) * work.tiles * consumers
     boxes = [_Box.of(module, name, a, n) for name, a in work.loads.items()]
     total = sum(b.distinct for b in boxes) * scale
     waves = np.arange(n, dtype=np.int64) // max(1, slots)
-    read = total if total <= m.l2_bytes else _fetched(boxes, waves, m.l2_bytes) * scale
+    read = total if total <= m.l2_bytes else _dram_reads(boxes, waves, m.l2_bytes) * scale
     written = float(sum(_size(module, name) for name in work.stored))
     return Traffic(l2, min(read, max(l2, 1.0)) + written, written)
 
 
-def _fetched(boxes: Sequence[_Box], waves: Ints, l2_bytes: float) -> float:
-    """Bytes from memory: each distinct box of a wave, but for those of the wave before that are still there."""
+def _dram_reads(boxes: Sequence[_Box], waves: Ints, l2_bytes: float) -> float:
+    """Bytes from memory: each distinct box of a wave except those of the previous wave that are still in L2."""
     asked = [b.of_waves(waves) for b in boxes]
     per_wave = np.sum([np.bincount(a.wave, weights=a.size, minlength=int(waves[-1]) + 1) for a in asked], axis=0)
     stays = per_wave <= l2_bytes
@@ -59,10 +59,11 @@ def _fetched(boxes: Sequence[_Box], waves: Ints, l2_bytes: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _WaveReads:
     """The distinct boxes of one buffer in every wave.
 
-    ``again``: those of the wave before.  ``uneven``: what other tiles read of a box of which each reads another part.
+    ``again``: whether the previous wave has the box.  ``uneven``: bytes that further tiles read of a box whose tiles
+    read different parts.
     """
 
     wave: Ints
@@ -77,7 +78,7 @@ def _size(module: MemModule, name: str) -> int:
 
 
 class _Box:
-    """The boxes of one buffer: a number for each tile's first position, and its bytes."""
+    """The boxes of one buffer: for each tile the linear index of the first position, and the bytes."""
 
     def __init__(self, keys: Ints, size: NDArray[np.float64]) -> None:
         self.keys, self.size = keys, size
@@ -88,7 +89,7 @@ class _Box:
 
     @staticmethod
     def of(module: MemModule, name: str, access: Access, n: int) -> _Box:
-        """Positions beyond the buffer's ends read nothing."""
+        """The boxes of buffer ``name`` in ``n`` tiles; positions outside the buffer read nothing."""
         b = module.buffer(name)
         keys: Any = np.zeros(n, np.int64)
         size: Any = np.full(n, float(b.dtype.bytes))
@@ -99,8 +100,8 @@ class _Box:
             size = size * (high - low + 1)
         return _Box(np.broadcast_to(keys, (n,)), np.broadcast_to(size, (n,)))
 
-    def of_waves(self, waves: Ints) -> _Asked:
-        """What the tiles of every wave ask for."""
+    def of_waves(self, waves: Ints) -> _WaveReads:
+        """The distinct boxes that the tiles of every wave load."""
         count = int(self.where.max()) + 1
         pair = waves * count + self.where
         distinct, inverse = np.unique(pair, return_inverse=True)
@@ -108,4 +109,4 @@ class _Box:
         np.maximum.at(size, inverse, self.size)
         all_of_them = np.bincount(inverse, weights=self.size)
         uneven = np.where(all_of_them < np.bincount(inverse) * size, all_of_them - size, 0.0)
-        return _Asked(distinct // count, size, np.isin(distinct - count, distinct), uneven)
+        return _WaveReads(distinct // count, size, np.isin(distinct - count, distinct), uneven)

@@ -1,8 +1,8 @@
-"""What one block does for each of its tiles, counted on the MA-tile IR: by unit of the hardware, for every tile.
+"""The work of a block for each of its tiles, counted on the MA-tile IR by hardware unit.
 
-All counts are arrays over the tiles of the launch, because loops may be as long as the tile's place says.  A count
-is *covered* where a product is in flight (issued, not waited for) when the operation runs, else *exposed*: that is
-all that the model needs to know about how a loop is pipelined.  Conditions in a loop count as in its middle.
+All counts are arrays over the tiles of the launch, because trip counts may depend on the tile's position.  Work is
+*covered* where an MMA is outstanding (issued, not waited for) when the operation runs, else *exposed*.  The cost model
+needs no further description of a loop's pipelining.  A condition in a loop is evaluated in the middle of the loop.
 """
 
 from __future__ import annotations
@@ -26,35 +26,38 @@ from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot, TileSchedulerOp
 
 Numbers = NDArray[np.float64]
-MOST_TILES = 1 << 16  # evaluated one by one; more are represented by the first ones
-_SIZE = 1024  # stands for a size that is known at launch only
+MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
+_SIZE = 1024  # assumed value of a size that is known only at launch
 
 
 @dataclass(slots=True)
 class Counts:
-    """Work of one unit (or block without units) for each tile. Cycles are a multiprocessor's for itself alone."""
+    """Work for each tile of one consumer: a warpgroup, a warp of a split-K block, or a block without warp roles.
 
-    products: Any = 0.0  # cycles of the matrix unit, at the rate of warpgroup products
-    warp_products: Any = 0.0  # the part by instructions of single warps
+    Cycles are those of a multiprocessor without other work.
+    """
+
+    wgmma: Any = 0.0  # cycles of the tensor cores at the rate of wgmma
+    warp_mma: Any = 0.0  # the same for mma.sync
     special: Any = 0.0  # results of the special-function unit, exposed
-    issue: Any = 0.0  # instructions of warps, exposed
-    special_under: Any = 0.0  # covered by products in flight
-    issue_under: Any = 0.0
-    stores: Any = 0.0  # instructions of warps that store short pieces
+    issue: Any = 0.0  # warp instructions, exposed
+    special_under: Any = 0.0  # special-function results covered by outstanding MMAs
+    issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
+    stores: Any = 0.0  # warp instructions that store short pieces
     shared: Any = 0.0  # bytes that warps read and write in shared memory
-    empties: Any = 0.0  # how often the last product in flight is waited for
-    barriers: Any = 0.0  # of all threads of the block
-    meetings: Any = 0.0  # of the blocks of a cluster, behind stores into one of them
-    chains: Any = 0.0  # reductions between lanes, in loops: latency that work of the same unit cannot fill
+    drains: Any = 0.0  # waits for the last outstanding MMA
+    barriers: Any = 0.0  # barriers of all threads of the block
+    cluster_syncs: Any = 0.0  # cluster barriers after stores into another block's shared memory
+    lane_reductions: Any = 0.0  # shuffle reductions in loops, whose latency no work of the same consumer hides
     waits: Any = 0.0  # iterations that wait for copies of their own
     read: Any = 0.0  # bytes loaded
-    lines: Any = 0.0  # rows of shared memory that bulk copies fill
+    lines: Any = 0.0  # rows of shared memory that TMA loads fill
     flops: Any = 0.0
 
 
 @dataclass(slots=True)
 class Access:
-    """Where a tile reads a buffer: first and last position along each axis, over all loops, for every tile."""
+    """The first and last position that each tile reads along each axis of a buffer, over all loops."""
 
     lows: list[Any]
     highs: list[Any]
@@ -62,32 +65,36 @@ class Access:
 
 @dataclass(slots=True)
 class Work:
-    """``consumer``: one unit of the role that computes; ``loads``: buffer -> what tiles read of it."""
+    """The work of a kernel.
+
+    ``consumer``: the counts of one consumer warpgroup, or of one warp of a split-K block.  ``loads``: the positions
+    that tiles read, by buffer.
+    """
 
     tiles: int
     consumer: Counts
     loads: dict[str, Access]
-    units: int
-    warps: int  # of one unit
-    own: bool  # units take tiles of their own
-    order: str  # how tiles reach blocks: none | static | snake | dynamic
+    consumers: int
+    warps: int  # of one consumer
+    separate_tiles: bool  # each consumer works on a tile of its own (CUTLASS: pingpong)
+    order: str  # assignment of tiles to blocks: none | static | snake | dynamic
     specialised: bool
-    turns: bool  # units take turns at products
-    ring_bytes: float  # bytes that a block has asked for and not used yet, at most
-    rings: dict[str, tuple[int, bool]]  # loaded in loops: buffer of shared memory -> (stages, released late)
-    stage_bytes: float  # of all rings together, one iteration's
+    ordered: bool  # an ordered barrier alternates the MMAs of consumers (ping-pong)
+    pipeline_bytes: float  # most bytes in flight of a block
+    pipelines: dict[str, tuple[int, bool]]  # shared buffer loaded in a loop -> (stages, released one iteration late)
+    stage_bytes: float  # bytes that one iteration loads, over all pipelines
     evaluated: int  # tiles counted one by one
-    cluster: int  # blocks that share loads
+    cluster: int  # blocks that share loads by multicast
     stored: frozenset[str] = field(default_factory=frozenset)
-    joined: bool = False  # units copy for themselves and wait for nobody until the block combines what they made
+    combines: bool = False  # independent warps compute partial results that their block combines (split-K)
 
 
 def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
-    """``e`` at the values of ``env``; what the launch or memory decides is a number of no meaning."""
-    return evaluate(e, env, _meaningless)
+    """``e`` at the values of ``env``; values known only at launch or from memory become placeholders."""
+    return evaluate(e, env, _placeholder)
 
 
-def _meaningless(e: Expr) -> Any:
+def _placeholder(e: Expr) -> Any:
     return np.asarray(True if e.dtype is DType.BOOL else _SIZE if isinstance(e, Param) else 0)
 
 
@@ -102,7 +109,7 @@ class _Counter:
         self.shapes = {b.name: b for b in module.buffers}
         self.smem = {s.name: s for s in kernel.smem}
         tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, TileSchedulerOp)), None)
-        cluster = kernel.cluster if tiles is not None else 1  # the blocks of a cluster take one turn together
+        cluster = kernel.cluster if tiles is not None else 1  # one tile of the scheduler serves a whole cluster
         total = estimated(tiles.count if tiles is not None else kernel.blocks, {})
         self.tiles = max(1, int(total) * cluster)
         number = np.arange(min(self.tiles, MOST_TILES), dtype=np.int64)
@@ -116,23 +123,23 @@ class _Counter:
         self.flight = 0
         self.counts = Counts()
         self.loads: dict[str, Access] = {}
-        self.asked: dict[str, float] = {}  # loads outside of rings: bytes a tile
-        self.rings: dict[str, tuple[int, bool]] = {}
+        self.unpipelined: dict[str, float] = {}  # bytes a tile of loads outside pipelines
+        self.pipelines: dict[str, tuple[int, bool]] = {}
         self.stored: set[str] = set()
         self.warps = kernel.warps
-        self.lazy = _keeps_references(kernel)
+        self.lazy = _rescales_lazily(kernel)
         self.depth = 0
         self.depths = {m.name: m.stages for m in kernel.mbars}
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.cursors if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
-        self.walk: tuple[str, Any, Any] | None = None  # of a unit: variable, first value, iterations
-        self.private = 1  # units that have a ring of their own each: slices of one buffer
+        self.unit_loop: tuple[str, Any, Any] | None = None  # loop of a split-K warp: variable, first value, trips
+        self.private = 1  # consumers with a pipeline of their own, each a slice of one buffer
 
     def run(self) -> Work:
         roles = [r for op in self.kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
         consumers = [r for r in roles if not r.single]
-        if is_joined(self.kernel):
-            return self._joined(consumers[0])
+        if is_split_k_block(self.kernel):
+            return self._split_k_block(consumers[0])
         units = consumers[0].units if consumers else self.kernel.units
         self.warps = GROUP_WARPS if consumers or units > 1 else self.kernel.warps
         if consumers:
@@ -140,27 +147,28 @@ class _Counter:
                 self.role(r)
         else:
             self.block(self.kernel.body, 1.0, dict(self.env))
-        ring = sum(self.ring_bytes().values()) or sum(self.asked.values())
+        pipelined = sum(self.pipeline_bytes().values()) or sum(self.unpipelined.values())
         return Work(
-            self.tiles, self.counts, self.loads, units, self.warps, self._own(consumers), self.order, bool(consumers),
-            self._turns(consumers), ring, self.rings, max(1.0, self.iteration_bytes),
+            self.tiles, self.counts, self.loads, units, self.warps, self._separate_tiles(consumers), self.order,
+            bool(consumers), self._ordered(consumers), pipelined, self.pipelines, max(1.0, self.iteration_bytes),
             min(self.tiles, MOST_TILES), self.kernel.cluster if shares_loads(self.kernel) else 1,
             frozenset(self.stored),
         )  # fmt: skip
 
-    def _joined(self, r: Role) -> Work:
-        """Units of a block that combines their results: what each does, and its part of the combination."""
+    def _split_k_block(self, r: Role) -> Work:
+        """The work of a block whose warps compute partial results that the block combines."""
         self.warps, self.private = (r.last_warp - r.first_warp) // r.units, r.units
         self.env[f"{UNIT}#"] = (np.asarray(0), np.asarray(r.units - 1))
         self.block(self.kernel.body, 1.0, dict(self.env))
-        ring = sum(self.ring_bytes().values()) or r.units * sum(self.asked.values())
+        pipelined = sum(self.pipeline_bytes().values()) or r.units * sum(self.unpipelined.values())
         return Work(
-            self.tiles, self.counts, self.loads, r.units, self.warps, False, self.order, False, False, ring,
-            self.rings, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1, frozenset(self.stored), True,
+            self.tiles, self.counts, self.loads, r.units, self.warps, False, self.order, False, False, pipelined,
+            self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1, frozenset(self.stored),
+            True,
         )  # fmt: skip
 
     def role(self, r: Role) -> None:
-        """A producer only adds its loads; its own instructions cost nothing that anybody waits for."""
+        """Add the work of a role.  A producer adds only its loads, since no consumer waits for its instructions."""
         if not r.single:
             self.block(r.body, 1.0, dict(self.env))
             return
@@ -170,20 +178,20 @@ class _Counter:
         kept.lines = kept.lines + self.counts.lines
         self.counts = kept
 
-    def _own(self, consumers: list[Role]) -> bool:
+    def _separate_tiles(self, consumers: list[Role]) -> bool:
         for r in consumers:
             for op in r.body:
                 if isinstance(op, TileSchedulerOp):
                     return any(isinstance(x, ma.IfOp) and {op.seq, UNIT} <= _names(x.cond) for x in op.body)
         return False
 
-    def _turns(self, consumers: list[Role]) -> bool:
+    def _ordered(self, consumers: list[Role]) -> bool:
         return any(isinstance(op, ma.NamedArrive) for r in consumers for op in ma.walk_ops(r.body))
 
-    def ring_bytes(self) -> dict[str, float]:
-        """Bytes of the stages that loads fill ahead of use, by shared buffer."""
+    def pipeline_bytes(self) -> dict[str, float]:
+        """Bytes of the prefetched stages by shared buffer."""
         out: dict[str, float] = {}
-        for name, (stages, _) in self.rings.items():
+        for name, (stages, _) in self.pipelines.items():
             s = self.smem[name]
             ahead = s.stages if any(m.startswith("full_") for m in self.depths) else max(1, stages - 1)
             out[name] = float(self.private * ahead * s.stage_bytes)
@@ -213,12 +221,12 @@ class _Counter:
                     self.leaf(op, times, env)
 
     def holds(self, cond: Expr, env: dict[str, Any]) -> Any:
-        """Whether ``cond`` holds; of a unit's walk, the share of its iterations in which it does.
+        """Whether ``cond`` holds; for a condition on a split-K warp's loop variable, the share of its iterations.
 
-        A unit of many has few iterations, so that what the first ones asked for ahead counts.
+        A split-K warp runs few iterations, so the prefetch conditions of the first ones matter.
         """
-        if self.walk is not None and self.walk[0] in _names(cond):
-            var, low, trips = self.walk
+        if self.unit_loop is not None and self.unit_loop[0] in _names(cond):
+            var, low, trips = self.unit_loop
             steps = np.arange(int(np.max(trips, initial=1)))[:, None]
             if steps.size * np.size(low + trips) <= MOST_TILES * 64:
                 found = np.asarray(_safe(cond, {**env, var: np.reshape(low, (1, -1)) + steps}), np.float64)
@@ -232,20 +240,20 @@ class _Counter:
         trips = np.maximum(np.asarray(high, np.float64) - np.asarray(low, np.float64), 0.0)
         self.flight = max(self.flight, self._flight_after(op.body))
         ends = (low, np.maximum(high - 1, low))
-        if self.private > 1:  # where the first unit begins and the last one ends
+        if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
             first, last = _ends(env)
             ends = (_safe(op.lo, first), np.maximum(_safe(op.hi, last) - 1, ends[1]))
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
-        outer, self.walk = self.walk, (op.var, low, trips) if self.private > 1 else None
+        outer, self.unit_loop = self.unit_loop, (op.var, low, trips) if self.private > 1 else None
         self.block(op.body, times * trips, inner)
-        self.walk = outer
+        self.unit_loop = outer
         self.depth -= 1
         if any(isinstance(x, ma.AsyncWait | ma.TmaLoad) and getattr(x, "mbar", None) is None for x in op.body):
             self.counts.waits = self.counts.waits + times * trips
 
     def _flight_after(self, body: tuple[MemOp, ...]) -> int:
-        """Groups of products in flight at the end of an iteration."""
+        """The number of outstanding MMA groups at the end of an iteration."""
         flight = 0
         for op in ma.walk_ops(body):
             match op:
@@ -260,25 +268,25 @@ class _Counter:
         c = self.counts
         match op:
             case MmaOp():
-                self.product(op, times)
+                self.mma(op, times)
             case ma.WgCommit():
                 self.flight += 1
             case ma.WgWait(pending=n):
                 if self.flight > n == 0:
-                    c.empties = c.empties + times
+                    c.drains = c.drains + times
                 self.flight = min(self.flight, n)
             case ma.TmaLoad():
-                self.bulk(op, times, env)
+                self.tma_load(op, times, env)
             case ma.AsyncCopy(slot=slot, buffer=buffer, index=index, mask=mask):
                 self.copied(slot, buffer, index, times, env, self.share(mask, env))
-                self.ring(slot, self.smem[slot.buffer].stages, False)
+                self.pipeline(slot, self.smem[slot.buffer].stages, False)
                 self.elementwise(times, self.smem[slot.buffer].stage_bytes / 16 / 32 * 2)
             case ma.GlobalLoad(result=r, buffer=buffer, index=index, mask=mask):
                 share = self.share(mask, env)
                 self.reads(buffer, index, {a.name: a.size for a in r.type.axes}, env)
                 size = prod(r.type.shape) * r.type.dtype.bytes
                 c.read = c.read + times * size * share
-                self.asked[r.name] = float(np.mean(share) * size)
+                self.unpipelined[r.name] = float(np.mean(share) * size)
                 self.elementwise(times, self.warps * (self.registers(r) / max(1, op.vec) + 4))
             case ma.GlobalStore(buffer=buffer, value=v):
                 self.stored.add(buffer)
@@ -296,7 +304,7 @@ class _Counter:
             case ma.Barrier(threads=threads) if threads is None or threads > 32:
                 c.barriers = c.barriers + times * (1.0 if threads is None else 0.5)
             case ma.ClusterArrive(relaxed=False):
-                c.meetings = c.meetings + times
+                c.cluster_syncs = c.cluster_syncs + times
             case ma.ReduceOp():
                 self.reduce(op, times)
             case ma.MapOp(result=r, op=name):
@@ -310,20 +318,20 @@ class _Counter:
             case ma.IndexOp(result=r):
                 self.elementwise(times, self.warps * 2.0 * self.registers(r))
 
-    def product(self, op: MmaOp, times: Any) -> None:
-        """A product's cycles at the full rate of its type; those of single warps also read through ldmatrix."""
+    def mma(self, op: MmaOp, times: Any) -> None:
+        """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""
         m, n = (a.size for a in op.result.type.axes) if len(op.result.type.axes) == 2 else (1, 1)
         k, dtype = self.depth_of(op)
         flops = 2.0 * prod(op.result.type.shape) * k
         c = self.counts
         c.flops = c.flops + times * flops
         if op.instr in WGMMA:
-            c.products = c.products + times * flops / _rate(dtype)
+            c.wgmma = c.wgmma + times * flops / _rate(dtype)
             if not op.pending:
-                c.empties = c.empties + times
+                c.drains = c.drains + times
             return
         if op.instr in MMA:
-            c.warp_products = c.warp_products + times * flops / _rate(dtype)
+            c.warp_mma = c.warp_mma + times * flops / _rate(dtype)
             rows, columns = self.split(op, 0), self.split(op, 1)
             fetched = (m * columns if isinstance(op.a, Slot) else 0) + (n * rows if isinstance(op.b, Slot) else 0)
             c.shared = c.shared + times * float(fetched * k * dtype.bytes)
@@ -341,7 +349,7 @@ class _Counter:
         return 1, op.result.type.dtype
 
     def split(self, op: MmaOp, position: int) -> int:
-        """Warps side by side along one axis of the result."""
+        """The number of warps along one axis of the result."""
         layout, axis = self.kernel.layouts[op.result.layout], op.result.type.axes[position].name
         return prod(x.size for x in layout.warp if x.axis == axis)
 
@@ -351,7 +359,7 @@ class _Counter:
         shuffles = 0 if op.into is not None else max(0, lanes.bit_length() - 1)
         self.elementwise(times, self.warps * (self.registers(op.arg) + 3.0 * shuffles * self.registers(op.result)))
         if shuffles and self.depth:
-            self.counts.chains = self.counts.chains + times
+            self.counts.lane_reductions = self.counts.lane_reductions + times
         if op.scratch is not None:
             self.counts.barriers = self.counts.barriers + times * 2.0
 
@@ -377,26 +385,26 @@ class _Counter:
 
     # -- memory ---------------------------------------------------------------------------------
     def share(self, mask: Expr | None, env: Mapping[str, Any]) -> Any:
-        """A mask counts at position 0 of the tile: whole tiles are in or out, edges are rare."""
+        """The share of unmasked elements, taken at position 0 of the tile, because partial tiles are rare."""
         return 1.0 if mask is None else np.asarray(_safe(mask, env), np.float64)
 
-    def bulk(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
+    def tma_load(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
         self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
         s = self.smem[op.slot.buffer]
         rows = prod(a.size for a in s.axes) * s.dtype.bytes / (op.slot.swizzle or s.axes[-1].size * s.dtype.bytes)
         self.counts.lines = self.counts.lines + times * rows
         if op.mbar is None:
-            self.ring(op.slot, 1, False)
+            self.pipeline(op.slot, 1, False)
         else:
-            ring = op.mbar[0].removeprefix("full_")
-            self.ring(op.slot, self.depths.get(op.mbar[0], 1), ring in self.late)
+            pipeline = op.mbar[0].removeprefix("full_")
+            self.pipeline(op.slot, self.depths.get(op.mbar[0], 1), pipeline in self.late)
 
-    def ring(self, slot: Slot, stages: int, late: bool) -> None:
-        if self.depth and slot.buffer not in self.rings:
+    def pipeline(self, slot: Slot, stages: int, late: bool) -> None:
+        if self.depth and slot.buffer not in self.pipelines:
             s = self.smem[slot.buffer]
             self.iteration_bytes += s.bytes / max(1, stages)
         if self.depth:
-            self.rings[slot.buffer] = (max(1, stages // self.private), late)
+            self.pipelines[slot.buffer] = (max(1, stages // self.private), late)
 
     def copied(
         self, slot: Slot, buffer: str, index: tuple[Expr, ...], times: Any, env: dict[str, Any], share: Any
@@ -405,13 +413,13 @@ class _Counter:
         size = prod(a.size for a in s.axes) * s.dtype.bytes
         self.counts.read = self.counts.read + times * size * share
         if not self.depth:
-            self.asked[slot.buffer] = float(size)
+            self.unpipelined[slot.buffer] = float(size)
         self.reads(buffer, index, {a.name: a.size for a in s.axes}, env)
 
     def reads(self, buffer: str, index: tuple[Expr, ...], sizes: Mapping[str, int], env: dict[str, Any]) -> None:
         """Extend the ranges that every tile reads of ``buffer``.
 
-        What an iteration asks for ahead may jump at either end of the loop, so the values beside the ends count too.
+        The index of a prefetch may jump at either end of the loop, so the second and the last but one value count too.
         """
         first, last = _ends(env)
         ranged = [name[:-1] for name in env if name.endswith("#")]
@@ -428,20 +436,20 @@ class _Counter:
         )
 
 
-def is_joined(kernel: MemKernel) -> bool:
-    """Whether units make partial results that their own block combines (pass ``combine-in-block``)."""
+def is_split_k_block(kernel: MemKernel) -> bool:
+    """Whether warps compute partial results that their own block combines (pass ``combine-in-block``)."""
     roles = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
     alike = len(roles) == 1 and roles[0].units > 1 and not roles[0].single
     return alike and not isinstance(kernel.body[-1], ma.RolesOp)
 
 
 def shares_loads(kernel: MemKernel) -> bool:
-    """Whether the blocks of a cluster load for each other (pass ``multicast-loads``)."""
+    """Whether the blocks of a cluster share loads (pass ``multicast-loads``)."""
     return any(isinstance(op, ma.TmaLoad) and op.multicast > 1 for op in ma.walk_ops(kernel.body))
 
 
 def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``env`` with everything that has a range (of loops, of units) at its first and at its last value."""
+    """``env`` with every ranged variable (of loops and consumers) at its first and at its last value."""
     first, last = dict(env), dict(env)
     for name, ends in env.items():
         if name.endswith("#"):
@@ -449,8 +457,8 @@ def _ends(env: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, last
 
 
-def _keeps_references(kernel: MemKernel) -> bool:
-    """Whether a loop carries a running value that it replaces only sometimes (repair ``lazy``)."""
+def _rescales_lazily(kernel: MemKernel) -> bool:
+    """Whether a loop carries a reference that it replaces only conditionally (lazy rescaling)."""
     for loop in (op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.ForOp)):
         carried = {f.name for f, _ in loop.carried}
         next_ = {f.name for f in loop.yields}
@@ -475,8 +483,8 @@ def _names(e: Expr) -> set[str]:
 
 
 def _rate(dtype: DType) -> float:
-    """Operations a cycle of products of ``dtype``, where those of 16 bits have 4096."""
+    """MMA operations a cycle and multiprocessor for elements of ``dtype``, relative to 4096 for 16-bit elements."""
     return 4096.0 * 2 / max(dtype.bytes, 1)
 
 
-__all__ = ["Access", "Counts", "Work", "count", "estimated", "is_joined", "shares_loads"]
+__all__ = ["Access", "Counts", "Work", "count", "estimated", "is_split_k_block", "shares_loads"]

@@ -1,70 +1,20 @@
-"""Instruments: Verify, Print, DumpDir, Time.
-
-A dump is a whole input again: its first lines are comments that say where it was taken and under
-which schedule, and the driver resumes behind that pass::
-
-    ; nautilusc dump: scalar after fuse
-    ; context: {"arch": "sm_90a", "precision": "fast"}
-    ; schedule: {...}
-"""
+"""Instruments: Verify, Print, DumpDir, Time."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from nautilus.core.schedule import Schedule
-from nautilus.passes.manager import Context, Record
-from nautilus.passes.pipelines import Stage
-from nautilus.passes.registry import load
-
-_FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
+from nautilus.passes.dumps import dump_header
+from nautilus.passes.loading import load
+from nautilus.passes.manager import Record
 
 
 def text_of(record: Record) -> str:
     """The module's text form, one newline at the end."""
     form: str = load(record.stage.format)(record.module)
     return form if form.endswith("\n") else form + "\n"
-
-
-def dump_header(stage: Stage, name: str, context: Context) -> str:
-    """The comment lines of a dump after ``name``; empty for a stage that is not read back (spec, cuda)."""
-    if not stage.parse:
-        return ""
-    lines = [f"; nautilusc dump: {stage.name} after {name}"]
-    lines.append("; context: " + json.dumps({"arch": context.arch, "precision": context.precision}))
-    if context.schedule is not None:
-        lines.append("; schedule: " + json.dumps(json.loads(context.schedule.to_json())))
-    return "\n".join(lines) + "\n"
-
-
-def is_dump(text: str) -> bool:
-    """``text`` begins with a dump's header."""
-    return _FIRST.match(text.split("\n", 1)[0]) is not None
-
-
-def read_header(text: str, context: Context, explicit: Collection[str] = frozenset()) -> tuple[Context, str | None]:
-    """The context and the pass a dump was taken behind (None: start with the stage's first pass).
-
-    What the command line gave (a schedule in ``context``, fields named in ``explicit``) wins.  Raises
-    ValueError for a bad header.
-    """
-    lines = text.split("\n", 4)
-    first = _FIRST.match(lines[0])
-    if first is None:
-        return context, None
-    for line in lines[1:3]:
-        if line.startswith("; context: "):
-            known: dict[str, Any] = json.loads(line.removeprefix("; context: "))
-            found = {k: str(known[k]) for k in ("arch", "precision") if k not in explicit}
-            context = replace(context, **found)  # type: ignore[arg-type]
-        elif line.startswith("; schedule: ") and context.schedule is None:
-            context = replace(context, schedule=Schedule.from_json(line.removeprefix("; schedule: ")))
-    return context, (None if first[2] == "lower" else first[2])
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The pass manager: steps in order, and instruments that watch them.
 
-A *pass* is a frozen dataclass with a ``name``, its options as fields, and ``apply(module) -> module``
-of the same level.  Fields named like a field of :class:`Context` (``schedule``, ``arch``,
-``precision``, ...) are filled from it.  A *lowering* is a function ``f(module, ...)`` whose further
-arguments are filled the same way.  Both become a :class:`Step`.
+A pass (:mod:`nautilus.core.passes`) has its options as fields.  Fields named like a field of :class:`Context`
+(``schedule``, ``arch``, ``precision``, ...) are filled from it.  A *lowering* is a function ``f(module, ...)`` whose
+further arguments are filled the same way.  Both become a :class:`Step`.  What a step needs of the context and the
+context does not have yet, :func:`prepared` adds: a decision of the planner, or the header of the text.
 
 The manager itself only runs steps; verifying, printing, dumping and timing are instruments.  After
 every step each instrument sees a :class:`Record`.  An error that leaves a step says which step it was.
@@ -13,28 +13,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from nautilus.core.errors import VerifyError
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
+from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import PassSpec, Stage
-from nautilus.passes.registry import PASSES, bind, load
-from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
-
-
-class Pass(Protocol):
-    """What a registered class makes (see the module docstring)."""
-
-    @property
-    def name(self) -> str: ...
-
-    def apply(self, module: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a compilation is told besides its input; passes and lowerings take fields by name."""
+    """What a compilation is told besides its input; passes and lowerings take fields by name.
+
+    ``spec``: the Spec, if the compilation begins at one.
+    """
 
     arch: str = "sm_90a"
     precision: str = "fast"
@@ -42,6 +36,7 @@ class Context:
     schedule: Schedule | None = None
     header: tuple[str, ...] = ()
     fallbacks: Fallbacks = NO_FALLBACKS
+    spec: Any = None
 
     @property
     def fast(self) -> bool:
@@ -63,13 +58,17 @@ class Record:
     number: int  # 0 begins a compilation, also one that is planned again: what was seen before it is void
     stage: Stage
     name: str  # of the step
-    base: str  # of the pass, the same for all of its runs; "lower" or "check" for a lowering
+    spec: PassSpec | None  # None for a lowering
     module: Any
     changed: bool
     seconds: float
     context: Context
-    is_lowering: bool
     is_last: bool  # of its stage
+
+    @property
+    def base(self) -> str:
+        """The name of the pass, the same for all of its runs; of the step for a lowering."""
+        return self.name if self.spec is None else self.spec.name
 
 
 class Instrument(Protocol):
@@ -92,8 +91,24 @@ class Step:
         if self.spec is None:
             function = load(self.stage.lower)
             return function(module, **bind(function, context, {}, skip=1))
-        made = load(PASSES[self.spec.name])
+        made = load_pass(self.spec.name, self.spec.target)
         return made(**bind(made, context, self.spec.options)).apply(module)
+
+
+def prepared(step: Step, module: Any, context: Context) -> Context:
+    """``context`` with what ``step`` needs of it, given the ``module`` that it runs on.
+
+    This is the one place where a schedule is planned: the planner decides before the passes that its stage names.
+    """
+    stage = step.stage
+    if step.name in stage.decisions:
+        made = load(stage.planner)
+        decided = made(**bind(made, context, {})).decide(step.name, module, context.schedule)
+        return replace(context, schedule=decided)
+    if step.spec is None and stage.header:
+        function = load(stage.header)
+        return replace(context, header=function(module, **bind(function, context, {}, skip=1)))
+    return context
 
 
 def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tuple[Step, ...]:
@@ -119,11 +134,12 @@ class Pipeline:
     instruments: Sequence[Instrument] = ()
     count: int = 0
 
-    def run(self, todo: Iterable[Step], module: Any, context: Context) -> Any:
-        """``module`` after all steps of ``todo``. Errors carry a note that names the step."""
+    def run(self, todo: Iterable[Step], module: Any, context: Context) -> tuple[Any, Context]:
+        """``module`` after all steps of ``todo``, and what the context then is. Errors name the step in a note."""
         for step in todo:
-            started = time.perf_counter()
             try:
+                context = prepared(step, module, context)
+                started = time.perf_counter()
                 new = step.run(module, context)
             except Exception as error:
                 error.add_note(f"in pass {step.stage.name}/{step.name}")
@@ -132,14 +148,12 @@ class Pipeline:
             changed = step.spec is None or not (new is module or new == module)
             self.show(step, new, changed, seconds, context)
             module = new
-        return module
+        return module, context
 
     def show(self, step: Step, module: Any, changed: bool, seconds: float, context: Context) -> None:
         """Let every instrument see ``module`` as the result of ``step``."""
-        is_lowering = step.spec is None
-        base = step.name if step.spec is None else step.spec.name
         record = Record(
-            self.count, step.stage, step.name, base, module, changed, seconds, context, is_lowering, step.is_last
+            self.count, step.stage, step.name, step.spec, module, changed, seconds, context, step.is_last
         )  # fmt: skip
         self.count += 1
         for instrument in self.instruments:

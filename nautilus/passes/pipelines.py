@@ -1,7 +1,7 @@
-"""The road as data: every stage, how it is reached, and its passes in order.
+"""The pipeline as data: every stage, how it is reached, and its passes in order.
 
 A stage owns a text form (suffix, printer, parser) so that a compilation can stop at it, and start
-from a dump of it.  Change a pipeline here and nowhere else.
+from a dump of it.  A new pass has its entry here and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PassSpec:
-    """A pass by its registry name, with options that override the context's."""
+    """A pass: its name, its class as ``"module:Class"``, and options that override the context's."""
 
     name: str
+    target: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One level of the road. Code is named as ``"module:attribute"`` and imported when it runs.
+    """One level of the pipeline. Code is named as ``"module:attribute"`` and imported when it runs.
 
     ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
-    ``parse(text, name)`` are the text form.  ``plans``: pass to function; before that pass (its first
-    run) ``function(module, schedule)`` adds to the schedule what nobody chose.  ``header(context, module,
-    spec)``: the leading comment that ``lower`` takes.  ``plain_is_final``: a file
-    without a dump's header is taken to be behind all passes, because they would not do for a finished module.
+    ``parse(text, name)`` are the text form.  ``planner``: the class whose ``decide`` completes the schedule
+    before each of the passes ``decisions`` (their first runs).  ``header``: a function of the module above, whose
+    lines ``lower`` takes as leading comment.  ``plain_is_final``: a file without a dump's header is taken to be
+    behind all passes, because they cannot run on a finished module.
     """
 
     name: str
@@ -37,7 +38,8 @@ class Stage:
     verify: str = ""
     format: str = ""
     parse: str = ""
-    plans: tuple[tuple[str, str], ...] = ()
+    planner: str = ""
+    decisions: tuple[str, ...] = ()
     header: str = ""
     plain_is_final: bool = False
 
@@ -49,8 +51,10 @@ class Stage:
         return tuple(f"{name}-{n + 1}" if n else name for name, n in zip(plain, again, strict=True))
 
 
-def _passes(*names: str) -> tuple[PassSpec, ...]:
-    return tuple(PassSpec(n) for n in names)
+def _passes(folder: str, *classes: str) -> tuple[PassSpec, ...]:
+    """Passes of ``folder``, each ``"module:Class"``. A pass has the name of its module, with hyphens."""
+    named = [(text.partition(":")[0].rpartition(".")[2].replace("_", "-"), text) for text in classes]
+    return tuple(PassSpec(name, f"{folder}.{text}") for name, text in named)
 
 
 SPEC = Stage(
@@ -64,26 +68,26 @@ SCALAR = Stage(
     ".scalar",
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
-        *("simplify", "inline", "simplify", "factor", "simplify", "narrow", "dead"),
-        *("pack", "split-k-update", "fuse", "split", "reorder", "rolling-update", "partition"),
+        "nautilus.scalar.passes",
+        *("simplify:Simplify", "inline:Inline", "simplify:Simplify", "factor:Factor", "simplify:Simplify"),
+        *("narrow:Narrow", "dead:Dead", "pack:Pack", "split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
+        *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
     ),
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
-    plans=(
-        ("inline", "nautilus.scalar.passes.inline:plan_inline"),
-        ("pack", "nautilus.planner.cuts:plan_packs"),
-        ("split-k-update", "nautilus.planner.cuts:plan_splits"),
-        ("fuse", "nautilus.planner.kernels:plan_kernels"),
-    ),
+    planner="nautilus.planner.planner:Planner",
+    decisions=("inline", "pack", "split-k-update", "fuse"),
 )
 VR_TILE = Stage(
     "vr-tile",
     ".vr",
     lower="nautilus.vr_tile.lowering.lower:lower",
     passes=_passes(
-        *("simplify-masks", "hardware-math", "exp-to-exp2", "div-to-rcp", "fold-scale", "hoist", "cse"),
-        *("sink-masks", "contract", "lazy-rescale", "dce"),
+        "nautilus.vr_tile.passes",
+        *("simplify_masks:SimplifyMasks", "hardware_math:HardwareMath", "exp_to_exp2:ExpToExp2"),
+        *("div_to_rcp:DivToRcp", "fold_scale:FoldScale", "hoist:Hoist", "cse:Cse", "sink_masks:SinkMasks"),
+        *("contract:Contract", "lazy_rescale:LazyRescale", "dce:Dce"),
     ),
     verify="nautilus.vr_tile.verify:verify",
     format="nautilus.vr_tile.text:format",
@@ -94,11 +98,30 @@ MA_TILE = Stage(
     ".ma",
     lower="nautilus.ma_tile.lowering.lower:lower",
     passes=_passes(
-        *("defer-reductions", "pipeline-copies", "double-buffer-fragments", "prefetch-fragments"),
-        *("register-operands", "chunk-epilogue", "tma-stores", "pipeline-mma", "specialise-warps"),
-        *("zero-accumulators", "async-mma", "multicast-loads", "persistent-grid", "ping-pong", "sink-indices"),
-        *("dead-fragments", "allocate-shared", "synchronize", "tma-loads", "await-copies", "combine-in-block"),
-        *("combine-in-cluster", "dependent-launch"),
+        "nautilus.ma_tile.passes",
+        "epilogue.defer_reductions:DeferReductions",
+        "copies.pipeline_copies:PipelineCopies",
+        "copies.double_buffer_fragments:DoubleBufferFragments",
+        "copies.prefetch_fragments:PrefetchFragments",
+        "mma.register_operands:RegisterOperands",
+        "epilogue.chunk_epilogue:ChunkEpilogue",
+        "epilogue.tma_stores:TmaStores",
+        "mma.pipeline_mma:PipelineMma",
+        "copies.specialise_warps:SpecialiseWarps",
+        "mma.zero_accumulators:ZeroAccumulators",
+        "mma.async_mma:AsyncMma",
+        "copies.multicast_loads:MulticastLoads",
+        "grid.persistent_grid:PersistentGrid",
+        "mma.ping_pong:PingPong",
+        "finalise.sink_indices:SinkIndices",
+        "finalise.dead_fragments:DeadFragments",
+        "finalise.allocate_shared:AllocateShared",
+        "finalise.synchronize:Synchronize",
+        "copies.tma_loads:TmaLoads",
+        "copies.await_copies:AwaitCopies",
+        "grid.combine_in_block:CombineInBlock",
+        "grid.combine_in_cluster:CombineInCluster",
+        "grid.dependent_launch:DependentLaunch",
     ),
     verify="nautilus.ma_tile.verify.module:verify",
     format="nautilus.ma_tile.text.printer:format",
@@ -108,9 +131,9 @@ MA_TILE = Stage(
 CUDA = Stage(
     "cuda",
     ".cu",
-    lower="nautilus.cuda.emit:emit_module",
-    format="nautilus.driver:as_text",
-    header="nautilus.header:header",
+    lower="nautilus.cuda.module:lower",
+    format="nautilus.cuda.module:format",
+    header="nautilus.passes.header:header",
 )
 
 STAGES: tuple[Stage, ...] = (SPEC, SCALAR, VR_TILE, MA_TILE, CUDA)

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming as plan_join
-from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.planner.kernel import bare, dot_of
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS

@@ -17,9 +17,9 @@ from itertools import combinations
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming as plan_join
-from nautilus.planner.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.planner.kernel import dot_of, one_by_one, plan_kernel
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify

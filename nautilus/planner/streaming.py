@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from nautilus.core.expr.nodes import Var, free_vars
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.planner.kernel import dot_of, floor_pow2
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of

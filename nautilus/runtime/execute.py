@@ -20,8 +20,8 @@ from nautilus.core.errors import InputError, UnsupportedError, first_line
 from nautilus.core.expr.nodes import Const, Param
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import DType
-from nautilus.driver import Result
-from nautilus.passes.registry import load
+from nautilus.passes.compilation import Result
+from nautilus.passes.loading import load
 from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_plan
 
 if TYPE_CHECKING:
@@ -214,12 +214,12 @@ def run_cuda(
 ) -> dict[str, Array]:
     """Run on the GPU what NVRTC made (``cubin`` None: compile now). Raises ToolchainError."""
     from nautilus.runtime.device import open_device
-    from nautilus.runtime.nvrtc import compile_cuda
+    from nautilus.runtime.nvrtc import build
 
     open_device()  # a missing one is said before the compiler's seconds
     plan = plan_of(result.modules["ma-tile"])
     arch = result.context.arch
-    built = cubin or compile_cuda(result.cuda, arch)
+    built = cubin or build(result.cuda_module, arch)
     raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}
     outputs = run_plan(built.data, plan, arch, raw, scalars)
     return {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, ToolchainError
+from nautilus.cuda.module import CudaModule
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # a text that no schedule belongs to
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,31 @@ class Compiled:
     resources: tuple[Resources, ...]
 
 
-def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.cu") -> Compiled:
-    """Compile for ``arch`` (``sm_80``) to ``form`` cubin or ptx.
+def build(module: CudaModule, arch: str, form: str = "cubin") -> Compiled:
+    """:func:`compile_cuda` of a module that the compiler made, whose kernels failures are named after."""
+    return compile_cuda(module.text, arch, form, kernels=module.kernels)
+
+
+def check_products(module: CudaModule, arch: str) -> str:
+    """Ask ptxas about the warpgroup MMAs of ``module``, if it has any, and say why that was not possible.
+
+    Raises ScheduleError as :func:`refuse_serialised` does, ToolchainError where the text does not compile.
+    """
+    if not has_products(module.text):
+        return ""
+    try:
+        build(module, arch)
+    except ToolchainError as error:
+        if error.log:
+            raise
+        return str(error)
+    return ""
+
+
+def compile_cuda(
+    text: str, arch: str, form: str = "cubin", name: str = "kernel.cu", kernels: Mapping[str, str] = _NO_KERNELS
+) -> Compiled:
+    """Compile for ``arch`` (``sm_80``) to ``form`` cubin or ptx. ``kernels``: symbol -> name in the schedule.
 
     Raises ToolchainError with the compiler's log where the text does not compile, and without one
     where NVRTC is missing or too old for ``arch``; ScheduleError as :func:`refuse_serialised` does.
@@ -67,31 +93,35 @@ def compile_cuda(text: str, arch: str, form: str = "cubin", name: str = "kernel.
     if form == "ptx":
         data = data.rstrip(b"\0")
     if form == "cubin":
-        refuse_serialised(text, log)
+        refuse_serialised(text, log, kernels)
     resources = tuple(sorted(parse_resources(log), key=lambda r: _defined(text, r.kernel)))
     return Compiled(arch, form, data, log, resources)
 
 
-def refuse_serialised(text: str, log: str) -> None:
-    """Warpgroup products pay only if they run asynchronously and from registers.
+def refuse_serialised(text: str, log: str, kernels: Mapping[str, str]) -> None:
+    """Warpgroup MMAs pay only if they run asynchronously and from registers.
 
-    Raises ScheduleError, which names the kernel, where ptxas waits after each of them (C7510 and its
-    neighbours in the log) or spills: such a kernel is a failed candidate, never a result.
+    Raises ScheduleError for the kernel (``kernels``: symbol -> name) in which ptxas waits after each of them (C7510
+    and its neighbours in the log) or spills: such a kernel is a failed candidate, never a result.
     """
     if not has_products(text):
         return
+    resources = parse_resources(log)
     for line in log.splitlines():
         if m := _SERIALISED.search(line):
-            kernel = next((r.kernel for r in parse_resources(log) if r.kernel in line), "")
-            raise ScheduleError(f"ptxas serialises its warpgroup products ({m[1]}: {line.strip()})", _where(kernel))
-    for r in parse_resources(log):
+            quoted = frozenset(_QUOTED.findall(line))
+            symbol = next((r.kernel for r in resources if r.kernel in quoted), "")
+            reason = f"ptxas serialises its warpgroup products ({m[1]}: {line.strip()})"
+            raise ScheduleError(reason, kernel=kernels.get(symbol, symbol))
+    for r in resources:
         if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition('extern "C"')[0]:
             spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
-            raise ScheduleError(f"ptxas has too few registers for its warpgroup products ({spilled})", _where(r.kernel))
+            reason = f"ptxas has too few registers for its warpgroup products ({spilled})"
+            raise ScheduleError(reason, kernel=kernels.get(r.kernel, r.kernel))
 
 
 def has_products(text: str) -> bool:
-    """Whether ``text`` has warpgroup products, the only ones that ptxas may make slow without an error."""
+    """Whether ``text`` has warpgroup MMAs, the only ones that ptxas may make slow without an error."""
     return "wgmma.mma_async" in text
 
 
@@ -99,11 +129,6 @@ def _defined(text: str, symbol: str) -> int:
     """Where the kernel ``symbol`` stands in ``text``; the end, where it does not."""
     found = re.search(rf"\b{symbol}\(", text)
     return found.start() if found else len(text)
-
-
-def _where(symbol: str) -> str:
-    """``spec__kernel`` as schedules call it."""
-    return f"kernel {symbol.partition('__')[2] or symbol}"
 
 
 def version() -> tuple[int, int]:
@@ -173,6 +198,7 @@ _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
 _SERIALISED = re.compile(r"\((C751[0-6]|C76\d\d)\)")  # C7517 to C7519: a fence was added, nothing waits
+_QUOTED = re.compile(r"'(\w+)'")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 

@@ -15,8 +15,9 @@ import click
 
 from nautilus.bench.bench import Scalars
 from nautilus.core.errors import InputError, NautilusError, ToolchainError, first_line
-from nautilus.driver import Request, stage_of
+from nautilus.driver import Request
 from nautilus.frontend.spec import Spec
+from nautilus.passes.dumps import stage_of
 from nautilus.tune.database.lookup import neighbours, ranked
 from nautilus.tune.database.rows import COMPILER, Key, Row, key_of
 from nautilus.tune.database.store import SHIPPED, rows, select, user_path

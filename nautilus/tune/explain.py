@@ -7,20 +7,15 @@ estimate, with the time that it would take.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import click
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
 from nautilus.driver import Request, Result, compile_checked
-from nautilus.passes.pipelines import SPEC
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
@@ -41,23 +36,6 @@ class Alternative:
     reason: str | None
 
 
-def explain_spec(spec: Path, **options: Any) -> None:
-    """Run the command and print text, or JSON with ``--json``."""
-    from nautilus.cli.commands import run_and_build
-    from nautilus.cli.main import make_request
-
-    if spec.suffix != SPEC.suffix:
-        raise click.UsageError(f"explain needs a spec (.naut), not {spec}")
-    request = make_request(spec, options, "ma-tile")
-    if options["dump_ir"] or options["dump_dir"] is not None or options["time_passes"]:
-        run_and_build(request, options, "checked")
-    found = explain(request)
-    if options["as_json"]:
-        click.echo(json.dumps(found))
-    elif not options["quiet"]:
-        click.echo(text(found), nl=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A program, its schedule, the source of the schedule, and the values of the space that give it, if known."""
@@ -76,7 +54,7 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
     program, given = program_of(request)
     if given.kernels:
         return Chosen(program, given, "the schedule file", None)
-    if request.tuned and rows and not (done is not None and done.refused):
+    if request.lookup is not None and rows and not (done is not None and done.lookup_failure):
         tuned = rows[0].read_schedule()
         own, full = program_of(replace(request, schedule=tuned))
         values = dict(rows[0].values)
@@ -124,7 +102,7 @@ def explain(request: Request) -> dict[str, Any]:
         "arch": request.arch,
         "precision": request.precision,
         "from": c.origin,
-        "fault": done.fault or (compiled.trouble if compiled is not None else "") or None,
+        "fault": done.fault or (compiled.ptxas_failure if compiled is not None else "") or None,
         "unchecked": compiled.unchecked if compiled is not None else "",
         "inlined": list(c.schedule.inline or ()),
         "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
@@ -209,7 +187,7 @@ def measured(request: Request) -> list[Any]:
         from nautilus.tune.database import store as database
     except ImportError:
         return []
-    spec = compile_file(replace(request, until="spec", schedule=None, tuned=False)).modules["spec"]
+    spec = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     if not spec.family:
         return []
     key = rows.key_of(spec, request.arch, request.precision).hash

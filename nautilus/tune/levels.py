@@ -70,7 +70,7 @@ def before_scheduling(request: Request) -> Before:
     """Compile ``request`` up to the planner."""
     stop = _StopAfter("dead")
     try:
-        compile_file(replace(request, tuned=False, until="scalar"), [stop])
+        compile_file(replace(request, lookup=None, until="scalar"), [stop])
     except _PassReached:
         inline = stop.schedule.inline if stop.schedule is not None else None
         remember(stop.module, stop.inlined_from, inline or (), stop.context)

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from nautilus.bench import bench
-from nautilus.bench.bench import Settings, examined, timed
+from nautilus.bench.bench import Settings, examine, time_all
 from nautilus.bench.ceilings import COPY
 from nautilus.bench.contenders import OURS, Contender
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import Burst, Run, Sample
 from nautilus.bench.verify import References, references
-from nautilus.check.bound import stated
 from nautilus.cli.main import main
 from nautilus.core.numerics import Array
+from nautilus.frontend.error_bound import stated
 from nautilus.frontend.semantics.check import load_text
 from tests.conftest import gpu_problem
 
@@ -57,11 +57,11 @@ def test_contenders_are_checked_then_timed_and_one_that_fails_drops_out() -> Non
         Contender("fa2", lambda: ran.append("fa2"), breaks),
         Contender("ceiling", lambda: ran.append("ceiling"), flops=5.0, bytes=7.0),
     ]
-    rows = [examined(c, reference, Ticks(), (1.0, 2.0)) for c in present]
-    done = {r.name: r for r in timed(rows, present, Ticks(), Settings(repeats=3, rounds=2))}
+    rows = [examine(c, reference, Ticks(), (1.0, 2.0)) for c in present]
+    done = {r.name: r for r in time_all(rows, present, Ticks(), Settings(repeats=3, rounds=2))}
     assert done[OURS].verdict is not None and done[OURS].verdict.ok
     assert done["cudnn"].verdict is not None and not done["cudnn"].verdict.ok and done["cudnn"].cool is not None
-    assert done["fa2"].cool is None and done["fa2"].trouble == "failed: RuntimeError: no kernel found"
+    assert done["fa2"].cool is None and done["fa2"].failure == "failed: RuntimeError: no kernel found"
     assert "fa2" not in ran
     assert (done["ceiling"].flops, done["ceiling"].bytes, done["ceiling"].verdict) == (5.0, 7.0, None)
     assert (done[OURS].flops, done[OURS].bytes) == (1.0, 2.0)
@@ -74,7 +74,7 @@ def test_our_own_failure_is_not_hidden() -> None:
         raise RuntimeError("illegal address")
 
     with pytest.raises(RuntimeError, match="illegal address"):
-        examined(Contender(OURS, lambda: None, breaks), reference, Ticks(), (1.0, 2.0))
+        examine(Contender(OURS, lambda: None, breaks), reference, Ticks(), (1.0, 2.0))
 
 
 class FakeSession:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nautilus.bench.ceilings import COPY, PRODUCT
+from nautilus.bench.ceilings import COPY, GEMM
 from nautilus.bench.contenders import OURS, Absent, NotApplicable, Row, Verdict, ratio, reason_of
 from nautilus.bench.protocol import Timing
 from nautilus.bench.table import Report, as_dict, shares, text
@@ -30,10 +30,18 @@ def test_a_ratio_says_how_many_times_as_fast_ours_is() -> None:
     [
         (row(OURS, 100), row("peer", 150, verdict=Verdict(False, 0.3, 1e-3, "O: off")), "peer is wrong: O: off"),
         (row(OURS, 100, verdict=Verdict(False, 0.3, 1e-3, "O: off")), row("peer", 150), "ours is wrong: O: off"),
-        (row(OURS, 100), row("peer", 150, spread=0.2), "peer spreads by 20%, more than 10%"),
-        (row(OURS, 100, spread=0.12), row("peer", 150), "ours spreads by 12%, more than 10%"),
+        (
+            row(OURS, 100),
+            row("peer", 150, spread=0.2),
+            "the times of peer have a spread of 20%, above the limit of 10%",
+        ),
+        (
+            row(OURS, 100, spread=0.12),
+            row("peer", 150),
+            "the times of ours have a spread of 12%, above the limit of 10%",
+        ),
         (row(OURS, 100), row("peer", 150, verdict=None), "peer was not checked"),
-        (row(OURS, 100), replace(row("peer", 150), cool=None, trouble="failed: x"), "peer was not timed: failed: x"),
+        (row(OURS, 100), replace(row("peer", 150), cool=None, failure="failed: x"), "peer was not timed: failed: x"),
     ],
 )
 def test_a_ratio_is_refused_with_the_reason(ours: Row, peer: Row, why: str) -> None:
@@ -45,7 +53,7 @@ def report(*rows: Row) -> Report:
 
 
 CEILINGS = (
-    Row(PRODUCT, cool=Timing((1e-3,) * 3), flops=1e12, is_ceiling=True),
+    Row(GEMM, cool=Timing((1e-3,) * 3), flops=1e12, is_ceiling=True),
     Row(COPY, cool=Timing((1e-3,) * 3), bytes=4e9, is_ceiling=True),
 )
 
@@ -65,7 +73,7 @@ def test_a_wide_spread_is_marked_and_refused_in_one_column_only() -> None:
     peer = replace(row("cudnn", 120), cool=row("cudnn", 120, spread=0.2).cool)
     shown = text(report(row(OURS, 100), peer))
     assert "20.0%!" in shown
-    assert "no cool ratio to cudnn: cudnn spreads by 20%, more than 10%" in shown
+    assert "no cool ratio to cudnn: the times of cudnn have a spread of 20%, above the limit of 10%" in shown
     assert "no sustained" not in shown
 
 

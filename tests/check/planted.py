@@ -8,12 +8,13 @@ from typing import Any
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Load, Op
-from nautilus.passes.registry import PASSES, load
+from nautilus.passes.loading import load
+from nautilus.passes.pipelines import STAGES
 from nautilus.scalar.ir import Store
 
 Rule = Callable[[Any], Any]  # a node's replacement, or None
 
-REAL = dict(PASSES)
+REAL = {p.name: p.target for stage in STAGES for p in stage.passes}
 
 
 def mutated(module: Any, rule: Rule) -> Any:

@@ -13,7 +13,7 @@ from nautilus.check.report import Outcome, Report
 from nautilus.cli.main import main
 from nautilus.core.errors import DiagnosticError
 from nautilus.driver import Request, compile_file
-from nautilus.passes import registry
+from nautilus.passes import loading
 from tests.check import planted
 
 ATTENTION = """dim M = 40, N = 150, D = 16
@@ -89,7 +89,7 @@ def test_a_planted_fault_is_named(monkeypatch: pytest.MonkeyPatch, name: str, ru
 
 
 def test_a_wrong_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = registry.load(planted.REAL["rolling-update"])
+    real = loading.load(planted.REAL["rolling-update"])
 
     class Boastful(real):  # type: ignore[misc]
         __slots__ = ()
@@ -106,7 +106,7 @@ def test_a_wrong_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = registry.load(planted.REAL["cse"])
+    real = loading.load(planted.REAL["cse"])
 
     class Broken(real):  # type: ignore[misc]
         __slots__ = ()
@@ -121,15 +121,16 @@ def test_a_pass_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _plant(monkeypatch: pytest.MonkeyPatch, name: str, made: type) -> None:
-    monkeypatch.setitem(registry.PASSES, name, f"tests.check.planted:_Current_{name.replace('-', '_')}")  # type: ignore[arg-type]
-    monkeypatch.setattr(planted, f"_Current_{name.replace('-', '_')}", made, raising=False)
-    registry.load.cache_clear()
+    monkeypatch.setattr(planted.REAL[name].replace(":", "."), made)
+    loading.load.cache_clear()
+    loading.load_pass.cache_clear()
 
 
 @pytest.fixture(autouse=True)
-def _fresh_registry() -> Any:
+def _fresh_classes() -> Any:
     yield
-    registry.load.cache_clear()
+    loading.load.cache_clear()
+    loading.load_pass.cache_clear()
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

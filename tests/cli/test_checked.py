@@ -131,7 +131,7 @@ def test_kernels_without_such_products_need_no_nvrtc(
 def test_a_text_that_does_not_compile_does_not_leave(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ToolchainError("NVRTC", "the text does not compile for sm_90a", "kernel.cu(1): error")
 
     monkeypatch.setattr(nvrtc, "compile_cuda", broken)

@@ -80,7 +80,7 @@ def test_nearest() -> None:
         (DiagnosticError([Diagnostic("N0101", "m", span(1, 1, 2))]), 1),
         (VerifyError("scalar", "ssa", "x = y\nz = x", "used before it is defined", span(1, 1, 2)), 70),
         (UnsupportedError("runtime dims", "below the Scalar IR", span(1, 1, 2)), 4),
-        (ScheduleError("tile too large", "tile.M"), 4),
+        (ScheduleError("tile too large", "tile.M", kernel="out"), 4),
         (ToolchainError("nvrtc", "compilation failed", "line 1: error"), 3),
         (InternalError("broken", "/tmp/r"), 70),
         (InputError("input 'X' is not given"), 2),

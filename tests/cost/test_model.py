@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nautilus.cost.model import best_rank, estimate, estimate_schedule, in_top, rank_correlation
+from nautilus.cost.model import best_rank, estimate, in_top, rank_correlation
 from nautilus.scalar.ir import Program
-from nautilus.tune.space.schedules import defaults, examine, schedule_of
+from nautilus.tune.space.schedules import defaults, examine
 from tests.cost.measured import LIBRARY, TILES, product, program
 
 ARCH = "sm_90a"
@@ -24,12 +24,12 @@ def seconds(p: Program, **changes: Any) -> float:
     return estimate(done.module, ARCH).seconds
 
 
-def chain(name: str, **dims: int) -> Program:
+def attention(name: str, **dims: int) -> Program:
     return program(f"attention/{name}", tuple(dims.items()))
 
 
 @pytest.mark.parametrize("shape", LIBRARY)
-def test_products_take_what_was_measured(shape: tuple[int, int, int]) -> None:
+def test_gemm_times_match_measurements(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     at = list(LIBRARY).index(shape)
     p = product(m, n, k)
@@ -42,7 +42,7 @@ def test_products_take_what_was_measured(shape: tuple[int, int, int]) -> None:
     assert rank_correlation(guessed, measured) > 0.25  # 16384 x 4096: all tiles are within 4%
 
 
-def test_tiles_of_a_product_go_by_its_shape() -> None:
+def test_the_best_tile_of_a_gemm_depends_on_its_shape() -> None:
     square, wide, small = product(4096, 4096, 4096), product(8192, 8192, 8192), product(2048, 2048, 2048)
     block = "C.warpgroup.block_tile"
     assert seconds(square, **{block: "128x256/2"}) < seconds(square, **{block: "128x128*2"})
@@ -52,7 +52,7 @@ def test_tiles_of_a_product_go_by_its_shape() -> None:
     assert seconds(wide, **{block: "256x192/2"}) < seconds(wide, **{block: "128x128*2"})
 
 
-def test_rings_and_stores_of_a_product() -> None:
+def test_stages_and_stores_of_a_gemm() -> None:
     p = product(4096, 4096, 4096)
     base = seconds(p)
     assert 1.1 < seconds(p, C__warpgroup__stages=2) / base < 1.4  # measured 1.25
@@ -77,16 +77,16 @@ CHAINS = [
 
 
 @pytest.mark.parametrize(("name", "dims", "best"), CHAINS)
-def test_chains_take_what_was_measured(name: str, dims: dict[str, int], best: float) -> None:
-    p = chain(name, **dims)
+def test_back_to_back_gemm_times_match_measurements(name: str, dims: dict[str, int], best: float) -> None:
+    p = attention(name, **dims)
     depth = next(b for b in p.buffers if b.name == "Q").shape[-1]
     assert isinstance(depth, int)
     flops = 4.0 * dims["B"] * dims["H"] * dims["M"] * dims["N"] * depth * (0.5 if "causal" in name else 1.0)
     assert 0.7 < flops / seconds(p) / 1e12 / best < 1.3
 
 
-def test_choices_of_a_chain_are_in_the_measured_order() -> None:
-    p = chain("global_prefill", B=4, H=16, M=4096, N=4096)
+def test_choices_of_a_back_to_back_gemm_are_in_the_measured_order() -> None:
+    p = attention("global_prefill", B=4, H=16, M=4096, N=4096)
     base = seconds(p)
     assert 1.1 < seconds(p, O__warpgroup__pipeline_mma=False) / base < 1.35
     assert (
@@ -107,10 +107,10 @@ def test_choices_of_a_chain_are_in_the_measured_order() -> None:
     )
 
 
-def test_three_units_for_narrow_accumulators_only() -> None:
-    narrow, wide = chain("global_prefill_d64"), chain("global_prefill_d64", M=4096, N=4096)
+def test_three_consumer_warpgroups_pay_for_narrow_accumulators_only() -> None:
+    narrow, wide = attention("global_prefill_d64"), attention("global_prefill_d64", M=4096, N=4096)
     assert seconds(narrow, O__warpgroup__row_tile="192/3") < seconds(narrow, O__warpgroup__row_tile="128/2")
-    done = examine(chain("global_prefill"), ARCH, {"O.warpgroup.row_tile": "192/3"})
+    done = examine(attention("global_prefill"), ARCH, {"O.warpgroup.row_tile": "192/3"})
     assert done.fault is not None and "registers" in done.fault
     assert wide is not narrow
 
@@ -127,13 +127,13 @@ def test_three_units_for_narrow_accumulators_only() -> None:
         ("window_prefill", {}, 0.99),
     ],
 )
-def test_heads_beyond_the_l2_cache_want_sections(name: str, dims: dict[str, int], slower: float) -> None:
-    p = chain(name, **dims)
+def test_heads_beyond_the_l2_cache_need_an_l2_swizzle(name: str, dims: dict[str, int], slower: float) -> None:
+    p = attention(name, **dims)
     assert seconds(p, O__warpgroup__l2_supertiles=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
 
 
-def test_uneven_tiles_want_to_be_fetched_longest_first() -> None:
-    p = chain("causal_prefill", B=1, H=16, M=16384, N=16384)
+def test_uneven_tiles_are_fastest_longest_first() -> None:
+    p = attention("causal_prefill", B=1, H=16, M=16384, N=16384)
     assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__raster_order="natural") > 1.1 * seconds(p)
     assert seconds(p, O__warpgroup__raster_order="natural") > seconds(p)
 
@@ -149,11 +149,11 @@ def test_uneven_tiles_want_to_be_fetched_longest_first() -> None:
         ("add_rms_norm", {}, 131.0),
     ],
 )
-def test_rows_are_read_at_the_rate_of_memory(name: str, dims: dict[str, int], microseconds: float) -> None:
+def test_row_wise_kernels_reach_the_memory_rate(name: str, dims: dict[str, int], microseconds: float) -> None:
     assert 0.8 < seconds(program(f"rowwise/{name}", tuple(dims.items()))) / (microseconds * 1e-6) < 1.3
 
 
-def test_one_large_block_of_rows_loses() -> None:
+def test_one_large_block_of_rows_is_slower() -> None:
     p = program("rowwise/softmax")
     assert seconds(p, Y__warps=32) > 1.1 * seconds(p)
 
@@ -161,7 +161,7 @@ def test_one_large_block_of_rows_loses() -> None:
 @pytest.mark.parametrize(("n", "floor"), [(1024, 31.0), (4096, 116.4), (16384, 458.0)])
 def test_long_reads_are_close_to_the_bare_read(n: int, floor: float) -> None:
     """8 x 32 heads that each read keys and values once."""
-    p = chain("causal_decode", N=n)
+    p = attention("causal_decode", N=n)
     assert 0.95 < seconds(p) / (floor * 1e-6) < 1.6
 
 
@@ -174,12 +174,12 @@ DECODING = [
 
 
 @pytest.mark.parametrize(("name", "n", "microseconds"), DECODING)
-def test_units_that_take_turns_take_what_was_measured(name: str, n: int, microseconds: float) -> None:
-    assert 0.92 < seconds(chain(name, N=n)) / (microseconds * 1e-6) < 1.08
+def test_decoding_times_match_measurements(name: str, n: int, microseconds: float) -> None:
+    assert 0.92 < seconds(attention(name, N=n)) / (microseconds * 1e-6) < 1.08
 
 
-def test_choices_of_units_are_in_the_measured_order() -> None:
-    p, long = chain("gqa_decode"), chain("gqa_decode", N=16384)
+def test_choices_of_split_k_warps_are_in_the_measured_order() -> None:
+    p, long = attention("gqa_decode"), attention("gqa_decode", N=16384)
     base = seconds(p)
     assert 1.02 < seconds(p, units__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
     assert seconds(p, units="4x16") > 1.02 * base  # 1.04
@@ -190,23 +190,23 @@ def test_choices_of_units_are_in_the_measured_order() -> None:
     assert seconds(long, groups=1) > seconds(long, units__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
     assert seconds(p, splits=4) > 1.05 * base
     assert abs(seconds(p, units__O_acc_part__repair="always") / base - 1) < 0.01
-    many = chain("causal_decode")
+    many = attention("causal_decode")
     assert abs(seconds(many, units="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
 
 
-def test_few_blocks_want_splits() -> None:
-    few, many = chain("causal_decode", B=1, H=8, N=16384), chain("causal_decode")
+def test_few_blocks_need_splits() -> None:
+    few, many = attention("causal_decode", B=1, H=8, N=16384), attention("causal_decode")
     assert seconds(few, splits=8) < 0.5 * seconds(few, splits=1)
     assert seconds(many, splits=4) > seconds(many, splits=1)
     assert seconds(few) < seconds(few, splits=8) and seconds(few) < 0.5 * seconds(few, groups=1)
     assert seconds(many, groups=4) > seconds(many)
 
 
-def test_parts_add_up_to_a_story() -> None:
+def test_parts_are_consistent() -> None:
     p = product(4096, 4096, 4096)
-    schedule = schedule_of(p, ARCH, defaults(p, ARCH))
-    found = estimate_schedule(p, schedule, ARCH)  # type: ignore[arg-type]
-    assert found is not None
+    done = examine(p, ARCH, defaults(p, ARCH))
+    assert done.module is not None
+    found = estimate(done.module, ARCH)
     (k,) = found.kernels
     assert found.flops == 2.0 * 4096**3
     assert 3 * 2 * 4096**2 <= found.bytes < 6 * 2 * 4096**2

@@ -1,4 +1,4 @@
-"""Registers by liveness, against what ptxas said of the same kernels."""
+"""The register rule by liveness, compared with the report of ptxas for the same kernels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.cost.measured import program
 
 ARCH = "sm_90a"
 CHAIN, NARROW, WIDE = "attention/global_prefill", "attention/global_prefill_d64", "attention/causal_prefill_d256"
-SERIALISED = "registers of a thread hold fragments"
+TOO_MANY = "fragments need"
 
-#: spec, choices, whether ptxas kept the products in flight and spilled nothing
+#: spec, choices, whether ptxas neither serialised wgmma nor spilled registers
 COMPILED: list[tuple[str, dict[str, Any], bool]] = [
     ("matmul/f16", {"C.warpgroup.block_tile": "256x192/2"}, True),
     ("matmul/f16", {"C.warpgroup.block_tile": "128x192*2"}, True),
@@ -38,7 +38,7 @@ COMPILED: list[tuple[str, dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("name", "chosen", "good"), COMPILED)
-def test_what_ptxas_takes_is_let_through(name: str, chosen: dict[str, Any], good: bool) -> None:
+def test_the_rule_agrees_with_ptxas(name: str, chosen: dict[str, Any], good: bool) -> None:
     p = program(name)
     done = examine(p, ARCH, {**defaults(p, ARCH), **chosen})
     assert done.ok == good
@@ -63,5 +63,5 @@ def test_liveness_counts_tiles_once() -> None:
 def test_a_row_a_thread_is_refused() -> None:
     p = program("rowwise/softmax")
     done = examine(p, ARCH, {**defaults(p, ARCH), "Y.warps": 1, "Y.tile.i": 4})
-    assert done.module is not None and SERIALISED in str(done.fault)
+    assert done.module is not None and TOO_MANY in str(done.fault)
     assert register_fault(done.module, limits(ARCH)) == done.fault

@@ -8,10 +8,11 @@ from pathlib import Path
 from textwrap import dedent
 
 from nautilus.check import compare
-from nautilus.check.bound import reference, stated
 from nautilus.check.inputs import generate
 from nautilus.check.levels import Level, Trace, run
+from nautilus.check.reference import reference
 from nautilus.driver import Request, Result, compile_file
+from nautilus.frontend.error_bound import stated
 from nautilus.runtime.nvrtc import Resources, compile_cuda
 
 FLOOR = 1e-5  # of an element, however small the result: sums of what cancels

@@ -25,8 +25,8 @@ from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS
 from nautilus.frontend.spec import Spec
 from nautilus.frontend.syntax import grammar, load
-from tests import reference_page
-from tests.reference_page import Block, Example
+from tests.pages import blocks as reference_page
+from tests.pages.blocks import Block, Example
 
 PAGE = reference_page.PAGE.read_text(encoding="utf-8")
 BLOCKS = reference_page.blocks(PAGE)

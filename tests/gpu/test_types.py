@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from nautilus.check import device
-from nautilus.check.bound import reference, stated
 from nautilus.check.inputs import InputSet, generate
+from nautilus.check.reference import reference
 from nautilus.core.numerics import eval_op, from_storage
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
+from nautilus.frontend.error_bound import stated
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.runtime.device import default_arch

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from nautilus.check import compare, device
-from nautilus.check.bound import Reference, reference, stated
 from nautilus.check.inputs import InputSet, generate, kinds
 from nautilus.check.levels import Trace, run
+from nautilus.check.reference import Reference, reference
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, build_cubin, compile_file
+from nautilus.frontend.error_bound import stated
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.runtime.device import default_arch
 from nautilus.runtime.nvrtc import compile_cuda

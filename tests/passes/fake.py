@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nautilus.core.certificate import Certificate
 from nautilus.core.errors import VerifyError
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.pipelines import PassSpec, Stage
 
@@ -51,12 +53,52 @@ def parse(text: str, name: str) -> int:
     return int(text.split()[-1])
 
 
-REGISTRY = {"add": f"{HERE}:Add", "by-arch": f"{HERE}:ByArch"}
+@dataclass(frozen=True)
+class Doubling(CertifyingPass[int]):
+    """Says what it does."""
+
+    name = "doubling"
+
+    def derive(self, module: int) -> tuple[int, tuple[Certificate, ...]]:
+        return 2 * module, ()
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """Has certificates, but does not say so in its type."""
+
+    name = "undeclared"
+
+    def apply(self, module: int) -> int:
+        return module
+
+    def derive(self, module: int) -> tuple[int, tuple[Certificate, ...]]:
+        return module, ()
+
+
+@dataclass
+class Mutable:
+    """Is no frozen dataclass."""
+
+    name = "mutable"
+
+    def apply(self, module: int) -> int:
+        return module
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Has no ``apply``."""
+
+    name = "idle"
+
+
+ADD = f"{HERE}:Add"
 STAGE = Stage(
     "fake",
     ".fake",
     lower=f"{HERE}:lower",
-    passes=(PassSpec("add"), PassSpec("by-arch"), PassSpec("add", {"amount": 0})),
+    passes=(PassSpec("add", ADD), PassSpec("by-arch", f"{HERE}:ByArch"), PassSpec("add", ADD, {"amount": 0})),
     verify=f"{HERE}:verify",
     format=f"{HERE}:show",
     parse=f"{HERE}:parse",

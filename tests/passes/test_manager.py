@@ -7,26 +7,22 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import InternalError, VerifyError
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
-from nautilus.passes import manager
-from nautilus.passes.instruments import DumpDir, Print, Time, Verify, read_header
+from nautilus.passes.dumps import read_header
+from nautilus.passes.instruments import DumpDir, Print, Time, Verify
+from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.manager import Context, Pipeline, steps
 from nautilus.passes.pipelines import STAGES
-from nautilus.passes.registry import bind, load
 
 from . import fake
-
-
-@pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "PASSES", fake.REGISTRY)
 
 
 def test_options_come_from_the_pipeline_and_the_context() -> None:
     todo = steps(fake.STAGE)
     assert [s.name for s in todo] == ["lower", "add", "by-arch", "add-2"]
-    assert Pipeline().run(todo, "4", Context(arch="sm_80")) == 50
-    assert Pipeline().run(todo, "4", Context(arch="sm_90a", precision="strict")) == 1005
+    assert Pipeline().run(todo, "4", Context(arch="sm_80"))[0] == 50
+    assert Pipeline().run(todo, "4", Context(arch="sm_90a", precision="strict"))[0] == 1005
 
 
 def test_resume_behind_a_pass() -> None:
@@ -106,6 +102,34 @@ def test_bind_and_load_complain() -> None:
         bind(fake.verify, Context(), {})
     with pytest.raises(InternalError, match="cannot load"):
         load("nautilus.nowhere:x")
+
+
+@pytest.mark.parametrize(
+    ("made", "fault"),
+    [
+        ("Undeclared", "is no CertifyingPass"),
+        ("Mutable", "is not a frozen dataclass"),
+        ("Idle", "has no method 'apply'"),
+        ("Add", "has the name 'add'"),
+        ("lower", "is not a frozen dataclass"),
+    ],
+)
+def test_what_is_no_pass_is_not_loaded(made: str, fault: str) -> None:
+    with pytest.raises(InternalError, match=fault):
+        load_pass(made.lower() if made != "Add" else "subtract", f"{fake.HERE}:{made}")
+
+
+def test_a_certifying_pass_says_so_in_its_type() -> None:
+    made = load_pass("doubling", f"{fake.HERE}:Doubling")
+    assert issubclass(made, CertifyingPass) and made().apply(3) == 6
+    certifying = {p.name for s in STAGES for p in s.passes if issubclass(load_pass(p.name, p.target), CertifyingPass)}
+    assert certifying == {"inline", "factor", "narrow", "split-k-update", "rolling-update", "lazy-rescale"}
+
+
+def test_every_entry_of_a_pipeline_is_a_pass_named_as_its_file() -> None:
+    for stage in STAGES:
+        for entry in stage.passes:
+            assert load_pass(entry.name, entry.target).__module__ == entry.target.partition(":")[0]
 
 
 def test_every_stage_is_complete() -> None:

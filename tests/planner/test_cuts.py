@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
 from nautilus.planner import streaming as plan_join
 from nautilus.planner.cuts import default_packs, default_splits, plan_packs, plan_splits
-from nautilus.planner.fallbacks import Fallbacks
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.pack import Pack

@@ -14,6 +14,7 @@ from nautilus.cli.main import main
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
+from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.explain import explain, text
 from nautilus.tune.search.trial_lowering import base_schedule, program_of
 from tests.cost.measured import SPECS, candidate
@@ -118,7 +119,7 @@ class Row:
 
 
 def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = Request(SPECS / "rowwise/softmax.naut", tuned=True)
+    request = Request(SPECS / "rowwise/softmax.naut", lookup=tuned_schedule)
     program, given = program_of(request)
     values: dict[str, object] = {"Y.warps": 8}
     schedule = candidate(program, "sm_90a", values)
@@ -128,7 +129,7 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
     found = explain(request)
     assert found["from"] == "the tuning database" and found["kernels"][0]["threads"] == 256
     assert {"choice": "Y.warps", "value": 4} in [{k: a[k] for k in ("choice", "value")} for a in found["alternatives"]]
-    assert explain(replace(request, tuned=False))["from"] == "the default rules"
+    assert explain(replace(request, lookup=None))["from"] == "the default rules"
 
 
 def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends() -> None:

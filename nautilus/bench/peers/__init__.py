@@ -1,6 +1,5 @@
-"""Peers: which call of a library computes what a Spec says, found by matching its algebra.
+"""Peers: library calls that compute the same function as a Spec, found by algebraic matching.
 
-Nothing here is part of the compiler, which knows no operator; libraries have names, so this folder has
-them too.  A match only proposes a call; the check of its result against the reference
-(:mod:`nautilus.bench.verify`) is what makes it a peer.
+This folder is not part of the compiler and may name operators, because library calls have names.  A match only proposes
+a call; its result is compared with the reference (:mod:`nautilus.bench.verify`).
 """

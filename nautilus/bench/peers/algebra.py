@@ -1,10 +1,9 @@
-"""Matching a Spec's expressions against templates that are specs themselves.
+"""Matching of a Spec's expressions against templates that are specs themselves.
 
-A template is a small ``.naut`` text, for example ``Y[i, j] = softmax[j](X[i, j])``: the frontend expands it by
-the prelude as it expands any spec, its inputs stand for arbitrary expressions (of the indices in their
-brackets that the template binds), its scalars for numbers, and the size :data:`SIZE` for any size.
-:func:`unify` compares it with an expression, up to the names of bound variables.  So a pattern is written in
-the language, and a spec that uses the prelude matches by construction.
+A template is a small ``.naut`` text, for example ``Y[i, j] = softmax[j](X[i, j])``.  The frontend expands it with the
+prelude like any spec.  Its inputs match arbitrary expressions of the indices in their brackets, its scalars match
+numbers, and the size :data:`SIZE` matches any size.  :func:`unify` compares a template with an expression up to the
+names of bound variables.  A spec that uses the prelude therefore matches by construction.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from nautilus.core.types import DType
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Definition, Spec
 
-SIZE = 12347  # the size that a template writes for "any"
+SIZE = 12347  # the size in a template that matches any size
 
 
 @dataclass(frozen=True)
 class Capture:
-    """What a template's input stands for: ``expr``, and the actual names of the indices in its brackets."""
+    """The expression ``expr`` that an input of a template matches, and the actual names of its bracketed indices."""
 
     expr: Expr
     names: tuple[str, ...]
@@ -56,7 +55,7 @@ def template(text: str) -> Expr:
 
 
 def fold(e: Expr) -> Expr:
-    """Constant sub-expressions as constants; nothing else changes."""
+    """``e`` with constant sub-expressions folded."""
 
     def rule(n: Expr) -> Expr | None:
         constant = isinstance(n, Op) and all(isinstance(a, Const) for a in n.args)
@@ -66,9 +65,9 @@ def fold(e: Expr) -> Expr:
 
 
 def unify(pattern: Expr, e: Expr, env: Mapping[str, str], found: Found) -> bool:
-    """``e`` is an instance of ``pattern``; adds what its inputs stand for to ``found``.
+    """Whether ``e`` is an instance of ``pattern``; adds the captures of its inputs to ``found``.
 
-    ``env`` maps variables of the pattern to variables of ``e``; those it lacks stand in brackets only.
+    ``env`` maps variables of the pattern to variables of ``e``; variables that it lacks occur only in brackets.
     """
     match pattern, e:
         case Load(buffer=name, index=index), _:
@@ -107,7 +106,7 @@ def _size(have: float, found: Found) -> bool:
 
 
 def _capture(name: str, index: tuple[Expr, ...], e: Expr, env: Mapping[str, str], found: Found) -> bool:
-    """The input ``name`` stands for ``e``; at another place the same, over its bound variables there."""
+    """Capture ``e`` as input ``name``; a second occurrence must match up to bound variables."""
     bracket = [i.name for i in index if isinstance(i, Var)]
     names = tuple(env[v] for v in bracket if v in env)
     hidden = {actual for v, actual in env.items() if v not in bracket} - set(names)
@@ -119,7 +118,7 @@ def _capture(name: str, index: tuple[Expr, ...], e: Expr, env: Mapping[str, str]
 
 
 def nameless(e: Expr, depth: int = 0) -> Expr:
-    """``e`` with bound variables named by how deep they are bound, so that equal means equal up to names."""
+    """``e`` with bound variables named by their binding depth, so equality ignores names."""
     if isinstance(e, Reduce):
         names = {a.name: Var(f"@{depth}.{n}") for n, a in enumerate(e.axes)}
         cond = None if e.cond is None else substitute(e.cond, names)
@@ -132,9 +131,9 @@ def nameless(e: Expr, depth: int = 0) -> Expr:
 
 
 def inlined(spec: Spec, output: str) -> Expr:
-    """The expression of ``output`` with every definition it reads put in its place, constants folded.
+    """The expression of ``output`` with every definition that it reads inlined, and constants folded.
 
-    A definition with a written type, or an output that is read, keeps the cast that rounds it.
+    An inlined output with a declared type keeps its rounding cast.
     """
     made: dict[str, Definition] = {}
     for d in spec.definitions:
@@ -146,7 +145,7 @@ def inlined(spec: Spec, output: str) -> Expr:
 
 
 def _fresh(d: Definition) -> Expr:
-    """The expression with bound variables that no other definition has."""
+    """The expression of ``d`` with bound variables that are unique to ``d``."""
 
     def rule(e: Expr, names: Mapping[str, str]) -> Expr:
         if isinstance(e, Var):
@@ -170,7 +169,7 @@ def _expand(e: Expr, made: Mapping[str, Definition]) -> Expr:
 
 
 def strip_casts(e: Expr) -> Expr:
-    """``e`` without the conversions around it that lose nothing."""
+    """``e`` without outer conversions to f32, f64, i32 and i64."""
     while isinstance(e, Op) and e.op == "cast" and e.dtype in (DType.F32, DType.F64, DType.I32, DType.I64):
         e = e.args[0]
     return e

@@ -1,10 +1,10 @@
-"""Specs that a fused attention call computes, found from their algebra.
+"""Recognition of specs that a fused attention call computes, by their algebra.
 
-An output, with everything it reads put in place, must be ``sum[j](softmax[j | C](X) * V)``; ``V`` reads an input;
-the scores ``X`` hold one contraction of two inputs, the queries (which have the row's index) and the keys
-(which have ``j``).  What stands around the contraction is the *score function*, ``C`` is the *mask*:
-both are expressions of indices (and small inputs, such as a slope for each head), whatever they mean.
-Library calls need [batch, head, row, inner]: other index orders are views, ``h // G`` is a group.
+An output with everything inlined must be ``sum[j](softmax[j | C](X) * V)``, where ``V`` reads an input.  The scores
+``X`` contain one contraction of two inputs: the queries, which have the row's index, and the keys, which have ``j``.
+The expression around the contraction is the *score function*, and ``C`` is the *mask*.  Both may be any expression of
+indices and small inputs, such as a slope for each head.  Library calls need [batch, head, row, inner]; other index
+orders become views, and ``h // G`` becomes a group of heads.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _BODIES = (
 
 @dataclass(frozen=True)
 class Operand:
-    """An input as [batch, head, row, inner]: ``order`` has its dimension for each, None where it has none.
+    """An input as [batch, head, row, inner].
 
-    ``groups``: how many query heads share one of its heads (the second batch dimension).
+    ``order`` gives the dimension of the input for each of the four, or None.  ``groups`` is the number of query heads
+    that share one head of the input.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Attention:
-    """A match. ``output``: for each dimension of the output, which of [batch, head, row, inner] it is."""
+    """A match.  ``output`` gives the position in [batch, head, row, inner] of each dimension of the output."""
 
     q: Operand
     k: Operand
@@ -76,9 +77,9 @@ class Attention:
 
 
 def match(spec: Spec) -> Attention:
-    """The attention that ``spec`` is. Raises NotApplicable."""
+    """``spec`` as an attention call.  Raises NotApplicable where it is none."""
     if len(spec.outputs) != 1:
-        raise NotApplicable("several outputs")
+        raise NotApplicable("the spec has several outputs")
     out = spec.outputs[0]
     e, axes = inlined(spec, out.name), spec.definition(out.name).axes
     found = _weights(e)
@@ -94,11 +95,11 @@ def match(spec: Spec) -> Attention:
     width = _one([n for n in names if _has(value, n) and not _has(q, n) and not _has(k, n)], "value columns")
     free = [n for n in names if _has(q, n) and not _mentions(k, n) and not _mentions(value, n)]
     sizes = {a.name: a.extent if isinstance(a.extent, int) else 0 for a in axes}
-    # where heads share all keys, rows and heads differ in nothing but size
+    # where heads share all keys, only their sizes distinguish rows from heads
     row = _one([n for n in free if sizes[n] == max(sizes[m] for m in free)][:1], "rows")
     batch = [n for n in names if n not in (row, width)]
     if len(batch) > 2:
-        raise NotApplicable("more than two batch dimensions")
+        raise NotApplicable("the spec has more than two batch dimensions")
     slots = [*[None] * (2 - len(batch)), *batch]
     mask = found["C"].expr if "C" in found else None
     expr, scale = _scaled(_around(found["X"].expr, core))
@@ -107,7 +108,7 @@ def match(spec: Spec) -> Attention:
     shape = {t.name: t.shape for t in spec.inputs}
     rows, columns = extents[row], _inner_extent(e, column)
     if not isinstance(rows, int):
-        raise NotApplicable("a size is known only at launch")
+        raise NotApplicable("a size of the spec is known only at launch")
     parts = ((q, row, inner), (k, column, inner), (value, column, width))
     made = [_operand(x, slots, r, c) for x, r, c in parts]
     heads = extents[slots[1]] if slots[1] is not None else 1
@@ -125,7 +126,7 @@ def _weights(e: Expr) -> Found:
             found: Found = {}
             if unify(template(f"{_HEAD}{body}\n"), e, {}, found) and len(found["X"].names) == 1:
                 return found
-    raise NotApplicable("it is not a sum weighted by a softmax")
+    raise NotApplicable("the output is not a sum weighted by a softmax")
 
 
 def _inputs(spec: Spec) -> set[str]:
@@ -138,7 +139,7 @@ def _contractions(e: Expr, spec: Spec) -> list[Reduce]:
     for n in walk(e):
         if isinstance(n, Reduce) and n not in out:
             if n.op != "sum" or n.cond is not None or len(n.axes) != 1 or _pair(n) is None:
-                raise NotApplicable("the scores hold a reduction that is no contraction")
+                raise NotApplicable("the scores contain a reduction that is not a contraction")
             out.append(n)
     return out
 
@@ -157,7 +158,7 @@ def _queries(core: Reduce, column: str) -> tuple[Load, Load]:
     assert pair is not None
     a, b = pair
     if _mentions(a, column) == _mentions(b, column):
-        raise NotApplicable("one factor of the scores, the keys, must have the summed index, the other must not")
+        raise NotApplicable("exactly one factor of the scores must have the summed index")
     return (b, a) if _mentions(a, column) else (a, b)
 
 
@@ -181,7 +182,7 @@ def _inner_extent(e: Expr, column: str) -> int:
             for a in n.axes:
                 if a.name == column and isinstance(a.extent, int):
                     return a.extent
-    raise NotApplicable("a size is known only at launch")
+    raise NotApplicable("a size of the spec is known only at launch")
 
 
 def _around(e: Expr, core: Reduce) -> Expr:
@@ -190,7 +191,7 @@ def _around(e: Expr, core: Reduce) -> Expr:
 
 
 def _scaled(e: Expr) -> tuple[Expr, float]:
-    """The score function with a constant factor directly at the contraction taken out of it."""
+    """The score function without constant factors applied directly to the contraction, and their product."""
     scale = 1.0
     while True:
         uses = [n for n in walk(e) if isinstance(n, Op) and any(_is_score(a) for a in n.args)]
@@ -213,7 +214,7 @@ def _is_score(e: Expr) -> bool:
 
 
 def _count(e: Expr) -> int:
-    """How often the score stands in ``e``."""
+    """The number of occurrences of the score in ``e``."""
     if _is_score(e):
         return 1
     return sum(_count(a) for a in e.args) if isinstance(e, Op) else 0
@@ -227,15 +228,15 @@ def _operand(e: Load, slots: list[str | None], row: str, inner: str) -> Operand:
     for n in (*slots, row, inner):
         places = [p for p, i in enumerate(e.index) if n is not None and n in free_vars(i)]
         if len(places) > 1:
-            raise NotApplicable(f"{e.buffer} has an index twice")
+            raise NotApplicable(f"{e.buffer} uses an index twice")
         order.append(places[0] if places else None)
         left -= set(places)
         if places and not isinstance(e.index[places[0]], Var):
             groups = _group(e.index[places[0]])
             if not groups or n is None or n != slots[1]:
-                raise NotApplicable(f"{e.buffer} has an index that no library call takes")
+                raise NotApplicable(f"{e.buffer} has an index that no library call supports")
     if left or order[2] is None or order[3] is None:
-        raise NotApplicable(f"{e.buffer} has an index that no library call takes")
+        raise NotApplicable(f"{e.buffer} has an index that no library call supports")
     return Operand(e.buffer, tuple(order), groups)
 
 
@@ -247,9 +248,9 @@ def _group(e: Expr) -> int:
 
 
 def _grouped(o: Operand, heads: object, shape: Mapping[str, tuple[object, ...]]) -> Operand:
-    """``o`` with the size of its groups checked; an operand without heads is one group of all of them."""
+    """``o`` with its group size checked; an operand without heads is shared by all heads."""
     if not isinstance(heads, int):
-        raise NotApplicable("a size is known only at launch")
+        raise NotApplicable("a size of the spec is known only at launch")
     own = 1 if o.order[1] is None else shape[o.name][o.order[1]]
     groups = heads if o.order[1] is None else o.groups
     if not isinstance(own, int) or own * groups != heads:
@@ -257,13 +258,13 @@ def _grouped(o: Operand, heads: object, shape: Mapping[str, tuple[object, ...]])
     return replace(o, groups=groups)
 
 
-# -- what the mask and the score function are ----------------------------------------------------
+# -- mask and score function ---------------------------------------------------------------------
 
 
 def mask_kind(a: Attention) -> str:
-    """``none``, ``causal`` (each row sees up to its own index plus columns - rows), or ``other``.
+    """``none``, ``causal`` (row i admits columns up to i + columns - rows), or ``other``.
 
-    Found by evaluating the condition: every column against sampled rows, first and last among them.
+    The condition is evaluated for every column and sampled rows, first and last ones included.
     """
     if a.scores.mask is None:
         return "none"
@@ -282,21 +283,21 @@ def mask_kind(a: Attention) -> str:
 
 @dataclass(frozen=True)
 class ScoreText:
-    """``make(tensors...)`` as Python text, which gives a function of (score,) batch, head, row, column."""
+    """Python source of ``make(tensors...)``, which returns a function of (score,) batch, head, row and column."""
 
     text: str
     tensors: tuple[str, ...]
 
 
 def score_function(a: Attention, scalars: Mapping[str, float | int | bool]) -> ScoreText | None:
-    """The score function for FlexAttention's ``score_mod``; None where it is the score itself."""
+    """The score function for FlexAttention's ``score_mod``; None if it is the identity."""
     if _is_score(a.scores.expr):
         return None
     return _function(a, a.scores.expr, "score, ", scalars)
 
 
 def mask_function(a: Attention, scalars: Mapping[str, float | int | bool]) -> ScoreText | None:
-    """The mask for ``mask_mod``; None where there is none."""
+    """The mask for FlexAttention's ``mask_mod``; None without a mask."""
     return None if a.scores.mask is None else _function(a, a.scores.mask, "", scalars)
 
 
@@ -327,7 +328,7 @@ def _text(e: Expr, names: Mapping[str, str], places: Mapping[str, str], scalars:
         case Op(op=op, args=args):
             texts = [_text(x, names, places, scalars) for x in args]
             return operation(op, texts, [isinstance(x, (Const, Param)) for x in args])
-    raise NotApplicable("the score function is more than indices and small inputs")
+    raise NotApplicable("the score function contains more than indices and small inputs")
 
 
 def mask_names(a: Attention) -> frozenset[str]:

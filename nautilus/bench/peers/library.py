@@ -1,15 +1,15 @@
-"""The peers by name: each makes a contender out of a spec, or says why it cannot.
+"""The peers by name: each makes a contender from a spec, or gives the reason why it cannot.
 
 ===========  ====================================================================================
-cudnn, fa2   torch's scaled_dot_product_attention, held to its cuDNN or FlashAttention-2 backend
+cudnn, fa2   torch's scaled_dot_product_attention, restricted to its cuDNN or FlashAttention-2 backend
 flex         torch's FlexAttention, compiled (default mode), with the spec's own score function and mask
-cublas       torch's matmul or addmm, for a spec that is nothing but products (with a bias)
-torch        the whole spec, evaluated eagerly as a user would write it (:mod:`.translate`, native)
+cublas       torch's matmul or addmm, for a spec that consists of matrix products with an optional bias
+torch        the whole spec in eager mode, written as a user would (:mod:`.translate`, native)
 compile      the same function through torch.compile, mode max-autotune-no-cudagraphs
 ===========  ====================================================================================
 
-All read the same device memory as our kernel.  What depends on no input (masks, block masks, copies of
-keys for a library that does not take groups) is made before the timing.
+All read the same device memory as our kernel.  Values that depend on no input (masks, block masks) and copies of keys
+for a library without grouped heads are made before the timing.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ Call = Callable[[], Tensors]
 
 def contenders(setting: Setting, names: Sequence[str]) -> list[Contender | Absent]:
     """A contender, or the reason why there is none, for each of ``names``."""
-    setting.torch._dynamo.reset()  # what was compiled for another spec counts against its limit
+    setting.torch._dynamo.reset()  # earlier compilations count against dynamo's recompilation limit
     out: list[Contender | Absent] = []
     for name in names:
         try:
             if name == "torch" and "cublas" in names and only_products(setting.spec):
-                raise NotApplicable("the same calls as cublas")
+                raise NotApplicable("it makes the same calls as cublas")
             call, note = BUILDERS[name](setting)
             out.append(_contender(setting, name, call, note))
         except NotApplicable as error:
             out.append(Absent(name, f"not applicable: {reason_of(error)}"))
-        except Exception as error:  # whatever a library does must not end the run
+        except Exception as error:  # a failing library must not end the run
             out.append(Absent(name, f"failed: {reason_of(error)}"))
     return out
 
@@ -79,7 +79,7 @@ def _contender(setting: Setting, name: str, call: Call, note: str) -> Contender:
     def result() -> Mapping[str, Array]:
         torch = setting.torch
         outputs = setting.spec.outputs
-        # the allocator hands these blocks out again, so what a call does not write is NaN
+        # the allocator reuses these blocks, so elements that a call does not write are NaN
         poison = [torch.full((prod(shape_of(t)) * t.dtype.bytes,), 255, dtype=torch.uint8, device=setting.device)
                   for t in outputs]  # fmt: skip
         del poison
@@ -106,7 +106,7 @@ def _compiled(s: Setting) -> tuple[Call, str]:
 
 
 def only_products(spec: Spec) -> bool:
-    """Every definition is a product-sum of two tensors, or one plus a tensor."""
+    """Whether every definition is a sum of products of two tensors, plus at most a tensor."""
     for d in spec.definitions:
         e = strip_casts(fold(d.expr))
         parts = [strip_casts(a) for a in e.args] if isinstance(e, Op) and e.op == "add" else [e]
@@ -122,11 +122,11 @@ def only_products(spec: Spec) -> bool:
 
 def _cublas(s: Setting) -> tuple[Call, str]:
     if not only_products(s.spec):
-        raise NotApplicable("it is more than products with a bias")
+        raise NotApplicable("the spec contains more than matrix products with a bias")
     text = translate(s.spec, s.scalars, "native").main
     calls = [c for c in _PRODUCT_CALLS if c in text]
     if not calls or "torch.sum(" in text:
-        raise NotApplicable("its sums are no matrix products")
+        raise NotApplicable("the sums of the spec are not matrix products")
     return _eager(s)[0], ", ".join(c.rstrip("(") for c in calls)
 
 
@@ -157,9 +157,9 @@ def _sdpa(backend: str) -> Callable[[Setting], tuple[Call, str]]:
         a = attend.match(s.spec)
         kind = attend.mask_kind(a)
         if attend.score_function(a, s.scalars) is not None:
-            raise NotApplicable("the scores are more than a scaled product")
+            raise NotApplicable("the scores contain more than a scaled product")
         if kind == "other":
-            raise NotApplicable("the mask is not the causal one")
+            raise NotApplicable("the mask is not causal")
         if kind == "causal" and a.rows != a.columns:
             raise NotApplicable("the library aligns the causal mask to the first query, the spec to the last")
         _only_small(s, a)
@@ -191,7 +191,7 @@ def _sdpa(backend: str) -> Callable[[Setting], tuple[Call, str]]:
 def _only_small(s: Setting, a: attend.Attention) -> None:
     types = {s.spec.tensors[o.name].dtype for o in (a.q, a.k, a.v)} | {s.spec.outputs[0].dtype}
     if len(types) != 1 or not types <= set(_SMALL):
-        raise NotApplicable("the library takes f16 or bf16 throughout")
+        raise NotApplicable("the library requires f16 or bf16 for all tensors")
 
 
 def _flex(s: Setting) -> tuple[Call, str]:
@@ -231,10 +231,10 @@ BUILDERS: Mapping[str, Callable[[Setting], tuple[Call, str]]] = {
 
 
 def whole(s: Setting) -> dict[str, Array] | None:
-    """Every output in f32 (integers: int64), piece by piece; None where the spec cannot be translated."""
+    """Every output in f32 (integers: int64), evaluated piece by piece; None where the spec cannot be translated."""
     out: dict[str, Any] = {}
     torch = s.torch
-    torch.set_float32_matmul_precision("highest")  # torch's default; an f32 reference in tf32 would be none
+    torch.set_float32_matmul_precision("highest")  # a tf32 reference would be too inaccurate
     for t in s.spec.outputs:
         kind = torch.float64 if t.dtype is DType.F64 else torch.float32 if t.dtype.is_float else torch.int64
         out[t.name] = torch.empty(shape_of(t), dtype=kind, device=s.device)

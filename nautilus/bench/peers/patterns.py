@@ -1,6 +1,6 @@
-"""Functions of torch that a user would call, each with the specs that it computes (:mod:`.algebra`).
+"""Library functions of torch, each with the specs that it computes (:mod:`.algebra`).
 
-Larger patterns stand first.  A pattern is tried only where the outermost operation agrees.
+Larger patterns come first.  A pattern is tried only where the outermost operation agrees.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nautilus.core.expr.nodes import Expr, Op, Reduce, free_vars
 
 @dataclass(frozen=True)
 class Pattern:
-    """``spec`` in the language (over X[i, j], or X[i]) and the call. ``last``: the axis must be the last one."""
+    """A ``spec`` over X[i, j] or X[i] and its library call.  ``last``: the axis must be the last one."""
 
     spec: str
     call: str
@@ -25,7 +25,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Call:
-    """A match: text with ``{X}``, ``{C}``, ``{axis}``, ... for operands (expressions) and numbers."""
+    """A match: text with ``{X}``, ``{C}``, ``{axis}`` and so on for operands (expressions) and numbers."""
 
     text: str
     operands: Mapping[str, Expr]
@@ -35,7 +35,7 @@ class Call:
     reduces: bool
 
 
-#: What a pattern's line may use; the rest of it is unused, which is fine.
+#: declarations for the line of a pattern, which need not use all of them
 _HEAD = f"""dim M = 7, N = {SIZE}
 scalar eps: f32
 input X: f32[M, N]
@@ -66,7 +66,7 @@ PATTERNS = (
 
 
 def library_call(e: Expr, names: Sequence[str]) -> Call | None:
-    """The call that computes ``e`` (whose index variables are among ``names``); None where there is none."""
+    """The call that computes ``e``, whose index variables are among ``names``; None without a match."""
     if not isinstance(e, Op) or e.op not in _roots():
         return None
     for pattern in PATTERNS:
@@ -96,7 +96,7 @@ def _match(pattern: Pattern, root: Expr, e: Expr, names: Sequence[str]) -> Call 
 
 @lru_cache(maxsize=64)
 def compiled(line: str) -> Expr:
-    """The expression of a pattern's line."""
+    """The expression of the line of a pattern."""
     return template(f"{_HEAD}{_OUTPUTS[line[0]]}\n{line}\n")
 
 

@@ -1,4 +1,4 @@
-"""Operations as Python text that works on torch tensors; shared by whole functions and score functions."""
+"""Operations as Python source on torch tensors, for whole functions and score functions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _CALLS = {
 
 
 def number(value: float | int | bool) -> str:
-    """A literal."""
+    """``value`` as a Python literal."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
     return repr(value)
 
 
 def operation(op: str, args: Sequence[str], constant: Sequence[bool]) -> str:
-    """``op`` on operands given as text; ``constant`` says which are Python numbers. Raises KeyError."""
+    """``op`` on operands given as text; ``constant`` marks Python numbers.  Raises KeyError for an unknown ``op``."""
     if op in _INFIX:
         return f"({args[0]} {_INFIX[op]} {args[1]})"
     if op in _CALLS:

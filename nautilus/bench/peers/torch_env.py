@@ -1,4 +1,4 @@
-"""PyTorch, if it is installed: imported only here and only when asked for, and never a dependency."""
+"""Access to PyTorch, an optional dependency that is imported only here and only on request."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from nautilus.core.types import DType
 
 Tensors: TypeAlias = tuple[Any, ...]
 
-#: types without a numpy counterpart, and f8: the type in which their bits travel
+#: types without a numpy counterpart, and f8, with the integer type of the same width that transfers their bits
 _BITS: Mapping[DType, str] = {DType.BF16: "<i2", DType.F8E4M3: "|u1", DType.F8E5M2: "|u1"}
 
 
 def load_torch() -> Any:
-    """The module, or a reason (str) why it cannot be used."""
+    """The module torch, or the reason (str) why it cannot be used."""
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
         return f"not installed: {error}"
-    except Exception as error:  # a broken installation fails in its own ways
-        return f"torch does not load: {error}"
+    except Exception as error:  # a broken installation may raise any exception
+        return f"torch cannot be imported: {error}"
     return torch
 
 
 def on_gpu(torch: Any) -> str:
-    """Why ``torch`` cannot use the GPU; empty where it can."""
+    """The reason why ``torch`` cannot use the GPU; empty if it can."""
     try:
-        return "" if torch.cuda.is_available() else "torch sees no GPU"
+        return "" if torch.cuda.is_available() else "torch finds no GPU"
     except Exception as error:
         return f"torch cannot use the GPU: {error}"
 
 
 @dataclass(frozen=True)
 class _Memory:
-    """Device memory as the CUDA Array Interface describes it; whoever made it keeps it alive."""
+    """Device memory by the CUDA Array Interface; its owner keeps it alive."""
 
     __cuda_array_interface__: dict[str, Any]
 
 
 def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int]) -> Any:
-    """A tensor over device memory that somebody else owns."""
+    """A tensor over device memory that it does not own.  Raises RuntimeError where torch makes a copy."""
     kind = _BITS.get(dtype) or np.dtype(storage_numpy(dtype)).str
     layout = {"shape": tuple(shape), "typestr": kind, "data": (address, False), "version": 3, "strides": None}
     made = torch.as_tensor(_Memory(layout), device="cuda")
     if made.data_ptr() != address:
-        raise RuntimeError("torch copied what it should share")
+        raise RuntimeError("torch made a copy of device memory that it must share")
     return made.view(torch_type(torch, dtype)) if dtype in _BITS else made
 
 
@@ -76,7 +76,7 @@ def torch_type(torch: Any, dtype: DType) -> Any:
 
 
 def define(torch: Any, text: str, name: str) -> Callable[..., Any]:
-    """The function ``name`` that Python ``text`` defines."""
+    """The function ``name`` defined by the Python source ``text``."""
     space: dict[str, Any] = {"torch": torch}
     exec(compile(text, f"<{name}>", "exec"), space)
     made: Callable[..., Any] = space[name]
@@ -84,5 +84,5 @@ def define(torch: Any, text: str, name: str) -> Callable[..., Any]:
 
 
 def bound(torch: Any, function: Function, device: str) -> tuple[Callable[..., Tensors], Tensors]:
-    """``main``, and the values that its setup makes."""
+    """The function ``main``, and the values that its ``setup`` returns."""
     return define(torch, function.main, "main"), define(torch, function.setup, "setup")(device)

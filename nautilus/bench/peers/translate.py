@@ -145,7 +145,7 @@ class _Body:
     @staticmethod
     def size(a: Axis) -> int:
         if not isinstance(a.extent, int):
-            raise NotApplicable("a size is known only at launch")
+            raise NotApplicable("a size of the spec is known only at launch")
         return a.extent
 
     # ---- dimensions

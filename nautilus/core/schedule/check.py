@@ -29,7 +29,7 @@ def check_schedule(schedule: Schedule) -> None:
         _check_record(p, f"packs of {p.op}")
     _unique(tuple(k.name for k in schedule.kernels), "the schedule's kernels")
     for k in schedule.kernels:
-        _check_kernel(k, f"kernel {k.name}")
+        _check_kernel(k)
 
 
 def is_allowed(cls: type[Any], name: str, value: object) -> bool:
@@ -37,11 +37,11 @@ def is_allowed(cls: type[Any], name: str, value: object) -> bool:
     return _fault(option_of(cls, name), value) is None
 
 
-def _check_record(found: object, where: str) -> None:
+def _check_record(found: object, field: str, kernel: str = "") -> None:
     for o in options_of(type(found)):
         fault = _fault(o, getattr(found, o.name))
         if fault is not None:
-            raise ScheduleError(fault, where)
+            raise ScheduleError(fault, field, kernel=kernel)
 
 
 def _fault(o: Option, value: Any) -> str | None:
@@ -63,21 +63,21 @@ def _check_split(c: SplitPlan) -> None:
         raise ScheduleError(f"interleave is {c.interleave}, which does not divide {c.splits} chunks", where)
 
 
-def _check_kernel(k: KernelPlan, where: str) -> None:
-    _unique(tuple(a.name for a in k.axes), f"{where}: axes")
-    _unique(k.ops, f"{where}: ops")
-    _check_record(k, where)
+def _check_kernel(k: KernelPlan) -> None:
+    _unique(tuple(a.name for a in k.axes), "axes", k.name)
+    _unique(k.ops, "ops", k.name)
+    _check_record(k, "", k.name)
     for a in k.axes:
-        _check_record(a, f"{where}: axis {a.name}")
-    _check_record(k.mapping, f"{where}: mapping")
+        _check_record(a, f"axis {a.name}", k.name)
+    _check_record(k.mapping, "mapping", k.name)
     if isinstance(k.mapping, WarpPlan) and k.mapping.warps[0] * k.mapping.warps[1] > _MOST_WARPS:
         down, across = k.mapping.warps
-        raise ScheduleError(f"warps are {down} x {across}; a block has 1 to {_MOST_WARPS}", f"{where}: mapping")
+        raise ScheduleError(f"warps are {down} x {across}; a block has 1 to {_MOST_WARPS}", "mapping", kernel=k.name)
 
 
-def _unique(names: tuple[str, ...], where: str) -> None:
+def _unique(names: tuple[str, ...], field: str, kernel: str = "") -> None:
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise ScheduleError(f"{name!r} is listed twice", where)
+            raise ScheduleError(f"{name!r} is listed twice", field, kernel=kernel)
         if not _NAME.fullmatch(name):
-            raise ScheduleError(f"{name!r} is not a name", where)
+            raise ScheduleError(f"{name!r} is not a name", field, kernel=kernel)

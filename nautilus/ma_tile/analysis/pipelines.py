@@ -128,15 +128,14 @@ def is_walked(body: Block, buffers: frozenset[str]) -> bool:
 
 def _per_unit(kernel: MemKernel, s: Smem) -> bool:
     """Whether each unit has a stage of ``s`` of its own. Raises ScheduleError for any other use of stages."""
-    where = f"kernel {kernel.name}"
     stages = {x.stage for op in walk_ops(kernel.body) for x in touch(op).all if x.buffer == s.name}
     sources = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad) and op.slot.buffer == s.name]
     if stages == {Var(UNIT)} and s.stages == kernel.units:
         return True
     if stages != {integer(0)} or s.stages != 1:
-        raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a unit", where)
+        raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a unit", kernel=kernel.name)
     if any(UNIT in free_vars(e) for op in sources for e in op.index):
-        raise ScheduleError(f"all units load shared buffer {s.name}, each from its own place", where)
+        raise ScheduleError(f"all units load shared buffer {s.name}, each from its own place", kernel=kernel.name)
     return False
 
 

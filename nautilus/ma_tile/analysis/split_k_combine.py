@@ -75,7 +75,7 @@ def pair_of(module: MemModule, a: MemKernel, why: str) -> Pair:
     readers = {k.name for k in module.kernels for op in walk_ops(k.body) if _read(op) in mine}
     writers = {k.name for k in module.kernels for op in walk_ops(k.body) if _written(op) in mine}
     if not mine or len(readers) != 1 or a.name in readers or writers != {a.name}:
-        raise ScheduleError(f"{why}: its results are not read by one other kernel alone", f"kernel {a.name}")
+        raise ScheduleError(f"{why}: its results are not read by one other kernel alone", kernel=a.name)
     (b,) = (k for k in module.kernels if k.name in readers)
     return Pair(a, b, mine)
 
@@ -97,13 +97,12 @@ def _written(op: MemOp) -> str | None:
 
 def several(a: MemKernel, b: MemKernel) -> tuple[int, int]:
     """(blocks of ``b``, blocks of ``a`` for each of them). Raises ScheduleError where that is not 2 or more."""
-    where = f"kernel {a.name}"
     if not (isinstance(a.blocks, Const) and isinstance(b.blocks, Const)):
-        raise ScheduleError("the number of blocks is known at launch only", where)
+        raise ScheduleError("the number of blocks is known at launch only", kernel=a.name)
     blocks = int(b.blocks.value)
     parts, rest = divmod(int(a.blocks.value), blocks)
     if rest or parts < 2:
-        raise ScheduleError(f"{a.blocks.value} blocks are not several for each of {blocks}", where)
+        raise ScheduleError(f"{a.blocks.value} blocks are not several for each of {blocks}", kernel=a.name)
     return blocks, parts
 
 
@@ -133,11 +132,11 @@ class Meeting:
 
     def __init__(self, pair: Pair, number: str, what: str) -> None:
         a, b = pair.a, pair.b
-        self.where = f"kernel {a.name}"
+        self.kernel = a.name
         self.temps, self.number, self.what = pair.temps, number, what
         self.blocks, self.count = several(a, b)
         if any(BLOCK in free_vars(e) for op in walk_ops(a.body) for e in expressions(op)):
-            raise ScheduleError("its body depends on the number of the block", self.where)
+            raise ScheduleError("its body depends on the number of the block", kernel=self.kernel)
         b = without_axis_names(b, {x for k in (a, b) for layout in k.layouts.values() for x in layout.axes})
         self.b = b
         self.a = kernel_apart(a, b)
@@ -157,7 +156,7 @@ class Meeting:
         stores = [op for op in self.a.body if isinstance(op, GlobalStore) and op.buffer == temp]
         everywhere = [op for op in walk_ops(self.a.body) if isinstance(op, GlobalStore) and op.buffer == temp]
         if len(stores) != 1 or len(everywhere) != 1:
-            raise ScheduleError(f"{temp} is stored more than once", self.where)
+            raise ScheduleError(f"{temp} is stored more than once", kernel=self.kernel)
         store, load = stores[0], self._load_of(temp)
         return self._meeting(
             temp, store.value, self._dimensions(store.index, store.value.type, temp),
@@ -169,25 +168,25 @@ class Meeting:
         loads = [op for op in walk_ops(self.b.body) if _read(op) == temp]
         first = loads[0]
         if not isinstance(first, GlobalLoad):
-            raise ScheduleError(f"{temp} is copied, not loaded", self.where)
+            raise ScheduleError(f"{temp} is copied, not loaded", kernel=self.kernel)
         if any(not isinstance(op, GlobalLoad) or op.index != first.index for op in loads):
-            raise ScheduleError(f"{temp} is loaded in several ways", self.where)
+            raise ScheduleError(f"{temp} is loaded in several ways", kernel=self.kernel)
         return first
 
     def _dimensions(self, index: tuple[Expr, ...], tile: TileType, temp: str) -> list[_Dimension]:
         out = []
         for e in index:
             if any(isinstance(n, Ref) for n in walk(e)):
-                raise ScheduleError(f"where {temp} is depends on computed values", self.where)
+                raise ScheduleError(f"where {temp} is depends on computed values", kernel=self.kernel)
             axes = [x for x in tile.names if x in free_vars(e)]
             form = affine(e)
             if len(axes) > 1 or any(form.slope(x) != 1 for x in axes):
-                raise ScheduleError(f"an index of {temp} is not `base` or `base + AXIS`", self.where)
+                raise ScheduleError(f"an index of {temp} is not `base` or `base + AXIS`", kernel=self.kernel)
             base = simplify(substitute(e, dict.fromkeys(axes, _ZERO)))
             out.append(_Dimension(axes[0] if axes else None, base))
         named = [d.axis for d in out if d.axis is not None]
         if len(set(named)) != len(named):
-            raise ScheduleError(f"an axis is in two indices of {temp}", self.where)
+            raise ScheduleError(f"an axis is in two indices of {temp}", kernel=self.kernel)
         return out
 
     def _meeting(
@@ -202,7 +201,7 @@ class Meeting:
             base = r.base
             if w.axis is None and r.axis is not None:
                 if chunk is not None or theirs[r.axis].size != self.count:
-                    raise ScheduleError(f"{temp} is not one partial result a {self.what}", self.where)
+                    raise ScheduleError(f"{temp} is not one partial result a {self.what}", kernel=self.kernel)
                 chunk = theirs[r.axis]
                 base = calc("add", base, Var(self.number))
             self._meet(temp, w.base, base)
@@ -212,11 +211,11 @@ class Meeting:
             wanted = theirs[r.axis].size if r.axis is not None else 1
             size = self._least(frag, axis, wanted)
             if size < wanted:
-                raise ScheduleError(f"{axis.size} rows of {temp} are made, {wanted} are read", self.where)
+                raise ScheduleError(f"{axis.size} rows of {temp} are made, {wanted} are read", kernel=self.kernel)
             cut.append(TileAxis(axis.name, size))
             view.append(TileAxis(axis.name if r.axis is None else r.axis, size))
         if chunk is None:
-            raise ScheduleError(f"{temp} is not one partial result a {self.what}", self.where)
+            raise ScheduleError(f"{temp} is not one partial result a {self.what}", kernel=self.kernel)
         return self._shared(temp, frag.type.dtype, chunk, tuple(cut), tuple(view))
 
     def _meet(self, temp: str, ours: Expr, theirs: Expr) -> None:
@@ -231,7 +230,7 @@ class Meeting:
             self.values[unknown[0].name] = np.broadcast_to(self._value(temp, found), self.values[self.number].shape)
         same = (self._value(temp, ours) == self._value(temp, theirs)).all()
         if not same:
-            raise ScheduleError(f"a block reads another part of {temp} than its {self.what}s write", self.where)
+            raise ScheduleError(f"a block reads another part of {temp} than its {self.what}s write", kernel=self.kernel)
 
     def _value(self, temp: str, e: Expr) -> Ints:
         """``e`` in every part of every block."""
@@ -239,7 +238,7 @@ class Meeting:
             found: Ints = evaluate(e, self.values)
             return found
         except KeyError as name:
-            raise ScheduleError(f"where {temp} is depends on {name.args[0]}", self.where) from None
+            raise ScheduleError(f"where {temp} is depends on {name.args[0]}", kernel=self.kernel) from None
 
     def _check_all(self) -> None:
         """Every block of A is one part of one block. Raises ScheduleError."""
@@ -249,13 +248,13 @@ class Meeting:
         for name, e in self.a.decode:
             if name not in self.solved:
                 if not isinstance(e, Const):
-                    raise ScheduleError(f"no partial result says what {name} is", self.where)
+                    raise ScheduleError(f"no partial result says what {name} is", kernel=self.kernel)
                 self.solved[name] = e
                 continue
             size = int(max(ours[name].max(), self.values[name].max())) + 1
             point, order = point * size + self.values[name], order * size + ours[name]
         if not np.array_equal(np.sort(point), np.sort(order)):
-            raise ScheduleError(f"its blocks are not the {self.what}s of the blocks that read them", self.where)
+            raise ScheduleError(f"its blocks are not the {self.what}s of the blocks that read them", kernel=self.kernel)
 
     def _shared(
         self, temp: str, dtype: DType, chunk: TileAxis, cut: tuple[TileAxis, ...], view: tuple[TileAxis, ...]
@@ -312,7 +311,7 @@ class Meeting:
                 whole = self.layouts[frag.layout]
                 layout = _first(whole, axis)
                 if slice_registers(whole, layout, axis.name, 0) is None:
-                    raise ScheduleError(f"the first {axis.size} of {axis.name} are no registers", self.where)
+                    raise ScheduleError(f"the first {axis.size} of {axis.name} are no registers", kernel=self.kernel)
                 name = layout_name(self.layouts, layout, "part")
                 new = self.names.frag(replace(frag, type=type_, layout=name), "first")
                 yield SliceOp(new, frag, axis.name, 0, op.span)

@@ -44,7 +44,7 @@ def warpgroup_fault(
     try:
         lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
     except ScheduleError as error:
-        return error.message
+        return error.reason
     return None
 
 
@@ -83,16 +83,11 @@ class _WarpgroupLowering(Lowering):
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
         """Refused: units would have to wait for each other."""
-        raise ScheduleError(f"%{entry.value.name} would move between the threads of a unit", self.where)
+        raise ScheduleError(f"%{entry.value.name} would move between the threads of a unit", kernel=self.kernel.name)
 
     def scratch(self, out: Frag) -> str:
         """Refused, likewise."""
-        raise ScheduleError(f"%{out.name} is reduced along rows, between the warps of a unit", self.where)
-
-    @property
-    def where(self) -> str:
-        """The kernel, for error messages."""
-        return f"kernel {self.kernel.name}"
+        raise ScheduleError(f"%{out.name} is reduced along rows, between the warps of a unit", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
         """Every exact widening waits: a product may read what was widened."""

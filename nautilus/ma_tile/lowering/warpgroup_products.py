@@ -42,7 +42,7 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
     plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], units, strict) for op in ops}
     matrix = [(op, plans[op.result.name]) for op in ops if plans[op.result.name].instr != "map"]
     if not matrix:
-        raise ScheduleError("no matrix product for the engine warpgroup", f"kernel {kernel.name}")
+        raise ScheduleError("no matrix product for the engine warpgroup", kernel=kernel.name)
     first, rows = matrix[0][0], matrix[0][1].m
     if units > 1:
         for op, plan in matrix:
@@ -56,7 +56,7 @@ def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
     """Say which product is in the way."""
     over = ", ".join(op.axes)
     tile = ", ".join(f"{a.name}: {a.size}" for a in op.result.type.axes)
-    raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", f"kernel {kernel.name}")
+    raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", kernel=kernel.name)
 
 
 def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: bool) -> DotPlan:
@@ -86,10 +86,9 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: b
 
 def _uncombined(kernel: TileKernel, rows: str) -> None:
     """Units that share ``rows`` never meet: nothing may be combined along it."""
-    where = f"kernel {kernel.name}"
     for op in walk_ops(kernel.body):
         if isinstance(op, DotOp | ReduceOp) and rows in op.axes:
-            raise ScheduleError(f"%{op.result.name} combines along {rows}, which units share", where)
+            raise ScheduleError(f"%{op.result.name} combines along {rows}, which units share", kernel=kernel.name)
     taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}
     if UNIT in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:
-        raise ScheduleError(f"the name {UNIT!r} is taken by an axis", where)
+        raise ScheduleError(f"the name {UNIT!r} is taken by an axis", kernel=kernel.name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from nautilus.core.buffers import Buffer, Space
-from nautilus.core.errors import VerifyError
+from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.source import NO_SPAN, Span
@@ -136,9 +136,10 @@ class KernelScope:
         """Check the kernel. Raises VerifyError."""
         k, node = self.kernel, f"kernel {self.kernel.name}"
         if not 1 <= 32 * k.warps <= self.target.threads_block:
-            reject("threads of a block", node, f"{32 * k.warps} of at most {self.target.threads_block}", k.span)
+            detail = f"{32 * k.warps} of at most {self.target.threads_block}"
+            raise TargetLimitError(LEVEL, "threads of a block", k.name, detail, k.span)
         if k.min_blocks < 1:
-            reject("threads of a block", node, f"min_blocks is {k.min_blocks}", k.span)
+            raise TargetLimitError(LEVEL, "threads of a block", k.name, f"min_blocks is {k.min_blocks}", k.span)
         unique("one name one shared buffer", [*(s.name for s in k.smem), *(b.name for b in k.mbars)], node)
         ok = k.units >= 1 and k.warps % max(k.units, 1) == 0
         self.need(ok, "units are equal parts of whole warps", f"{k.units} units of {k.warps} warps")

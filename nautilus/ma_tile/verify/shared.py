@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nautilus.core.errors import VerifyError
+from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.ma_tile.ir import traverse as walk
 from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore, TmaWait, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -50,7 +50,9 @@ def check_smem(k: MemKernel, target: Limits) -> None:
         need(b.offset >= 0 and b.offset % 8 == 0, "offsets are aligned", b.name, f"{b.offset} % 8")
     _overlaps(k, need)
     size, limit = k.smem_bytes, target.smem_block
-    need(size <= limit, "shared memory of a block", f"kernel {k.name}", f"{size} bytes of at most {limit}")
+    if size > limit:
+        detail = f"{size} bytes of at most {limit}"
+        raise TargetLimitError("ma-tile", "shared memory of a block", k.name, detail, k.span)
 
 
 def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None:

@@ -22,6 +22,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, free_vars, identity, walk
 from nautilus.core.index.simplify import TRUE
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
@@ -32,19 +33,15 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(CertifyingPass[Program]):
     """Take invariant factors out of every sum; ``schedule.factor`` False: none."""
 
     schedule: Schedule | None = None
 
     name = "factor"
 
-    def apply(self, program: Program) -> Program:
-        """The program with sums of what varies only."""
-        return self.derive(program)[0]
-
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
-        """The program, and a certificate for each sum."""
+        """The program with sums of what varies only, and a certificate for each sum."""
         certificates: list[Certificate] = []
         if self.schedule is None or self.schedule.factor:
             for name in [k.name for k in program.kernels]:

@@ -66,24 +66,24 @@ def group(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...], kept:
     """The definitions of ``plan`` with unified axes. Raises ScheduleError where a read is misaligned."""
     unknown = [o for o in plan.ops if o not in defs]
     if unknown:
-        raise ScheduleError(f"kernel {plan.name}: no definition called {unknown[0]!r}")
+        raise ScheduleError(f"no definition called {unknown[0]!r}", kernel=plan.name)
     unified = unify([defs[o] for o in plan.ops], params)
     if unified.misaligned:
         reader, temp = unified.misaligned[0]
-        raise ScheduleError(f"kernel {plan.name}: {reader} does not read {temp} at its own position")
+        raise ScheduleError(f"{reader} does not read {temp} at its own position", kernel=plan.name)
     for a in plan.axes:
         if a.role not in (GRID, LOOP, TILE):
-            raise ScheduleError(f"kernel {plan.name}: axis {a.name!r} has role {a.role!r}, not grid, loop or tile")
+            raise ScheduleError(f"axis {a.name!r} has role {a.role!r}, not grid, loop or tile", kernel=plan.name)
         if a.name not in unified.extents:
             known = ", ".join(unified.extents)
-            raise ScheduleError(f"kernel {plan.name} has no axis {a.name!r} (it has {known})")
+            raise ScheduleError(f"no axis {a.name!r} (known: {known})", kernel=plan.name)
     for name in unified.extents:
         if all(a.name != name for a in plan.axes):
-            raise ScheduleError(f"kernel {plan.name}: no role for axis {name!r}")
+            raise ScheduleError(f"no role for axis {name!r}", kernel=plan.name)
     for d in unified.defs:
         for a in plan.axes:
             if a.role == GRID and a.name not in {p.name for p in d.par} and (d.axis(a.name) or d.name in kept):
-                raise ScheduleError(f"kernel {plan.name}: grid axis {a.name!r} is not parallel in {d.name}")
+                raise ScheduleError(f"grid axis {a.name!r} is not parallel in {d.name}", kernel=plan.name)
     return unified
 
 
@@ -149,11 +149,11 @@ def _check_order(plan: KernelPlan, unified: Unified) -> None:
     names = {d.name for d in unified.defs}
     listed = {op for _, op, _ in occurrences(plan)}
     if listed != names:
-        raise ScheduleError(f"kernel {plan.name}: phases and ops differ: {', '.join(sorted(listed ^ names))}")
+        raise ScheduleError(f"phases and ops differ: {', '.join(sorted(listed ^ names))}", kernel=plan.name)
     for _, op, _ in occurrences(plan):
         for ld in unified.get(op).reads():
             if ld.buffer in names and ld.buffer not in done:
-                raise ScheduleError(f"kernel {plan.name}: {op} comes before {ld.buffer}, which it reads")
+                raise ScheduleError(f"{op} comes before {ld.buffer}, which it reads", kernel=plan.name)
         done.add(op)
 
 

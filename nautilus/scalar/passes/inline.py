@@ -19,6 +19,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Load, Op, children, loads, rewrite, substitute, walk
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.masking import absorb_selects
@@ -31,32 +32,24 @@ _Seen: TypeAlias = dict[int, tuple[Store | Update, frozenset[str]]]  # by id; th
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
+class Inline(CertifyingPass[Program]):
     """Inline what ``schedule.inline`` names; no schedule, or None there: the default rule."""
 
     schedule: Schedule | None = None
 
     name = "inline"
 
-    def apply(self, program: Program) -> Program:
-        """The program with the temps inlined. Raises ScheduleError for a name that cannot be inlined."""
-        return self.derive(program)[0]
-
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
-        """The program, and a certificate for each statement that changed."""
+        """The program with the temps inlined, and a certificate for each statement that changed.
+
+        Raises ScheduleError for a name that cannot be inlined.
+        """
         names = self.schedule.inline if self.schedule is not None else None
         certificates: list[Certificate] = []
         seen: _Seen = {}
         for name in default_inline(program) if names is None else names:
             program = inline_one(program, name, certificates, seen)
         return program, tuple(certificates)
-
-
-def plan_inline(program: Program, schedule: Schedule | None = None) -> Schedule:
-    """``schedule`` (None: one of defaults) with the temps to inline named, by the default rule if it names none."""
-    if schedule is not None and schedule.inline is not None:
-        return schedule
-    return replace(schedule or Schedule(), inline=default_inline(program))
 
 
 def default_inline(program: Program) -> tuple[str, ...]:
@@ -89,7 +82,7 @@ def inline_one(program: Program, name: str, certificates: list[Certificate], see
     """``program`` with every read of ``name`` replaced. Raises ScheduleError where that is impossible."""
     d = find_defs(program).get(name)
     if d is None or not can_inline(d):
-        raise ScheduleError(f"{name!r} is not an elementwise temp", where="inline")
+        raise ScheduleError(f"{name!r} is not an elementwise temp", field="inline")
     return replace_reads(program, d, certificates, seen=seen)
 
 

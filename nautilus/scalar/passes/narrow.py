@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import LARGEST, DType
 from nautilus.scalar.analysis.definitions import Def
@@ -32,7 +33,7 @@ _MOST_FACTORS = 64  # a product of more is no matrix product, and looking at eac
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow:
+class Narrow(CertifyingPass[Program]):
     """Narrow computed factors; ``strict``, or ``schedule.narrow`` False: none."""
 
     schedule: Schedule | None = None
@@ -40,12 +41,8 @@ class Narrow:
 
     name = "narrow"
 
-    def apply(self, program: Program) -> Program:
-        """The program with computed factors narrowed."""
-        return self.derive(program)[0]
-
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
-        """The program, and a certificate for each factor."""
+        """The program with computed factors narrowed, and a certificate for each factor."""
         if self.strict or (self.schedule is not None and not self.schedule.narrow):
             return program, ()
         defs = find_defs(program)

@@ -28,6 +28,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, identity, loads, rewrite
 from nautilus.core.index.linear import divided
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.derived_names import (
@@ -46,23 +47,18 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update,
 
 
 @dataclass(frozen=True, slots=True)
-class RollingUpdate:
+class RollingUpdate(CertifyingPass[Program]):
     """Merge the walks that the schedule puts into one phase."""
 
     schedule: Schedule
 
     name = "rolling-update"
 
-    def apply(self, program: Program) -> Program:
-        """The program in tiled form. Raises ScheduleError where a phase is not legal."""
-        return self.derive(program)[0]
-
-    def certificates(self, program: Program) -> tuple[Certificate, ...]:
-        """What :meth:`apply` claims about ``program``."""
-        return self.derive(program)[1]
-
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
-        """The program, and two certificates for each repair that it uses."""
+        """The program in tiled form, and two certificates for each repair that it uses.
+
+        Raises ScheduleError where a phase is not legal.
+        """
         used: list[tuple[str, Repair]] = []
         kernels = tuple(roll_kernel(k, plan_of(self.schedule, k.name), used) for k in program.kernels)
         certificates = tuple(c for name, repair in used for c in certify(name, repair))
@@ -113,7 +109,7 @@ class _Walk:
         return unique
 
     def error(self, message: str) -> ScheduleError:
-        return ScheduleError(f"kernel {self.plan.name}: {message}")
+        return ScheduleError(message, kernel=self.plan.name)
 
     def tiles(self, e: Expr) -> tuple[str, ...]:
         """The tile variables that ``e`` varies with, in plan order."""
@@ -366,7 +362,7 @@ def _contract(kernel: Kernel, plan: KernelPlan) -> Kernel:
             axes = [walked.get(divided(e)) for e in index]
             dims = [i if a is None else a.name for i, a in enumerate(axes)]
             if keep.setdefault(buffer, list(dims)) != dims:
-                raise ScheduleError(f"kernel {plan.name}: {buffer} is read elsewhere on the walked axis")
+                raise ScheduleError(f"{buffer} is read elsewhere on the walked axis", kernel=plan.name)
     for name in keep:
         _one_walk(kernel, plan, name, [d for d in keep[name] if isinstance(d, str)])
 
@@ -405,4 +401,4 @@ def _one_walk(kernel: Kernel, plan: KernelPlan, name: str, axes: list[str]) -> N
         if touched and blocks:
             homes.add(tuple(id(loop) for loop in loops if loop.var in blocks))
     if len(homes) > 1 or any(len(h) != len(blocks) for h in homes):
-        raise ScheduleError(f"kernel {plan.name}: {name} spans all of {', '.join(axes)}: it needs a temp")
+        raise ScheduleError(f"{name} spans all of {', '.join(axes)}: it needs a temp", kernel=plan.name)

@@ -65,7 +65,7 @@ def split_kernel(kernel: Kernel, plan: KernelPlan) -> Kernel:
     for a in plan.axes:
         extent = extents.get(a.name)
         if a.tile < 1 or (a.role == "tile" and (not isinstance(extent, int) or a.tile < extent)):
-            raise ScheduleError(f"kernel {plan.name}: a tile of {a.tile} does not hold axis {a.name!r}")
+            raise ScheduleError(f"a tile of {a.tile} does not hold axis {a.name!r}", kernel=plan.name)
     ctx = _Context(plan, extents, frozenset(b.name for b in kernel.locals), {})
     grid, body = grid_chain(kernel)
     shapes = _shapes(kernel, ctx)

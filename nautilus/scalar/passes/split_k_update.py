@@ -34,6 +34,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, identity, loads, rewrite
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule, SplitPlan
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -47,19 +48,18 @@ from nautilus.scalar.rewriting import fresh_name, kernel_of
 
 
 @dataclass(frozen=True, slots=True)
-class SplitKUpdate:
+class SplitKUpdate(CertifyingPass[Program]):
     """Cut the reductions that ``schedule.splits`` names; no schedule, or none named: nothing happens."""
 
     schedule: Schedule | None = None
 
     name = "split-k-update"
 
-    def apply(self, program: Program) -> Program:
-        """The program with partial results. Raises ScheduleError for a cut that does not fit it."""
-        return self.derive(program)[0]
-
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
-        """The program, and two certificates for each repair that a combination uses."""
+        """The program with partial results, and two certificates for each repair that a combination uses.
+
+        Raises ScheduleError for a cut that does not fit it.
+        """
         plans = (self.schedule.splits if self.schedule is not None else None) or ()
         certificates: list[Certificate] = []
         for together in _rounds(plans):

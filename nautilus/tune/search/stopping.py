@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nautilus.cost.ranking import place_of_best, spearman
+
 GAIN = 0.005  # a relative gain below this is noise
 _ENOUGH = 8  # measured candidates before the first one is pruned
 _PRUNE_FACTOR = 1.4  # a candidate is pruned where its optimistic estimate exceeds the best time by this factor
@@ -50,32 +52,3 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 def best_in_top(pairs: Sequence[tuple[float, float]], count: int = 10) -> bool | None:
     """Whether the fastest candidate is among the ``count`` least estimates; None for ``count`` pairs or fewer."""
     return place_of_best(pairs) <= count if len(pairs) > count else None
-
-
-def spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's rank correlation of any number of pairs; None without variation on either side."""
-    a, b = _ranks([x for x, _ in pairs]), _ranks([y for _, y in pairs])
-    mean = (len(pairs) - 1) / 2
-    top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    left, right = (sum((x - mean) ** 2 for x in r) for r in (a, b))
-    return float(top / (left * right) ** 0.5) if left * right > 0.0 else None
-
-
-def place_of_best(pairs: Sequence[tuple[float, float]]) -> int:
-    """The rank (from 1) of the fastest measured candidate by its estimate; ``pairs`` is not empty."""
-    best = min(range(len(pairs)), key=lambda i: pairs[i][1])
-    return 1 + sum(e < pairs[best][0] for e, _ in pairs)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for i in order[start : end + 1]:
-            ranks[i] = (start + end) / 2
-        start = end + 1
-    return ranks

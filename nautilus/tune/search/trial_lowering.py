@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, UnsupportedError, VerifyError, first_line
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.cost.registers import register_fault
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.instruments import Verify
-from nautilus.passes.manager import Context, Pipeline, Step, steps
+from nautilus.passes.manager import Context, Pipeline, Step, prepared, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
-from nautilus.passes.registry import bind, load
-from nautilus.planner.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.space.inlining import remember
@@ -67,41 +66,30 @@ def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
     reached: MemModule | None = None
     try:
         check_schedule(schedule)
-        for step in road():
+        for step in pipeline_steps():
             try:
                 module = step.run(module, context)
-            except ScheduleError:
+            except Exception as error:
+                error.add_note(f"in pass {step.stage.name}/{step.name}")
                 raise
-            except (UnsupportedError, VerifyError) as error:
-                raise ScheduleError(first_line(error)) from error
-            except (ArithmeticError, AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
-                detail = f"{type(error).__name__} {error}".strip()
-                raise ScheduleError(f"internal error in pass {step.stage.name}/{step.name}: {detail}") from error
             if step.stage is MA_TILE:
                 reached = module
             elif step.stage is SCALAR:
                 scalar = module
         assert reached is not None
-        fault = verify_fault(reached) or register_fault(reached, limits(context.arch))
-    except ScheduleError as error:
-        kernel = error.where.removeprefix("kernel ").partition(":")[0] if error.where.startswith("kernel ") else ""
-        return Lowered(reached, str(error), kernel, scalar)
-    return Lowered(reached, fault, scalar=scalar)
+        verify(reached)
+    except (ScheduleError, TargetLimitError) as error:
+        found = error.schedule_error() if isinstance(error, TargetLimitError) else error
+        return Lowered(reached, str(found), found.kernel, scalar)
+    except UnsupportedError as error:
+        return Lowered(reached, first_line(error), scalar=scalar)
+    return Lowered(reached, register_fault(reached, limits(context.arch)), scalar=scalar)
 
 
-def road() -> tuple[Step, ...]:
+def pipeline_steps() -> tuple[Step, ...]:
     """The steps behind the pass ``dead``, down to the last one of the MA-tile level."""
     between = [s for s in STAGES[STAGES.index(SCALAR) + 1 :] if s is not CUDA]
     return (*steps(SCALAR, "dead"), *(step for s in between for step in steps(s)))
-
-
-def verify_fault(module: MemModule) -> str | None:
-    """The rule that ``module`` breaks: a limit of the target, or a bug in a pass."""
-    try:
-        verify(module)
-    except VerifyError as error:
-        return f"{error.rule}: {error.detail}" if error.detail else first_line(error)
-    return None
 
 
 def plan(
@@ -109,13 +97,10 @@ def plan(
 ) -> Schedule:
     """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
     context = Context(arch, schedule=schedule, fallbacks=fallbacks)
-    planners = dict(SCALAR.plans)
     module: Any = program
     for step in steps(SCALAR, "dead"):
-        if step.name in planners:
-            planner = load(planners[step.name])
-            context = replace(context, schedule=planner(module, **bind(planner, context, {}, skip=1)))
-        if step.name == "fuse":
+        context = prepared(step, module, context)
+        if step.name == SCALAR.decisions[-1]:
             break
         module = step.run(module, context)
     assert context.schedule is not None
@@ -162,20 +147,19 @@ def program_of(request: Any, inline: Sequence[str] | None = None) -> tuple[Progr
     definitions instead of the rule's.
     """
     from nautilus.driver import compile_file
-    from nautilus.scalar.passes.inline import plan_inline
 
-    raw: Any = compile_file(replace(request, until="spec", schedule=None, tuned=False)).modules["spec"]
+    raw: Any = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
     pipeline = Pipeline([Verify()])
     todo = steps(SCALAR)
     names = [s.name for s in todo]
     cut, end = names.index("inline"), names.index("dead") + 1
-    module = pipeline.run(todo[:cut], raw, context)
+    module, context = pipeline.run(todo[:cut], raw, context)
     wanted = request.schedule
     if inline is not None:
         wanted = replace(wanted or Schedule(), inline=tuple(inline), kernels=())
-    context = replace(context, schedule=plan_inline(module, wanted))
-    program: Program = pipeline.run(todo[cut:end], module, context)
+    program: Program
+    program, context = pipeline.run(todo[cut:end], module, replace(context, schedule=wanted))
     assert context.schedule is not None
     remember(program, module, context.schedule.inline or (), context)
     return program, context.schedule

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any, Protocol
 
 from nautilus.core.schedule import Schedule
-from nautilus.passes.registry import load
+from nautilus.passes.loading import load
 from nautilus.tune.database.rows import schedule_hash
 
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.planner.fallbacks import Fallbacks
 from nautilus.planner.kernel import one_by_one, plan_kernel
 from nautilus.planner.kernels import sized
 from nautilus.scalar.analysis.axes import Unified, unify

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
-from nautilus.planner.fallbacks import WITHOUT, Fallbacks
 from nautilus.planner.streaming import Cut
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits

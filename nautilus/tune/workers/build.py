@@ -10,7 +10,7 @@ from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError
 from nautilus.core.schedule import Schedule
 from nautilus.cost.registers import register_fault
 from nautilus.driver import Request, Result, build_cubin, compile_file
-from nautilus.passes.registry import load
+from nautilus.passes.loading import load
 from nautilus.runtime.launch import Plan
 from nautilus.targets.limits import limits
 from nautilus.tune.database.rows import schedule_hash
@@ -68,7 +68,7 @@ class Builder:
 
         Raises the errors of the levels for the default schedule.
         """
-        request = replace(self.request, schedule=job.schedule, tuned=False)
+        request = replace(self.request, schedule=job.schedule, lookup=None)
         if job.schedule is None:
             # the default rules plan a kernel again where ptxas spills registers or serialises wgmma
             result, compiled = build_cubin(request) if job.cubin else (compile_file(request), None)
@@ -108,10 +108,10 @@ class Builder:
 
     def _assembled(self, built: Built, result: Result, compiled: Any) -> Built:
         from nautilus.runtime.execute import plan_of
-        from nautilus.runtime.nvrtc import compile_cuda
+        from nautilus.runtime.nvrtc import build
 
         try:
-            compiled = compiled or compile_cuda(result.cuda, result.context.arch)
+            compiled = compiled or build(result.cuda_module, result.context.arch)
         except ScheduleError as error:
             return replace(built, failure=f"ptxas: {error}")
         except ToolchainError as error:

@@ -22,9 +22,9 @@ from nautilus.bench.gpu_clock import GpuClock
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import SPIN, cool
 from nautilus.bench.verify import References, judge, references
-from nautilus.check.bound import stated
 from nautilus.core.errors import ToolchainError, first_line
 from nautilus.driver import Request
+from nautilus.frontend.error_bound import stated
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from nautilus.runtime.device import bindings, check, open_device

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from nautilus.core.errors import NautilusError, first_line
-from nautilus.passes.registry import load
+from nautilus.passes.loading import load
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ Under ``precision`` fast, for f32 values::
 
 The last two are as good as a rounding to f16, so they take place only where every store that the value
 reaches rounds to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays as
-accurate as before.  ``check.bound`` states the errors by the same rule.  ``a`` and ``b`` make the largest relative
+accurate as before.  ``frontend.error_bound`` states the errors likewise.  ``a`` and ``b`` make the largest relative
 error of the form smallest over all x (both are positive: the argument grows with x, so nothing folds back).
 """
 

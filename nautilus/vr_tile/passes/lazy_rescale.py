@@ -34,6 +34,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import ScheduleError
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.core.tiles import TileType
 from nautilus.vr_tile.analysis.invariance import Forms
@@ -44,19 +45,18 @@ from nautilus.vr_tile.rewriting import Env, Peephole, rename
 
 
 @dataclass(frozen=True, slots=True)
-class LazyRescale:
+class LazyRescale(CertifyingPass[TileModule]):
     """Skip or defer repairs as the schedule says."""
 
     schedule: Schedule | None = None
 
     name = "lazy-rescale"
 
-    def apply(self, module: TileModule) -> TileModule:
-        """The module with repairs changed. Raises ScheduleError where ``lazy`` is asked for and not proved safe."""
-        return self.derive(module)[0]
-
     def derive(self, module: TileModule) -> tuple[TileModule, tuple[Certificate, ...]]:
-        """The module, and certificates that its outputs do not depend on which references are used."""
+        """The module with repairs changed, and certificates that its outputs do not depend on the references.
+
+        Raises ScheduleError where ``lazy`` is asked for and not proved safe.
+        """
         plans = {k.name: k for k in self.schedule.kernels} if self.schedule is not None else {}
         certificates: list[Certificate] = []
         kernels = tuple(_kernel(k, plans[k.name], certificates) if k.name in plans else k for k in module.kernels)
@@ -80,7 +80,7 @@ def _kernel(k: TileKernel, plan: KernelPlan, certificates: list[Certificate]) ->
                 at_top.append(ConstOp(work.limit, found))
                 certificates += certify(k, {key: slot for key, (slot, _) in family.items()}, plan.lazy_bits)
             elif plan.rescale_policy == "lazy":
-                raise ScheduleError(f"rescale_policy lazy: {found}", f"kernel {k.name}")
+                raise ScheduleError(f"rescale_policy lazy: {found}", kernel=k.name)
         body = tuple(work.op(op) for op in body)
     return k if body == k.body and not at_top else replace(k, body=(*at_top, *body))
 

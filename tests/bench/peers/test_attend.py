@@ -110,7 +110,7 @@ O[i, d] = sum[j](exp(S[i, j] - m[i]) / sum[k: N](exp(S[i, k] - m[i])) * V[j, d])
     [
         ("exp(S[b, h, i, j])", "weighted by a softmax"),
         ("softmax[j](S[b, h, i, j] + sum[d](Q[b, h, i, d] * Q[b, h, i, d]))", "one contraction"),
-        ("softmax[j](S[b, h, i, j] - max[d](f32(Q[b, h, i, d])))", "no contraction"),
+        ("softmax[j](S[b, h, i, j] - max[d](f32(Q[b, h, i, d])))", "not a contraction"),
         ("softmax[j](bias[h, i, j] + 0 * Q[b, h, i, 0])", "one contraction"),
         ("softmax[i](S[b, h, i, j])", "weighted by a softmax"),
     ],

@@ -15,9 +15,9 @@ from nautilus.bench.peers import library
 from nautilus.bench.peers.library import Setting, contenders, whole
 from nautilus.bench.peers.torch_env import from_numpy, load_torch
 from nautilus.bench.verify import judge, references
-from nautilus.check.bound import stated
 from nautilus.check.compare import relative
 from nautilus.core.numerics import Array, from_storage
+from nautilus.frontend.error_bound import stated
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
@@ -73,7 +73,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_shipped_specs(path: Path, torch: Any) -> None:
     found = check(small(path), torch, ("fa2", "flex", "cublas", "compile", "torch"))
     assert found.pop("compile") == "ok"
-    assert found.pop("torch") in ("ok", "not applicable: the same calls as cublas")
+    assert found.pop("torch") in ("ok", "not applicable: it makes the same calls as cublas")
     assert (found["cublas"] == "ok") == (path.parent.name == "matmul" and path.stem not in ("bias_gelu", "swiglu"))
     attention = path.parent.name == "attention"
     assert (found["flex"] == "ok") == attention, found

@@ -74,18 +74,18 @@ def test_a_compilation_uses_it(matmul: Path, own_database: Path) -> None:
     other = replace(plain.context.schedule, kernels=(replace(kernel, mapping=replace(kernel.mapping, stages=1)),))
     key = key_of(plain.modules["spec"], "sm_80", "fast")
     append(own_database, [row(key, other)])
-    tuned = compile_file(replace(request, tuned=True))
+    tuned = compile_file(replace(request, lookup=tuned_schedule))
     assert tuned.tuned and tuned.context.schedule == other
     assert compile_file(request).context.schedule == plain.context.schedule
     for changed in ({"dims": {"M": 64}}, {"arch": "sm_90"}, {"precision": "strict"}):
-        assert not compile_file(replace(request, tuned=True, **changed)).tuned
+        assert not compile_file(replace(request, lookup=tuned_schedule, **changed)).tuned
 
 
 @pytest.mark.parametrize("broken", ["unknown axis", "too large", "no such op"])
 def test_one_that_is_not_legal_is_passed_over(matmul: Path, own_database: Path, broken: str) -> None:
-    request = Request(matmul, "sm_80", tuned=True, until="ma-tile")
+    request = Request(matmul, "sm_80", lookup=tuned_schedule, until="ma-tile")
     plain = compile_file(request)
-    assert plain.context.schedule is not None and not plain.tuned and not plain.refused
+    assert plain.context.schedule is not None and not plain.tuned and not plain.lookup_failure
     (kernel,) = plain.context.schedule.kernels
     if broken == "unknown axis":
         kernel = replace(kernel, axes=tuple(replace(a, name="zz") for a in kernel.axes))
@@ -96,7 +96,7 @@ def test_one_that_is_not_legal_is_passed_over(matmul: Path, own_database: Path, 
     bad = replace(plain.context.schedule, kernels=(kernel,))
     append(own_database, [row(key_of(plain.modules["spec"], "sm_80", "fast"), bad)])
     result = compile_file(request)
-    assert not result.tuned and result.refused
+    assert not result.tuned and result.lookup_failure
     assert result.context.schedule == plain.context.schedule
 
 

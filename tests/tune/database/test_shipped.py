@@ -8,6 +8,7 @@ import pytest
 
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
+from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import Row, key_of, schedule_hash
 from nautilus.tune.database.store import SHIPPED, damaged, rows
 from tests.shipped import SPECS
@@ -20,7 +21,7 @@ IDS = [f"{r.name}-{r.key[:6]}" for r in ROWS]
 def request(name: str, sizes: tuple[tuple[str, int], ...], arch: str, precision: str) -> Request:
     """What asks for the row."""
     (path,) = [p for p in SPECS if p.stem == name]
-    return Request(path, arch, dict(sizes), precision=precision, tuned=True, until="ma-tile")
+    return Request(path, arch, dict(sizes), precision=precision, lookup=tuned_schedule, until="ma-tile")
 
 
 def asked(row: Row) -> Request:
@@ -48,5 +49,5 @@ def test_a_row_is_usable_and_of_a_shipped_spec(row: Row) -> None:
 def test_a_row_is_what_the_compiler_takes(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.tune.database.lookup.device_here", lambda: row.device)
     result = compile_file(asked(row))
-    assert result.tuned and not result.refused
+    assert result.tuned and not result.lookup_failure
     assert result.context.schedule is not None and schedule_hash(result.context.schedule) == row.schedule_hash

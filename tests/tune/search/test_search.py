@@ -18,6 +18,7 @@ import pytest
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.tune.command import Options, Outcome, tune_one
+from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.database.rows import key_of, schedule_hash
 from nautilus.tune.database.store import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
@@ -60,7 +61,7 @@ def test_it_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: 
     found = rows(own_database)
     assert sum(r.rules and not r.final for r in found) == 1
     assert [r for r in found if r.final and r.schedule_hash == about["schedule_hash"]]
-    compiled = compile_file(Request(matmul, "sm_80", tuned=True, until="scalar"))
+    compiled = compile_file(Request(matmul, "sm_80", lookup=tuned_schedule, until="scalar"))
     assert compiled.tuned and compiled.context.schedule is not None
     assert compiled.context.schedule.kernels[0].mapping.warps == (1, 4)
 
@@ -78,7 +79,7 @@ def test_what_beats_the_rules_by_noise_only_does_not_replace_them(
     assert chosen.rules and chosen.rules_seconds == chosen.seconds
     faster = [r for r in rows(own_database) if r.final and (r.seconds or 0.0) < (chosen.seconds or 0.0)]
     assert faster  # and the database keeps what was measured
-    compiled = compile_file(Request(matmul, "sm_80", tuned=True, until="scalar"))
+    compiled = compile_file(Request(matmul, "sm_80", lookup=tuned_schedule, until="scalar"))
     assert compiled.context.schedule is not None and schedule_hash(compiled.context.schedule) == chosen.schedule_hash
 
 
@@ -136,7 +137,7 @@ def test_the_model_measures_without_a_gpu(matmul: Path, own_database: Path) -> N
     outcome = tune(matmul, settings=settings, builder="nautilus.tune.workers.build:Builder")
     assert outcome.code == 0 and outcome.about["measure"] == "model"
     assert not any(r.usable for r in rows(own_database))
-    assert not compile_file(Request(matmul, "sm_80", tuned=True, until="scalar")).tuned
+    assert not compile_file(Request(matmul, "sm_80", lookup=tuned_schedule, until="scalar")).tuned
 
 
 def test_one_seed_one_result(matmul: Path) -> None:

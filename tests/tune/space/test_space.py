@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from nautilus.core.fallbacks import LIGHTER, WITHOUT
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
-from nautilus.planner.fallbacks import LIGHTER, WITHOUT
 from nautilus.tune.search.trial_lowering import base_schedule, lower_program
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
@@ -243,7 +243,7 @@ REFUSED = [
         {"splits": 1, "O.combine_in_block": True},
         "its results are not read by one other kernel alone",
     ),
-    ("attention/causal_prefill", {"O.warpgroup.row_tile": "192/3"}, "registers of a thread hold fragments"),
+    ("attention/causal_prefill", {"O.warpgroup.row_tile": "192/3"}, "fragments need"),
     ("attention/causal_prefill", {"O.warpgroup.cluster": 2}, "fixed order, not dynamic"),
     ("attention/causal_decode", {"splits": 1, "O.loop_tile": 256}, "bytes of shared memory"),
     ("attention/causal_decode", {"interleave": "4x32", "interleaved.O_acc_part.stages": 4}, "bytes of shared memory"),
@@ -253,11 +253,11 @@ REFUSED = [
     ("rowwise/layer_norm", {"Y.loop_structure": "rolling"}, "no repair for Y_sum_2"),
     ("rowwise/argmax", {"Y.loop_structure": "rolling"}, "needs a running result"),
     ("matmul/swiglu", {"kernels": "Gate Up | C"}, "does not fit in a tile"),
-    ("matmul/f16", {"C.warpgroup.block_tile": "192x320/3"}, "registers of a thread hold fragments"),
+    ("matmul/f16", {"C.warpgroup.block_tile": "192x320/3"}, "fragments need"),
     (
         "matmul/f16",
         {"C.warpgroup.block_tile": "192x256/3"},
-        "a product takes 154 registers of a thread, the launch has 128",
+        "wgmma needs 154 registers a thread; the launch has 128",
     ),
     (
         "matmul/f16",

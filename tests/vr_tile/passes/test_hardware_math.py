@@ -10,7 +10,7 @@ from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.hardware_math import ERF_FORM, HardwareMath
 from nautilus.vr_tile.verify import verify
-from tests.vr_tile.support import check_pass, elementwise, module, ops, random_inputs
+from tests.vr_tile.support import module, ops, random_inputs
 
 NARROW = "input X: f32[4, 8]\noutput O: {o}[4, 8]\noutput S: f32[4]"
 BODY = """
@@ -34,24 +34,6 @@ def test_narrow_outputs_take_the_approximation(f: str, o: str, fast: bool) -> No
     found = ops(HardwareMath().apply(made(f, o)))
     assert ("tanh_approx" in found) is fast
     assert HardwareMath("strict").apply(made(f, o)) == made(f, o)
-
-
-OTHER_READERS = {
-    "a wide output": "%w = reduce sum %t over j : f32[i: 4]\n store T[i], %w\n" + PLAIN,
-    "an integer": "%w = cast %t : i32[i: 4, j: 8]\n store I[i, j], %w\n" + PLAIN,
-    "a mask": "%zero = const 0.0 : f32\n%b = gt %t, %zero : bool[i: 4, j: 8]\n"
-    "store N[i, j], %x where %b\n" + PLAIN,
-    "a wide output behind a loop": "%z = const 0.0 : f32[i: 4, j: 8]\n"
-    "%l = for n in 0..3 carry(%c = %z) {\n%d = add %c, %t : f32[i: 4, j: 8]\nyield %d\n}\n"
-    "%w = reduce sum %l over j : f32[i: 4]\n store T[i], %w\n" + PLAIN,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("reader", OTHER_READERS)
-def test_another_reader_keeps_it_accurate(reader: str) -> None:
-    buffers = NARROW.format(o="f16") + "\noutput T: f32[4]\noutput I: i32[4, 8]\noutput N: f16[4, 8]"
-    m = module(BODY.format(f="tanh", more=OTHER_READERS[reader]), buffers=buffers)
-    assert "tanh" in ops(HardwareMath().apply(m))
 
 
 IN_TURN = """
@@ -87,18 +69,6 @@ def test_a_temporary_is_as_accurate_as_what_is_made_of_it(last: str, fast: bool)
     m = text.parse(IN_TURN.replace("LAST", last))
     verify(m)
     assert ("tanh_approx" in ops(HardwareMath().apply(m))) is fast
-
-
-def test_sigmoid_is_an_exponential_and_a_reciprocal(filecheck) -> None:
-    m = check_pass(elementwise("%y = sigmoid %x : f32[i: 4, j: 8]"), HardwareMath())
-    filecheck(
-        text.format(m),
-        """// CHECK: [[K:%.*]] = const -1.4426950408889634
-           // CHECK: [[P:%.*]] = mul %x, [[K]]
-           // CHECK: [[E:%.*]] = exp2 [[P]]
-           // CHECK: [[D:%.*]] = add [[E]], {{%.*}}
-           // CHECK: rcp [[D]]""",
-    )
 
 
 def test_the_form_of_erf_is_as_good_as_stated() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
-from nautilus.vr_tile.passes.dce import Dce
 from nautilus.vr_tile.passes.sink_masks import SinkMasks
 
 #: One masked row block of a running maximum and a sum of exponentials; ``{...}`` are what tests vary.
@@ -44,18 +43,6 @@ module m {{
 GOOD = {"fill": "%low", "k": "1.5", "nk": "-1.5", "guarded": "%ref", "sum": "sum"}
 
 
-def test_one_mask_is_left(filecheck) -> None:
-    m = Dce().apply(SinkMasks().apply(text.parse(BLOCK.format(**GOOD))))
-    filecheck(
-        text.format(m),
-        """// CHECK: [[Y:%.*]] = select %c, %x, %low
-           // CHECK: fma [[Y]], %k, %b
-           // CHECK: exp2
-           // CHECK-NOT: select %c
-           // CHECK: reduce sum""",
-    )
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_same_sums(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -71,18 +58,3 @@ def test_same_sums(seed: int) -> None:
     want, got = run_module(before, inputs), run_module(SinkMasks().apply(before), inputs)
     np.testing.assert_array_equal(want["T"], got["T"])
     np.testing.assert_allclose(want["S"], got["S"], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"fill": "%zero"},  # scores masked to something finite
-        {"k": "-1.5", "nk": "1.5"},  # a rising exponential of what is masked to -inf
-        {"guarded": "%m"},  # the reference may be -inf, the bias +inf
-        {"nk": "1.5"},
-        {"sum": "max"},  # a reader that would see NaN where it saw 0
-    ],
-)
-def test_left_alone(change: dict[str, str]) -> None:
-    m = text.parse(BLOCK.format(**(GOOD | change)))
-    assert SinkMasks().apply(m) == m

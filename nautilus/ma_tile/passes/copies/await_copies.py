@@ -32,7 +32,7 @@ _ZERO = integer(0)
 class AwaitCopies:
     """No options."""
 
-    name: str = "await-copies"
+    name = "await-copies"
 
     def apply(self, module: MemModule) -> MemModule:
         limit = limits(module.target).smem_block
@@ -94,7 +94,7 @@ class _Awaited:
             return [replace(load, mbar=(self.cursor.name, _ZERO))]
         if any(isinstance(n, Ref) for e in mine for n in walk(e)):
             detail = f"each unit loads {load.slot.buffer} from a place that it computes"
-            raise ScheduleError(detail, f"kernel {self.kernel.name}")
+            raise ScheduleError(detail, kernel=self.kernel.name)
         return [self._of(load, integer(u)) for u in range(self.kernel.units)]
 
     def _of(self, load: TmaLoad, unit: Expr) -> TmaLoad:

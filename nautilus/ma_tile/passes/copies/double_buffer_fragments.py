@@ -58,7 +58,7 @@ class DoubleBufferFragments:
 
     schedule: Schedule | None = None
     double_buffer_fragments: bool | None = None
-    name: str = "double-buffer-fragments"
+    name = "double-buffer-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -41,7 +41,7 @@ class MulticastLoads:
 
     schedule: Schedule | None = None
     cluster: int | None = None
-    name: str = "multicast-loads"
+    name = "multicast-loads"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
@@ -59,16 +59,16 @@ def share(kernel: MemKernel, plan: WarpgroupPlan) -> MemKernel:
     roles = any(isinstance(op, RolesOp) for op in ops) and not any(isinstance(op, TileSchedulerOp) for op in ops)
     if plan.cluster == 1 or kernel.cluster > 1 or not roles:
         return kernel
-    where, size = f"kernel {kernel.name}", plan.cluster
+    size = plan.cluster
     if plan.persistent == "dynamic":
-        raise ScheduleError(f"clusters of {size} blocks take tiles in a fixed order, not dynamic", where)
+        raise ScheduleError(f"clusters of {size} blocks take tiles in a fixed order, not dynamic", kernel=kernel.name)
     apart = _apart(kernel, size)
     stages = {s.name: s for s in kernel.smem}
     same = [op for op in ops if isinstance(op, TmaLoad) and op.mbar is not None and not _mentions(op.index, apart)]
     shared = [op for op in same if multicast_part(stages[op.slot.buffer], size) is not None]
     if not shared:
         why = "the tiles that both load cannot be cut in equal parts" if same else _differing(kernel, apart)
-        raise ScheduleError(f"blocks of a cluster of {size} have no load to share: {why}", where)
+        raise ScheduleError(f"blocks of a cluster of {size} have no load to share: {why}", kernel=kernel.name)
     rings = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
     check_control(kernel, rings, apart)
     return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in rings))
@@ -92,12 +92,11 @@ def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: froz
 
 def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
     """Variables whose value is not the same in all blocks of each cluster. Raises ScheduleError for a ragged grid."""
-    where = f"kernel {kernel.name}"
     if not isinstance(kernel.blocks, Const):
-        raise ScheduleError("clusters need a grid whose size is known", where)
+        raise ScheduleError("clusters need a grid whose size is known", kernel=kernel.name)
     count = int(kernel.blocks.value)
     if count % size:
-        raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", where)
+        raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", kernel=kernel.name)
     out = {BLOCK}
     for name, values in grid_values(kernel, count).items():
         of = values.reshape(-1, size)
@@ -129,11 +128,11 @@ def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str
         if found and names:
             head = format_op(op).splitlines()[0].removesuffix("{").strip()
             detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
-            raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", f"kernel {kernel.name}")
+            raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", kernel=kernel.name)
     for move in walk_ops(kernel.body):
         if isinstance(move, AdvanceOp) and move.cursor in rings and _mentions(expressions(move), apart):
             detail = f"how many stages of {move.cursor} are used differs between the blocks of a cluster"
-            raise ScheduleError(detail, f"kernel {kernel.name}")
+            raise ScheduleError(detail, kernel=kernel.name)
 
 
 def _bodies(body: Block) -> Iterator[IfOp | ForOp]:

@@ -62,7 +62,7 @@ class PipelineCopies:
 
     schedule: Schedule | None = None
     stages: int | None = None
-    name: str = "pipeline-copies"
+    name = "pipeline-copies"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -19,7 +19,7 @@ class PrefetchFragments:
 
     schedule: Schedule | None = None
     prefetch_fragments: int | None = None
-    name: str = "prefetch-fragments"
+    name = "prefetch-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

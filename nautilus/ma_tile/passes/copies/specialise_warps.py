@@ -91,7 +91,7 @@ class SpecialiseWarps:
 
     schedule: Schedule | None = None
     warp_specialised: bool | None = None
-    name: str = "specialise-warps"
+    name = "specialise-warps"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
@@ -110,18 +110,17 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
     """``kernel`` as a producer and consumers. Raises ScheduleError where that does not fit."""
     kernel = replace(kernel, body=explicit_units(kernel.body))
     rings = find_rings(kernel, plan)
-    where = f"kernel {kernel.name}"
     variables = [name for name, _ in kernel.decode]
     clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], rings)
     if clash is not None:
-        raise ScheduleError(f"the name {clash} is taken", where)
+        raise ScheduleError(f"the name {clash} is taken", kernel=kernel.name)
     units, low, high = kernel.units, plan.producer_registers, plan.consumer_registers
     pingpong = plan.tile_scheduling == "pingpong"
     check_registers(kernel, plan.warpgroups if pingpong else units, (low, high), target)
     loan = find_loan(kernel, rings, pingpong) if plan.epilogue == "tma-staged" else None
     producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
     if any(UNIT in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
-        raise ScheduleError("when the producer loads depends on the unit", where)
+        raise ScheduleError("when the producer loads depends on the unit", kernel=kernel.name)
     body = kernel.body
     for ring in rings:
         body = _Placer(kernel.name, ring).block(body)
@@ -152,13 +151,12 @@ def check_registers(kernel: MemKernel, units: int, registers: tuple[int, int], t
     threads = (1 + units) * GROUP_WARPS * 32
     launch = min(target.registers_sm // (kernel.min_blocks * threads), target.registers_thread + 1) // 8 * 8
     low, high = registers
-    where = f"kernel {kernel.name}"
     if low % 8 or high % 8:
-        raise ScheduleError(f"registers {low} and {high} of the roles are not multiples of 8", where)
+        raise ScheduleError(f"registers {low} and {high} of the roles are not multiples of 8", kernel=kernel.name)
     if low + units * high > (1 + units) * launch:
         most = ((1 + units) * launch - low) // units // 8 * 8
         detail = f"a producer of {low} leaves {most} a thread for {units} consumers, not {high}"
-        raise ScheduleError(f"registers of the roles: {detail}", where)
+        raise ScheduleError(f"registers of the roles: {detail}", kernel=kernel.name)
 
 
 def obstacle(kernel: MemKernel) -> str | None:
@@ -278,7 +276,7 @@ class _Placer:
                 if start < 0:
                     names = ", ".join(self.ring.buffers)
                     detail = f"shared buffer {names} is read where it is not known which load filled it"
-                    raise ScheduleError(detail, f"kernel {self.kernel}")
+                    raise ScheduleError(detail, kernel=self.kernel)
                 read.append(n)
         self._close(body, start, read, before, behind)
         out: list[MemOp] = []
@@ -297,7 +295,7 @@ class _Placer:
         ring, span = self.ring, body[start].span
         last = _stored(body, read[-1]) if read else start
         if last is None:
-            raise ScheduleError(f"the store from shared buffer {ring.name} is not waited for", f"kernel {self.kernel}")
+            raise ScheduleError(f"the store from shared buffer {ring.name} is not waited for", kernel=self.kernel)
         before[read[0] if read else start] = MbarWait(ring.full, ring.stage, ring.phase, span)
         behind[last] = [
             MbarArrive(ring.empty, ring.stage, "warp", span=span),

@@ -60,7 +60,7 @@ class TmaLoads:
 
     schedule: Schedule | None = None
     tma_loads: bool | None = None
-    name: str = "tma-loads"
+    name = "tma-loads"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)

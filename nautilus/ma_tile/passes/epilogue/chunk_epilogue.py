@@ -69,7 +69,7 @@ class ChunkEpilogue:
 
     schedule: Schedule | None = None
     store_columns: int | None = None
-    name: str = "chunk-epilogue"
+    name = "chunk-epilogue"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -35,7 +35,7 @@ _Part = Callable[[Frag], Frag]
 class DeferReductions:
     """No options."""
 
-    name: str = "defer-reductions"
+    name = "defer-reductions"
 
     def apply(self, module: MemModule) -> MemModule:
         return each_kernel(module, defer)

@@ -77,7 +77,7 @@ class TmaStores:
     schedule: Schedule | None = None
     epilogue: WarpgroupEpilogue | None = None
     limit: int | None = None
-    name: str = "tma-stores"
+    name = "tma-stores"
 
     def apply(self, module: MemModule) -> MemModule:
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
@@ -261,8 +261,9 @@ class _Stores:
         for s, slot in self.dead(op, dtype, axes):
             if s.axes == axes:
                 return slot
-        where = f"kernel {self.kernel.name}"
-        raise ScheduleError(f"epilogue tma-aliased: no operand leaves a stage to the store of {op.buffer}", where)
+        raise ScheduleError(
+            f"epilogue tma-aliased: no operand leaves a stage to the store of {op.buffer}", kernel=self.kernel.name
+        )
 
     def dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Iterator[tuple[Smem, Slot]]:
         """Operands of the shape of ``axes`` that are dead at ``op``, and the stage of this unit."""

@@ -28,7 +28,7 @@ class AllocateShared:
     """``limit`` overrides the target's bytes a block."""
 
     limit: int | None = None
-    name: str = "allocate-shared"
+    name = "allocate-shared"
 
     def apply(self, module: MemModule) -> MemModule:
         limit = self.limit if self.limit is not None else limits(module.target).smem_block
@@ -169,6 +169,6 @@ def checked(kernel: MemKernel, limit: int) -> MemKernel:
         parts = ", ".join(f"{s.name} {s.bytes}" for s in sorted(kernel.smem, key=lambda s: -s.bytes))
         raise ScheduleError(
             f"{kernel.smem_bytes} bytes of shared memory are needed, a block may have {limit} ({parts})",
-            f"kernel {kernel.name}",
+            kernel=kernel.name,
         )
     return kernel

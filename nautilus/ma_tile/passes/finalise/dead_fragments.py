@@ -39,7 +39,7 @@ _PURE = (
 class DeadFragments:
     """No options."""
 
-    name: str = "dead-fragments"
+    name = "dead-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
         return each_kernel(module, clean)

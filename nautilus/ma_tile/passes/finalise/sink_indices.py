@@ -17,7 +17,7 @@ from nautilus.ma_tile.rewriting.renaming import each_block
 class SinkIndices:
     """No options."""
 
-    name: str = "sink-indices"
+    name = "sink-indices"
 
     def apply(self, module: MemModule) -> MemModule:
         return each_kernel(module, lambda k: replace(k, body=each_block(k.body, sink)))

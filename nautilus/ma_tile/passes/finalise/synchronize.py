@@ -53,7 +53,7 @@ _DEPTH = 12
 class Synchronize:
     """No options."""
 
-    name: str = "synchronize"
+    name = "synchronize"
 
     def apply(self, module: MemModule) -> MemModule:
         return each_kernel(module, synchronize)

@@ -62,7 +62,7 @@ class CombineInBlock:
 
     schedule: Schedule | None = None
     combine_in_block: bool | None = None
-    name: str = "combine-in-block"
+    name = "combine-in-block"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
@@ -85,19 +85,19 @@ class _Joint:
 
     def __init__(self, pair: Pair) -> None:
         a, b = pair.a, pair.b
-        self.where = f"kernel {a.name}"
+        self.producer = a.name
         _, self.units = several(a, b)
         for k in (a, b):
             roles = any(isinstance(op, RolesOp) for op in walk_ops(k.body))
             if roles or k.units > 1 or k.cursors or k.cluster > 1 or (k is b and k.mbars):
-                raise ScheduleError(f"kernel {k.name} has roles, units or mbarriers already", self.where)
+                raise ScheduleError(f"kernel {k.name} has roles, units or mbarriers already", kernel=self.producer)
         if any(isinstance(op, ReduceOp) and op.scratch is not None for op in walk_ops(a.body)):
-            raise ScheduleError("its warps meet in scratch of their own", self.where)
+            raise ScheduleError("its warps meet in scratch of their own", kernel=self.producer)
         if STORE + self.units > _MOST_BARRIERS:
-            raise ScheduleError(f"{self.units} units have no barriers each", self.where)
+            raise ScheduleError(f"{self.units} units have no barriers each", kernel=self.producer)
         if b.warps != self.units * a.warps:
             detail = f"{self.units} units of {a.warps} warps, but {b.name} has {b.warps} warps"
-            raise ScheduleError(detail, self.where)
+            raise ScheduleError(detail, kernel=self.producer)
         self.met = Meeting(pair, UNIT, "unit")
         self.a, self.b, self.parts = self.met.a, self.met.b, self.met.parts
 

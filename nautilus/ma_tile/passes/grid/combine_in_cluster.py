@@ -59,7 +59,7 @@ class CombineInCluster:
 
     schedule: Schedule | None = None
     cluster: int | None = None
-    name: str = "combine-in-cluster"
+    name = "combine-in-cluster"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
@@ -115,20 +115,19 @@ def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
 def _check(pair: Pair, size: int, target: Limits) -> None:
     """Raise ScheduleError where the kernels cannot share clusters of ``size`` blocks."""
     a, b = pair.a, pair.b
-    where = f"kernel {a.name}"
     if not target.warpgroup:
-        raise ScheduleError("the target has no clusters", where)
+        raise ScheduleError("the target has no clusters", kernel=a.name)
     _, parts = several(a, b)
     if parts != size:
-        raise ScheduleError(f"{parts} blocks make one result, not a cluster of {size}", where)
+        raise ScheduleError(f"{parts} blocks make one result, not a cluster of {size}", kernel=a.name)
     for k in (a, b):
         tiles = any(isinstance(op, TileSchedulerOp) for op in walk_ops(k.body))
         if tiles or k.units > 1 or k.cluster > 1:
-            raise ScheduleError(f"kernel {k.name} has tiles, units or a cluster already", where)
+            raise ScheduleError(f"kernel {k.name} has tiles, units or a cluster already", kernel=a.name)
     if b.mbars or b.cursors or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
-        raise ScheduleError(f"kernel {b.name} has roles or mbarriers", where)
+        raise ScheduleError(f"kernel {b.name} has roles or mbarriers", kernel=a.name)
     if a.warps != b.warps:
-        raise ScheduleError(f"its blocks have {a.warps} warps, but those of {b.name} have {b.warps}", where)
+        raise ScheduleError(f"its blocks have {a.warps} warps, but those of {b.name} have {b.warps}", kernel=a.name)
 
 
 def _taken(pair: Pair) -> set[str]:

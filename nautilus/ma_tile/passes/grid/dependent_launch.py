@@ -30,7 +30,7 @@ class DependentLaunch:
 
     schedule: Schedule | None = None
     dependent_launch: bool | None = None
-    name: str = "dependent-launch"
+    name = "dependent-launch"
 
     def apply(self, module: MemModule) -> MemModule:
         if not limits(module.target).warpgroup:

@@ -63,7 +63,7 @@ class PersistentGrid:
 
     schedule: Schedule | None = None
     multiprocessors: int | None = None
-    name: str = "persistent-grid"
+    name = "persistent-grid"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
@@ -79,26 +79,25 @@ class PersistentGrid:
 
 def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
     """``kernel`` with blocks that take many tiles. Raises ScheduleError where that cannot be."""
-    where = f"kernel {kernel.name}"
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
     if roles is None or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
     if plan.persistent == "none":
         if plan.is_pingpong:
-            raise ScheduleError("pingpong tile scheduling needs a persistent grid", where)
+            raise ScheduleError("pingpong tile scheduling needs a persistent grid", kernel=kernel.name)
         return kernel
     resident = target.multiprocessors * kernel.min_blocks
     if not resident:
-        raise ScheduleError("how many blocks run at once is not known for this target", where)
+        raise ScheduleError("how many blocks run at once is not known for this target", kernel=kernel.name)
     if kernel.cluster > 1:
         if plan.persistent == "dynamic":
-            raise ScheduleError("blocks of a cluster cannot take dynamic tiles", where)
+            raise ScheduleError("blocks of a cluster cannot take dynamic tiles", kernel=kernel.name)
         resident -= resident % kernel.cluster
     own = plan.is_pingpong
     if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
         return kernel
     if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
-        raise ScheduleError("an operation mentions the number of the block", where)
+        raise ScheduleError("an operation mentions the number of the block", kernel=kernel.name)
     return reallocate(_Persistent(kernel, plan, resident).build(roles), target)
 
 
@@ -165,8 +164,9 @@ class _Persistent:
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
         """The consumer role with all its units, each of which runs ``body`` for every so-manieth tile."""
         if role.units != 1:
-            where = f"kernel {self.kernel.name}"
-            raise ScheduleError(f"the consumers are {role.units} units that share a tile already", where)
+            raise ScheduleError(
+                f"the consumers are {role.units} units that share a tile already", kernel=self.kernel.name
+            )
         units = self.plan.warpgroups
         mod = calc("mod", Var(self.seq), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
@@ -189,7 +189,7 @@ class _Persistent:
             if not free_vars(e) <= known:
                 unknown = ", ".join(sorted(free_vars(e) - known))
                 raise ScheduleError(
-                    f"how many stages of {name} a tile uses depends on {unknown}", f"kernel {self.kernel.name}"
+                    f"how many stages of {name} a tile uses depends on {unknown}", kernel=self.kernel.name
                 )
         return out
 

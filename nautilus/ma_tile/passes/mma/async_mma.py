@@ -70,7 +70,7 @@ class AsyncMma:
     schedule: Schedule | None = None
     outstanding_mma: bool | None = None
     volatile_waits: bool | None = None
-    name: str = "async-mma"
+    name = "async-mma"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -30,7 +30,7 @@ class PingPong:
 
     schedule: Schedule | None = None
     ordered_mma: bool | None = None
-    name: str = "ping-pong"
+    name = "ping-pong"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
@@ -90,4 +90,4 @@ class _Turns:
             case _:
                 exprs = []
         if any(UNIT in free_vars(e) for e in exprs):
-            raise ScheduleError("how often a unit has its turn depends on the unit", f"kernel {self.kernel}")
+            raise ScheduleError("how often a unit has its turn depends on the unit", kernel=self.kernel)

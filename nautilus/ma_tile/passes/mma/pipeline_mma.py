@@ -63,7 +63,7 @@ class PipelineMma:
     schedule: Schedule | None = None
     pipeline_mma: bool | None = None
     rescale_placement: str | None = None
-    name: str = "pipeline-mma"
+    name = "pipeline-mma"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -34,7 +34,7 @@ class RegisterOperands:
 
     schedule: Schedule | None = None
     register_operands: bool | None = None
-    name: str = "register-operands"
+    name = "register-operands"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

@@ -29,7 +29,7 @@ from nautilus.ma_tile.rewriting.renaming import Names, uniform_ranges
 class ZeroAccumulators:
     """No options."""
 
-    name: str = "zero-accumulators"
+    name = "zero-accumulators"
 
     def apply(self, module: MemModule) -> MemModule:
         return each_kernel(module, fresh_accumulators)

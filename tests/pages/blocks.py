@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "grammar" / "README.md"
+PAGE = Path(__file__).parents[2] / "grammar" / "README.md"
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _ROW = re.compile(r"^\|(?P<cells>.*)\|$")
 _VALUE = re.compile(r"^(?P<name>\w+) = (?P<value>.*)$", re.MULTILINE)

@@ -14,32 +14,33 @@ from textwrap import wrap
 from typing import Any
 
 from nautilus import __version__
-from nautilus.check.bound import stated
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.expressions import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
+from nautilus.frontend.error_bound import stated
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
-from nautilus.passes.manager import Context
 
 _WIDTH = 112
 
 
-def header(context: Context, module: MemModule, spec: Spec | None) -> tuple[str, ...]:
-    """Lines of the leading comment, without comment marks."""
+def header(
+    module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None
+) -> tuple[str, ...]:
+    """Lines of the leading comment, without comment marks. ``spec`` None: the compilation began at a dump."""
     name = spec.name if spec is not None else module.name
-    lines = [f"{_plain(name)}: made by nautilusc {__version__} for {context.arch}, precision {context.precision}.", ""]
+    lines = [f"{_plain(name)}: made by nautilusc {__version__} for {arch}, precision {precision}.", ""]
     if spec is not None and spec.dims:
         lines += _wrapped("sizes   ", ", ".join(f"{d.name} = {d.value}" for d in spec.dims))
     lines += _arguments(module, spec)
     if spec is not None:
-        bounds = "; ".join(f"{n} {b.text}" for n, b in stated(spec, context.precision).items())
+        bounds = "; ".join(f"{n} {b.text}" for n, b in stated(spec, precision).items())
         lines += ["", *_wrapped("error   ", f"{bounds} (relative Frobenius norm, at most, against float64)")]
     lines += ["", *(_launch(module, k) for k in module.kernels)]
-    if context.schedule is not None:
-        lines += ["", "schedule (without the comment marks, a file for --schedule)", *compact(context.schedule)]
+    if schedule is not None:
+        lines += ["", "schedule (without the comment marks, a file for --schedule)", *compact(schedule)]
     return tuple(lines)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, Result, compile_file
-from nautilus.header import compact, header
+from nautilus.passes.header import compact, header
 from tests.shipped import IDS, SPECS
 
 SPEC = """
@@ -98,5 +98,5 @@ def test_a_dump_has_no_spec(tmp_path: Path) -> None:
 def test_a_name_stays_in_its_line() -> None:
     result = compiled()
     spec = replace(result.modules["spec"], name='a\\\nint main() { "\u2028')
-    first = header(result.context, result.modules["ma-tile"], spec)[0]
+    first = header(result.modules["ma-tile"], "sm_80", "fast", None, spec)[0]
     assert first.startswith('a__int main() { "_: made by')

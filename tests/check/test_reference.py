@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.check.bound import SHORT_DEPTH, header, reference, stated
 from nautilus.check.inputs import InputSet, generate
+from nautilus.check.reference import reference
+from nautilus.frontend.error_bound import SHORT_DEPTH, header, stated
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.ma_tile.ir import async_ops as warpgroup_ops

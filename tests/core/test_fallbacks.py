@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nautilus.planner.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 
 
 def test_each_kernel_has_its_own_count() -> None:

@@ -1,7 +1,7 @@
-"""How far each kernel has stepped back from the warpgroup products that the default rules chose for it.
+"""Conservative fallbacks: which kernels are planned with less demanding warpgroup MMAs than the default rules choose.
 
-A kernel that fails with them, at a later level or in ptxas, is planned again: with lighter products first, then
-with those of single warps.
+A kernel whose warpgroup MMAs fail, in a later pass or in ptxas, is planned again: first with lighter ones (smaller
+tiles), then with MMAs of single warps.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LIGHTER, WITHOUT = 1, 2  # steps; at 0, a kernel has what the rules like best
+LIGHTER, WITHOUT = 1, 2  # steps; a kernel at step 0 has the first choice of the rules
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """Steps back by kernel, sorted by name; a kernel that took none is not listed."""
+    """Steps by kernel, sorted by name; a kernel at step 0 is not listed."""
 
     taken: tuple[tuple[str, int], ...] = ()
 
@@ -24,15 +24,15 @@ class Fallbacks:
         return cls(tuple(sorted((kernel, n) for kernel, n in steps.items() if n)))
 
     def steps(self, kernel: str) -> int:
-        """How many ``kernel`` took."""
+        """The step of ``kernel``."""
         return dict(self.taken).get(kernel, 0)
 
     def exhausted(self, kernel: str) -> bool:
-        """Whether ``kernel`` has no products left to give up."""
+        """Whether ``kernel`` is at the last step."""
         return self.steps(kernel) >= WITHOUT
 
     def after(self, kernel: str) -> Fallbacks:
-        """These, and one more step of ``kernel``, which failed."""
+        """The same with one more step for ``kernel``."""
         return Fallbacks.of({**dict(self.taken), kernel: self.steps(kernel) + 1})
 
 

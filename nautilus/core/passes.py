@@ -1,0 +1,38 @@
+"""What a pass is, and what a pass is that changes the maths.
+
+A *pass* is a frozen dataclass: its ``name`` is the name of its file with hyphens, its fields are its options, and
+``apply`` maps a module to a module of the same level.  A pass that changes the maths, rather than the order of
+loops, derives from :class:`CertifyingPass` and leaves a certificate for every rewrite.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, Protocol, TypeVar
+
+from nautilus.core.certificate import Certificate
+
+Module = TypeVar("Module")
+
+
+class Pass(Protocol):
+    """What every entry of a pipeline makes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, module: Any) -> Any: ...
+
+
+class CertifyingPass(ABC, Generic[Module]):
+    """A pass that changes the maths. Subclasses are frozen dataclasses with a ``name``."""
+
+    __slots__ = ()
+
+    def apply(self, module: Module) -> Module:
+        """The module of :meth:`derive`."""
+        return self.derive(module)[0]
+
+    @abstractmethod
+    def derive(self, module: Module) -> tuple[Module, tuple[Certificate, ...]]:
+        """The new module, and a certificate for each rewrite. Raises what the pass raises."""

@@ -1,0 +1,33 @@
+"""A CUDA module: the C++ text, and which kernel of the schedule each of its symbols is.
+
+A symbol cannot be taken apart to find the kernel's name, for names of specs and of kernels may contain whatever
+separates them.  So the mapping travels with the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nautilus.cuda.emit import emit_module
+from nautilus.cuda.host import kernel_symbol
+from nautilus.ma_tile.ir import ops as ma
+
+
+@dataclass(frozen=True, slots=True)
+class CudaModule:
+    """``kernels``: symbol of a ``__global__`` function -> name of the kernel in the schedule."""
+
+    text: str
+    kernels: Mapping[str, str]
+
+
+def lower(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> CudaModule:
+    """``module`` in CUDA C++. ``header``: lines of the leading comment. Raises UnsupportedError."""
+    symbols = {kernel_symbol(module, k): k.name for k in module.kernels}
+    return CudaModule(emit_module(module, header, fast=fast), symbols)
+
+
+def format(module: CudaModule) -> str:
+    """The text."""
+    return module.text

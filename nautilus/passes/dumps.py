@@ -1,0 +1,108 @@
+"""Dumps: the text of a module between two passes, which is a whole input again.
+
+Its first lines are comments that say where it was taken and under which schedule, so that a compilation resumes
+behind that pass::
+
+    ; nautilusc dump: scalar after fuse
+    ; context: {"arch": "sm_90a", "precision": "fast"}
+    ; schedule: {...}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nautilus.core.errors import Diagnostic, DiagnosticError, ScheduleError
+from nautilus.core.schedule import Schedule
+from nautilus.core.source import Source, Span
+from nautilus.passes.loading import load
+from nautilus.passes.manager import Context, steps
+from nautilus.passes.pipelines import CUDA, STAGES, Stage
+
+_FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
+
+
+def dump_header(stage: Stage, name: str, context: Context) -> str:
+    """The comment lines of a dump after ``name``; empty for a stage that is not read back (spec, cuda)."""
+    if not stage.parse:
+        return ""
+    lines = [f"; nautilusc dump: {stage.name} after {name}"]
+    lines.append("; context: " + json.dumps({"arch": context.arch, "precision": context.precision}))
+    if context.schedule is not None:
+        lines.append("; schedule: " + json.dumps(json.loads(context.schedule.to_json())))
+    return "\n".join(lines) + "\n"
+
+
+def is_dump(text: str) -> bool:
+    """``text`` begins with a dump's header."""
+    return _FIRST.match(text.split("\n", 1)[0]) is not None
+
+
+def read_header(text: str, context: Context, explicit: Collection[str] = frozenset()) -> tuple[Context, str | None]:
+    """The context and the pass a dump was taken behind (None: start with the stage's first pass).
+
+    What the command line gave (a schedule in ``context``, fields named in ``explicit``) wins.  Raises
+    ValueError for a bad header.
+    """
+    lines = text.split("\n", 4)
+    first = _FIRST.match(lines[0])
+    if first is None:
+        return context, None
+    for line in lines[1:3]:
+        if line.startswith("; context: "):
+            known: dict[str, Any] = json.loads(line.removeprefix("; context: "))
+            found = {k: str(known[k]) for k in ("arch", "precision") if k not in explicit}
+            context = replace(context, **found)  # type: ignore[arg-type]
+        elif line.startswith("; schedule: ") and context.schedule is None:
+            context = replace(context, schedule=Schedule.from_json(line.removeprefix("; schedule: ")))
+    return context, (None if first[2] == "lower" else first[2])
+
+
+def read_dump(
+    path: Path, text: str | None, stage: Stage, context: Context, explicit: Collection[str]
+) -> tuple[Any, Context, str | None]:
+    """The module in ``path`` (or in ``text`` instead), its context, and the pass to resume behind.
+
+    Raises DiagnosticError for a file that is no dump of ``stage``, ScheduleError where it does not go with what the
+    command line says.
+    """
+    name = str(path)
+    try:
+        text = path.read_text(encoding="utf-8") if text is None else text
+        requested = context.arch
+        context, after = read_header(text, context, explicit)
+        if after is None and stage.plain_is_final and not is_dump(text):
+            after = steps(stage)[-1].name
+        todo = steps(stage, after)  # the pass must exist
+    except OSError as error:
+        raise bad_input(name, f"cannot read this {stage.name} file: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise bad_input(name, f"cannot read this {stage.name} file: {error}") from error
+    if context.schedule is None and stage.decisions and stage.decisions[-1] not in [step.name for step in todo]:
+        raise ScheduleError(f"{name} was dumped after {after}, but has no schedule line; give --schedule")
+    if context.dims:
+        raise bad_input(name, "sizes are fixed in a dump; --dim belongs to a spec")
+    module = load(stage.parse)(text, name)
+    target = getattr(module, "target", context.arch)
+    if target != context.arch and "arch" in explicit:
+        raise ScheduleError(f"{name} is for {target}, not {requested}; compile an earlier level")
+    return module, replace(context, arch=target), after
+
+
+def stage_of(path: Path) -> Stage:
+    """The stage whose suffix ``path`` has. Raises DiagnosticError."""
+    for stage in STAGES:
+        if path.suffix == stage.suffix and stage is not CUDA:
+            return stage
+    known = " ".join(s.suffix for s in STAGES if s is not CUDA)
+    raise bad_input(str(path), f"the suffix {path.suffix!r} is none of {known}")
+
+
+def bad_input(name: str, message: str) -> DiagnosticError:
+    """The error of an input file that cannot be read."""
+    return DiagnosticError([Diagnostic("N0902", message, Span(Source(name, ""), 0, 0, 0, 0))])

@@ -1,0 +1,34 @@
+"""The input of a compilation: a spec, or a dump of a later stage."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from nautilus.passes.compilation import Request, Result
+from nautilus.passes.dumps import read_dump, stage_of
+from nautilus.passes.loading import bind, load
+from nautilus.passes.manager import Pipeline, Step
+from nautilus.passes.pipelines import SPEC, Stage
+
+
+def read_input(request: Request, result: Result, pipeline: Pipeline) -> tuple[Stage, str | None]:
+    """Put the module of ``request`` and its context into ``result``; say its stage, and behind which pass it is."""
+    start, after = stage_of(request.path), None
+    if start is SPEC:
+        module = _read_spec(request, result, pipeline)
+    else:
+        module, result.context, after = read_dump(request.path, request.text, start, result.context, request.explicit)
+        pipeline.show(Step(start, "parse", None, is_last=False), module, True, 0.0, result.context)
+    result.modules[start.name] = module
+    return start, after
+
+
+def _read_spec(request: Request, result: Result, pipeline: Pipeline) -> Any:
+    function, started = load(SPEC.lower), time.perf_counter()
+    source: Any = request.path if request.text is None else request.text
+    spec = function(source, **bind(function, result.context, {}, skip=1))
+    result.context = replace(result.context, spec=spec)
+    pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, time.perf_counter() - started, result.context)
+    return spec

@@ -1,0 +1,57 @@
+"""The planner: everything that a schedule leaves open, by the default rules.
+
+One object makes the four decisions of a compilation.  Each needs the IR that the earlier ones lead to (packs are
+found among the definitions that inlining leaves, kernels among those that packs and splits make), so the pipeline
+asks for each of them right before the pass that carries it out (``Stage.decisions``); no pass runs twice.  What the
+schedule says already stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.errors import InternalError
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.schedule import Schedule
+from nautilus.planner.cuts import plan_packs, plan_splits
+from nautilus.planner.kernels import plan_kernels
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.inline import default_inline
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """``fallbacks``: kernels that failed later with the warpgroup MMAs that the rules chose first."""
+
+    arch: str
+    fallbacks: Fallbacks = NO_FALLBACKS
+
+    def decide(self, before: str, program: Program, schedule: Schedule | None) -> Schedule:
+        """``schedule`` (None: one of defaults) with what the pass ``before`` needs, given its ``program``."""
+        schedule = schedule or Schedule()
+        match before:
+            case "inline":
+                return self.inline(program, schedule)
+            case "pack":
+                return self.packs(program, schedule)
+            case "split-k-update":
+                return self.splits(program, schedule)
+            case "fuse":
+                return self.kernels(program, schedule)
+        raise InternalError(f"the planner decides nothing before the pass {before!r}")
+
+    def inline(self, program: Program, schedule: Schedule) -> Schedule:
+        """The definitions that are substituted into their readers."""
+        return schedule if schedule.inline is not None else replace(schedule, inline=default_inline(program))
+
+    def packs(self, program: Program, schedule: Schedule) -> Schedule:
+        """Axes whose points share operands, in groups."""
+        return plan_packs(program, schedule)
+
+    def splits(self, program: Program, schedule: Schedule) -> Schedule:
+        """Reductions in independent chunks."""
+        return plan_splits(program, schedule, self.arch, self.fallbacks)
+
+    def kernels(self, program: Program, schedule: Schedule) -> Schedule:
+        """Which definitions become one kernel, with its tiles and its engine."""
+        return plan_kernels(program, schedule, self.arch, self.fallbacks)
