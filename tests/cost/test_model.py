@@ -181,17 +181,17 @@ def test_decoding_times_match_measurements(name: str, n: int, microseconds: floa
 def test_choices_of_split_k_warps_are_in_the_measured_order() -> None:
     p, long = attention("gqa_decode"), attention("gqa_decode", N=16384)
     base = seconds(p)
-    assert 1.02 < seconds(p, units__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
-    assert seconds(p, units="4x16") > 1.02 * base  # 1.04
-    assert seconds(p, units="2x32") > 1.2 * base  # half of the bytes in flight
-    assert seconds(p, units__O_acc_part__join=False) > 1.05 * base  # one launch more
+    assert 1.02 < seconds(p, interleaved__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
+    assert seconds(p, interleave="4x16") > 1.02 * base  # 1.04
+    assert seconds(p, interleave="2x32") > 1.2 * base  # half of the bytes in flight
+    assert seconds(p, interleaved__O_acc_part__combine_in_block=False) > 1.05 * base  # one launch more
     second = examine(p, ARCH, {**defaults(p, ARCH), "groups": 2, "interleaved.O_acc_part_2.cluster": 1})
     assert second.module is not None and estimate(second.module, ARCH).seconds > 1.02 * base
-    assert seconds(long, groups=1) > seconds(long, units__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
+    assert seconds(long, groups=1) > seconds(long, interleaved__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
     assert seconds(p, splits=4) > 1.05 * base
-    assert abs(seconds(p, units__O_acc_part__repair="always") / base - 1) < 0.01
+    assert abs(seconds(p, interleaved__O_acc_part__rescale_policy="always") / base - 1) < 0.01
     many = attention("causal_decode")
-    assert abs(seconds(many, units="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
+    assert abs(seconds(many, interleave="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
 
 
 def test_few_blocks_need_splits() -> None:
