@@ -29,12 +29,13 @@ from nautilus.core.schedule import (
 )
 from nautilus.core.schedule.options import Option, option, record
 from nautilus.core.schedule.reference import reference
-from nautilus.passes.registry import PASSES
+from nautilus.passes.pipelines import STAGES
 
 RECORDS: tuple[type[Any], ...] = (Schedule, PackPlan, SplitPlan, KernelPlan, AxisPlan, WarpPlan, WarpgroupPlan)
 MAPPINGS: tuple[type[Any], ...] = (WarpPlan, WarpgroupPlan)
 OPTIONS = [pytest.param(cls, o, id=f"{cls.__name__}.{o.name}") for cls in RECORDS for o in options_of(cls)]
-STAGES = {"ma-tile", "planner"}  # readers that are no passes
+PASSES = {p.name: p.target for s in STAGES for p in s.passes}
+LEVELS = {"ma-tile", "planner"}  # readers that are no passes
 
 
 def test_a_field_without_an_option_is_an_error() -> None:
@@ -62,14 +63,14 @@ class Mute:
 def test_an_option_is_declared_in_full(cls: type[Any], o: Option) -> None:
     assert o.meaning.endswith(".") and "  " not in o.meaning
     assert o.name == "version" or o.read_by
-    assert set(o.read_by) <= PASSES.keys() | STAGES
+    assert set(o.read_by) <= PASSES.keys() | LEVELS
     assert o.required or o.default is None or is_allowed(cls, o.name, o.default)
     assert (o.low is None) or not o.values
 
 
 @pytest.mark.parametrize(("cls", "o"), OPTIONS)
 def test_the_passes_that_read_an_option_mention_it(cls: type[Any], o: Option) -> None:
-    for name in set(o.read_by) - STAGES:
+    for name in set(o.read_by) - LEVELS:
         source = "".join(inspect.getsource(m) for m in _with_helpers(_module(name)))
         assert re.search(rf"\.({o.name}|axis|axes)\b" if cls is AxisPlan else rf"\.{o.name}\b", source), name
 
