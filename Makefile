@@ -12,7 +12,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo specs test test-fast gpu-test lint format types wheel clean
+.PHONY: help setup demo specs test test-fast test-quick gpu-test coverage lint format types wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -44,6 +44,14 @@ test: $(READY) ## All tests (those that need a GPU are skipped without one)
 
 test-fast: $(READY) ## Tests that take a moment only
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not slow' $(PYTEST_ARGS)
+
+test-quick: $(READY) ## Seconds: the shape of the code, its words, the pass manager
+	$(BIN)/python -m pytest -q tests/test_shape.py tests/test_words.py tests/passes $(PYTEST_ARGS)
+
+coverage: $(READY) ## Which lines and branches the tests reach, in out/coverage
+	@mkdir -p $(OUT)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --cov nautilus --cov-branch --cov-report term:skip-covered \
+	  --cov-report html:$(OUT)/coverage $(PYTEST_ARGS)
 
 gpu-test: $(READY) ## Only the tests that need a GPU
 	$(BIN)/python -m pytest -q -m gpu $(PYTEST_ARGS)

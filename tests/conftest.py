@@ -51,20 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """``golden("ma_tile/copy.ma", text)`` compares with ``tests/golden/ma_tile/copy.ma``."""
-    update = bool(request.config.getoption("--update-golden"))
-
-    def compare(name: str, text: str) -> None:
-        path = HERE / "golden" / name
-        if update:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            return
-        assert path.is_file(), f"{path} is missing; run pytest --update-golden"
-        assert text == path.read_text(encoding="utf-8"), f"{path} differs; pytest --update-golden rewrites it"
-
-    return compare
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether files with expected texts are written instead of compared."""
+    return bool(request.config.getoption("--update-golden"))
 
 
 def run_filecheck(text: str, checks: str, prefix: str = "CHECK") -> str:

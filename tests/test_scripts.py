@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,7 +63,15 @@ def test_usage() -> None:
 def test_make_describes_itself() -> None:
     done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory"], capture_output=True, text=True, check=True)
     told = {line.split()[1] for line in done.stdout.splitlines()}
-    assert {"demo", "test", "lint", "types", "gpu-test", "wheel", "clean"} <= told
+    assert {"demo", "test", "lint", "types", "coverage", "gpu-test", "wheel", "clean"} <= told
+
+
+def test_hooks_and_hosted_ci_run_what_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    hooks = re.findall(r"entry: make --silent (\S+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert len(hooks) == 3 and set(hooks) <= targets
+    hosted = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "run: .ci/run" in hosted and 'python: ["3.11", "3.x"]' in hosted
 
 
 def test_ci_is_a_script() -> None:

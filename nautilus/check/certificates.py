@@ -18,6 +18,7 @@ from typing import Any
 
 import sympy
 
+from nautilus.check.functions import MEANINGS
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 
@@ -257,7 +258,7 @@ def _value(e: Expr, env: Mapping[str, Any], at: _Point) -> Any:
                 inner = {**env, **point}
                 if e.cond is None or _value(e.cond, inner, at):
                     v = _value(e.body, inner, at)
-                    total = v if total is None else _NUMERIC[COMBINERS[e.op].binary](total, v)
+                    total = v if total is None else MEANINGS[COMBINERS[e.op].binary].number(total, v)
             return _EMPTY[e.op] if total is None else total
         case Op(op="select", args=(c, a, b)):
             return _value(a, env, at) if _value(c, env, at) else _value(b, env, at)
@@ -265,22 +266,11 @@ def _value(e: Expr, env: Mapping[str, Any], at: _Point) -> Any:
             v = _value(a, env, at)
             return int(v) if e.dtype.is_int else v
         case Op(op=op, args=args):
-            return _NUMERIC[op](*(_value(a, env, at) for a in args))
+            return MEANINGS[op].number(*(_value(a, env, at) for a in args))
     raise TypeError(f"a certificate cannot hold {type(e).__name__}")
 
 
 _EMPTY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
-_NUMERIC: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "pow": lambda a, b: a**b, "neg": lambda a: -a,
-    "min": min, "max": max, "abs": abs, "sign": lambda a: (a > 0) - (a < 0), "floor": math.floor,
-    "ceil": math.ceil, "round": round, "exp": math.exp, "exp2": lambda a: 2.0**a, "log": math.log,
-    "log2": math.log2, "sqrt": math.sqrt, "rsqrt": lambda a: 1 / math.sqrt(a), "rcp": lambda a: 1 / a,
-    "sin": math.sin, "cos": math.cos, "tanh": math.tanh, "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
-    "erf": math.erf, "fma": lambda a, b, c: a * b + c, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
-    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": lambda a: not a,
-}  # fmt: skip
 
 
 # -- symbols ----------------------------------------------------------------------------------------
@@ -335,16 +325,6 @@ def _symbolic(e: Expr, env: Mapping[str, Any]) -> Any:
             return kind(*terms)
         case Op(op="cast" | "narrow", args=(a,)) if not e.dtype.is_int:
             return _symbolic(a, env)
-        case Op(op=op, args=args) if op in _SYMBOLIC:
-            return _SYMBOLIC[op](*(_symbolic(a, env) for a in args))
+        case Op(op=op, args=args) if (meaning := MEANINGS[op].symbol) is not None:
+            return meaning(*(_symbolic(a, env) for a in args))
     raise NotImplementedError
-
-
-_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
-    "pow": lambda a, b: a**b, "neg": lambda a: -a, "min": sympy.Min, "max": sympy.Max, "abs": sympy.Abs,
-    "exp": sympy.exp, "exp2": lambda a: sympy.Integer(2) ** a, "log": sympy.log, "sqrt": sympy.sqrt,
-    "rsqrt": lambda a: 1 / sympy.sqrt(a), "rcp": lambda a: 1 / a, "sin": sympy.sin, "cos": sympy.cos,
-    "tanh": sympy.tanh, "sigmoid": lambda a: 1 / (1 + sympy.exp(-a)), "erf": sympy.erf,
-    "fma": lambda a, b, c: a * b + c,
-}  # fmt: skip

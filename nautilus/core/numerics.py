@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import COMPARISONS
+from nautilus.core.functions import FUNCTIONS, arrays
 from nautilus.core.types import DType
 
 Array: TypeAlias = NDArray[Any]
@@ -157,91 +158,21 @@ def _encode8(y: Array, dtype: DType) -> Array:
 # -- operations -------------------------------------------------------------------------------
 
 
-def _floordiv(a: Array, b: Array) -> Array:
-    if np.asarray(b).dtype.kind == "f":
-        return np.asarray(np.floor_divide(a, b))
-    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+_MODULES = {"np": np, "arrays": arrays}
 
 
-def _mod(a: Array, b: Array) -> Array:
-    if np.asarray(b).dtype.kind == "f":
-        return np.asarray(np.mod(a, b))
-    return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
+def _bound(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(".")
+    found: Callable[..., Any] = getattr(_MODULES[module], attribute)
+    return found
 
 
-def _pow(a: Array, b: Array) -> Array:
-    if np.asarray(b).dtype.kind == "f":
-        return np.asarray(np.power(a, b))
-    # integers: a negative exponent truncates towards zero, as a division would
-    power = np.power(a, np.maximum(b, 0))
-    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
-    return np.where(b < 0, inverse, power)
-
-
-def _sigmoid(x: Array) -> Array:
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
-
-
-def erf(x: Array) -> Array:
-    """The error function, to about 1e-15; vectorised.
-
-    A power series below 2.5 and a continued fraction above (Abramowitz and Stegun, 7.1.6, 7.1.14).
-    """
-    x = np.asarray(x, np.float64)
-    a = np.minimum(np.abs(np.where(np.isnan(x), 0.0, x)), 7.0)
-    small = np.minimum(a, 2.5)
-    # erf(a) = 2/sqrt(pi) exp(-a^2) sum_n 2^n a^(2n+1) / (2n+1)!!  -- all terms positive
-    term = small.copy()
-    total = small.copy()
-    for n in range(1, 60):
-        term = term * (2.0 * small * small / (2 * n + 1))
-        total = total + term
-    series = 2.0 / np.sqrt(np.pi) * np.exp(-small * small) * total
-    # erfc(a) = exp(-a^2)/sqrt(pi) / (a + (1/2)/(a + 1/(a + (3/2)/(a + ...
-    large = np.maximum(a, 2.5)
-    fraction = large
-    for n in range(60, 0, -1):
-        fraction = large + (n / 2.0) / fraction
-    tail = 1.0 - np.exp(-large * large) / (np.sqrt(np.pi) * fraction)
-    value = np.copysign(np.where(a < 2.5, series, tail), x)
-    return np.where(np.isnan(x), np.nan, value)
-
-
-def maximum(a: Array, b: Array) -> Array:
-    """The larger one, in the operands' type (module docstring: NaN wins, -0 < +0)."""
-    value = np.asarray(np.maximum(a, b))
-    if value.dtype.kind != "f" or np.all(value):
-        return value
-    return np.where((value == 0.0) & (np.equal(a, b)), np.add(a, b), value)  # -0 + 0 is +0
-
-
-def minimum(a: Array, b: Array) -> Array:
-    """The smaller one, in the operands' type."""
-    value = np.asarray(np.minimum(a, b))
-    if value.dtype.kind != "f" or np.all(value):
-        return value
-    return np.where((value == 0.0) & (np.equal(a, b)), -(np.negative(a) + np.negative(b)), value)
-
-
-_EVAL: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "floordiv": _floordiv, "mod": _mod, "pow": _pow, "neg": np.negative,
-    "min": minimum, "max": maximum, "abs": np.abs, "sign": np.sign,
-    "floor": np.floor, "ceil": np.ceil, "round": np.rint,
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x), "rcp": lambda x: 1.0 / x,
-    "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": erf,
-    "fma": lambda a, b, c: a * b + c,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
-    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
-    "select": np.where, "mul_unless_one": np.multiply, "tanh_approx": np.tanh,
-}  # fmt: skip
+#: function -> its meaning on arrays in working types, before it is rounded; conversions are not among them
+EVAL: Mapping[str, Callable[..., Any]] = {f.name: _bound(f.numpy) for f in FUNCTIONS.values() if f.numpy}
 
 
 def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -> Array:
-    """The result of ``op`` (a key of ``core.expr.nodes.OPS``) in its working type, broadcast as numpy does.
+    """The result of ``op`` (a name of ``core.functions``) in its working type, broadcast as numpy does.
 
     ``dtype`` is the operation's type; ``select`` evaluates both sides (a caller that must not read
     one of them makes it harmless first).  Raises KeyError for an unknown operation.
@@ -252,7 +183,7 @@ def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -
         if op == "narrow":
             x = np.asarray(args[0])
             return x if mode == "real" and x.dtype.kind == "f" else round_to(x, dtype)
-        value = np.asarray(_EVAL[op](*args))
+        value = np.asarray(EVAL[op](*args))
         if op in COMPARISONS or dtype is DType.BOOL:
             return value.astype(np.bool_)
         return _settle(value, dtype, mode)

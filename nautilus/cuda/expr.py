@@ -12,16 +12,12 @@ from dataclasses import dataclass, field
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
+from nautilus.core.functions import FUNCTIONS, Call, Function, Operator, Types
 from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal
-from nautilus.cuda.intrinsics import BITS
+from nautilus.cuda.intrinsics import BITS, HELPERS
 
-#: operator and its binding strength (larger binds tighter), as in C++.
-_INFIX = {
-    "mul": ("*", 13), "div": ("/", 13), "add": ("+", 12), "sub": ("-", 12), "lt": ("<", 10), "le": ("<=", 10),
-    "gt": (">", 10), "ge": (">=", 10), "eq": ("==", 9), "ne": ("!=", 9), "and": ("&&", 5), "or": ("||", 4),
-}  # fmt: skip
 UNARY, _TERNARY, _ATOM = 14, 3, 20
 
 #: Products that the C compiler may not contract into a multiply-add: the IR says which ones are fused, and a
@@ -51,17 +47,8 @@ def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
     return Text.of(f"{operand(a, strength)} {symbol} {operand(b, strength + 1)}", strength)
 
 
-_F32 = {
-    "sin": "sinf", "cos": "cosf", "tanh": "tanhf", "erf": "erff", "floor": "floorf", "ceil": "ceilf",
-    "round": "rintf", "abs": "fabsf", "exp": "expf", "exp2": "exp2f", "log": "logf", "log2": "log2f",
-    "sqrt": "sqrtf", "rsqrt": "rsqrtf", "pow": "powf", "fma": "fmaf",
-}  # fmt: skip
-_F64 = {
-    "sin": "sin", "cos": "cos", "tanh": "tanh", "erf": "erf", "floor": "floor", "ceil": "ceil", "round": "rint",
-    "abs": "fabs", "exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2", "sqrt": "sqrt", "rsqrt": "rsqrt",
-    "pow": "pow", "fma": "fma",
-}  # fmt: skip
-_FAST = {"exp2": "exp2_approx", "rcp": "rcp_approx", "rsqrt": "rsqrt_approx"}
+_RULES = frozenset({"floordiv", "neg", "not", "select", "cast", "narrow", "rcp", "mul_unless_one"})
+assert {f.name for f in FUNCTIONS.values() if f.c is None} == _RULES
 _C_CAST = {DType.F64: "double", DType.F32: "float", DType.I64: "long long", DType.I32: "int", DType.I16: "short",
            DType.I8: "signed char", DType.U8: "unsigned char", DType.BOOL: "bool"}  # fmt: skip
 
@@ -80,15 +67,26 @@ class Speller:
 
     def op(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
-        if op == "mul_unless_one":  # skipping is the printer's choice; the value is a product's
-            return self.op("mul", args, dtypes, out)
+        f = FUNCTIONS[op]
+        if op in _RULES:
+            return self.rule(op, args, dtypes, out)
         if op == "mul" and out in _PRODUCT:
             return f"{_PRODUCT[out]}({args[0]}, {args[1]})"
-        if op in _INFIX and op != "div":
-            if op not in ("and", "or") and dtypes[0] is DType.BOOL:
+        if op == "div" and out is DType.F32 and not self.fast:
+            return f"__fdiv_rn({args[0]}, {args[1]})"
+        if isinstance(f.c, Operator):
+            if f.types is Types.COMPARISON and dtypes[0] is DType.BOOL:
                 args = [Text.of(f"(int){operand(a, UNARY)}", UNARY) for a in args]
-            return _infix(*_INFIX[op], args[0], args[1])
+            return _infix(f.c.symbol, f.c.strength, args[0], args[1])
+        if out is DType.BOOL:
+            return self.op("or" if op == "max" else "and", args, dtypes, out)
+        return self.call(f, args, out)
+
+    def rule(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
+        """The operations that are no call and no operator of C."""
         match op:
+            case "mul_unless_one":  # skipping is the printer's choice; the value is a product's
+                return self.op("mul", args, dtypes, out)
             case "not":
                 return Text.of(f"!{operand(args[0], UNARY)}", UNARY)
             case "neg":
@@ -97,63 +95,34 @@ class Speller:
             case "select":
                 a, b = (operand(x, _TERNARY + 1) for x in args[1:])
                 return Text.of(f"{operand(args[0], _TERNARY + 1)} ? {a} : {b}", _TERNARY)
-            case "cast" | "narrow":
-                return self.cast(args[0], dtypes[0], out)
-            case "min" | "max":
-                return self.min_max(op, args, out)
-            case "floordiv" | "mod":
-                return self.floor(op, args, out)
-        return self.function(op, args, out)
-
-    def min_max(self, op: str, args: list[str], out: DType) -> str:
-        """min or max; NaN wins, as in numpy."""
-        if out.is_float:
-            name = self.use(f"{op}_nan_f64" if out is DType.F64 else f"{op}_nan")
-            return f"{name}({args[0]}, {args[1]})"
-        if out is DType.BOOL:
-            return _infix(*_INFIX["or" if op == "max" else "and"], args[0], args[1])
-        return f"{op}({args[0]}, {args[1]})"
-
-    def floor(self, op: str, args: list[str], out: DType) -> str:
-        """Division or remainder rounded towards minus infinity."""
-        if out.is_float:
-            if op == "floordiv":
+            case "floordiv" if out.is_float:
                 return f"floor({_infix('/', 13, args[0], args[1])})"
-            return f"{self.use('floor_mod_float')}({args[0]}, {args[1]})"
-        name = self.use("floor_div" if op == "floordiv" else "floor_mod")
-        return f"{name}({args[0]}, {args[1]})"
+            case "floordiv":
+                return f"{self.use('floor_div')}({args[0]}, {args[1]})"
+            case "rcp":
+                approximate = self.approximate(FUNCTIONS[op], out)
+                return f"{approximate}({args[0]})" if approximate else _infix("/", 13, literal(1.0, out), args[0])
+        return self.cast(args[0], dtypes[0], out)
 
-    def function(self, op: str, args: list[str], out: DType) -> str:
-        """A named mathematical function in the precision of ``out``."""
-        listed = ", ".join(args)
-        if op == "div":
-            exact = self.fast or out is DType.F64
-            return _infix("/", 13, args[0], args[1]) if exact else f"__fdiv_rn({listed})"
-        if op == "sign":
-            return f"{self.use('sign_of')}({listed})"
-        if not out.is_float:
-            if op == "abs":
-                return f"abs({listed})"
-            if op == "pow":
-                return f"{self.use('int_pow')}({listed})"
-            if op in ("floor", "ceil", "round"):
-                return args[0]
-            if op == "fma":
-                return _infix("+", 12, _infix("*", 13, args[0], args[1]), args[2])
-            raise UnsupportedError(f"{op} of {out}")
-        if op == "tanh_approx" and out is DType.F32:
-            return f"{self.use('tanh_approx')}({listed})"
-        if self.fast and out is DType.F32 and op in _FAST:
-            return f"{self.use(_FAST[op])}({listed})"
-        if op == "rcp":
-            return _infix("/", 13, literal(1.0, out), args[0])
-        if op == "sigmoid":
-            e = self.function("exp", [self.op("neg", [args[0]], [out], out)], out)
-            return _infix("/", 13, literal(1.0, out), _infix("+", 12, literal(1.0, out), e))
-        table = _F64 if out is DType.F64 else _F32
-        if op not in table:
-            raise UnsupportedError(f"{op} of {out} in CUDA C++")
-        return f"{table[op]}({listed})"
+    def approximate(self, f: Function, out: DType) -> str:
+        """The helper that computes ``f`` with fewer instructions, if the precision allows one; else ''."""
+        if not (self.fast and out is DType.F32):
+            return ""
+        return next((self.use(a.helper) for a in f.approximations if a.helper and not a.narrow), "")
+
+    def call(self, f: Function, args: list[str], out: DType) -> str:
+        """A function in the precision of ``out``. Raises UnsupportedError."""
+        assert isinstance(f.c, Call)
+        name = self.approximate(f, out)
+        if not name:
+            name = f.c.f64 if out is DType.F64 else f.c.f32 if out.is_float else f.c.integer
+        if not name:
+            raise UnsupportedError(f"{f.name} of {out} in CUDA C++")
+        if name == "{0}":
+            return args[0]
+        if "{" in name:
+            return name.format(*(operand(a, UNARY) for a in args))
+        return f"{self.use(name) if name in HELPERS else name}({', '.join(args)})"
 
     def cast(self, x: str, src: DType, dst: DType) -> str:
         """Conversion of an element; 16-bit and 8-bit floats go through f32."""

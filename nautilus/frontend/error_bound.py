@@ -4,10 +4,12 @@ The bound of an output is a relative Frobenius norm, ``|out - ref| / |ref|``, ag
 float64.  Integers and bools are exact.  The model, first order, from the Spec alone, with ``u`` the
 unit roundoff of the compute type (2^-24 for f32):
 
-* every arithmetic operation adds ``u``, on top of its operands' errors (sums and differences: their
-  root of squares; products and quotients: their sum); approximate instructions add what
-  :data:`_ULPS` says (PTX ISA, "Floating point instructions": ``ex2.approx``, ``rcp.approx``, ...);
-* ``exp(x)`` turns an error of ``x`` relative to ``x`` into 16 times as much (|x| is taken as 16);
+* every operation adds its own error on top of its operands' (sums and differences: their root of squares;
+  products and quotients: their sum): ``u`` where it is correctly rounded, else the ulps that its record in
+  ``core.functions`` states for the call and, under ``--precision fast``, for its approximations (PTX ISA,
+  "Floating point instructions": ``ex2.approx``, ``rcp.approx``, ...);
+* a function multiplies its operands' errors by its record's ``condition``: ``exp(x)`` turns an error of ``x``
+  relative to ``x`` into 16 times as much, because |x| is taken as 16;
 * a sum of ``n`` terms adds ``2 sqrt(n) u``: rounding errors are independent, and the blocked order of
   a kernel keeps partial sums short;
 * under ``--precision fast``, ``tanh`` and ``erf`` that only outputs of 16 bits or fewer depend on add 2^-11 and
@@ -25,26 +27,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod, sqrt
 
 import numpy as np
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, children, rewrite, walk
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 
 U32 = 2.0**-24
 
-#: operation -> error of its instruction in units of ``u`` (half an ulp); others: 1.
-_ULPS: Mapping[str, float] = {
-    "div": 4, "rcp": 2, "rsqrt": 4, "sqrt": 2, "exp": 6, "exp2": 4, "log": 4, "log2": 4, "tanh": 4,
-    "sigmoid": 10, "erf": 4, "sin": 4, "cos": 4, "pow": 16,
+#: what ``--precision fast`` makes of functions for narrow outputs, relative
+_HARDWARE: Mapping[str, float] = {
+    f.name: a.relative for f in FUNCTIONS.values() for a in f.approximations if a.narrow
 }  # fmt: skip
-#: what ``--precision fast`` makes of them (the first two: for narrow outputs), relative
-_HARDWARE: Mapping[str, float] = {"tanh": 2.0**-11, "erf": 2.0**-10}
-_FAST_ULPS: Mapping[str, float] = {**_ULPS, "sigmoid": 40}
-_EXACT = frozenset({"neg", "abs", "min", "max", "sign", "floor", "ceil", "round", "select", "cast", "narrow"})
-_LOGIT = 16.0  # the size of an exponent that the model assumes
 SHORT_DEPTH = 128  # ``ma_tile.ir.async_ops`` has the same number, for the same reason
 _RUNTIME = 65536  # terms of a sum over a size known only at launch
 
@@ -154,17 +152,16 @@ class _Model:
     def operation(self, op: str, errors: list[float], u: float) -> float:
         if op in COMPARISONS:
             return max(errors)
-        own = 0.0 if op in _EXACT else (_FAST_ULPS if self.fast else _ULPS).get(op, 1.0) * u
-        own = max(own, self.hardware.get(op, 0.0))
+        own = max(instruction_error(op, u, self.fast), self.hardware.get(op, 0.0))
+        condition = FUNCTIONS[op].condition
         match op:
             case "add" | "sub":
                 return sqrt(sum(e * e for e in errors)) + own
             case "mul" | "div" | "fma":
                 return sum(errors) + own
-            case "exp" | "exp2" | "pow":
-                return _LOGIT * (max(errors) + u) + own
-            case _:
-                return max(errors) + own
+        if condition > 1.0:
+            return condition * (max(errors) + u) + own
+        return max(errors) + own
 
     def reduction(self, op: str, body: Expr, terms: int, u: float) -> float:
         error = self.done[id(body)]
@@ -184,6 +181,15 @@ class _Model:
         computed = any(_stored(f) is None and f.dtype.is_float for f in factors)
         computed |= any(t is DType.F32 for t in map(_stored, factors))
         return max(map(unit, narrow)) if narrow and computed else 0.0
+
+
+@cache
+def instruction_error(op: str, u: float, fast: bool) -> float:
+    """The largest relative error of the forms in which code computes ``op`` where the unit roundoff is ``u``."""
+    f = FUNCTIONS[op]
+    if u < U32:
+        return 2.0 * f.ulps[1] * u
+    return 2.0 * u * max([f.ulps[0], *(a.ulps for a in f.approximations if fast)])
 
 
 def _factors(body: Expr) -> list[Expr]:

@@ -18,8 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from nautilus.core.expr.nodes import TRANSCENDENTAL, Expr, Load, Op, Var, children, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as within
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
@@ -37,7 +38,7 @@ MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
 WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
 OUTER = 16  # or so many outer points
 L2_BYTES = 16 << 20  # of operands that blocks in flight may share
-SPECIAL = TRANSCENDENTAL | {"pow"}
+SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 

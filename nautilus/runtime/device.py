@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.errors import ToolchainError
+from nautilus.targets.limits import TARGETS
 
 DEFAULT_ARCH = "sm_90a"
-KNOWN_ARCHS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_120", "sm_120a")
+KNOWN_ARCHS = (*TARGETS, "sm_120a")
 _HINTS = {
     "NO_DEVICE": "no CUDA device is visible (look at nvidia-smi and CUDA_VISIBLE_DEVICES)",
     "SYSTEM_DRIVER_MISMATCH": "the driver and its library have different versions",

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nautilus.core.expr.nodes import OPS
-from nautilus.core.numerics import erf, eval_op, from_storage, reduce_array, round_to, storage_array, storage_numpy
+from nautilus.core.functions.arrays import erf
+from nautilus.core.numerics import eval_op, from_storage, reduce_array, round_to, storage_array, storage_numpy
 from nautilus.core.types import DType
 
 FLOATS = [DType.F32, DType.TF32, DType.F16, DType.BF16, DType.F8E4M3, DType.F8E5M2]

@@ -1,6 +1,6 @@
 """Every diagnostic code has a file in ``errors/`` and its exact text beside it.
 
-``UPDATE_GOLDEN=1 pytest tests/frontend/test_errors.py`` rewrites the texts; read them before you commit.
+``pytest --update-golden tests/frontend/test_errors.py`` rewrites the texts; read them before you commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def diagnostics(text: str, name: str = "t.naut", dims: dict[str, int] | None = N
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
-def test_exact_text(path: Path) -> None:
+def test_exact_text(path: Path, update_golden: bool) -> None:
     source = path.read_text()
     given = dict(re.findall(r"(\w+)=(\d+)", source.split("\n")[0])) if source.startswith("# dims:") else {}
     if path.stem == "N0108":  # a cycle needs a file, not a text
@@ -46,7 +46,7 @@ def test_exact_text(path: Path) -> None:
         text, codes = diagnostics(source, path.name, {k: int(v) for k, v in given.items()})
         text = text.replace(str(FOLDER) + os.sep, "")
     golden = path.with_suffix(".txt")
-    if os.environ.get("UPDATE_GOLDEN"):
+    if update_golden:
         golden.write_text(text)
     assert path.stem in codes
     assert text == golden.read_text()

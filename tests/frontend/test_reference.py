@@ -16,6 +16,7 @@ import pytest
 from lark import Lark, Token
 
 from nautilus.core.errors import DiagnosticError, UnsupportedError
+from nautilus.core.functions import NAMED, Types
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
 from nautilus.frontend import codes
@@ -140,12 +141,35 @@ def test_every_function_and_reduction_and_type_has_a_row_that_uses_it() -> None:
     assert unused == []
 
 
-def test_a_function_row_names_the_parameters_of_the_prelude() -> None:
-    rows = {re.split(r"[\[(]", r.entry)[0]: r.entry for r in ROWS}
-    for function in load.prelude():
-        parameters = re.findall(r"\w+", rows[function.name.id].split("(", 1)[1])
-        assert parameters == [p.id for p in function.params] or function.name.id == "count"
-        assert ("[" in rows[function.name.id]) == bool(function.indices)
+def function_rows(heading: str) -> dict[str, tuple[str, str]]:
+    """Name -> (entry, meaning) of the function table behind the marker ``heading``."""
+    table = PAGE.split(f"<!-- functions: {heading} -->\n")[1].split("<!-- end -->")[0]
+    return {re.split(r"[\[(]", row.entry)[0]: (row.entry, row.meaning) for row in reference_page.rows(table)}
+
+
+def test_the_table_of_built_in_functions_is_that_of_the_code() -> None:
+    """The meanings are the lines of documentation in ``core.functions``."""
+    shown = function_rows("built in")
+    assert {name: meaning for name, (_, meaning) in shown.items()} == {n: f.doc for n, f in NAMED.items()}
+    assert list(shown) == list(NAMED)
+    assert {n: entry.count(",") + 1 for n, (entry, _) in shown.items()} == {n: f.arity for n, f in NAMED.items()}
+    keep = re.search(r"`([^`]+)` keep integers", PAGE)
+    assert keep is not None
+    assert keep[1].split() == [n for n, f in NAMED.items() if f.types is not Types.FLOAT]
+
+
+def test_the_tables_of_the_prelude_are_its_definitions() -> None:
+    """The meanings are the comments above the definitions."""
+    found = re.findall(r"((?:^# .*\n)+)def (\w+)", grammar.prelude_text(), re.MULTILINE)
+    comments = {n: " ".join(line[2:] for line in text.splitlines() if "----" not in line) for text, n in found}
+    for heading, over_index in (("prelude, of one number", False), ("prelude, over an index", True)):
+        functions = [f for f in load.prelude() if bool(f.indices) == over_index]
+        entries = {}
+        for f in functions:
+            binders = f"[{', '.join(i.id for i in f.indices)}]" if f.indices else ""
+            entries[f.name.id] = f"{f.name.id}{binders}({', '.join(p.id for p in f.params)})"
+        want = {name: (entry, comments[name]) for name, entry in entries.items()}
+        assert function_rows(heading) == want
 
 
 def test_the_table_of_element_types() -> None:
@@ -210,9 +234,9 @@ def test_the_lists_of_words_and_of_compile_time_functions() -> None:
     words = re.search(r"These words are not names: `([^`]+)`", PAGE)
     assert words is not None
     assert set(words[1].split()) == set(re.findall(r'^[A-Z]+: "([a-z]+)"$', text, re.MULTILINE))
-    functions = re.search(r"the functions\s+`([^`]+)`\. The arithmetic", PAGE)
-    assert functions is not None
-    assert set(functions[1].split()) == set(constant._CALLS)
+    casts = re.search(r"the casts `([^`]+)`", PAGE)
+    assert casts is not None
+    assert set(constant._CALLS) == {*casts[1].split(), *NAMED}
 
 
 def test_reductions_have_their_own_table() -> None:

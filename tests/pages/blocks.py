@@ -101,7 +101,7 @@ def rows(page: str) -> list[Row]:
 
 def table_entries(page: str, heading: str) -> list[list[str]]:
     """The cells of the rows of the first table below ``heading``, without the header row."""
-    lines = page.split(f"\n{heading}\n", 1)[1].split("\n")
+    lines = f"\n{page}".split(f"\n{heading}\n", 1)[1].split("\n")
     start = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
     body = []
     for line in lines[start:]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from nautilus.bench.bench import PEERS
 from nautilus.cli.main import cli, normalize
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.semantics.check import load_spec
@@ -124,6 +125,21 @@ def parse_command(words: list[str], line: str) -> None:
         assert ended.exit_code == 0, line
     except click.ClickException as error:
         raise AssertionError(f"{line}: {error.format_message()}") from error
+
+
+def test_the_page_of_the_command_line_names_every_command_and_real_options() -> None:
+    page = (ROOT / "nautilus" / "cli" / "README.md").read_text()
+    rows = [row[0] for row in reference_page.table_entries(page, "# The command line")]
+    names = {row.split()[1] for row in rows}
+    assert {"compile" if name == "SPEC" else name for name in names} == set(cli.commands)
+    known = {o for command in cli.commands.values() for p in command.params for o in (*p.opts, *p.secondary_opts)}
+    shown = [row[0].split()[0] for row in reference_page.table_entries(page, "These options are common:")]
+    assert len(shown) >= 10 and set(shown) <= known
+
+
+def test_the_page_of_measurements_names_every_peer() -> None:
+    page = (ROOT / "nautilus" / "bench" / "README.md").read_text()
+    assert [row[0] for row in reference_page.table_entries(page, "## The peers")] == list(PEERS)
 
 
 # ---- the worked example

@@ -1,19 +1,17 @@
 """The one typing rule of ``core.expr.nodes``: the result type of an operation from its arguments' types.
 
 The text form leaves operation types out because of this rule, and every verifier rejects what it
-rejects.  The rule, whole::
+rejects.  ``Function.types`` gives the rule of each operation (``core.functions``)::
 
-    add sub mul min max abs neg sign pow fma          T, T, ... -> T     T a compute type, not bool
-    floor ceil round                                  T -> T             T f32, f64, i32 or i64
-    div                                               T, T -> T          T f32 or f64
-    floordiv mod                                      T, T -> T          T not bool
-    exp exp2 log ... erf                              T -> T             T f32 or f64
-    lt le gt ge eq ne                                 T, T -> bool       T any compute type
-    and or not                                        bool, ... -> bool
-    select                                            bool, T, T -> T    T any type
-    cast narrow                                       T -> the type that is written
+    NUMBER      T, T, ... -> T             T a compute type, not bool
+    ANY         T, T, ... -> T             T a compute type
+    FLOAT       T, T, ... -> T             T f32 or f64
+    COMPARISON  T, T -> bool               T a compute type
+    LOGIC       bool, ... -> bool
+    SELECT      bool, T, T -> T            T any type
+    CONVERSION  T -> the type that is written
 
-``min`` and ``max`` also take bool (``any`` and ``all`` of a mask).  A reduction has its body's
+``min`` and ``max`` take bool too (``any`` and ``all`` of a mask).  A reduction has its body's
 compute type; ``any`` and ``all`` need bool.
 """
 
@@ -21,16 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.expr.nodes import COMBINERS, COMPARISONS, OPS, Axis, Expr, Op, Reduce
+from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Op, Reduce
+from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.types import DType
 
-_ARITHMETIC = frozenset(
-    {"add", "sub", "mul", "mul_unless_one", "pow", "fma", "neg", "abs", "sign", "floordiv", "mod", "floor", "ceil"}
-    | {"round"}
-)
-_LOGIC = frozenset({"and", "or", "not"})
 _COMPUTE = frozenset({DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL})
-_FLOAT = frozenset({DType.F32, DType.F64})
+_TAKES = {
+    Types.NUMBER: _COMPUTE - {DType.BOOL}, Types.ANY: _COMPUTE, Types.FLOAT: frozenset({DType.F32, DType.F64}),
+    Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
+}  # fmt: skip
 
 
 class DTypeError(ValueError):
@@ -42,39 +39,25 @@ def result_dtype(op: str, args: Sequence[DType], target: DType | None = None) ->
 
     Raises DTypeError where the rule of the module docstring has no answer.
     """
-    if op not in OPS:
+    f = FUNCTIONS.get(op)
+    if f is None:
         raise DTypeError(f"unknown operation {op!r}")
-    if len(args) != OPS[op]:
-        raise DTypeError(f"{op} takes {OPS[op]} argument(s), not {len(args)}")
-    if op in ("cast", "narrow"):
+    if len(args) != f.arity:
+        raise DTypeError(f"{op} takes {f.arity} argument(s), not {len(args)}")
+    if f.types is Types.CONVERSION:
         if target is None:
             raise DTypeError(f"{op} needs a target type")
         return target
-    if op == "select":
+    if f.types is Types.SELECT:
         if args[0] is not DType.BOOL or args[1] is not args[2]:
             raise DTypeError(f"select takes bool, T, T, not {_list(args)}")
         return args[1]
     t = args[0]
     if any(a is not t for a in args) or t not in _COMPUTE:
         raise DTypeError(f"{op} takes arguments of one compute type, not {_list(args)}")
-    return _same(op, t)
-
-
-def _same(op: str, t: DType) -> DType:
-    """The rule for operations whose arguments share the compute type ``t``."""
-    if op in COMPARISONS:
-        return DType.BOOL
-    if op in _LOGIC:
-        ok = t is DType.BOOL
-    elif op in ("min", "max"):
-        ok = True
-    elif op in _ARITHMETIC:
-        ok = t is not DType.BOOL
-    else:
-        ok = t in _FLOAT
-    if not ok:
+    if t not in _TAKES[f.types]:
         raise DTypeError(f"{op} does not take {t}")
-    return t
+    return DType.BOOL if f.types is Types.COMPARISON else t
 
 
 def _list(types: Sequence[DType]) -> str:

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 
@@ -95,7 +96,7 @@ class Load(_Nested):
 
 @dataclass(frozen=True, slots=True)
 class Op(_Nested):
-    """An operation from :data:`OPS` applied to its arguments."""
+    """A function of ``core.functions`` applied to its arguments."""
 
     op: str
     args: tuple[Expr, ...]
@@ -142,24 +143,8 @@ class Ref:
 Expr: TypeAlias = Const | Var | Param | Load | Op | Reduce | Ref
 
 #: name -> number of arguments.
-OPS: Mapping[str, int] = {
-    # arithmetic (one compute type); div is the float quotient, floordiv and mod floor as Python's
-    "add": 2, "sub": 2, "mul": 2, "div": 2, "floordiv": 2, "mod": 2, "pow": 2, "neg": 1,
-    "min": 2, "max": 2, "abs": 1, "sign": 1, "floor": 1, "ceil": 1, "round": 1,
-    # transcendental (float)
-    "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sqrt": 1, "rsqrt": 1, "rcp": 1,
-    "sin": 1, "cos": 1, "tanh": 1, "sigmoid": 1, "erf": 1, "fma": 3,
-    # comparisons and logic (bool)
-    "lt": 2, "le": 2, "gt": 2, "ge": 2, "eq": 2, "ne": 2, "and": 2, "or": 2, "not": 1,
-    "select": 3, "cast": 1, "narrow": 1,
-    # what passes make below the Spec: a product that need not be computed while its second factor is 1 (the
-    # value is the same), and tanh by the hardware's approximation (the value is tanh's, to 2^-11)
-    "mul_unless_one": 2, "tanh_approx": 1,
-}  # fmt: skip
-
-#: functions of one float
-TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh", "sigmoid", "erf"})
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+OPS: Mapping[str, int] = {f.name: f.arity for f in FUNCTIONS.values()}
+COMPARISONS = frozenset(f.name for f in FUNCTIONS.values() if f.types is Types.COMPARISON)
 
 
 @dataclass(frozen=True, slots=True)

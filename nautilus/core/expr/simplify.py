@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, rewrite
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
 
 
@@ -40,20 +41,7 @@ def _step(e: Op) -> Expr | None:
     return None if rule is None else rule(e)
 
 
-_FOLD: Mapping[str, Callable[..., float | int | bool]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "neg": lambda a: -a, "abs": abs,
-    "min": min, "max": max, "pow": lambda a, b: a**b, "sqrt": math.sqrt,
-    "rsqrt": lambda a: 1 / math.sqrt(a), "rcp": lambda a: 1 / a,
-    "exp": math.exp, "exp2": math.exp2, "log": math.log, "log2": math.log2,
-    "sin": math.sin, "cos": math.cos, "tanh": math.tanh, "erf": math.erf,
-    "floor": math.floor, "ceil": math.ceil,
-    "round": round, "fma": lambda a, b, c: a * b + c,
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
-    "and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": lambda a: not a,
-}  # fmt: skip
+_FOLD = {f.name: f.python for f in FUNCTIONS.values() if f.python is not None}
 
 
 def _fold(e: Op) -> Const | None:

@@ -86,7 +86,7 @@ class KernelPlan:
         RescalePolicy,
         option(
             "When the running results of a rolling update are rescaled: always; skip leaves the multiplication out "
-            "while the factor is 1; lazy keeps a stale reference until it is off by 2^lazy_bits, which must be proved "
+            "while the factor is 1; lazy postpones it until the running maximum has grown by 2^lazy_bits, which must be proved "
             "safe; auto is lazy where that is proved, else skip.",
             read_by=("lazy-rescale",),
         ),

@@ -42,6 +42,7 @@ from collections.abc import Mapping
 
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import COMBINERS, OPS, Axis, Const, Expr, Load, Op, Param, Reduce, Ref, Var
+from nautilus.core.functions import BY_SYMBOL
 from nautilus.core.source import Source
 from nautilus.core.text.tokens import IRParseError, TokenStream, format_number
 from nautilus.core.types import DType
@@ -59,13 +60,11 @@ __all__ = [
 # -- expressions: printing --------------------------------------------------------------------
 
 _OR, _AND, _NOT, _CMP, _ADD, _MUL, _UNARY, _ATOM = 1, 2, 3, 4, 5, 6, 7, 8
-_INFIX: Mapping[str, tuple[str, int]] = {
-    "or": ("or", _OR), "and": ("and", _AND),
-    "lt": ("<", _CMP), "le": ("<=", _CMP), "gt": (">", _CMP), "ge": (">=", _CMP),
-    "eq": ("==", _CMP), "ne": ("!=", _CMP),
-    "add": ("+", _ADD), "sub": ("-", _ADD),
-    "mul": ("*", _MUL), "div": ("/", _MUL), "floordiv": ("//", _MUL), "mod": ("%", _MUL),
+_LEVELS = {
+    "or": _OR, "and": _AND, "<": _CMP, "<=": _CMP, ">": _CMP, ">=": _CMP, "==": _CMP, "!=": _CMP,
+    "+": _ADD, "-": _ADD, "*": _MUL, "/": _MUL, "//": _MUL, "%": _MUL,
 }  # fmt: skip
+_INFIX: Mapping[str, tuple[str, int]] = {BY_SYMBOL[s].name: (s, level) for s, level in _LEVELS.items()}
 _BY_SYMBOL: Mapping[str, tuple[str, int]] = {symbol: (op, level) for op, (symbol, level) in _INFIX.items()}
 
 

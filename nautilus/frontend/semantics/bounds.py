@@ -139,18 +139,11 @@ def _points(extents: list[int]) -> list[tuple[int, ...]]:
     return [*chosen, *(tuple(rng.randrange(e) for e in extents) for _ in range(_SAMPLES))]
 
 
-_ARRAY_OPS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "floordiv": "floor_divide", "mod": "mod",
-    "min": "minimum", "max": "maximum", "neg": "negative", "abs": "abs", "sign": "sign",
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-    "ne": "not_equal", "and": "logical_and", "or": "logical_or", "not": "logical_not",
-    "div": "true_divide", "floor": "floor", "ceil": "ceil", "sqrt": "sqrt", "exp": "exp", "log": "log",
-}  # fmt: skip
-
-
 def _eval(e: Expr, env: Mapping[str, Any]) -> Any:
     """The value of ``e`` at all points (an array, or a number that broadcasts)."""
     import numpy as np
+
+    from nautilus.core.numerics import EVAL
 
     match e:
         case Const(value=value):
@@ -165,8 +158,8 @@ def _eval(e: Expr, env: Mapping[str, Any]) -> Any:
             return np.trunc(_eval(arg, env)).astype(np.int64)
         case Op(op="cast", args=(arg,), dtype=dtype) if dtype is DType.F32 or dtype is DType.F64:
             return _eval(arg, env).astype(np.float64)
-        case Op(op=op, args=args) if op in _ARRAY_OPS:
-            return np.asarray(getattr(np, _ARRAY_OPS[op])(*(_eval(a, env) for a in args)))
+        case Op(op=op, args=args) if op in EVAL:
+            return np.asarray(EVAL[op](*(_eval(a, env) for a in args)))
     raise _Unknown
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
+from nautilus.core.functions import NAMED
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
 
@@ -19,11 +19,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _CALLS: dict[str, tuple[int, Callable[..., Any]]] = {
-    "min": (2, min), "max": (2, max), "pow": (2, operator.pow), "abs": (1, abs),
-    "floor": (1, math.floor), "ceil": (1, math.ceil), "round": (1, round), "sqrt": (1, math.sqrt),
-    "rsqrt": (1, lambda x: 1 / math.sqrt(x)), "exp": (1, math.exp), "exp2": (1, lambda x: 2.0**x),
-    "log": (1, math.log), "log2": (1, math.log2), "sin": (1, math.sin), "cos": (1, math.cos),
-    "tanh": (1, math.tanh), "i32": (1, int), "i64": (1, int), "f32": (1, float), "f64": (1, float),
+    **{f.name: (f.arity, f.python) for f in NAMED.values() if f.python is not None},
+    "i32": (1, int), "i64": (1, int), "f32": (1, float), "f64": (1, float),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from nautilus.core.errors import Note, nearest
 from nautilus.core.expr.nodes import Axis, Expr, Load, Param, Reduce, Var, substitute
+from nautilus.core.functions import NAMED
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_NODES
@@ -291,24 +292,23 @@ class Expander:
         return self.expr(function.body, inner)
 
     def _builtin(self, name: str, nodes: tuple[ast.Expr, ...], frame: Frame, span: Span) -> Expr | None:
-        if name in REDUCTIONS and name not in typed.BINARY:
+        if name in REDUCTIONS and name not in NAMED:
             hint = f"write '{name}[j](...)'"
             raise Fault("N0213", f"'{name}' needs the index variables that it runs over", span, hint)
         args = self._list(nodes, frame)
         if args is None:
             return None
-        if name in typed.BINARY:
-            if name in ("min", "max") and len(args) > 2:
-                total = args[0]
-                for a in args[1:]:
-                    total = typed.arith(name, total, a, span)
-                return total
-            if len(args) != 2:
-                over = f"over an index it is '{name}[j](...)'" if name in REDUCTIONS else None
-                raise _count_fault(name, 2, len(args), span, over)
-            return typed.arith(typed.BINARY[name], args[0], args[1], span)
-        if len(args) != 1:
-            raise _count_fault(name, 1, len(args), span)
+        if name in ("min", "max") and len(args) > 2:
+            total = args[0]
+            for a in args[1:]:
+                total = typed.arith(name, total, a, span)
+            return total
+        arity = NAMED[name].arity if name in NAMED else 1
+        if len(args) != arity:
+            over = f"over an index it is '{name}[j](...)'" if name in REDUCTIONS else None
+            raise _count_fault(name, arity, len(args), span, over)
+        if arity == 2:
+            return typed.arith(name, args[0], args[1], span)
         return typed.cast(args[0], CASTS[name], span) if name in CASTS else typed.unary(name, args[0], span)
 
     # ---- reductions

@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nautilus.core.errors import Diagnostic, Note, Severity, nearest
-from nautilus.core.expr.nodes import TRANSCENDENTAL, Param
+from nautilus.core.expr.nodes import Param
+from nautilus.core.functions import NAMED
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DIM, MAX_ELEMENTS
 from nautilus.frontend.semantics.constant import NotConstant, evaluate
-from nautilus.frontend.semantics.typed import BINARY, NUMBER_UNARY, Fault
+from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
 CASTS: Mapping[str, DType] = {t.value: t for t in DType}
-BUILTINS = TRANSCENDENTAL | NUMBER_UNARY | set(BINARY) | set(CASTS) | set(REDUCTIONS)
+BUILTINS = {*NAMED, *CASTS, *REDUCTIONS}
 _PLACEHOLDER = 64
 
 

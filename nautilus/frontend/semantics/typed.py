@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nautilus.core.errors import Diagnostic, Note
-from nautilus.core.expr.nodes import COMPARISONS, TRANSCENDENTAL, Const, Expr, Load, Op, Var, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Var, walk
+from nautilus.core.functions import BY_SYMBOL, FUNCTIONS, Types
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, promote
 
-ARITH = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "**": "pow"}
-COMPARE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-NUMBER_UNARY = frozenset({"abs", "sign", "floor", "ceil", "round"})
-BINARY = {"min": "min", "max": "max", "pow": "pow"}
+ARITH = {s: f.name for s, f in BY_SYMBOL.items() if f.arity == 2 and f.types in (Types.NUMBER, Types.FLOAT)}
+COMPARE = {s: f.name for s, f in BY_SYMBOL.items() if f.types is Types.COMPARISON}
 _SYMBOL = {v: k for k, v in {**ARITH, **COMPARE}.items()}
 _I32 = range(-(1 << 31), 1 << 31)
 _I64 = range(-(1 << 63), 1 << 63)
@@ -96,11 +95,11 @@ def _numbers(what: str, span: Span, *args: Expr) -> None:
 
 
 def arith(op: str, a: Expr, b: Expr, span: Span) -> Expr:
-    """A binary arithmetic operation, named as in ``core.expr.nodes.OPS``."""
+    """A binary arithmetic operation or function, named as in ``core.functions``."""
     _numbers(f"'{_SYMBOL.get(op, op)}'", span, a, b)
     t = promote(a.dtype, b.dtype)
     negative = isinstance(b, Const) and b.value < 0
-    if op == "div" or (op == "pow" and t.is_int and negative):
+    if FUNCTIONS[op].types is Types.FLOAT or (op == "pow" and t.is_int and negative):
         t = promote(t, DType.F32)
     if t.is_int and op in ("floordiv", "mod") and isinstance(b, Const) and b.value == 0:
         raise Fault("N0406", f"'{_SYMBOL[op]}' by zero", span)
@@ -159,7 +158,7 @@ def unary(op: str, a: Expr, span: Span) -> Expr:
     _numbers({"neg": "'-'", "pos": "'+'"}.get(op, f"'{op}'"), span, a)
     if op == "pos":
         return a
-    if op in TRANSCENDENTAL:
+    if FUNCTIONS[op].types is Types.FLOAT:
         t = promote(a.dtype, DType.F32)
         return Op(op, (coerce(a, t),), t, span)
     if op == "neg" and isinstance(a, Const):

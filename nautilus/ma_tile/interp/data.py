@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.core.expr.nodes import COMBINERS, Expr
-from nautilus.core.numerics import maximum, minimum
+from nautilus.core.functions.arrays import maximum, minimum
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.interp.state.global_memory import check_vectors
 from nautilus.ma_tile.interp.state.in_flight import Undefined

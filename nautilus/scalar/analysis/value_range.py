@@ -13,21 +13,20 @@ own definition, and its guard must imply the reduction's guard.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions.intervals import EVERYTHING, Interval, div, square, sub, times
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
 from nautilus.core.types import LARGEST, DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.rewriting import axis_facts
 
-Interval = tuple[float, float]
-
 _INF = math.inf
-EVERYTHING: Interval = (-_INF, _INF)
 #: type -> the largest magnitude
 _MAGNITUDE: Mapping[DType, float] = {
     **LARGEST, DType.I8: 128.0, DType.U8: 255.0, DType.I16: 32768.0, DType.BOOL: 1.0,
@@ -64,17 +63,17 @@ class Ranges:
             case Load():
                 return self._load(e)
             case Op(op="sub", args=(a, b)):
-                return _meet(_sub(self.of(a), self.of(b)), self._against_extreme(a, b))
+                return _meet(sub(self.of(a), self.of(b)), self._against_extreme(a, b))
             case Op(op="div", args=(a, b)):
-                return _meet(_div(self.of(a), self.of(b)), self._share(a, b))
+                return _meet(div(self.of(a), self.of(b)), self._share(a, b))
             case Op(op="select", args=(_, a, b)):
                 return _join(self.of(a), self.of(b))
             case Op(op="cast" | "narrow", args=(a,)):
                 return _rounded(self.of(a), e.dtype)
             case Op(op="mul", args=(a, b)) if a == b:
-                return _even(self.of(a))
-            case Op(op=op, args=args) if op in _RULES:
-                return _RULES[op](*(self.of(a) for a in args))
+                return square(self.of(a))
+            case Op(op=op, args=args) if (rule := FUNCTIONS[op].interval) is not None:
+                return rule(*(self.of(a) for a in args))
         return EVERYTHING
 
     def _integer(self, e: Expr) -> Interval:
@@ -93,7 +92,7 @@ class Ranges:
         lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1).of(d.value)
         if d.op == "sum":
             count = math.prod(a.extent if isinstance(a.extent, int) else _INF for a in d.red)
-            lo, hi = _times(min(lo, 0.0), count), _times(max(hi, 0.0), count)
+            lo, hi = times(min(lo, 0.0), count), times(max(hi, 0.0), count)
         elif d.op == "prod":
             lo, hi = (0.0, 1.0) if lo >= 0 and hi <= 1 else EVERYTHING
         elif d.op in ("max", "min") and nonempty(d) != TRUE:  # an empty domain gives the identity
@@ -160,7 +159,7 @@ def _match(pattern: Expr, e: Expr, names: frozenset[str], fixed: Mapping[str, Ex
     return len(a) == len(b) and all(_match(x, y, names, fixed, found) for x, y in zip(a, b, strict=True))
 
 
-# -- interval arithmetic ----------------------------------------------------------------------
+# -- intervals of stored values --------------------------------------------------------------------
 
 
 def _rounded(a: Interval, dtype: DType) -> Interval:
@@ -189,92 +188,3 @@ def _meet(a: Interval, b: Interval) -> Interval:
 
 def _join(a: Interval, b: Interval) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
-
-
-def _add(a: Interval, b: Interval) -> Interval:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _neg(a: Interval) -> Interval:
-    return -a[1], -a[0]
-
-
-def _sub(a: Interval, b: Interval) -> Interval:
-    return _add(a, _neg(b))
-
-
-def _times(x: float, y: float) -> float:
-    return 0.0 if x == 0 or y == 0 else x * y
-
-
-def _mul(a: Interval, b: Interval) -> Interval:
-    corners = [_times(x, y) for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def _rcp(a: Interval) -> Interval:
-    if a[0] <= 0 <= a[1]:
-        return EVERYTHING if a[0] < 0 else (0.0, _INF) if a[1] == _INF or a[1] == 0 else (1 / a[1], _INF)
-    return 1 / a[1], 1 / a[0]
-
-
-def _div(a: Interval, b: Interval) -> Interval:
-    return _mul(a, _rcp(b))
-
-
-def _abs(a: Interval) -> Interval:
-    top = max(abs(a[0]), abs(a[1]))
-    return (0.0 if a[0] <= 0 <= a[1] else min(abs(a[0]), abs(a[1]))), top
-
-
-def _even(a: Interval) -> Interval:
-    lo, hi = _abs(a)
-    return _times(lo, lo), _times(hi, hi)
-
-
-def _monotone(f: Callable[[float], float]) -> Callable[[Interval], Interval]:
-    """The rule of an increasing function; where ``f`` overflows, inf."""
-
-    def rule(a: Interval) -> Interval:
-        return _at(f, a[0], -_INF), _at(f, a[1], _INF)
-
-    return rule
-
-
-def _at(f: Callable[[float], float], x: float, default: float) -> float:
-    try:
-        return f(x)
-    except OverflowError:
-        return _INF
-    except ValueError:
-        return default
-
-
-def _exp(x: float) -> float:
-    return 0.0 if x == -_INF else math.exp(x)
-
-
-def _exp2(x: float) -> float:
-    return 0.0 if x == -_INF else 2.0**x
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
-
-
-def _sqrt(a: Interval) -> Interval:
-    return math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0))
-
-
-_RULES: Mapping[str, Callable[..., Interval]] = {
-    "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "abs": _abs, "rcp": _rcp,
-    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "fma": lambda a, b, c: _add(_mul(a, b), c),
-    "exp": _monotone(_exp), "exp2": _monotone(_exp2), "tanh": _monotone(math.tanh), "erf": _monotone(math.erf),
-    "sigmoid": _monotone(_sigmoid), "sqrt": _sqrt, "rsqrt": lambda a: _rcp(_sqrt(a)),
-    "log": _monotone(lambda x: _INF if x == _INF else math.log(x)),
-    "log2": _monotone(lambda x: _INF if x == _INF else math.log2(x)),
-    "sin": lambda a: (-1.0, 1.0), "cos": lambda a: (-1.0, 1.0), "sign": lambda a: (-1.0, 1.0),
-    "floor": lambda a: (a[0] - 1, a[1]), "ceil": lambda a: (a[0], a[1] + 1), "round": lambda a: (a[0] - 1, a[1] + 1),
-}  # fmt: skip

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from nautilus.core.errors import InternalError, UnsupportedError
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import TRUE, conjuncts
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -337,7 +338,7 @@ class _Lower:
         return b.spread(v, axes)
 
 
-_KEEP_ZERO = frozenset({"cast", "narrow", "neg", "abs", "sign", "floor", "ceil", "round", "sqrt", "sin", "tanh", "erf"})
+_KEEP_ZERO = frozenset(f.name for f in FUNCTIONS.values() if f.keeps_zero)
 
 
 def _zero(dtype: DType) -> int | float | bool:

@@ -6,18 +6,21 @@ Under ``precision`` fast, for f32 values::
     tanh x     ->  tanh_approx x                        relative error 2^-11 (PTX ISA, tanh.approx.f32)
     erf x      ->  tanh_approx(x * (a + b * x * x))     relative error 2^-10: 3.6e-4 of the form, 4.9e-4 of the unit
 
-The last two are as good as a rounding to f16, so they take place only where every store that the value
-reaches rounds to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays as
-accurate as before.  ``frontend.error_bound`` states the errors likewise.  ``a`` and ``b`` make the largest relative
-error of the form smallest over all x (both are positive: the argument grows with x, so nothing folds back).
+``core.functions`` states the errors, and ``frontend.error_bound`` applies the same rule as this pass. The last two
+errors are as small as that of a rounding to f16, so these forms are used only where every store that the value
+reaches rounds to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays accurate.
+``a`` and ``b`` minimise the largest relative error of the form over all x (both are positive, so the argument grows
+with x).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Buffer, Space
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import (
@@ -59,7 +62,7 @@ class HardwareMath:
 
 
 def _wanted(k: TileKernel) -> bool:
-    return any(isinstance(op, MapOp) and op.op in ("tanh", "erf", "sigmoid") for op in walk_ops(k.body))
+    return any(isinstance(op, MapOp) and op.op in _FORMS for op in walk_ops(k.body))
 
 
 def _kernel(k: TileKernel, buffers: frozenset[str]) -> TileKernel:
@@ -70,20 +73,34 @@ def _kernel(k: TileKernel, buffers: frozenset[str]) -> TileKernel:
 
 
 def _rule(p: Peephole, op: TileOp, exact: frozenset[str]) -> Value | None:
-    if not (isinstance(op, MapOp) and op.result.type.dtype is DType.F32):
+    if not (isinstance(op, MapOp) and op.op in _FORMS and op.result.type.dtype is DType.F32):
         return None
-    one = TileType(DType.F32)
-    match op.op:
-        case "sigmoid":
-            power = p.map("exp2", [p.map("mul", [op.args[0], p.const(-math.log2(math.e), one)])])
-            return p.map("rcp", [p.map("add", [power, p.const(1.0, one)])])
-        case "tanh" if op.result.name not in exact:
-            return p.map("tanh_approx", [op.args[0]])
-        case "erf" if op.result.name not in exact:
-            x = op.args[0]
-            a, b = (p.const(c, one) for c in ERF_FORM)
-            return p.map("tanh_approx", [p.map("mul", [x, p.map("fma", [p.map("mul", [x, x]), b, a])])])
-    return None
+    if op.op in _NARROW and op.result.name in exact:
+        return None
+    return _FORMS[op.op](p, op.args[0])
+
+
+def _one(p: Peephole, value: float) -> Value:
+    return p.const(value, TileType(DType.F32))
+
+
+def _sigmoid(p: Peephole, x: Value) -> Value:
+    power = p.map("exp2", [p.map("mul", [x, _one(p, -math.log2(math.e))])])
+    return p.map("rcp", [p.map("add", [power, _one(p, 1.0)])])
+
+
+def _tanh(p: Peephole, x: Value) -> Value:
+    return p.map("tanh_approx", [x])
+
+
+def _erf(p: Peephole, x: Value) -> Value:
+    a, b = (_one(p, c) for c in ERF_FORM)
+    return p.map("tanh_approx", [p.map("mul", [x, p.map("fma", [p.map("mul", [x, x]), b, a])])])
+
+
+_FORMS: Mapping[str, Callable[[Peephole, Value], Value]] = {"sigmoid": _sigmoid, "tanh": _tanh, "erf": _erf}
+_NARROW = frozenset(f.name for f in FUNCTIONS.values() if any(a.narrow for a in f.approximations))
+assert _FORMS.keys() > _NARROW
 
 
 def accurate_buffers(module: TileModule) -> frozenset[str]:

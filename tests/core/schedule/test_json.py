@@ -18,7 +18,6 @@ from nautilus.core.schedule import (
     WarpPlan,
     options_of,
 )
-from nautilus.core.schedule.renamed import now_called
 
 WARP = WarpPlan(warps=(2, 4), epilogue="direct", cluster=4, stages=0)
 WARPGROUP = WarpgroupPlan(warpgroups=3, tile_scheduling="pingpong", persistent="snake", epilogue="tma-staged")
@@ -57,7 +56,6 @@ def test_what_is_left_out_has_its_default() -> None:
         ({"engine": 3}, r"kernels\[0\].mapping.engine is 3, not a string"),
         ({"stages": "2"}, r'kernels\[0\].mapping.stages is "2", not an integer'),
         ({"warp_groups": 2}, r"unknown field kernels\[0\].mapping.warp_groups; did you mean 'warpgroups'\?"),
-        ({"held_stages": 2}, r"unknown field kernels\[0\].mapping.held_stages; it is called resident_stages since"),
     ],
 )
 def test_what_cannot_be_read(change: dict[str, Any], message: str) -> None:
@@ -72,29 +70,6 @@ def test_a_mapping_names_its_engine() -> None:
     del found["kernels"][0]["mapping"]["engine"]
     with pytest.raises(ValueError, match=r"no field kernels\[0\].mapping.engine; it is one of warp, warpgroup"):
         Schedule.from_json(json.dumps(found))
-
-
-def test_a_schedule_of_version_1_is_told_the_new_names() -> None:
-    memory = {"units": 2, "own_tiles": True, "epilogue": "bulk-ring", "stages": 2, "registers": [24, 240]}
-    kernel = {"name": "C", "ops": ["C"], "axes": [], "repair": "auto", "lazy_bits": 8, "memory": memory}
-    split = {"op": "C", "axis": "k", "splits": 4, "tile": 32, "turns": 2}
-    with pytest.raises(ValueError, match="schedule version 1 is not 2") as error:
-        Schedule.from_json(json.dumps({"version": 1, "kernels": [kernel, kernel], "splits": [split]}))
-    told = str(error.value).partition("renamed since version 1: ")[2].split(", ")
-    assert told == [
-        "memory is mapping", "repair is rescale_policy", "units is warpgroups",
-        'own_tiles is tile_scheduling ("pingpong" for true)',
-        "registers is producer_registers and consumer_registers", 'epilogue "bulk-ring" is "tma-staged"',
-        "turns is interleave",
-    ]  # fmt: skip
-
-
-def test_old_names_stand_for_fields_that_exist() -> None:
-    known = {o.name for cls in (KernelPlan, SplitPlan, WarpPlan, WarpgroupPlan) for o in options_of(cls)}
-    for old in ("memory", "walk_order", "early", "join", "in_flight", "sections", "turns"):
-        now = now_called(old)
-        assert now in known and old not in known
-    assert now_called("stages") is None
 
 
 @pytest.mark.parametrize("text", ['{"version": 1}', '{"version": 3}', "{}"])

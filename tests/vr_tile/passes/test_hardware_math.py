@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.core.numerics import erf
+from nautilus.core.functions.arrays import erf
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.hardware_math import ERF_FORM, HardwareMath

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
-from nautilus.core.numerics import eval_op, from_storage, maximum, minimum, round_to, storage_array
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import EVAL, eval_op, from_storage, round_to, storage_array
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
 
@@ -99,14 +100,8 @@ def decode(bits: Array, dtype: DType) -> Array:
 # -- arithmetic -------------------------------------------------------------------------------
 
 #: operations whose native result in f32 and integers is the correctly rounded one
-_NATIVE: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "abs": np.abs,
-    "min": minimum, "max": maximum,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
-    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not, "select": np.where,
-}  # fmt: skip
-_FLOAT_NATIVE: Mapping[str, Callable[..., Any]] = {"div": np.divide, "sqrt": np.sqrt}
+_NATIVE = {f.name: EVAL[f.name] for f in FUNCTIONS.values() if f.native == "any"}
+_FLOAT_NATIVE = {f.name: EVAL[f.name] for f in FUNCTIONS.values() if f.native == "float"}
 _EXACT = frozenset({DType.F64, DType.F32, DType.I32, DType.I64, DType.BOOL})
 
 

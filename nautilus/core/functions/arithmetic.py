@@ -1,0 +1,130 @@
+"""Records of arithmetic, rounding, comparison, logic, selection and conversion.
+
+Issue slots are those of the expansions in machine code: of 459 instructions in the loop of a fused 128 x 128 chain
+on an H200 66 are MUFU, 66 FFMA, 64 FADD, 68 FMNMX, 64 FMUL and 32 F2FP (two values each).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nautilus.core.functions import intervals as iv
+from nautilus.core.functions.record import Approximation, Call, Function, Operator, Types
+
+
+def _fma(a: float, b: float, c: float) -> float:
+    return a * b + c
+
+
+def _sign(a: float) -> float:
+    return (a > 0) - (a < 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the records of one group have in common."""
+
+    types: Types
+    ulps: tuple[float, float]
+    slots: float = 1.0
+
+    def __call__(
+        self,
+        name: str,
+        arity: int,
+        doc: str,
+        numpy: str,
+        python: Callable[..., Any] | None,
+        c: Call | Operator | None,
+        torch: str,
+        **others: Any,
+    ) -> Function:
+        common = {"interval": None, "condition": 1.0, "slots": self.slots, "special": 0.0, "derivative": ()}
+        shared: dict[str, Any] = {"types": self.types, "ulps": self.ulps, **common, **others}
+        return Function(name=name, arity=arity, doc=doc, numpy=numpy, python=python, c=c, torch=torch, **shared)
+
+
+_ROUNDED = _Shared(Types.NUMBER, (0.5, 0.5))
+_EXACT = _Shared(Types.NUMBER, (0.0, 0.0))
+_EXTREME = _Shared(Types.ANY, (0.0, 0.0))
+_QUOTIENT = _Shared(Types.FLOAT, (0.5, 0.5))
+_COMPARISON = _Shared(Types.COMPARISON, (0.0, 0.0))
+_LOGIC = _Shared(Types.LOGIC, (0.0, 0.0))
+_SELECT = _Shared(Types.SELECT, (0.0, 0.0))
+_CONVERSION = _Shared(Types.CONVERSION, (0.0, 0.0))
+
+_ARITHMETIC = (
+    _ROUNDED("add", 2, "sum", "np.add", operator.add, Operator("+", 12), "({0} + {1})",
+             interval=iv.add, derivative=("1.0", "1.0"), symbol="+", native="any"),
+    _ROUNDED("sub", 2, "difference", "np.subtract", operator.sub, Operator("-", 12), "({0} - {1})",
+             interval=iv.sub, derivative=("1.0", "-1.0"), symbol="-", native="any"),
+    _ROUNDED("mul", 2, "product", "np.multiply", operator.mul, Operator("*", 13), "({0} * {1})",
+             interval=iv.mul, derivative=("y", "x"), symbol="*", native="any"),
+    _QUOTIENT("div", 2, "quotient of floats", "np.divide", operator.truediv, Operator("/", 13), "({0} / {1})",
+              interval=iv.div, derivative=("1.0 / y", "-(x / (y * y))"), symbol="/", native="float",
+              slots=8.0, special=1.0,
+              approximations=(Approximation("x * rcp_approx(y)", ulps=2.0),)),
+    _ROUNDED("floordiv", 2, "quotient rounded towards minus infinity", "arrays.floordiv", operator.floordiv, None,
+             "({0} // {1})", interval=iv.within(*iv.EVERYTHING), symbol="//", slots=12.0),
+    _ROUNDED("mod", 2, "remainder of the quotient rounded towards minus infinity; it has the sign of y", "arrays.mod",
+             operator.mod, Call("floor_mod_float", "floor_mod_float", "floor_mod"), "({0} % {1})",
+             interval=iv.within(*iv.EVERYTHING), symbol="%", slots=12.0),
+    _EXACT("neg", 1, "negative", "np.negative", operator.neg, None, "(-{0})",
+           interval=iv.neg, derivative=("-1.0",), inverse="neg", native="any"),
+    _ROUNDED("fma", 3, "x * y + z, rounded once; the compiler makes it", "arrays.fma", _fma,
+             Call("fmaf", "fma", "({0} * {1} + {2})"), "({0} * {1} + {2})",
+             interval=iv.fma, derivative=("y", "x", "1.0")),
+    _QUOTIENT("rcp", 1, "1 / x; the compiler makes it", "arrays.rcp", lambda a: 1 / a, None, "reciprocal",
+              interval=iv.rcp, derivative=("-(1.0 / (x * x))",), inverse="rcp", slots=2.0, special=1.0,
+              approximations=(Approximation("rcp.approx.ftz.f32", "rcp_approx", ulps=1.0),)),
+    _ROUNDED("mul_unless_one", 2, "a product that the code may skip while y is 1; the compiler makes it",
+             "np.multiply", operator.mul, None, "({0} * {1})", interval=iv.mul, derivative=("y", "x")),
+)  # fmt: skip
+
+_ROUNDING = (
+    _EXACT("abs", 1, "magnitude", "np.abs", abs, Call("fabsf", "fabs", "abs"), "abs",
+           interval=iv.magnitude, derivative=("sign(x)",), named=True, native="any"),
+    _EXACT("sign", 1, "-1, 0 or 1; NaN of NaN", "np.sign", _sign, Call("sign_of", "sign_of", "sign_of"), "sign",
+           interval=iv.within(-1.0, 1.0), derivative=("0.0",), named=True),
+    _EXACT("floor", 1, "the largest integer that is not above x", "np.floor", math.floor,
+           Call("floorf", "floor", "{0}"), "floor", interval=iv.widened(1, 0), derivative=("0.0",), named=True),
+    _EXACT("ceil", 1, "the least integer that is not below x", "np.ceil", math.ceil,
+           Call("ceilf", "ceil", "{0}"), "ceil", interval=iv.widened(0, 1), derivative=("0.0",), named=True),
+    _EXACT("round", 1, "the nearest integer, ties to even", "np.rint", round,
+           Call("rintf", "rint", "{0}"), "round", interval=iv.widened(1, 1), derivative=("0.0",), named=True),
+    _EXTREME("min", 2, "the smaller one; NaN if one is NaN; -0 is less than +0", "arrays.minimum", min,
+             Call("min_nan", "min_nan_f64", "min"), "", interval=iv.least, named=True, native="any"),
+    _EXTREME("max", 2, "the larger one; NaN if one is NaN; -0 is less than +0", "arrays.maximum", max,
+             Call("max_nan", "max_nan_f64", "max"), "", interval=iv.greatest, named=True, native="any"),
+)  # fmt: skip
+
+_CONDITIONS = (
+    _COMPARISON("lt", 2, "x < y", "np.less", operator.lt, Operator("<", 10), "({0} < {1})", symbol="<", native="any"),
+    _COMPARISON("le", 2, "x <= y", "np.less_equal", operator.le, Operator("<=", 10), "({0} <= {1})",
+                symbol="<=", native="any"),
+    _COMPARISON("gt", 2, "x > y", "np.greater", operator.gt, Operator(">", 10), "({0} > {1})",
+                symbol=">", native="any"),
+    _COMPARISON("ge", 2, "x >= y", "np.greater_equal", operator.ge, Operator(">=", 10), "({0} >= {1})",
+                symbol=">=", native="any"),
+    _COMPARISON("eq", 2, "x == y", "np.equal", operator.eq, Operator("==", 9), "({0} == {1})",
+                symbol="==", native="any"),
+    _COMPARISON("ne", 2, "x != y", "np.not_equal", operator.ne, Operator("!=", 9), "({0} != {1})",
+                symbol="!=", native="any"),
+    _LOGIC("and", 2, "both hold", "np.logical_and", lambda a, b: a and b, Operator("&&", 5), "({0} & {1})",
+           symbol="and", native="any"),
+    _LOGIC("or", 2, "one holds", "np.logical_or", lambda a, b: a or b, Operator("||", 4), "({0} | {1})",
+           symbol="or", native="any"),
+    _LOGIC("not", 1, "does not hold", "np.logical_not", operator.not_, None, "logical_not",
+           symbol="not", native="any"),
+    _SELECT("select", 3, "y where x holds, z elsewhere; the other one is not evaluated", "np.where", None, None,
+            "where", native="any"),
+    _CONVERSION("cast", 1, "x rounded to a type; a float becomes an integer by truncation", "", None, None, ""),
+    _CONVERSION("narrow", 1, "a rounding that the numeric contract permits; the compiler makes it", "", None, None,
+                ""),
+)  # fmt: skip
+
+RECORDS = (*_ARITHMETIC, *_ROUNDING, *_CONDITIONS)

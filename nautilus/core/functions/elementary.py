@@ -1,0 +1,233 @@
+"""Records of elementary and special functions.
+
+``ulps`` are the maximum errors in the CUDA C++ Programming Guide ("Mathematical Functions", "Standard Functions",
+single and double precision), the larger one where editions differ.  Issue slots are instructions of the usual path
+in NVRTC's PTX for sm_90.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from nautilus.core.functions import intervals as iv
+from nautilus.core.functions.intervals import Interval
+from nautilus.core.functions.record import Approximation, Call, Function, Types
+
+#: The factor by which an exponential function amplifies a relative error of an argument of size 16.
+EXPONENT = 16.0
+
+
+def _function(
+    name: str,
+    doc: str,
+    *,
+    numpy: str,
+    python: Callable[..., Any],
+    interval: Callable[..., Interval],
+    ulps: tuple[float, float],
+    slots: float,
+    special: float,
+    derivative: tuple[str, ...],
+    arity: int = 1,
+    types: Types = Types.FLOAT,
+    condition: float = 1.0,
+    torch: str = "",
+    c: Call | None = None,
+    **others: Any,
+) -> Function:
+    """A function that specs call by name; C's and torch's names are ``name`` where none are given."""
+    return Function(
+        name=name, doc=doc, arity=arity, types=types, numpy=numpy, python=python, interval=interval,
+        c=c or Call(f"{name}f", name), ulps=ulps, condition=condition, slots=slots, special=special,
+        torch=torch or name, derivative=derivative, named=True, elementary=True, **others,
+    )  # fmt: skip
+
+
+def _exponential(name: str, doc: str, **entries: Any) -> Function:
+    """A function that grows or vanishes like an exponential."""
+    return _function(name, doc, condition=EXPONENT, **entries)
+
+
+def _sigmoid(x: float) -> float:
+    e = math.exp(-abs(x))
+    return 1 / (1 + e) if x >= 0 else e / (1 + e)
+
+
+_EXPONENTIALS = (
+    _exponential(
+        "exp", "e to the power x",
+        numpy="np.exp", python=math.exp, interval=iv.increasing(iv.exp), ulps=(2, 1), slots=2, special=1,
+        derivative=("exp(x)",), inverse="log",
+        approximations=(Approximation("exp2_approx(x * log2 e)", ulps=3),),
+    ),
+    _exponential(
+        "exp2", "2 to the power x",
+        numpy="np.exp2", python=math.exp2, interval=iv.increasing(iv.exp2), ulps=(2, 1), slots=1, special=1,
+        derivative=("0.6931471805599453 * exp2(x)",), inverse="log2",
+        approximations=(Approximation("ex2.approx.ftz.f32", "exp2_approx", ulps=2),),
+    ),
+    _exponential(
+        "exp10", "10 to the power x",
+        numpy="arrays.exp10", python=lambda x: 10.0**x, interval=iv.increasing(iv.exp10), ulps=(2, 1), slots=12,
+        special=1, derivative=("2.302585092994046 * exp10(x)",), torch="torch.pow(10.0, {0})",
+    ),
+    _exponential(
+        "expm1", "exp(x) - 1, accurate for small x",
+        numpy="np.expm1", python=math.expm1, interval=iv.increasing(math.expm1), ulps=(1, 1), slots=30, special=1,
+        derivative=("exp(x)",), inverse="log1p",
+    ),
+    _exponential(
+        "pow", "x to the power y; of integers, a negative exponent truncates towards zero",
+        arity=2, types=Types.NUMBER, numpy="arrays.power", python=lambda x, y: x**y,
+        interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=12, special=2,
+        derivative=("y * pow(x, y - 1.0)", "pow(x, y) * log(x)"), c=Call("powf", "pow", "int_pow"),
+        torch="({0} ** {1})", symbol="**",
+    ),
+    _function(
+        "log", "natural logarithm",
+        numpy="np.log", python=math.log, interval=iv.increasing(iv.log), ulps=(1, 1), slots=2, special=1,
+        derivative=("1.0 / x",), inverse="exp", approximations=(Approximation("log2(x) * log 2", ulps=2),),
+    ),
+    _function(
+        "log2", "logarithm to the base 2",
+        numpy="np.log2", python=math.log2, interval=iv.increasing(iv.log2), ulps=(2, 1), slots=1, special=1,
+        derivative=("1.4426950408889634 / x",), inverse="exp2",
+    ),
+    _function(
+        "log1p", "log(1 + x), accurate for small x",
+        numpy="np.log1p", python=math.log1p, interval=iv.increasing(math.log1p), ulps=(1, 1), slots=36, special=0,
+        derivative=("1.0 / (1.0 + x)",), inverse="expm1",
+    ),
+    _function(
+        "sigmoid", "1 / (1 + exp(-x))",
+        numpy="arrays.sigmoid", python=_sigmoid, interval=iv.increasing(iv.sigmoid), ulps=(5, 5), slots=4, special=2,
+        derivative=("sigmoid(x) * (1.0 - sigmoid(x))",),
+        c=Call("(1.0f / (1.0f + expf(-({0}))))", "(1.0 / (1.0 + exp(-({0}))))"),
+        approximations=(Approximation("rcp_approx(1 + exp2_approx(x * -log2 e))", ulps=20),),
+    ),
+)  # fmt: skip
+
+_ROOTS = (
+    _function(
+        "sqrt", "square root",
+        numpy="np.sqrt", python=math.sqrt, interval=iv.sqrt, ulps=(1, 0.5), slots=3, special=1,
+        derivative=("0.5 * rsqrt(x)",), native="float",
+    ),
+    _function(
+        "rsqrt", "1 / sqrt(x)",
+        numpy="arrays.rsqrt", python=lambda x: 1 / math.sqrt(x), interval=iv.rsqrt, ulps=(2, 1), slots=2, special=1,
+        derivative=("-0.5 * rsqrt(x) / x",),
+        approximations=(Approximation("rsqrt.approx.ftz.f32", "rsqrt_approx", ulps=2),),
+    ),
+    _function(
+        "cbrt", "cube root, of negative numbers too",
+        numpy="np.cbrt", python=math.cbrt, interval=iv.increasing(math.cbrt), ulps=(1, 1), slots=17, special=2,
+        derivative=("cbrt(x) / (3.0 * x)",), torch="(torch.sign({0}) * torch.pow(torch.abs({0}), 1 / 3))",
+    ),
+    _function(
+        "hypot", "sqrt(x * x + y * y) without overflow",
+        arity=2, numpy="np.hypot", python=math.hypot, interval=iv.hypot, ulps=(3, 2), slots=25, special=1,
+        derivative=("x / hypot(x, y)", "y / hypot(x, y)"),
+    ),
+    _function(
+        "fmod", "remainder of the quotient rounded towards zero; it has the sign of x, and % that of y",
+        arity=2, numpy="np.fmod", python=math.fmod, interval=iv.fmod, ulps=(0.5, 0.5), slots=40, special=1,
+        condition=EXPONENT, derivative=(),
+    ),
+)  # fmt: skip
+
+_TRIGONOMETRIC = (
+    _function(
+        "sin", "sine of an angle in radians",
+        numpy="np.sin", python=math.sin, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=4, special=1,
+        derivative=("cos(x)",), inverse="asin",
+    ),
+    _function(
+        "cos", "cosine of an angle in radians",
+        numpy="np.cos", python=math.cos, interval=iv.within(-1.0, 1.0), ulps=(2, 2), slots=4, special=1,
+        derivative=("-sin(x)",), inverse="acos",
+    ),
+    _function(
+        "tan", "tangent of an angle in radians",
+        numpy="np.tan", python=math.tan, interval=iv.tan, ulps=(4, 2), slots=30, special=1, condition=EXPONENT,
+        derivative=("1.0 + tan(x) * tan(x)",), inverse="atan",
+    ),
+    _function(
+        "asin", "arc sine in [-pi/2, pi/2]; NaN outside [-1, 1]",
+        numpy="np.arcsin", python=math.asin, interval=iv.increasing(math.asin, -1.0, 1.0), ulps=(4, 2), slots=32,
+        special=1, condition=EXPONENT, derivative=("rsqrt(1.0 - x * x)",), inverse="sin",
+    ),
+    _function(
+        "acos", "arc cosine in [0, pi]; NaN outside [-1, 1]",
+        numpy="np.arccos", python=math.acos, interval=iv.decreasing(math.acos, -1.0, 1.0), ulps=(3, 2), slots=36,
+        special=1, condition=EXPONENT, derivative=("-rsqrt(1.0 - x * x)",), inverse="cos",
+    ),
+    _function(
+        "atan", "arc tangent in [-pi/2, pi/2]",
+        numpy="np.arctan", python=math.atan, interval=iv.increasing(math.atan), ulps=(2, 2), slots=30, special=1,
+        derivative=("1.0 / (1.0 + x * x)",), inverse="tan",
+    ),
+    _function(
+        "atan2", "the angle of the point (y, x) with the positive x axis, in [-pi, pi]; the first argument is y",
+        arity=2, numpy="np.arctan2", python=math.atan2, interval=iv.within(-math.pi, math.pi), ulps=(3, 2), slots=50,
+        special=1, derivative=("y / (x * x + y * y)", "-x / (x * x + y * y)"),
+    ),
+)  # fmt: skip
+
+_HYPERBOLIC = (
+    _exponential(
+        "sinh", "hyperbolic sine",
+        numpy="np.sinh", python=math.sinh, interval=iv.increasing(math.sinh), ulps=(3, 2), slots=36, special=2,
+        derivative=("cosh(x)",), inverse="asinh",
+    ),
+    _exponential(
+        "cosh", "hyperbolic cosine",
+        numpy="np.cosh", python=math.cosh, interval=iv.even(math.cosh), ulps=(2, 1), slots=24, special=2,
+        derivative=("sinh(x)",), inverse="acosh",
+    ),
+    _function(
+        "tanh", "hyperbolic tangent",
+        numpy="np.tanh", python=math.tanh, interval=iv.increasing(math.tanh), ulps=(2, 2), slots=6, special=2,
+        derivative=("1.0 - tanh(x) * tanh(x)",), inverse="atanh",
+        approximations=(Approximation("tanh.approx.f32", relative=2.0**-11, narrow=True),),
+    ),
+    _function(
+        "asinh", "inverse of sinh",
+        numpy="np.arcsinh", python=math.asinh, interval=iv.increasing(math.asinh), ulps=(3, 3), slots=56, special=2,
+        derivative=("rsqrt(x * x + 1.0)",), inverse="sinh",
+    ),
+    _function(
+        "acosh", "inverse of cosh, not negative; NaN below 1",
+        numpy="np.arccosh", python=math.acosh, interval=iv.increasing(math.acosh, lo=1.0), ulps=(4, 3), slots=58,
+        special=1, condition=EXPONENT, derivative=("rsqrt(x * x - 1.0)",), inverse="cosh",
+    ),
+    _function(
+        "atanh", "inverse of tanh; infinite at -1 and 1, NaN beyond",
+        numpy="np.arctanh", python=math.atanh, interval=iv.increasing(math.atanh, -1.0, 1.0), ulps=(3, 2), slots=52,
+        special=1, condition=EXPONENT, derivative=("1.0 / (1.0 - x * x)",), inverse="tanh",
+    ),
+    Function(
+        name="tanh_approx", doc="tanh by the hardware's approximation, to 2^-11; the compiler makes it", arity=1,
+        types=Types.FLOAT, numpy="np.tanh", python=math.tanh, interval=iv.increasing(math.tanh),
+        c=Call("tanh_approx", ""), ulps=(2.0**12, 2.0**12), condition=1.0, slots=1, special=1, torch="tanh",
+        derivative=("1.0 - tanh(x) * tanh(x)",), inverse="atanh",
+    ),
+)  # fmt: skip
+
+_ERROR_FUNCTIONS = (
+    _function(
+        "erf", "error function",
+        numpy="arrays.erf", python=math.erf, interval=iv.increasing(math.erf), ulps=(2, 2), slots=16, special=0,
+        derivative=("1.1283791670955126 * exp(-(x * x))",),
+        approximations=(Approximation("tanh_approx(x * (a + b * x * x))", relative=2.0**-10, narrow=True),),
+    ),
+    _exponential(
+        "erfc", "1 - erf(x), accurate where erf(x) is close to 1",
+        numpy="arrays.erfc", python=math.erfc, interval=iv.decreasing(math.erfc), ulps=(4, 5), slots=68, special=3,
+        derivative=("-1.1283791670955126 * exp(-(x * x))",),
+    ),
+)  # fmt: skip
+
+RECORDS = (*_EXPONENTIALS, *_ROOTS, *_TRIGONOMETRIC, *_HYPERBOLIC, *_ERROR_FUNCTIONS)

@@ -1,0 +1,173 @@
+"""Interval arithmetic over the reals: the rule of each function, an interval of results from intervals of arguments.
+
+An interval holds the value whenever it is a finite number; an end may be infinite.  A rule may give a larger
+interval than the image, never a smaller one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+Interval = tuple[float, float]
+
+INF = math.inf
+EVERYTHING: Interval = (-INF, INF)
+
+
+def add(a: Interval, b: Interval) -> Interval:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def neg(a: Interval) -> Interval:
+    return -a[1], -a[0]
+
+
+def sub(a: Interval, b: Interval) -> Interval:
+    return add(a, neg(b))
+
+
+def times(x: float, y: float) -> float:
+    """A product of ends, where 0 times an infinite end is 0."""
+    return 0.0 if x == 0 or y == 0 else x * y
+
+
+def mul(a: Interval, b: Interval) -> Interval:
+    corners = [times(x, y) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def rcp(a: Interval) -> Interval:
+    if a[0] <= 0 <= a[1]:
+        return EVERYTHING if a[0] < 0 else (0.0, INF) if a[1] == INF or a[1] == 0 else (1 / a[1], INF)
+    return 1 / a[1], 1 / a[0]
+
+
+def div(a: Interval, b: Interval) -> Interval:
+    return mul(a, rcp(b))
+
+
+def fma(a: Interval, b: Interval, c: Interval) -> Interval:
+    return add(mul(a, b), c)
+
+
+def magnitude(a: Interval) -> Interval:
+    """The interval of ``|a|``."""
+    top = max(abs(a[0]), abs(a[1]))
+    return (0.0 if a[0] <= 0 <= a[1] else min(abs(a[0]), abs(a[1]))), top
+
+
+def square(a: Interval) -> Interval:
+    lo, hi = magnitude(a)
+    return times(lo, lo), times(hi, hi)
+
+
+def least(a: Interval, b: Interval) -> Interval:
+    return min(a[0], b[0]), min(a[1], b[1])
+
+
+def greatest(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), max(a[1], b[1])
+
+
+def within(lo: float, hi: float) -> Callable[..., Interval]:
+    """The rule of a function of which only the range is known."""
+
+    def rule(*_: Interval) -> Interval:
+        return lo, hi
+
+    return rule
+
+
+def widened(below: float, above: float) -> Callable[[Interval], Interval]:
+    """The rule of a function that differs from its argument by at most so much."""
+
+    def rule(a: Interval) -> Interval:
+        return a[0] - below, a[1] + above
+
+    return rule
+
+
+def increasing(f: Callable[[float], float], lo: float = -INF, hi: float = INF) -> Callable[[Interval], Interval]:
+    """The rule of an increasing function on [lo, hi]; an end where ``f`` fails or overflows is infinite."""
+
+    def rule(a: Interval) -> Interval:
+        x, y = (min(max(end, lo), hi) for end in a)
+        return _end(f, x, -INF), _end(f, y, INF)
+
+    return rule
+
+
+def decreasing(f: Callable[[float], float], lo: float = -INF, hi: float = INF) -> Callable[[Interval], Interval]:
+    """The rule of a decreasing function on [lo, hi] that does not overflow."""
+
+    def rule(a: Interval) -> Interval:
+        x, y = (min(max(end, lo), hi) for end in a)
+        return f(y), f(x)
+
+    return rule
+
+
+def even(f: Callable[[float], float]) -> Callable[[Interval], Interval]:
+    """The rule of an even function that increases above 0."""
+    rule = increasing(f)
+    return lambda a: rule(magnitude(a))
+
+
+def _end(f: Callable[[float], float], x: float, default: float) -> float:
+    try:
+        return f(x)
+    except OverflowError:
+        return INF if x > 0 else -INF
+    except ValueError:
+        return default
+
+
+def exp(x: float) -> float:
+    return 0.0 if x == -INF else math.exp(x)
+
+
+def exp2(x: float) -> float:
+    return 0.0 if x == -INF else 2.0**x
+
+
+def exp10(x: float) -> float:
+    return 0.0 if x == -INF else 10.0**x
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def log(x: float) -> float:
+    return INF if x == INF else math.log(x)
+
+
+def log2(x: float) -> float:
+    return INF if x == INF else math.log2(x)
+
+
+def sqrt(a: Interval) -> Interval:
+    return math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0))
+
+
+def rsqrt(a: Interval) -> Interval:
+    return rcp(sqrt(a))
+
+
+def tan(a: Interval) -> Interval:
+    """Increasing between its poles next to 0; anything elsewhere."""
+    if -math.pi / 2 < a[0] and a[1] < math.pi / 2:
+        return math.tan(a[0]), math.tan(a[1])
+    return EVERYTHING
+
+
+def hypot(a: Interval, b: Interval) -> Interval:
+    x, y = magnitude(a), magnitude(b)
+    return math.hypot(x[0], y[0]), math.hypot(x[1], y[1])
+
+
+def fmod(a: Interval, b: Interval) -> Interval:
+    """The result has the sign of ``a`` and neither the magnitude of ``a`` nor that of ``b`` is exceeded."""
+    top = min(magnitude(a)[1], magnitude(b)[1])
+    return (-top if a[0] < 0 else 0.0), (top if a[1] > 0 else 0.0)

@@ -1,0 +1,152 @@
+"""What the compiler knows of one elementwise function: a record whose entries every stage derives its table from.
+
+A record has no defaults for what a stage needs, so that one which misses an entry is an error when
+``nautilus.core.functions`` is imported.  Entries that depend on each other are checked in ``__post_init__``.
+
+numpy is not imported here: ``numpy`` names the function, and ``core.numerics`` binds it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nautilus.core.functions.intervals import Interval
+
+
+class Types(enum.Enum):
+    """The argument and result types of a function; T is a compute type (f32 f64 i32 i64 bool)."""
+
+    NUMBER = "T, T, ... -> T, T not bool"
+    ANY = "T, T, ... -> T"
+    FLOAT = "T, T, ... -> T, T f32 or f64"
+    COMPARISON = "T, T -> bool"
+    LOGIC = "bool, ... -> bool"
+    SELECT = "bool, T, T -> T, T any type"
+    CONVERSION = "T -> the type that is written"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call in CUDA C++: of the math library, or of a helper of ``cuda.intrinsics``.
+
+    A text with ``{0}`` is an expression in the arguments instead of a name; '' is a type that is not supported.
+    """
+
+    f32: str
+    f64: str
+    integer: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The C functions and helpers among the entries."""
+        return tuple(n for n in (self.f32, self.f64, self.integer) if n.isidentifier())
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An infix operator of CUDA C++ and its binding strength (larger binds tighter)."""
+
+    symbol: str
+    strength: int
+
+
+@dataclass(frozen=True, slots=True)
+class Approximation:
+    """A cheaper form of a function in f32 that ``--precision fast`` allows.
+
+    ``helper`` is the device helper that replaces the call, '' where a pass builds the form from other operations.
+    The error is ``ulps``, or ``relative`` (0: it is ``ulps``).  ``narrow``: only where the result is rounded to an
+    output of at most 16 bits.
+    """
+
+    form: str
+    helper: str = ""
+    ulps: float = 0.0
+    relative: float = 0.0
+    narrow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One elementwise function.
+
+    * ``numpy``: ``np.NAME`` or ``arrays.NAME`` (``core.functions.arrays``); '' where the interpreters have a rule;
+    * ``python``: the value for finite Python numbers, for constant folding; may raise ArithmeticError or ValueError.
+      None: a constant is not folded by value;
+    * ``interval``: an interval of the results from intervals of the arguments; None: nothing is known;
+    * ``c``: CUDA C++; None: ``cuda.expr`` has a rule;
+    * ``ulps``: the error of ``c`` in f32 and f64: 0 exact, 0.5 correctly rounded, else at least the maximum that the
+      CUDA C++ Programming Guide states ("Mathematical Functions", "Standard Functions": the difference in ulp from
+      the correctly rounded result);
+    * ``condition``: the factor by which a relative error of the arguments may grow, for arguments up to 16;
+    * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
+    * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
+    * ``named``: a spec calls the function by its name; ``symbol``: a spec writes this operator;
+    * ``native``: numpy's result in f32 and in integers (``any``) or in f32 (``float``) is the correctly rounded one;
+    * ``derivative``: one for each argument (x, y, z), in the text form of expressions; () where it has none or none
+      is known; ``inverse``: g with f(g(y)) = y for every y in the range of f, '' where no function is.
+    """
+
+    name: str
+    doc: str
+    arity: int
+    types: Types
+    numpy: str
+    python: Callable[..., Any] | None
+    interval: Callable[..., Interval] | None
+    c: Call | Operator | None
+    ulps: tuple[float, float]
+    condition: float
+    slots: float
+    special: float
+    torch: str
+    derivative: tuple[str, ...]
+    inverse: str = ""
+    named: bool = False
+    symbol: str = ""
+    elementary: bool = False
+    native: Literal["", "any", "float"] = ""
+    approximations: tuple[Approximation, ...] = ()
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise ValueError(f"function {self.name}: {problem}")
+
+    def _problem(self) -> str:
+        """What is missing or wrong; '' if nothing is."""
+        if not (self.name.isidentifier() and self.doc and 1 <= self.arity <= 3):
+            return "a name, a one-line doc and an arity of 1 to 3 are needed"
+        if self.derivative and len(self.derivative) != self.arity:
+            return f"{self.arity} derivatives are needed, or none"
+        if self.numpy and not self.numpy.startswith(("np.", "arrays.")):
+            return "numpy names np.NAME or arrays.NAME"
+        structural = self.types in (Types.SELECT, Types.CONVERSION)
+        if not self.numpy and self.types is not Types.CONVERSION:
+            return "the numpy meaning is missing"
+        if self.python is None and not structural:
+            return "the meaning for Python numbers is missing"
+        if self.interval is None and self.types in (Types.NUMBER, Types.ANY, Types.FLOAT):
+            return "the interval rule is missing"
+        if isinstance(self.c, Call) and not (self.c.f32 and (self.c.integer or self.types is Types.FLOAT)):
+            return "a C spelling is missing for a type that the function takes"
+        if self.elementary and not (all(self.ulps) and self.torch):
+            return "the error in ulp or the torch name is missing"
+        if any((a.ulps > 0) is (a.relative > 0) for a in self.approximations):
+            return "an approximation states its error in ulp or as a relative error"
+        return ""
+
+    @property
+    def keeps_zero(self) -> bool:
+        """Whether f(0) is 0."""
+        if self.types is Types.CONVERSION:
+            return True
+        if self.arity != 1 or self.python is None or self.types not in (Types.NUMBER, Types.FLOAT):
+            return False
+        try:
+            return bool(self.python(0.0) == 0.0)
+        except (ArithmeticError, ValueError):
+            return False

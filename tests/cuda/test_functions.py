@@ -1,0 +1,73 @@
+"""Every function in CUDA C++: the call of its record, and text that NVRTC compiles in f32 and in f64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.functions import FUNCTIONS, NAMED, Call
+from nautilus.core.types import DType
+from nautilus.cuda.expr import Speller
+from nautilus.cuda.intrinsics import HELPERS
+from nautilus.driver import Request, compile_file
+from nautilus.runtime.nvrtc import compile_cuda
+from tests.elementary import ELEMENTARY, NUMERIC
+
+
+def spec(dtype: str) -> str:
+    """A spec with one output for each function."""
+    lines = ["dim N = 1000", f"input X: {dtype}[N]", f"input Y: {dtype}[N]"]
+    for name in ELEMENTARY:
+        call = f"{name}({', '.join(f'{v}[i]' for v in 'XY'[: NAMED[name].arity])})"
+        lines += [f"output O_{name}: {dtype}[N]", f"O_{name}[i] = {call}"]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("precision", ["fast", "strict"])
+def test_every_function_compiles(arch: str, dtype: str, precision: str) -> None:
+    request = Request(Path("functions.naut"), arch, text=spec(dtype), precision=precision)
+    text = compile_file(request).cuda
+    calls = [NAMED[n].c for n in ELEMENTARY if dtype == "f64" or precision == "strict"]
+    names = {c.f64 if dtype == "f64" else c.f32 for c in calls if isinstance(c, Call)}
+    assert [n for n in names if n.isidentifier() and f"{n}(" not in text] == []
+    assert compile_cuda(text, arch).resources
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32])
+def test_every_function_is_spelled(name: str, dtype: DType) -> None:
+    f = FUNCTIONS[name]
+    speller = Speller(fast=False)
+    args = ["a", "b", "c"][: f.arity]
+    supported = not isinstance(f.c, Call) or (
+        f.c.f64 if dtype is DType.F64 else f.c.f32 if dtype.is_float else f.c.integer
+    )
+    if not supported:
+        with pytest.raises(UnsupportedError, match=name):
+            speller.op(name, args, [dtype] * f.arity, dtype)
+        return
+    text = speller.op(name, args, [dtype] * f.arity, dtype)
+    assert all(a in text for a in args)
+    assert speller.helpers <= HELPERS.keys()
+
+
+def test_fast_precision_calls_the_approximations() -> None:
+    spelled = {n: Speller(fast=True).op(n, ["a"], [DType.F32], DType.F32) for n in ("exp2", "rsqrt", "rcp", "tanh")}
+    assert spelled == {"exp2": "exp2_approx(a)", "rsqrt": "rsqrt_approx(a)", "rcp": "rcp_approx(a)", "tanh": "tanhf(a)"}
+    assert Speller(fast=True).op("exp2", ["a"], [DType.F64], DType.F64) == "exp2(a)"
+
+
+def test_the_helpers_of_approximations_exist() -> None:
+    helpers = {a.helper for f in FUNCTIONS.values() for a in f.approximations if a.helper}
+    assert helpers == {"exp2_approx", "rcp_approx", "rsqrt_approx"}
+    assert helpers <= HELPERS.keys()
+
+
+def test_a_variable_never_has_the_name_of_a_function() -> None:
+    text = "dim N = 64\ninput log1p: f64[N]\noutput hypot: f64[N]\nhypot[i] = exp(log1p[i]) + 1\n"
+    request = Request(Path("names.naut"), "sm_80", text=text.replace("exp(log1p[i])", "erfc(log1p[i])"))
+    assert compile_cuda(compile_file(request).cuda, "sm_80").resources

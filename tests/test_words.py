@@ -1,0 +1,165 @@
+"""Words that are no term of the field stay out of the code, its texts and its tests; each has a replacement.
+
+A word counts wherever it stands: in identifiers, docstrings, comments, messages, IR text.  ``_`` and digits
+separate words, and so do capitals inside a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.shipped import ROOT
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word to avoid (a regular expression over words in lower case, separated by single spaces)."""
+
+    pattern: str
+    instead: str
+    inside: str = ""  # the path that the rule holds for; empty: everywhere
+
+
+WORDS = (
+    Word("roads?", "pipeline, or run"),
+    Word("walk orders?", "iteration order"),
+    Word("(mail|mailbox|mailboxes)", "tile-scheduler queue"),
+    Word("own tiles", "pingpong or cooperative"),
+    Word("(take|takes|taking|took) turns", "ping-pong, ordered barrier"),
+    Word("store turns", "double-buffered TMA store"),
+    Word("meetings?", "producer-consumer kernel fusion"),
+    Word("(lent|loans?|lends?|borrowed)", "stage aliasing"),
+    Word("gauges?", "shift and scale invariance"),
+    Word("knobs?", "tuning parameter"),
+    Word("favou?rites?", "top candidate"),
+    Word("hopeless", "pruned"),
+    Word("plainer", "conservative fallback"),
+    Word("homes", "layout candidates"),
+    Word("votes?", "layout cost", "nautilus/ma_tile/lowering"),
+    Word("troubles?", "failure reason"),
+    Word("early launch(es)?", "programmatic dependent launch"),
+    Word("(hold|held) operands?", "register-resident operand"),
+    Word("held stages", "stages of operands that are loaded once"),
+    Word("join (blocks|clusters)", "fuse split-K combine (block, cluster)"),
+    Word("bulk (loads?|stores?)", "TMA load, TMA store"),
+    Word("bulk rings?", "TMA loads"),
+    Word("cluster loads", "multicast loads"),
+    Word("(rings?|cursors?)", "pipeline, PipelineState", "nautilus/ma_tile"),
+    Word("stale references?", "lazy rescaling"),
+    Word("fresh accumulators?", "zero accumulators"),
+    Word("order products", "asynchronous MMA"),
+    Word("carry fragments", "double-buffered fragments"),
+    Word("fragments? ahead", "prefetch of fragments"),
+    Word("clean memory", "dead fragments"),
+    Word("in flight", "outstanding asynchronous MMA", "nautilus/core/schedule"),
+    Word("pin waits", "volatile wait"),
+    Word("sections", "L2 swizzle", "nautilus/core/schedule"),
+    Word("breed(s|ing)?", "mutate"),
+    Word("(settle|settles|settled)", "finalise"),
+    Word("doors?", "entry point"),
+)
+
+#: Room -> occurrences that are still there. A room that is not named has none. Lower a number, never raise it.
+LEFT: dict[str, int] = {
+    "nautilus/README.md": 1,
+    "nautilus/bench": 13,
+    "nautilus/check": 5,
+    "nautilus/cli": 2,
+    "nautilus/core": 27,
+    "nautilus/cost": 8,
+    "nautilus/cuda": 21,
+    "nautilus/driver.py": 9,
+    "nautilus/frontend": 11,
+    "nautilus/ma_tile": 666,
+    "nautilus/passes": 2,
+    "nautilus/planner": 20,
+    "nautilus/runtime": 1,
+    "nautilus/scalar": 29,
+    "nautilus/targets": 1,
+    "nautilus/tune": 73,
+    "nautilus/vr_tile": 10,
+    "specs/tune_all.sh": 1,
+    "tests/bench": 2,
+    "tests/cost": 1,
+    "tests/cuda": 26,
+    "tests/endtoend": 96,
+    "tests/frontend": 1,
+    "tests/ma_tile": 65,
+    "tests/planner": 4,
+    "tests/scalar": 10,
+    "tests/test_driver.py": 6,
+    "tests/tune": 12,
+}
+
+#: what tells users the new names of old fields
+HISTORY = {"nautilus/core/schedule/renamed.py", "tests/core/schedule/test_renamed.py"}
+
+SUFFIXES = (".py", ".naut", ".lark", ".md", ".ma", ".vr", ".scalar", ".sh", ".txt", ".toml", ".yaml", ".yml")
+_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_BETWEEN = str.maketrans(dict.fromkeys("\n\t_-.#;`*\"'", " "))
+_COMPILED = [(w, re.compile(w.pattern.replace(" ", " +") + "(?![a-z])")) for w in WORDS]
+
+
+def files() -> list[Path]:
+    """Everything that people read, this file and :data:`HISTORY` excepted."""
+    roots = [ROOT / n for n in ("nautilus", "grammar", "specs", "tests", ".github")]
+    found = [p for r in roots for p in r.rglob("*") if p.suffix in SUFFIXES]
+    hidden = {Path(__file__), *(ROOT / n for n in HISTORY)}
+    return sorted(p for p in [*found, ROOT / "README.md", ROOT / "Makefile"] if p not in hidden)
+
+
+def room(path: Path) -> str:
+    """The room of a file: two folders of the path at most."""
+    return "/".join(path.relative_to(ROOT).parts[:2])
+
+
+def found_in(path: str, text: str) -> Iterator[tuple[int, Word]]:
+    """Lines of ``text`` with words to avoid. A term may be split between two lines."""
+    lines = _BOUNDARY.sub(" ", text)
+    whole = lines.translate(_BETWEEN).lower()
+    for word, pattern in _COMPILED:
+        if path.startswith(word.inside):
+            for match in pattern.finditer(whole):
+                if whole[match.start() - 1 : match.start()].isalpha():
+                    continue  # a part of a longer word
+                yield lines.count("\n", 0, match.start()) + 1, word
+
+
+def occurrences() -> dict[str, list[str]]:
+    """Room -> its occurrences, as ``file:line: word; say: replacement``."""
+    out: dict[str, list[str]] = {}
+    for path in files():
+        name = path.relative_to(ROOT).as_posix()
+        for line, word in found_in(name, path.read_text(encoding="utf-8")):
+            out.setdefault(room(path), []).append(f"{name}:{line}: {word.pattern!r}; say: {word.instead}")
+    return out
+
+
+def test_words_of_the_field() -> None:
+    found = occurrences()
+    more = {r: len(lines) for r, lines in found.items() if len(lines) > LEFT.get(r, 0)}
+    told = "\n".join(line for r in more for line in found[r][:20])
+    assert not more, f"more words to avoid than the list allows: {more}\n{told}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["the whole road", "walk_order = 1", "a walk's\n  walk\n# order", "class Mailbox:", "takeTurns", "KNOBS"],
+)
+def test_a_word_to_avoid_is_found(text: str) -> None:
+    assert list(found_in("nautilus/core/x.py", text))
+
+
+@pytest.mark.parametrize("text", ["abroad", "the order of a walk", "a string", "a_meetingroom", "unsettled"])
+def test_other_words_are_not(text: str) -> None:
+    assert not list(found_in("nautilus/core/x.py", text))
+
+
+def test_a_rule_for_one_room_holds_there_only() -> None:
+    assert list(found_in("nautilus/ma_tile/x.py", "the ring"))
+    assert not list(found_in("nautilus/core/x.py", "the ring"))
