@@ -19,7 +19,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.planner import cuts as plan_cuts
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from tests.endtoend.collection.decode import Decode, drawn, road, schedule
 from tests.endtoend.support import Road, complaints
 
@@ -143,7 +143,7 @@ def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.Mo
     assert [k.cluster for k in fitting.modules["ma-tile"].kernels] == [2]
     found = compile_file(Request(Path("given.naut"), text=large.text))
     assert [k.cluster for k in found.modules["ma-tile"].kernels] == [1, 1] and not found.context.fallbacks.taken
-    monkeypatch.setattr(plan_join, "_SMALL", -(1 << 20))
+    monkeypatch.setattr(streaming, "_SMALL", -(1 << 20))
     again = compile_file(Request(Path("given.naut"), text=large.text))
     assert again.context.fallbacks.taken == (("O_acc_part_2", 1),)
     assert again.cuda == found.cuda

@@ -11,7 +11,7 @@ import pytest
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from nautilus.planner.cuts import default_packs, default_splits, plan_packs, plan_splits
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.ir import Program
@@ -93,8 +93,8 @@ def test_units_of_few_groups(batch: int, n: int, groups: int, own: int) -> None:
 
 
 def test_what_is_too_short_for_units_is_not_cut() -> None:
-    assert splits(decode(1, 128)) == () and splits(decode(1, plan_join.SHORTEST - 1)) == ()
-    assert units(decode(1, plan_join.SHORTEST)) == {(1, 4, 32)}
+    assert splits(decode(1, 128)) == () and splits(decode(1, streaming.SHORTEST - 1)) == ()
+    assert units(decode(1, streaming.SHORTEST)) == {(1, 4, 32)}
 
 
 def test_units_and_their_rings_fit_the_target() -> None:

@@ -86,15 +86,15 @@ class KernelPlan:
         RescalePolicy,
         option(
             "When the running results of a rolling update are rescaled: always; skip leaves the multiplication out "
-            "while the factor is 1; lazy postpones it until the running maximum has grown by 2^lazy_bits, which must be proved "
-            "safe; auto is lazy where that is proved, else skip.",
+            "while the factor is 1; lazy postpones it until the postponed factor exceeds 2^lazy_bits, which must be "
+            "proved safe; auto is lazy where that is proved, else skip.",
             read_by=("lazy-rescale",),
         ),
     ] = "always"
     lazy_bits: Annotated[
         int,
         option(
-            "Binary orders of magnitude that the stale reference of a lazy rescaling may be off.",
+            "Binary logarithm of the largest factor that lazy rescaling postpones.",
             unit="bits", low=1, high=64, read_by=("lazy-rescale",),
         ),
     ] = 8  # fmt: skip

@@ -13,7 +13,7 @@ variables are replaced by the end of their range that decides.
 A walk of one step at a place that outer variables name (a chunk of one tile) is no loop any more.
 
 Where all lasting statements hold in every n-th block only, ``var % n == r``, the walk goes from one of these to the
-next (chunks that take turns).
+next (interleaved chunks).
 
 Statements without a guard have an effect in every block, unless the iteration provably changes
 nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from nautilus.check.levels import Trace
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from nautilus.planner.streaming import Cut
 from tests.endtoend.support import Road
 
@@ -83,10 +83,10 @@ def forced(groups: int, units: int, step: int) -> Iterator[None]:
     """The rules cut every walk of theirs so, however short it is."""
 
     def cut(plan: object, unified: object, walk: str, *rest: object) -> Cut | None:
-        found = plan_join.few_rows(plan, unified)  # type: ignore[arg-type]
+        found = streaming.few_rows(plan, unified)  # type: ignore[arg-type]
         return Cut(groups, units, step) if found else None
 
-    with patch.object(plan_join, "cut", cut), patch.object(plan_join, "SHORTEST", 1):
+    with patch.object(streaming, "cut", cut), patch.object(streaming, "SHORTEST", 1):
         yield
 
 
