@@ -97,7 +97,7 @@ MAPPING, AXES = "kernels.0.mapping.", "kernels.0.axes."
         (MAPPING + "vector_bytes", 5, 4, "vector_bytes is 5"),
         (AXES + "0.tile", 0, 4, "kernel C: axis i: tile is 0, not 1 to 1048576"),
         (AXES + "0.role", "lop", 4, "kernel C: axis i: role is 'lop', not one of grid, loop, tile"),
-        (AXES + "0.name", "z", 4, "has no axis 'z'"),
+        (AXES + "0.name", "z", 4, "no axis 'z'"),
         (AXES + "0.name", "k", 4, "'k' is listed twice"),
         ("kernels.0.name", "a b", 4, "'a b' is not a name"),
         ("inline", ["C"], 4, "'C' is not an elementwise temp"),

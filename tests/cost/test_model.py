@@ -99,7 +99,7 @@ def test_choices_of_a_back_to_back_gemm_are_in_the_measured_order() -> None:
     }
     assert steps[128] < steps[96] < steps[80] < steps[64]
     assert 1.05 < steps[64] / steps[128] < 1.25  # 1.13
-    assert abs(seconds(p, O__warpgroup__raster_ordered_mma=True) / base - 1) < 0.02
+    assert abs(seconds(p, O__warpgroup__ordered_mma=True) / base - 1) < 0.02
     assert (
         seconds(p, O__warpgroup__rescale_policy="always")
         > seconds(p, O__warpgroup__rescale_policy="skip")

@@ -8,14 +8,14 @@ is told apart by its *tag*, the field that has one value in each member.  Whethe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from nautilus.core.schedule.options import Option, is_record, options_of
+from nautilus.core.schedule.options import is_record, options_of
 from nautilus.core.schedule.renamed import now_called, renames_in
 
 _T = TypeVar("_T")
@@ -43,21 +43,28 @@ def read_json(cls: type[_T], text: str, version: int) -> _T:
 
 def _record(cls: type[_T], raw: dict[str, Any], path: str) -> _T:
     """``cls`` from its JSON object; ``path`` says where that is."""
-    known = {o.name: o for o in options_of(cls)}
+    readers = _readers(cls)
     for name in raw:
-        if name not in known:
-            raise ValueError(f"unknown field {path}{name}{_hint(name, known)}")
-    for name, o in known.items():
-        if name not in raw and o.required:
-            raise ValueError(f"no field {path}{name}")
-    values = {n: _reader(known[n].kind)(value, path + n) for n, value in raw.items() if not known[n].is_tag}
+        if name not in readers:
+            raise ValueError(f"unknown field {path}{name}{_hint(name, readers)}")
+    for o in options_of(cls):
+        if o.required and o.name not in raw:
+            raise ValueError(f"no field {path}{o.name}")
+    values = {n: read(value, path + n) for n, value in raw.items() if (read := readers[n]) is not None}
     try:
         return cls(**values)
     except ValueError as error:
         raise ValueError(f"{path.rstrip('.') or 'the schedule'}: {error}") from None
 
 
-def _hint(name: str, known: dict[str, Option]) -> str:
+def _readers(cls: type[Any]) -> dict[str, _Read | None]:
+    """How each field of a record is read; None for a tag, which the record has anyway."""
+    if cls not in _READERS:
+        _READERS[cls] = {o.name: None if o.is_tag else _reader(o.kind) for o in options_of(cls)}
+    return _READERS[cls]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
     now = now_called(name)
     if now is not None:
         return f"; it is called {now} since version 2"
@@ -97,10 +104,9 @@ def _tagged(members: tuple[type[Any], ...]) -> _Read:
         cls = tags.get(_TEXT(found[tag], f"{where}.{tag}"))
         if cls is None:
             raise ValueError(f"{where}.{tag} is {_shown(found[tag])}, not one of {', '.join(tags)}")
-        own = {o.name for o in options_of(cls)}
-        for name in found:
-            others = [value for value, c in tags.items() if name in {o.name for o in options_of(c)}]
-            if name not in own and others:
+        for name in found.keys() - _readers(cls).keys():
+            others = [value for value, c in tags.items() if name in _readers(c)]
+            if others:
                 raise ValueError(f"{where}.{name} is a field of {tag} {' and '.join(others)}, not of {found[tag]}")
         return _record(cls, found, where + ".")
 
@@ -138,5 +144,6 @@ def _shown(raw: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+_READERS: dict[type, dict[str, _Read | None]] = {}
 _PLAIN: dict[Any, str] = {int: "an integer", str: "a string", bool: "true or false"}
 _TEXT = _one(str, _PLAIN[str])

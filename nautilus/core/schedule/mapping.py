@@ -5,8 +5,6 @@
 that both have stands in ``_CommonPlan``; no plan has an option that means nothing for its engine.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

@@ -5,7 +5,8 @@ A record of the schedule is a frozen dataclass under :func:`record`, each of who
 
     stages: Annotated[int, option("Buffers of a pipeline.", low=0, high=64, read_by=("pipeline-copies",))] = 2
 
-The table of a class is built once, at import, and a field without an option is an error there.  Checks
+The table of a class is built once, at import, and a field without an option is an error there.  Modules of records
+do not postpone the evaluation of annotations, which would have to be parsed at each import.  Checks
 (:mod:`~nautilus.core.schedule.check`), JSON reading (:mod:`~nautilus.core.schedule.json`), the reference page
 (:mod:`~nautilus.core.schedule.reference`) and the tuning parameters derive from it.
 """

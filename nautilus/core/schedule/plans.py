@@ -7,8 +7,6 @@ Names are those of the Scalar IR after ``fuse`` (one name a unified axis).
 of another in the *same* phase is updated by ``rolling-update``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -209,7 +207,7 @@ class Schedule:
         return written(self)
 
     @staticmethod
-    def from_json(text: str) -> Schedule:
+    def from_json(text: str) -> "Schedule":
         """Parse :meth:`to_json`'s form; fields left out have their defaults.
 
         Raises ValueError that says what is wrong, and where, on anything else.
