@@ -34,7 +34,7 @@ Accept = Callable[[Result], None]  # raises ScheduleError for a result that must
 
 
 def compile_file(request: Request, instruments: Sequence[Instrument] = (), accept: Accept | None = None) -> Result:
-    """Run the stages under the first schedule that none of them, nor ``accept``, refuses.
+    """Run the stages under the first schedule that none of them, nor ``accept``, rejects.
 
     Raises what the stages raise: DiagnosticError, ScheduleError, UnsupportedError, ...
     """
@@ -83,13 +83,13 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     ptxas is asked only where there are warpgroup MMAs.  A schedule or a dump that was given is kept, with the failure
     in the result's ``ptxas_failure``; where NVRTC is not installed, its ``unchecked`` says so.
     """
-    from nautilus.runtime.nvrtc import check_products
+    from nautilus.runtime.nvrtc import check_wgmma
 
     def accept(result: Result) -> None:
         try:
             if _has_warpgroups(request, result):
                 whole = _to_cuda(result, request.until)
-                result.unchecked = check_products(whole.cuda_module, whole.context.arch) if whole is not None else ""
+                result.unchecked = check_wgmma(whole.cuda_module, whole.context.arch) if whole is not None else ""
         except ScheduleError as error:
             if not request.gives_kernels:
                 raise

@@ -1,10 +1,10 @@
-"""The separate checker of certificates: sympy and random numbers, no code shared with the passes.
+"""The independent checker of certificates by random numbers and sympy; it shares no code with the passes.
 
-:func:`check` re-derives both sides where the rule says how, then decides ``before == after``
-wherever the conditions hold: first on random points (a counterexample is final), then symbolically
-(a proof is final too).  Reductions are instantiated with small extents; a load is an unknown number
-that depends on its indices.  Everything is over the reals, so a permitted ``narrow`` is the identity and
-is judged by rule: it may only round a factor that meets a 16-bit or 8-bit operand.
+:func:`check` checks the form of both sides where the rule defines it, then decides ``before == after`` where the
+conditions hold: first on random points, where a counterexample is final, then symbolically, where a proof is final.
+Reductions are instantiated with small extents; a load is an unknown number that depends on its indices.  All
+computation is over the reals, so a permitted ``narrow`` is the identity.  Its rule admits it only for a factor that
+meets a 16-bit or 8-bit operand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 
 SAMPLES = 48
-EXTENT = 3  # of a reduction axis, instantiated
+EXTENT = 3  # extent of an instantiated reduction axis
 _TOLERANCE = 1e-9
 
 
@@ -37,8 +37,8 @@ class Verdict:
 
 
 def check(c: Certificate, seed: int = 0) -> Verdict:
-    """Judge one certificate."""
-    problem = _RULES.get(c.rule, _no_extra)(c)
+    """The verdict on one certificate."""
+    problem = _RULES.get(c.rule, _no_structure)(c)
     if problem:
         return Verdict(False, "wrong", problem)
     if c.rule == "inline":
@@ -48,17 +48,17 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
 
 
 def _compare(c: Certificate, seed: int) -> Verdict:
-    """Random points first, then symbols."""
+    """Compare both sides on random points, then symbolically."""
     rng = random.Random(seed)
     tested = 0
     for _ in range(20 * SAMPLES):
-        point = _Point(rng.getrandbits(62))
+        point = _SamplePoint(rng.getrandbits(62))
         try:
             if not all(bool(_value(k, {}, point)) for k in c.conditions):
                 continue
             x, y = _value(c.before, {}, point), _value(c.after, {}, point)
         except (ArithmeticError, ValueError):
-            continue  # a point where the maths is undefined
+            continue  # one side is undefined at this point
         if not _same(x, y):
             return Verdict(False, "wrong", f"before = {x}, after = {y} at {point.show()}")
         tested += 1
@@ -69,10 +69,10 @@ def _compare(c: Certificate, seed: int) -> Verdict:
     return Verdict(True, "proved") if _proves(c) else Verdict(True, "tested", f"{tested} points")
 
 
-# -- rules that say more than 'both sides are equal' ------------------------------------------------
+# -- the form of both sides by rule ------------------------------------------------------------------
 
 
-def _put(e: Expr, env: Mapping[str, Expr]) -> Expr:
+def _substituted(e: Expr, env: Mapping[str, Expr]) -> Expr:
     return rewrite(e, lambda n: env.get(n.name) if isinstance(n, Var) else None)
 
 
@@ -80,44 +80,44 @@ def _at(e: Expr, prefix: str) -> Expr:
     """``e`` with ``r0..`` renamed to ``prefix0..``."""
     names = {n.name for n in walk(e) if isinstance(n, Var) and n.name[0] == "r" and n.name[1:].isdigit()}
     kinds = {n.name: n.dtype for n in walk(e) if isinstance(n, Var)}
-    return _put(e, {n: Var(prefix + n[1:], kinds[n]) for n in names})
+    return _substituted(e, {n: Var(prefix + n[1:], kinds[n]) for n in names})
 
 
 def _rolling_update(c: Certificate) -> str:
     parts = dict(c.bindings)
     if not {"f", "t"} <= parts.keys():
-        return "an update needs bindings f and t"
+        return "a repair term needs the bindings f and t"
     f, t = parts["f"], parts["t"]
-    if c.before != _at(f, "new") or c.after != _put(t, {"a": _at(f, "old")}):
+    if c.before != _at(f, "new") or c.after != _substituted(t, {"a": _at(f, "old")}):
         return "the two sides are not f(x, new) and t(f(x, old), old, new)"
     free = {n.name for n in walk(t) if isinstance(n, Var)}
     if any(n.startswith("x") for n in free) or any(isinstance(n, Load | Reduce) for n in walk(t)):
-        return "t depends on the element"
+        return "t depends on a summed element"
     return ""
 
 
 def _distribute(c: Certificate) -> str:
     parts = dict(c.bindings)
     if not {"t", "combined"} <= parts.keys():
-        return "distribution needs bindings t and combined"
+        return "distribution needs the bindings t and combined"
     t, both = parts["t"], parts["combined"]
     if not isinstance(both, Op) or both.op not in {k.binary for k in COMBINERS.values()}:
-        return "the combined value is not a combiner's"
+        return "the combined value is not the result of a combiner"
     a, b = both.args
-    want = Op(both.op, (_put(t, {"a": a}), _put(t, {"a": b})), both.dtype)
-    if c.before != _put(t, {"a": both}) or c.after != want:
+    want = Op(both.op, (_substituted(t, {"a": a}), _substituted(t, {"a": b})), both.dtype)
+    if c.before != _substituted(t, {"a": both}) or c.after != want:
         return "the two sides are not t(a + b) and t(a) + t(b)"
     return ""
 
 
 def _narrow(c: Certificate) -> str:
-    """One factor is rounded, to a type no narrower than the 16-bit or 8-bit tensor that it meets."""
+    """Check that one factor is rounded to a type no narrower than the 16-bit or 8-bit tensor that it meets."""
     met = [n for name, e in c.bindings if name == "meets" for n in _through_casts(e) if isinstance(n, Load)]
     if not met or not all(n.dtype.bits <= 16 for n in met):
         return "a narrowed factor must meet a 16-bit or 8-bit operand"
     kinds = [n.dtype for n in _through_casts(c.after) if isinstance(n, Op) and n.op == "narrow"]
     if len(kinds) != 1 or kinds[0].bits < met[0].dtype.bits:
-        return "the factor is not rounded once, or rounded to a narrower type than its partner's"
+        return "the factor is not rounded exactly once, or the type is narrower than that of the other factor"
     return ""
 
 
@@ -129,13 +129,13 @@ def _through_casts(e: Expr) -> Iterator[Expr]:
 
 
 def _inline(c: Certificate) -> str:
-    """Every binding ``T[...]`` names a buffer that ``before`` reads, as often as there are bindings."""
+    """Check that ``before`` reads the buffer of every binding ``T[...]`` as often as there are bindings."""
     if not c.bindings:
-        return "an inlining needs the values of what it replaced"
+        return "inlining needs the values of the replaced reads"
     for name in {n for n, _ in c.bindings}:
         reads = _reads(c.before, name.removesuffix("[...]"))
         if len(reads) != sum(n == name for n, _ in c.bindings):
-            return f"{name} is read at {len(reads)} places, not as often as it was replaced"
+            return f"{name} has {len(reads)} reads, which differs from the number of replacements"
     return ""
 
 
@@ -144,7 +144,7 @@ def _reads(e: Expr, buffer: str) -> tuple[Load, ...]:
 
 
 def _inlined(c: Certificate) -> Iterator[Expr]:
-    """``before`` with what the bindings say put in place of the reads, in every order of equal names."""
+    """``before`` with its reads replaced by the bindings, in every order of bindings with equal names."""
     names = list(dict.fromkeys(n for n, _ in c.bindings))
     choices = []
     for name in names:
@@ -156,24 +156,24 @@ def _inlined(c: Certificate) -> Iterator[Expr]:
         yield rewrite(c.before, lambda n, t=table: t.get(n) if isinstance(n, Load) else None)  # type: ignore[misc]
 
 
-def _stale_reference(c: Certificate) -> str:
-    """Both sides are the bound value: with its readings moved, and moved as a whole, by the same distances."""
+def _lazy_rescale(c: Certificate) -> str:
+    """Check lazy rescaling: both sides are the value, with its inputs offset and offset as a whole, respectively."""
     parts = dict(c.bindings)
     value = parts.pop("value", None)
     if value is None or not parts:
-        return "a stale reference needs the value and what moves in it"
+        return "lazy rescaling needs the value and its offset inputs"
     readings = {n: parts[n.buffer] for n in walk(value) if isinstance(n, Load) and n.buffer in parts}
     if {n.buffer for n in readings} != parts.keys():
-        return "a moved reading does not occur in the value"
-    if any(_distances(to, n) is None for n, to in readings.items()) or _distances(c.after, value) is None:
-        return "a reading is changed by more than a shift or a power of two"
+        return "an offset input does not occur in the value"
+    if any(_offsets(to, n) is None for n, to in readings.items()) or _offsets(c.after, value) is None:
+        return "an input is changed by more than a shift or a power of two"
     if c.before != rewrite(value, lambda n: readings.get(n) if isinstance(n, Load) else None):
-        return "the left side is not the value with its readings moved"
+        return "the left side is not the value with its inputs offset"
     return ""
 
 
-def _distances(moved: Expr, e: Expr) -> set[str] | None:
-    """Names of the distances in ``e + w d``, ``e * 2^(w d)`` or ``e``; None for anything else."""
+def _offsets(moved: Expr, e: Expr) -> set[str] | None:
+    """Names of the offsets d if ``moved`` is ``e + w d``, ``e * 2^(w d)`` or ``e``; otherwise None."""
     match moved:
         case _ if moved == e:
             return set()
@@ -188,7 +188,7 @@ def _distances(moved: Expr, e: Expr) -> set[str] | None:
     return {n.name for n in walk(by) if isinstance(n, Var)}
 
 
-def _no_extra(_: Certificate) -> str:
+def _no_structure(_: Certificate) -> str:
     return ""
 
 
@@ -198,15 +198,15 @@ _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "distribute": _distribute,
     "narrow": _narrow,
     "inline": _inline,
-    "lazy-rescale": _stale_reference,
+    "lazy-rescale": _lazy_rescale,
 }
 
 
 # -- numbers ----------------------------------------------------------------------------------------
 
 
-class _Point:
-    """Random values for everything unknown, fixed by a seed."""
+class _SamplePoint:
+    """Random values of all unknowns, determined by a seed."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -239,7 +239,7 @@ def _axes(e: Reduce) -> Iterator[dict[str, int]]:
         yield {a.name: i for a, i in zip(e.axes, index, strict=True)}
 
 
-def _value(e: Expr, env: Mapping[str, Any], at: _Point) -> Any:
+def _value(e: Expr, env: Mapping[str, Any], at: _SamplePoint) -> Any:
     match e:
         case Const(value=v):
             return v
@@ -267,7 +267,7 @@ def _value(e: Expr, env: Mapping[str, Any], at: _Point) -> Any:
             return int(v) if e.dtype.is_int else v
         case Op(op=op, args=args):
             return MEANINGS[op].number(*(_value(a, env, at) for a in args))
-    raise TypeError(f"a certificate cannot hold {type(e).__name__}")
+    raise TypeError(f"a certificate cannot contain {type(e).__name__}")
 
 
 _EMPTY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
@@ -277,7 +277,7 @@ _EMPTY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, 
 
 
 def _proves(c: Certificate) -> bool:
-    """Whether sympy finds ``before - after`` to be zero. Not finding it says nothing."""
+    """Whether sympy proves that ``before - after`` is zero; failure to prove it is no counterexample."""
     asked = dict.fromkeys(
         n.args[0] for side in (c.before, c.after) for n in walk(side) if isinstance(n, Op) and n.op == "select"
     )
@@ -288,7 +288,7 @@ def _proves(c: Certificate) -> bool:
 
 
 def _proves_case(c: Certificate, answers: Mapping[Expr, bool]) -> bool:
-    """One case of the conditions that the two sides select on (taken as independent)."""
+    """Whether sympy proves one case of the conditions that the two sides select on, taken as independent."""
 
     def choose(n: Expr) -> Expr | None:
         if isinstance(n, Op) and n.op == "select" and n.args[0] in answers:
@@ -300,7 +300,7 @@ def _proves_case(c: Certificate, answers: Mapping[Expr, bool]) -> bool:
         difference = sympy.simplify(sympy.expand(x - y))
         if difference == 0:
             return True
-        # t(max(a, b)): decide which one is larger.
+        # t(max(a, b)): both orders of a and b
         a, b, gap = sympy.Symbol("a", real=True), sympy.Symbol("b", real=True), sympy.Symbol("gap", positive=True)
         cases = ((x - y).subs(b, a + gap), (x - y).subs(a, b + gap))
         return all(sympy.simplify(d) == 0 for d in cases)

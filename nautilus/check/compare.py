@@ -1,7 +1,7 @@
-"""Comparing arrays: where two results differ, by how much, and whether that is allowed.
+"""Comparison of arrays within error bounds.
 
-Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are finite in both.  inf
-(with its sign) and NaN must stand at the same places.  Integers and bools are equal or wrong.
+Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are finite in both.  The positions of inf
+(with its sign) and NaN must agree.  Integers and bools must be equal.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LEAST: Mapping[DType, int] = {
     DType.F8E4M3: -6, DType.F8E5M2: -14,
 }  # fmt: skip
 
-_FLIPS = 1 / 200  # share of elements that may round the other way when both sides work over the reals
+_FLIPS = 1 / 200  # allowed share of elements that round differently when both sides compute over the reals
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first element that is wrong. ``measured`` is the relative error (inf: not comparable)."""
+    """The first wrong element and the number of wrong ones.  ``measured``: relative error; inf if not comparable."""
 
     index: tuple[int, ...]
     got: float
@@ -47,7 +47,7 @@ def norm(x: Array) -> float:
 
 
 def relative(got: Array, want: Array) -> float:
-    """Relative Frobenius error; inf where inf or NaN stand at different places, or 0 is missed."""
+    """Relative Frobenius error; inf where positions of inf or NaN differ, and for any error against 0."""
     if np.shape(got) != np.shape(want) or _misplaced(got, want).any():
         return float("inf")
     error, size = norm(_delta(got, want)), norm(want)
@@ -63,14 +63,17 @@ def spacing(x: Array, dtype: DType) -> Array:
 
 
 def floor(dtype: DType) -> float:
-    """What one element may be off however small it is: results below the least normal f32 may be
-    flushed to 0, and half a step of the denormals of a 16-bit or 8-bit type is lost in rounding."""
+    """The absolute error that any element may have.
+
+    Results below the least normal f32 may be flushed to 0, and rounding to a 16-bit or 8-bit type loses half a step of
+    its denormals.
+    """
     least = max(_LEAST[dtype], -126) if dtype is not DType.F64 else -1022
     return max(2.0**least if dtype.bits >= 32 or dtype is DType.BF16 else 0.0, 2.0 ** (least - dtype.mantissa))
 
 
 def exact(got: Array, want: Array, share: float = 0.0) -> Difference | None:
-    """Integers and bools; ``share`` of the elements may differ (floats close to a tie decided them)."""
+    """Compare integers or bools; ``share`` of the elements may differ, where floats close to a tie decide them."""
     if np.shape(got) != np.shape(want):
         return _shapes(got, want)
     wrong = np.asarray(got) != np.asarray(want)
@@ -80,7 +83,7 @@ def exact(got: Array, want: Array, share: float = 0.0) -> Difference | None:
 
 
 def within(got: Array, want: Array, allowed: float) -> Difference | None:
-    """Floats: None where ``|got - want| <= allowed`` (an absolute norm) and inf, NaN agree."""
+    """Compare floats: None where ``|got - want| <= allowed`` (an absolute norm) and inf and NaN agree."""
     if np.shape(got) != np.shape(want):
         return _shapes(got, want)
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
@@ -97,10 +100,10 @@ def within(got: Array, want: Array, allowed: float) -> Difference | None:
 def same_reals(
     got: Array, want: Array, dtype: DType, slack: float = 0.0, truth: Array | None = None
 ) -> Difference | None:
-    """Two results over the reals, stored as ``dtype``: equal to 1e-9 (plus ``slack``, an absolute norm).
+    """Compare two results over the reals, stored as ``dtype``, to 1e-9 plus ``slack`` (an absolute norm).
 
-    A type below 32 bits rounds at the end: elements whose unrounded value ``truth`` is a tie may round
-    either way, and so may a few others (a ``truth`` is not always known).
+    A type below 32 bits rounds at the end.  Elements whose unrounded value ``truth`` is a tie may round either way, and
+    so may a few others, because ``truth`` is not always known.
     """
     if not dtype.is_float:
         return exact(got, want)
@@ -128,7 +131,7 @@ def _delta(got: Array, want: Array) -> Array:
 
 
 def _misplaced(got: Array, want: Array) -> Array:
-    """Where one side is inf or NaN and the other is not the same."""
+    """Elements of which one side is inf or NaN and the other differs."""
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     return np.asarray(~same & ~(np.isfinite(got) & np.isfinite(want)))
 

@@ -1,4 +1,4 @@
-"""The kernel of a compilation on the GPU that is here: poisoned outputs, two launches, equal bits."""
+"""Runs the kernel of a compilation twice on the GPU with outputs filled with NaN, and compares the bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def gpu_missing(arch: str) -> str:
-    """Why a kernel for ``arch`` cannot run here; empty where it can."""
+    """The reason why a kernel for ``arch`` cannot run on this machine; empty if it can."""
     from nautilus.runtime.device import open_device, runs_on
 
     try:
@@ -35,7 +35,10 @@ class Runner:
         self.session, self.plan = session, plan
 
     def run(self, given: InputSet) -> tuple[dict[str, Array], bool]:
-        """Outputs by name, and whether two launches gave the same bits. Raises ToolchainError."""
+        """Outputs by name, and whether two launches have bitwise equal results.
+
+        Raises ToolchainError after a fault.
+        """
         raw = {a.name: storage_array(given.arrays[a.name], a.dtype) for a in self.plan.by_role("input")}
         self.session.upload(raw, {**given.scalars, **given.sizes})
         found: list[Mapping[str, Array]] = []
@@ -55,7 +58,7 @@ def _bits(x: Array) -> Array:
 
 @contextmanager
 def opened(result: Result, cubin: Compiled | None = None) -> Iterator[Runner]:
-    """The kernel of ``result``, loaded: ``cubin``, or what NVRTC makes of it now. Raises ToolchainError."""
+    """The loaded kernel of ``result``; without ``cubin`` NVRTC compiles it.  Raises ToolchainError if that fails."""
     from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build

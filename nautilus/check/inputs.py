@@ -1,15 +1,14 @@
-"""Inputs for a Spec: random ones and adversarial ones, rounded to the declared types.
+"""Random and adversarial inputs for a Spec, rounded to the declared types.
 
-Everything follows from ``(spec, kind, seed)``: the generator of a tensor is seeded with the seed, the
-kind and the tensor's name, so a failure that prints these three is reproduced by them.
+The inputs depend only on ``(spec, kind, seed)``: the generator of a tensor is seeded with the seed, the kind and the
+name of the tensor, so these three reproduce a failure.
 
-Integer tensors that a spec uses in an index position hold positions that are in range
-(:func:`integer_ranges` derives them from the Spec); those compared with an index variable hold
-values of its range; others hold small numbers.
+Integer tensors in index positions of a spec hold positions in range, which :func:`integer_ranges` derives from the
+Spec. Integer tensors that are compared with an index variable hold values of its range; others hold small numbers.
 
 ==================== =========================================================================
-random               standard normal; integers over their range; bools by a coin
-large-logits         the same times 50
+random               standard normal; integers over their range; uniform bools
+large-logits         random times 50
 one-hot              one element of each row is 1, the others are 0
 equal                every element is the same
 zeros                0
@@ -49,7 +48,7 @@ LIMITS: Mapping[DType, tuple[float, float]] = {
     DType.F8E5M2: (57344.0, 2.0**-14),
 }  # fmt: skip
 
-_SMALL = 100  # integers that only take part in arithmetic lie in [-100, 100] (8-bit ones: everywhere)
+_SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ class InputSet:
 
     @property
     def name(self) -> str:
-        """How a report names it: ``random, seed 3``."""
+        """The name in a report, such as ``random, seed 3``."""
         return f"{self.kind}, seed {self.seed}"
 
 
 def kinds(spec: Spec) -> tuple[str, ...]:
-    """The kinds that make a difference for ``spec``."""
+    """The kinds of inputs that differ for ``spec``."""
     has_bool = any(t.dtype is DType.BOOL for t in spec.inputs)
     has_float = any(t.dtype.is_float for t in spec.inputs)
     skipped = set() if has_bool else {"masked", "unmasked"}
@@ -87,7 +86,7 @@ def generate(
     scalars: Mapping[str, int | float | bool] | None = None,
     scale: float = 1.0,
 ) -> InputSet:
-    """Inputs of ``kind``. ``sizes`` gives runtime dims (default 77, or the bound); ``scale`` belongs to huge.
+    """Inputs of ``kind``.  ``sizes`` gives runtime dims (default 77 or the bound); ``scale`` applies to ``huge``.
 
     Raises KeyError for an unknown kind.
     """
@@ -108,7 +107,7 @@ def generate(
 
 
 def _number(dtype: DType) -> int | float | bool:
-    """A harmless value of a scalar without a default."""
+    """The value of a scalar without a default."""
     if dtype is DType.BOOL:
         return True
     return 0.5 if dtype.is_float else 1
@@ -186,14 +185,14 @@ def _integers(
             return rng.integers(low, high, shape, endpoint=True)
 
 
-# -- what an integer tensor may hold ------------------------------------------------------------
+# -- ranges of integer tensors ------------------------------------------------------------------
 
 
 def integer_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
     """Inclusive range of every integer input that a spec uses as an index or compares with one.
 
-    An index position that holds such a tensor must lie inside its dimension for every value; of
-    several uses the tightest counts.  Uses in arithmetic alone give no entry.
+    An index position with such a tensor must lie inside its dimension for every value.  The tightest of several uses
+    counts.  A tensor in arithmetic alone has no entry.
     """
     names = {t.name for t in spec.inputs if t.dtype.is_int}
     found: dict[str, tuple[int, int]] = {}
@@ -221,7 +220,7 @@ def _extent(axis: Axis) -> int:
 
 
 def _inlined(e: Expr, spec: Spec) -> Expr:
-    """``e`` with reads of integer definitions replaced by what defines them."""
+    """``e`` with integer definitions inlined."""
     made = {d.name: d for d in spec.definitions}
 
     def rule(n: Expr) -> Expr | None:
@@ -249,7 +248,7 @@ def _narrow(
         low, top = bounds(flat, ranges)
         return low is not None and top is not None and low >= 0 and top < extent
 
-    low, high = 0, extent  # fits(low) is taken for granted: 0 is as good as anything
+    low, high = 0, extent  # fits(0) is assumed
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -259,7 +258,7 @@ def _narrow(
 
 
 def _compared(found: dict[str, tuple[int, int]], names: set[str], e: Op, axes: Mapping[str, int], spec: Spec) -> None:
-    """A tensor compared with an index variable: over its range, one more for a length."""
+    """Add the range of tensors that are compared with an index variable; a length may be one larger."""
     sides = [_inlined(a, spec) for a in e.args]
     used = {n.buffer for s in sides for n in walk(s) if isinstance(n, Load) and n.buffer in names}
     extents = [axes[n.name] for s in sides for n in walk(s) if isinstance(n, Var) and n.name in axes]

@@ -1,10 +1,10 @@
-"""Every step of a compilation, kept so that its two sides can be run on the same inputs.
+"""The modules after every step of a compilation, to run both sides of a step on the same inputs.
 
-A :class:`Level` is a module as one step left it; :func:`run` runs it through its stage's interpreter.
-Steps that changed nothing are not levels.
+A :class:`Level` is the module after one step; :func:`run` runs it on the interpreter of its stage.  Steps without a
+change have no level.
 
-An MA-tile module runs only when its shared memory is placed and its barriers stand.  A level in the
-middle of that stage is therefore run with the passes of :data:`FINISHING` that are still to come.
+An MA-tile module runs only with allocated shared memory and barriers.  A level in the middle of that stage therefore
+runs after the remaining passes of :data:`FINISHING`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nautilus.core.numerics import Array, Mode, eval_op
 from nautilus.passes.manager import Context, Record, steps
 from nautilus.passes.pipelines import stage
 
-#: Passes that an MA-tile module cannot be run without.
+#: passes that an MA-tile module needs before it can run
 FINISHING = frozenset({"allocate-shared", "synchronize"})
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """``module`` of ``stage`` after ``step``; ``subject`` names the step as a report does."""
+    """``module`` of ``stage`` after ``step``; ``subject`` is the name of the step in a report."""
 
     stage: str
     step: str
@@ -43,7 +43,7 @@ class Level:
 
 @dataclass
 class Trace:
-    """An instrument that keeps what every step made, in the last attempt where a kernel is planned again."""
+    """An instrument that records the module after every step; where a kernel is planned again, of the last attempt."""
 
     levels: list[Level] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -64,16 +64,16 @@ class Trace:
 
 
 def run(level: Level, given: InputSet, mode: Mode) -> dict[str, Array]:
-    """Outputs of ``level`` by name. A Spec is always real; an MA-tile module is always typed.
+    """Outputs of ``level`` by name.  A Spec always runs over the reals, an MA-tile module in its own types.
 
-    Raises what the interpreter raises.
+    Raises the errors of the interpreter.
     """
     with np.errstate(all="ignore"):
         return _RUNNERS[level.stage](runnable(level), given, mode)
 
 
 def runnable(level: Level) -> Any:
-    """The module of ``level``, finished as the module docstring says."""
+    """The module of ``level`` after the remaining passes of :data:`FINISHING`."""
     if level.stage != "ma-tile":
         return level.module
     module = level.module
@@ -118,7 +118,7 @@ def _numbers(given: InputSet) -> dict[str, Any]:
 
 
 def _outputs(module: Any, found: Mapping[str, Any]) -> dict[str, Array]:
-    """Outputs only, in working form."""
+    """The outputs among ``found``, in working form."""
     out: dict[str, Array] = {}
     for b in module.buffers:
         if b.space.value == "output":

@@ -1,4 +1,4 @@
-"""What a check found, as data; rendered as text or as a JSON-ready dict."""
+"""The report of a check as data, as text and as JSON data."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Status = Literal["ok", "fail", "skip"]
 class Outcome:
     """One comparison.
 
-    ``check``: certificate, compile, pass, lowering, result or gpu.  ``subject`` names what was checked:
-    ``scalar/factor`` (a pass), ``spec -> scalar`` (a lowering), an output (a result).  ``sizes``,
+    ``check``: certificate, compile, pass, lowering, result or gpu.  ``subject``: the checked step or output, such as
+    ``scalar/factor`` (a pass), ``spec -> scalar`` (a lowering) or an output (a result).  ``sizes``,
     ``kind`` and ``seed`` reproduce the inputs.  ``measured`` and ``bound`` are relative errors,
     ``allowed`` is the bound on these very inputs (:mod:`nautilus.check.reference`).
     """
@@ -35,7 +35,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """One line: what, where, and on which inputs."""
+        """One line of text: the check, its subject and its inputs."""
         words = [f"{self.check} {self.subject}"]
         if self.message:
             words.append(f": {self.message}")
@@ -52,14 +52,14 @@ class Outcome:
         return "".join(words)
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields that say something; inf and NaN, which JSON lacks, as text."""
+        """The non-empty fields as JSON data; inf and NaN, which JSON lacks, are text."""
         raw = {k: v for k, v in asdict(self).items() if v not in (None, "")}
         return {k: str(v) if isinstance(v, float) and not isfinite(v) else v for k, v in raw.items()}
 
 
 @dataclass
 class Report:
-    """Everything that was checked. ``exit_code`` is 1 where anything failed."""
+    """All outcomes of a check.  ``exit_code`` is 1 after a failure."""
 
     spec: str
     arch: str
@@ -81,13 +81,13 @@ class Report:
         return 0 if self.ok else 1
 
     @property
-    def culprits(self) -> tuple[str, ...]:
-        """Subjects of failed passes and lowerings, in order of the road; each once."""
+    def faulty_steps(self) -> tuple[str, ...]:
+        """Subjects of failed passes and lowerings in pipeline order, without duplicates."""
         found = (o.subject for o in self.failures if o.check in ("certificate", "pass", "lowering", "compile"))
         return tuple(dict.fromkeys(found))
 
     def worst(self) -> dict[str, Outcome]:
-        """The result with the largest share of its allowed error, for each output and kind of run."""
+        """The outcome with the largest share of its allowed error for each output and kind of run."""
         out: dict[str, Outcome] = {}
         for o in self.outcomes:
             if o.check not in ("result", "gpu") or o.measured is None or o.status == "skip":
@@ -98,18 +98,18 @@ class Report:
         return out
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The report as JSON data for ``--json``."""
         return {
             "spec": self.spec,
             "arch": self.arch,
             "ok": self.ok,
-            "culprits": list(self.culprits),
+            "faulty_steps": list(self.faulty_steps),
             "counts": {s: sum(o.status == s for o in self.outcomes) for s in ("ok", "fail", "skip")},
             "outcomes": [o.as_dict() for o in self.outcomes],
         }
 
     def text(self) -> str:
-        """A few lines; every failure is one of them, alike ones are counted."""
+        """The report as text; equal failures are shown once with their number."""
         lines = [f"{self.spec} for {self.arch}: {'ok' if self.ok else 'FAILED'}"]
         done = Counter(o.check for o in self.outcomes if o.status == "ok")
         if done:
@@ -126,8 +126,8 @@ class Report:
         for (check, subject), n in seen.items():
             if n > 1:
                 lines.append(f"  {check} {subject} failed {n} times in all")
-        if self.culprits:
-            lines.append(f"  the fault is in: {', '.join(self.culprits)}")
+        if self.faulty_steps:
+            lines.append(f"  faulty: {', '.join(self.faulty_steps)}")
         return "\n".join(lines) + "\n"
 
 

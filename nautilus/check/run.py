@@ -1,4 +1,4 @@
-"""The command line's door to :mod:`nautilus.check.check`."""
+"""The entry point of the command line to :mod:`nautilus.check.check`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Sizes to check a spec at: small and awkward, yet related as the spec's own sizes are.
+"""Small sizes for the check of a spec that keep the relations between the spec's own sizes.
 
-* ``odd``: lengths become 130, 77, 333, ... : no tile divides them, no vector access is aligned, and the
-  first length is larger than the second, so that a causal mask leaves rows without any column.
-* ``aligned``: lengths become small multiples of 16 and feature sizes stay: the code paths (matrix
-  instructions, wide copies) are those of the real sizes.
-* ``full``: as declared.
+* ``odd``: lengths become 130, 77, 333 and so on.  No tile divides them and no vector access is aligned.  The first
+  length is larger than the second, so a causal mask leaves rows without any column.
+* ``aligned``: lengths become small multiples of 16 and feature sizes stay, so the code paths (MMA instructions, wide
+  copies) are those of the declared sizes.
+* ``full``: the declared sizes.
 
-A *length* is a dim above 64; smaller ones that are never summed over or stored last (batch, heads)
-are divided by a common power of two, so that ratios stay.  A guess that the front end refuses is
-dropped: it is asked for every candidate.
+A *length* is a dim above 64.  Smaller dims that are neither summed over nor stored last (batch, heads) are divided by a
+common power of two, which keeps their ratios.  Candidates that the frontend refuses are dropped.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from nautilus.frontend.spec import Spec
 
 _ODD = (130, 77, 333, 45, 201, 99)
 _ALIGNED = (208, 144, 320, 80, 272, 112)
-_POINTS = 40_000_000  # largest iteration space of one definition that is quick in numpy
-_ELEMENTS = 1 << 26  # of one tensor
-_LARGE = 80_000_000_000  # the same for one run of the reference, mostly matrix products
+_POINTS = 40_000_000  # largest iteration space of a definition
+_ELEMENTS = 1 << 26  # largest tensor of ``large`` sizes
+_LARGE = 80_000_000_000  # largest iteration space of ``large`` sizes, which run once and are mostly matrix products
 
 Loader = Callable[[Mapping[str, int]], Spec]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A set of sizes and the spec at it. ``dims`` holds the values that differ from the declared ones."""
+    """A set of sizes and the spec at these sizes.  ``dims`` holds the values that differ from the declared ones."""
 
     label: str
     dims: Mapping[str, int]
@@ -40,14 +39,14 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """``odd (M=130 N=77)``."""
+        """The label and the sizes as text, such as ``odd (M=130 N=77)``."""
         return self.label + (f" ({' '.join(f'{k}={v}' for k, v in self.dims.items())})" if self.dims else "")
 
 
 def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tuple[Variant, ...]:
-    """The sizes to check at, smallest first. ``fixed`` are the user's (``--dim``): they stay.
+    """The sizes for the check, smallest first.  ``fixed`` are the sizes of ``--dim``, which stay.
 
-    ``load(dims)`` gives the spec at those sizes; what it raises for the declared ones leaves here.
+    ``load(dims)`` returns the spec at those sizes; its errors for the declared sizes are raised here.
     """
     spec = load(fixed)
     if full:
@@ -61,7 +60,7 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
 
 
 def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
-    """Lengths as declared, or halved until numpy can still follow; batch and head counts divided."""
+    """The declared lengths, halved until numpy can evaluate the spec; batch and head counts are divided."""
     spec = load(fixed)
     lengths, _, counts = _groups(spec, fixed)
     values, small = _values(spec), _counts(spec, counts)
@@ -167,14 +166,14 @@ def _aligned(spec: Spec, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
 
 
 def _by_value(spec: Spec, names: list[str], pool: tuple[int, ...]) -> dict[str, int]:
-    """Dims of one declared value get one new value."""
+    """New sizes such that dims of equal declared size have equal new sizes."""
     values = _values(spec)
     order = list(dict.fromkeys(values[n] for n in names))
     return {n: pool[order.index(values[n]) % len(pool)] for n in names}
 
 
 def _halved(spec: Spec, names: list[str], rest: dict[str, int]) -> Iterator[dict[str, int]]:
-    """All lengths divided by one power of two: keeps every ratio."""
+    """All lengths divided by one power of two, which keeps their ratios."""
     values = _values(spec)
     for by in (64, 32, 16, 8, 4, 2):
         if all(values[n] % by == 0 for n in names):

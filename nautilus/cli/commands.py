@@ -1,4 +1,4 @@
-"""What the subcommands do, behind the option parsing of :mod:`nautilus.cli.main`."""
+"""The subcommands, called after the option parsing of :mod:`nautilus.cli.main`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ FORMS = ("cu", "ptx", "cubin", "json", *_UNTIL)
 
 
 def compile_spec(spec: Path, output: str | None, emit: str | None, resource_usage: bool, **options: Any) -> None:
-    """``nautilusc compile``. Without ``-o`` the compilation runs and its result is dropped."""
+    """``nautilusc compile``.  Without ``-o`` the compilation runs without output."""
     form = emit or _form_of(output)
     if output is not None and os.path.exists(output) and os.path.exists(spec) and os.path.samefile(spec, output):
-        raise click.UsageError(f"the output {output} is the input")
+        raise click.UsageError(f"output and input are the same file: {output}")
     until = "cuda" if resource_usage else _UNTIL.get(form, "cuda")
     request = make_request(spec, options, until)
     start = stage_of(spec)
     if until in STAGE_NAMES[: STAGE_NAMES.index(start.name)]:
-        raise click.UsageError(f"{spec} is a dump of {start.name}, which is below {until}")
+        raise click.UsageError(f"{spec} is a dump of {start.name}, which comes after {until}")
     result, cubin = run_and_build(request, options, "cubin" if resource_usage or form == "cubin" else "checked")
     data = cubin.data if cubin is not None and form == "cubin" else render(result, form)
     usage = _usage(result, cubin) if cubin is not None and resource_usage else None
@@ -67,7 +67,7 @@ def run_and_build(
     if options["dump_ir"]:
         for part in options["dump_ir"].split(","):
             if part not in dump_names():
-                raise click.UsageError(f"--dump-ir: no stage or pass is called {part!r} (see --print-passes)")
+                raise click.UsageError(f"--dump-ir: unknown stage or pass {part!r} (see --print-passes)")
         instruments.append(shown)
     if options["dump_dir"] is not None:
         instruments.append(DumpDir(options["dump_dir"]))
@@ -81,7 +81,7 @@ def run_and_build(
             result = (compile_checked if how == "checked" else compile_file)(request, instruments)
     except VerifyError as error:
         if request.path.suffix != SPEC.suffix:
-            error.exit_code = 1  # type: ignore[misc]  # an edited dump is the user's
+            error.exit_code = 1  # type: ignore[misc]  # the input is wrong, not the compiler
         raise
     finally:
         if shown.texts:
@@ -104,11 +104,11 @@ def run_and_build(
 
 
 def _remark(request: Request, result: Result, form: str) -> None:
-    """Say what ptxas has against the kernel, or that it was not asked."""
+    """Print the objections of ptxas to the kernel, or a note that it did not check the kernel."""
     if result.ptxas_failure:
         print_remark("warning", f"{request.path}: {result.ptxas_failure}", form)
     if result.unchecked:
-        print_remark("note", f"{request.path}: ptxas did not check the warpgroup products ({result.unchecked})", form)
+        print_remark("note", f"{request.path}: ptxas did not check the wgmma instructions ({result.unchecked})", form)
 
 
 def _form_of(output: str | None) -> str:
@@ -119,12 +119,12 @@ def _form_of(output: str | None) -> str:
     if not suffix and target.exists() and not target.is_file() and not target.is_dir():
         return "cu"  # /dev/null, a pipe
     if suffix not in FORMS:
-        raise click.UsageError(f"cannot tell the form of the output from {output!r}; use --emit")
+        raise click.UsageError(f"the suffix of {output!r} selects no output format; use --emit")
     return suffix
 
 
 def render(result: Result, form: str) -> bytes:
-    """The output in ``form``. ``json`` is the schedule that ``--schedule`` replays."""
+    """The output in ``form``; ``json`` is the schedule for ``--schedule``."""
     if form == "cu":
         return result.cuda.encode()
     if form == "json":
@@ -150,7 +150,7 @@ def _usage(result: Result, built: Compiled) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """``rows`` with a line of names above; numbers to the right."""
+    """``rows`` as text under a line of names; numbers are aligned to the right."""
     lines = [[name.replace("_", " ") for name in rows[0]], *([str(v) for v in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     out = []
@@ -161,9 +161,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def write_output(name: str, data: bytes) -> None:
-    """Write whole or not at all: a temporary file beside the target, then a rename.
+    """Write ``data`` completely or not at all, by a temporary file beside the target and a rename.
 
-    A link's target is replaced, not the link; a device or a pipe is written to.
+    The target of a link is replaced, not the link.  Devices and pipes are written directly.  Raises InputError.
     """
     if name == "-":
         if sys.stdout is None:
@@ -197,7 +197,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """The permissions of ``target`` as it is, else those of a new file."""
+    """The permissions of the existing ``target``, else those of a new file."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)
@@ -219,22 +219,22 @@ def run_spec(
     from nautilus.runtime import execute
 
     if device == "cuda" and stage is not None:
-        raise click.UsageError("--stage belongs to --device cpu")
+        raise click.UsageError("--stage requires --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
     request = make_request(spec, options, last)
     result, cubin = run_and_build(request, options, "cubin" if device == "cuda" else "text")
-    face = execute.interface(result, last)
-    arrays, numbers = execute.arguments(face, inputs, seed, execute.numbers(face, scalars))
-    # What goes wrong then is in the edited dump, or an index beyond its tensor; else it is a bug.
+    signature = execute.interface(result, last)
+    arrays, numbers = execute.arguments(signature, inputs, seed, execute.numbers(signature, scalars))
+    # An error is the user's for an edited dump and for given indices out of range; otherwise it is a bug.
     is_dump = request.path.suffix != SPEC.suffix
-    given_indices = any(s.name in inputs and s.dtype.is_int for s in face.inputs)
+    given_indices = any(s.name in inputs and s.dtype.is_int for s in signature.inputs)
     try:
         outputs = execute.run(result, last, arrays, numbers, cubin)
     except (RuntimeError, NautilusError) as error:
         if isinstance(error, (InputError, ToolchainError, UnsupportedError)) or not (is_dump or given_indices):
             raise
         raise RunError(f"{last}: {error}") from error
-    types = {slot.name: slot.dtype for slot in face.outputs}
+    types = {slot.name: slot.dtype for slot in signature.outputs}
     for name, array in outputs.items():
         if output_dir is not None:
             write_output(_target(output_dir, name), execute.npy_bytes(array, types[name]))
@@ -250,17 +250,15 @@ def _target(folder: Path, name: str) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot make {folder}: {error.strerror}") from error
+        raise InputError(f"cannot create {folder}: {error.strerror}") from error
     return str(folder / f"{name}.npy")
 
 
 def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
-    """``nautilusc check``: exit code 1 where anything fails."""
-    try:
-        checker = load("nautilus.check.run:check")
-    except NautilusError:
-        raise click.UsageError("'nautilusc check' is not supported yet") from None
-    report = checker(make_request(spec, options, "cuda"), seed=seed, device=device)
+    """``nautilusc check``; the exit code is 1 after a failure."""
+    from nautilus.check.run import check
+
+    report = check(make_request(spec, options, "cuda"), seed=seed, device=device)
     if options["as_json"]:
         click.echo(json.dumps(report.as_dict()))
     elif not report.ok or not options["quiet"]:
@@ -270,18 +268,18 @@ def check_spec(spec: Path, seed: int, device: str, **options: Any) -> None:
 
 
 def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: Any) -> None:
-    """``nautilusc bench``: exit code 1 where a result of ours is wrong; all specs are timed first."""
+    """``nautilusc bench``: times all specs; the exit code is 1 where a result of ours is wrong."""
     from nautilus.bench import bench as benching
     from nautilus.bench.table import as_dict, text
 
     if unknown := [name for name in against if name not in benching.PEERS]:
-        raise click.UsageError(f"--against: no peer is called {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
+        raise click.UsageError(f"--against: unknown peer {unknown[0]!r}; peers: {', '.join(benching.PEERS)}")
     settings = benching.Settings(
         against, options["repeats"], options["rounds"], options["seed"], options["max_spread"] / 100
     )
     for spec in specs:
         if spec.suffix != SPEC.suffix:
-            raise click.UsageError(f"bench needs specs (.naut), not {spec}")
+            raise click.UsageError(f"bench expects specs (.naut), not {spec}")
     benching.require_gpu()
     reports = []
     for spec in specs:
@@ -303,7 +301,7 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
 def tune_specs(
     specs: tuple[Path, ...], trials: int, timeout: float, measure: str, seed: int, **options: Any
 ) -> None:  # fmt: skip
-    """``nautilusc tune``: a result for every spec; the exit code is the first failure's."""
+    """``nautilusc tune``: prints a result for every spec; the exit code is that of the first failure."""
     from nautilus.tune.command import Options, report, tune_one
     from nautilus.tune.types import Settings
 
@@ -339,7 +337,7 @@ def explain_spec(spec: Path, **options: Any) -> None:
 
 
 def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
-    """``request`` for ``-O0``, with its plain schedule, or for ``-O3``, after a search."""
+    """``request`` for ``-O0``, with the unoptimised schedule, or for ``-O3``, after a search."""
     from dataclasses import replace
 
     from nautilus.tune.levels import plain_schedule
@@ -351,14 +349,14 @@ def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
 
 
 def tune_now(request: Request, options: dict[str, Any]) -> None:
-    """``-O3``: search on the GPU that is here; the compilation then finds the result in the database."""
+    """``-O3``: search on the local GPU; the compilation then uses the result in the database."""
     from nautilus.tune.command import Options, tune_one
     from nautilus.tune.types import Settings
 
     outcome = tune_one(request, options.get("scalars") or {}, Options(Settings(), quiet=options["quiet"]))
-    if outcome.code:
+    if outcome.code and "error" in outcome.about:
         if outcome.code == ToolchainError.exit_code:
-            raise ToolchainError("-O3", f"{outcome.about['error']} (-O2 does without)")
+            raise ToolchainError("-O3", f"{outcome.about['error']} (-O2 needs no GPU)")
         raise click.exceptions.Exit(_failed(outcome.text, outcome.code))
 
 
@@ -398,7 +396,7 @@ def merge_databases(files: tuple[Path, ...], path: Path | None) -> None:
 
     into = path or database.user_path()
     added, bad = dbtool.merge(into, files)
-    click.echo(f"{into}: {added} rows added" + (f"; {bad} lines are no rows" if bad else ""))
+    click.echo(f"{into}: {added} rows added" + (f"; {bad} invalid lines" if bad else ""))
 
 
 def collect_database(path: Path | None, keep: int) -> None:

@@ -1,10 +1,10 @@
 """The command line: ``nautilusc spec.naut -o kernel.cu`` and its subcommands.
 
-Only click and the standard library are imported here; a command imports what it needs when it runs,
-so ``--help`` is quick.  Exit codes: 0 done; 1 the spec is wrong or a check failed; 2 the command line
-is wrong; 3 toolchain or GPU missing or failed; 4 no legal schedule; 5 budget spent; 70 internal error
-with a reproducer's path; 128 + n stopped by signal n.  Success is quiet, outputs are written whole or not at all,
-and everything but the asked-for result goes to standard error.
+This module imports only click and the standard library; a command imports its modules when it runs, so ``--help`` is
+fast.  Exit codes: 0 success; 1 the spec is wrong or a check failed; 2 the command line is wrong; 3 toolchain or GPU
+missing or failed; 4 no legal schedule; 5 budget spent without a result; 70 internal error, with the path of a
+reproducer; 128 + n stopped by signal n.  A successful command prints nothing but the requested result.  Outputs are
+written completely or not at all.  All messages go to standard error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Main(click.Group):
 
 
 def normalize(args: Sequence[str]) -> list[str]:
-    """Spellings that click does not know: ``-arch=sm_90a``, and ``--dump-ir`` with an optional value."""
+    """Rewrite spellings that click does not support: ``-arch=sm_90a``, and ``--dump-ir`` with an optional value."""
     out: list[str] = []
     rest = list(args)
     while rest:
@@ -61,7 +61,7 @@ def normalize(args: Sequence[str]) -> list[str]:
 
 
 def _is_dump_list(text: str) -> bool:
-    """``text`` is for ``--dump-ir``: names it knows, or what can be no option and no file (so a misspelt one)."""
+    """Whether ``text`` is the value of ``--dump-ir``: known names, or a misspelt one that is no option and no file."""
     if all(part in dump_names() for part in text.split(",")):
         return True
     return text not in _COMMANDS and not text.startswith("-") and "." not in text and not os.path.exists(text)
@@ -69,7 +69,7 @@ def _is_dump_list(text: str) -> bool:
 
 @cache
 def dump_names() -> frozenset[str]:
-    """What ``--dump-ir`` takes: ``all``, stages, passes (every run), one run (``cse-2``), and ``stage/pass``."""
+    """The values of ``--dump-ir``: ``all``, stages, passes (every run), one run (``cse-2``), and ``stage/pass``."""
     names = {"all", "parse", *STAGE_NAMES, "check", "spec/check"}
     for stage in STAGES[1:]:
         steps = ("lower", "parse", *stage.step_names)
@@ -83,7 +83,7 @@ def dump_names() -> frozenset[str]:
 @click.version_option(__version__, prog_name="nautilusc")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """From mathematics to a CUDA kernel, every step printed and every step checked.
+    """Compile tensor mathematics to CUDA kernels.
 
     \b
     nautilusc SPEC -o kernel.cu     compile (the same as: nautilusc compile SPEC ...)
@@ -124,14 +124,14 @@ def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 
 def common(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The argument and the options that every command on one spec has."""
+    """Add the argument and the options of every command on one spec."""
     return click.argument("spec", type=click.Path(path_type=Path))(common_options(f))
 
 
 def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every command has."""
+    """Add the options of every command."""
     options = [
-        click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a."),
+        click.option("--arch", metavar="SM", help="Target, e.g. sm_80. Default: the local GPU's, else sm_90a."),
         click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size."),
         click.option("--schedule", type=click.Path(path_type=Path), help="Replay a schedule (JSON)."),
         click.option(
@@ -141,24 +141,24 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
             default=2,
             show_default=True,
             metavar="0|1|2|3",
-            help="Schedule: 0 plain, 1 by rules, 2 from the tuning database if it knows one, 3 tune now.",
+            help="Schedule: 0 unoptimised, 1 default rules, 2 tuning database, else rules, 3 tune first.",
         ),
-        click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or the dump's]"),
+        click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast, or that of the dump]"),
         click.option("--dump-ir", metavar="STAGE,...|all", help="Print the IR after stages or passes to stderr."),
-        click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass."),
+        click.option("--dump-dir", type=click.Path(path_type=Path), help="Write the IR after every pass to files."),
         click.option(
             "--print-passes",
             is_flag=True,
             is_eager=True,
             expose_value=False,
             callback=_show_pipeline,
-            help="List the pipeline and stop.",
+            help="Print the pass pipeline and exit.",
         ),
-        click.option("--time-passes", is_flag=True, help="Print the cost of each pass to stderr."),
+        click.option("--time-passes", is_flag=True, help="Print the time of each pass to stderr."),
         click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option("--json", "as_json", is_flag=True, help="A machine-readable result on standard output."),
-        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
-        click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."),
+        click.option("-v", "--verbose", is_flag=True, help="Print more messages to stderr."),
+        click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
     ]
     for option in reversed(options):
         f = option(f)
@@ -167,15 +167,15 @@ def common_options(f: Callable[..., Any]) -> Callable[..., Any]:
 
 @cli.command("compile")
 @common
-@click.option("-o", "--output", metavar="FILE", help="Output file; its extension picks the form; - is stdout.")
-@click.option("--emit", type=click.Choice(_EMIT), help="Form of the output, whatever its name.")
+@click.option("-o", "--output", metavar="FILE", help="Output file; its suffix selects the format; - is stdout.")
+@click.option("--emit", type=click.Choice(_EMIT), help="Format of the output; overrides the suffix.")
 @click.option("--resource-usage", is_flag=True, help="Report registers, spills, shared memory (uses NVRTC).")
 def compile_command(**options: Any) -> None:
     """Compile SPEC (.naut, or a dump: .scalar .vr .ma) to CUDA C++, PTX, cubin or an IR.
 
-    Warpgroup products (sm_90a) are shown to ptxas whatever the output: a kernel that it would serialise or spill is
-    planned again, and what is printed or dumped is the last plan. With --schedule or a dump it is a warning (an error
-    for a cubin). Without NVRTC a note says that nobody looked.
+    For sm_90a, ptxas checks kernels with wgmma instructions before any output. If ptxas serialises wgmma or spills
+    registers, the compiler plans the kernel again, and outputs and dumps show the last plan. With --schedule or a dump
+    as input, the compiler prints a warning instead (an error for a cubin). Without NVRTC it prints a note.
     """
     from nautilus.cli.commands import compile_spec
 
@@ -187,7 +187,7 @@ def compile_command(**options: Any) -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", show_default=True)
 def check_command(**options: Any) -> None:
-    """Validate this compilation: certificates, both sides of every lowering, the result."""
+    """Validate the compilation of SPEC: certificates, both sides of every lowering, and the result."""
     from nautilus.cli.commands import check_spec
 
     check_spec(**options)
@@ -197,12 +197,12 @@ def check_command(**options: Any) -> None:
 @common
 @click.option("--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input array.")
 @click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs not given.")
-@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output as NAME.npy there.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random inputs.")
+@click.option("--output-dir", type=click.Path(path_type=Path), help="Write each output to NAME.npy in this folder.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--stage", type=click.Choice(STAGE_NAMES[:-1]), help="Interpreter for --device cpu. [spec]")
 def run_command(**options: Any) -> None:
-    """Run SPEC on .npy inputs, by an interpreter or on the GPU."""
+    """Run SPEC on .npy inputs with an interpreter or on the GPU."""
     from nautilus.cli.commands import run_spec
 
     run_spec(**options)
@@ -221,9 +221,11 @@ def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[st
     metavar="PEER,...",
     default="cudnn,fa2,flex,cublas,torch,compile",
     show_default=True,
-    help="Peers; those that are not installed or do not apply are listed with the reason.",
+    help="Peers; missing or inapplicable ones are listed with the reason.",
 )
-@click.option("--repeats", type=click.IntRange(min=3), default=9, show_default=True, help="Cool runs of each.")
+@click.option(
+    "--repeats", type=click.IntRange(min=3), default=9, show_default=True, help="Cool runs of each contender."
+)
 @click.option("--rounds", type=click.IntRange(min=0), default=5, show_default=True, help="Sustained rounds; 0: none.")
 @click.option(
     "--max-spread",
@@ -231,7 +233,7 @@ def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[st
     default=10.0,
     show_default=True,
     metavar="PERCENT",
-    help="A ratio of cool times that spread more is refused.",
+    help="Largest spread of cool times with a ratio.",
 )
 @click.option(
     "--input", "inputs", multiple=True, callback=_pairs, metavar="Q=q.npy", help="An input that is not random."
@@ -239,7 +241,7 @@ def _names(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[st
 @click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of inputs and order.")
 def bench_command(**options: Any) -> None:
-    """Time the kernel of each SPEC beside every installed peer, on the GPU."""
+    """Time the kernel of each SPEC and of every installed peer on the GPU."""
     from nautilus.cli.commands import bench_specs
 
     bench_specs(**options)
@@ -254,41 +256,39 @@ def _ordinals(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple
 
 @cli.command("tune")
 @click.argument("specs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="SPEC...")
-@click.option("--arch", metavar="SM", help="Target, e.g. sm_80, sm_90a. Default: the GPU here, else sm_90a.")
+@click.option("--arch", metavar="SM", help="Target, e.g. sm_80. Default: the local GPU's, else sm_90a.")
 @click.option("--dim", "dims", multiple=True, callback=_dims, metavar="N=8192", help="Set a size.")
 @click.option("--precision", type=click.Choice(["fast", "strict"]), help="[default: fast]")
 @click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="Candidates to build.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0.0), default=0.0, metavar="S", help="Seconds a spec; 0: no limit."
+    "--timeout", type=click.FloatRange(min=0.0), default=0.0, metavar="S", help="Seconds for each spec; 0: no limit."
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=0), default=0, metavar="J", help="Compilers at once; 0: one a processor."
+    "--jobs", type=click.IntRange(min=0), default=0, metavar="J", help="Parallel compilers; 0: one for each processor."
 )
 @click.option(
     "--devices", callback=_ordinals, default="0", show_default=True, metavar="0,1", help="GPUs to measure on."
 )
 @click.option(
-    "--storage", default="", metavar="URL", help="Optuna's: sqlite:///F, journal:F, postgresql://..., memory."
+    "--storage", default="", metavar="URL", help="Optuna storage: sqlite:///F, journal:F, postgresql://..., memory."
 )
-@click.option("--study", default="", metavar="NAME", help="Work on this study, together with other processes.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples and inputs.")
-@click.option(
-    "--resume", is_flag=True, help="Go on with the last study of each spec; one that is done is not repeated."
-)
+@click.option("--study", default="", metavar="NAME", help="Join this study, which other processes may share.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of samples and inputs.")
+@click.option("--resume", is_flag=True, help="Continue the last study of each spec; finished ones are not repeated.")
 @click.option("--measure", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
 @click.option(
     "--from-scratch",
     "scratch",
     is_flag=True,
-    help="Try neither the rules' schedule nor the database's: what a search finds.",
+    help="Search without the default schedule and the schedules of the database.",
 )
 @click.option("--set", "scalars", multiple=True, callback=_pairs, metavar="eps=1e-5", help="A scalar argument.")
 @click.option("--diagnostics", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON line a result on standard output.")
-@click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print each result as a line of JSON on stdout.")
+@click.option("-v", "--verbose", is_flag=True, help="Print more messages to stderr.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def tune_command(**options: Any) -> None:
-    """Search the fastest schedule of each SPEC, by measuring, and remember it in the tuning database."""
+    """Search the fastest schedule of each SPEC by measurement and store it in the tuning database."""
     from nautilus.cli.commands import tune_specs
 
     tune_specs(**options)
@@ -296,11 +296,11 @@ def tune_command(**options: Any) -> None:
 
 @cli.group("db")
 def db_group() -> None:
-    """The tuning database: what was measured, and what -O2 compiles with."""
+    """Manage the tuning database, which holds measurements and the schedules of -O2."""
 
 
 _DB = click.option(
-    "--db", "path", type=click.Path(path_type=Path), help="This file. [default: yours and the shipped one]"
+    "--db", "path", type=click.Path(path_type=Path), help="Database file. [default: the user's and the shipped one]"
 )
 _WANTED = click.argument("wanted", default="", metavar="[SPEC|KEY]")
 
@@ -308,9 +308,9 @@ _WANTED = click.argument("wanted", default="", metavar="[SPEC|KEY]")
 @db_group.command("ls")
 @_WANTED
 @_DB
-@click.option("--json", "as_json", is_flag=True, help="One JSON line a record.")
+@click.option("--json", "as_json", is_flag=True, help="Print each record as a line of JSON.")
 def db_ls(**options: Any) -> None:
-    """List specs and sizes, with the best time and the number of rows."""
+    """List specs and sizes with the best time and the number of rows."""
     from nautilus.cli.commands import list_database
 
     list_database(**options)
@@ -320,9 +320,9 @@ def db_ls(**options: Any) -> None:
 @click.argument("wanted", metavar="SPEC|KEY")
 @_DB
 @click.option("--count", type=click.IntRange(min=1), default=5, show_default=True, help="Rows of each key.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON line a row.")
+@click.option("--json", "as_json", is_flag=True, help="Print each row as a line of JSON.")
 def db_show(**options: Any) -> None:
-    """Show the best rows of a spec: times, machine, schedule."""
+    """Show the best rows of a spec with times, machine and schedule."""
     from nautilus.cli.commands import show_database
 
     show_database(**options)
@@ -331,10 +331,10 @@ def db_show(**options: Any) -> None:
 @db_group.command("export")
 @_WANTED
 @_DB
-@click.option("-o", "--output", default="-", metavar="FILE", help="- is standard output. [default: -]")
-@click.option("--all", "everything", is_flag=True, help="All rows, not the best of each key.")
+@click.option("-o", "--output", default="-", metavar="FILE", help="Output file; - is stdout. [default: -]")
+@click.option("--all", "everything", is_flag=True, help="Export all rows instead of the best of each key.")
 def db_export(**options: Any) -> None:
-    """Write rows as JSON lines, for another machine's merge."""
+    """Write rows as JSON lines, for ``db merge`` on another machine."""
     from nautilus.cli.commands import export_database
 
     export_database(**options)
@@ -344,7 +344,7 @@ def db_export(**options: Any) -> None:
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FILE...")
 @_DB
 def db_merge(**options: Any) -> None:
-    """Add the rows of other databases that yours does not have."""
+    """Add the rows of other databases to the user's database."""
     from nautilus.cli.commands import merge_databases
 
     merge_databases(**options)
@@ -356,7 +356,7 @@ def db_merge(**options: Any) -> None:
     "--keep", type=click.IntRange(min=1), default=10, show_default=True, help="Best rows of each key to keep."
 )
 def db_gc(**options: Any) -> None:
-    """Drop rows that no compilation can use: failures, estimates, what is far from the best."""
+    """Remove rows that no compilation uses: failures, estimates, and all but the best rows."""
     from nautilus.cli.commands import collect_database
 
     collect_database(**options)
@@ -365,7 +365,7 @@ def db_gc(**options: Any) -> None:
 @cli.command("explain")
 @common
 def explain_command(**options: Any) -> None:
-    """Say which schedule SPEC gets and why, what was refused, and what the cost model predicts."""
+    """Show the schedule of SPEC, its source, refused alternatives, and the estimate of the cost model."""
     from nautilus.cli.commands import explain_spec
 
     explain_spec(**options)
@@ -381,7 +381,7 @@ def schedule_command(**_options: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code and never raises for what a user did."""
+    """Run the command line.  Returns the exit code; user errors raise nothing."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(args)
@@ -404,7 +404,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str]) -> int:
     try:
-        with cli.make_context("nautilusc", args) as context:  # cli.main would exit at a closed pipe
+        with cli.make_context("nautilusc", args) as context:  # cli.main would exit on a closed pipe
             cli.invoke(context)
         return 0
     except click.exceptions.Exit as done:
@@ -432,7 +432,7 @@ def _complain(error: click.ClickException, args: Sequence[str]) -> int:
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP: unwinds, so that temporary files go away."""
+    """Raised on SIGTERM or SIGHUP, so that unwinding removes temporary files."""
 
 
 def _said(text: str, code: int) -> int:
@@ -442,7 +442,7 @@ def _said(text: str, code: int) -> int:
 
 
 def _mute() -> None:
-    """Point what cannot be written at /dev/null, or the interpreter complains when it flushes at exit."""
+    """Redirect broken streams to /dev/null, because the interpreter flushes them at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -452,19 +452,19 @@ def _mute() -> None:
 
 
 def entry() -> None:
-    """The console script."""
+    """The entry point of the console script."""
 
     def terminate(number: int, _frame: object) -> None:
         raise Terminated(number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup stays nohup
+        if signal.getsignal(number) is signal.SIG_DFL:  # respects nohup
             signal.signal(number, terminate)
     sys.exit(main())
 
 
 def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
-    """The driver's request from the common options. Raises InputError for an unreadable schedule."""
+    """The request to the driver from the common options.  Raises InputError for an unreadable schedule."""
     from nautilus.core.errors import InputError
     from nautilus.core.schedule import Schedule
     from nautilus.driver import Request
@@ -482,7 +482,7 @@ def make_request(spec: Path, options: dict[str, Any], until: str) -> Request:
     explicit = frozenset(name for name in ("arch", "precision") if options[name] is not None)
     arch = options["arch"] or default_arch()
     if not known_arch(arch):
-        raise click.UsageError(f"unknown architecture {arch!r}; known: {', '.join(KNOWN_ARCHS)}")
+        raise click.UsageError(f"unknown architecture {arch!r}; supported: {', '.join(KNOWN_ARCHS)}")
     precision = options["precision"] or "fast"
     level = 1 if schedule is not None else options["level"]
     lookup = tuned_schedule if level >= 2 else None

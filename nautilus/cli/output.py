@@ -1,4 +1,4 @@
-"""Errors as a user sees them, and the reproducer of an internal one."""
+"""Output of errors, and the reproducer of an internal error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RED, _YELLOW, _BOLD, _OFF = "\x1b[31;1m", "\x1b[33;1m", "\x1b[1m", "\x1b[0m"
 
 
 def wants_color(stream: TextIO) -> bool:
-    """Colour only on a terminal, and never where NO_COLOR is set (no-color.org)."""
+    """Whether ``stream`` is a terminal and NO_COLOR is not set (no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def report(error: Exception, args: Sequence[str]) -> int:
-    """Print ``error`` to standard error; gives the exit code."""
+    """Print ``error`` to standard error.  Returns the exit code."""
     if isinstance(error, NautilusError) and error.exit_code != 70:
         print_error(error, "json" if asks_json(args) else "text")
         return error.exit_code
@@ -43,13 +43,13 @@ def report(error: Exception, args: Sequence[str]) -> int:
 
 
 def asks_json(args: Sequence[str]) -> bool:
-    """``--diagnostics json`` is among ``args``."""
+    """Whether ``--diagnostics json`` is among ``args``."""
     joined = " ".join(args)
     return "--diagnostics=json" in joined or "--diagnostics json" in joined
 
 
 def print_error(error: NautilusError, form: str) -> None:
-    """All diagnostics of ``error`` (or its message) on standard error."""
+    """Print all diagnostics of ``error``, or its message, to standard error."""
     if isinstance(error, DiagnosticError):
         print_diagnostics(error.diagnostics, form)
     elif form == "json":
@@ -61,7 +61,7 @@ def print_error(error: NautilusError, form: str) -> None:
 
 
 def print_diagnostics(found: Sequence[Diagnostic], form: str) -> None:
-    """One diagnostic after the other, as text or as JSON lines."""
+    """Print all diagnostics to standard error as text or as JSON lines."""
     for d in found:
         text = json.dumps(d.as_dict()) if form == "json" else d.text()
         if form == "text" and wants_color(sys.stderr):
@@ -72,13 +72,13 @@ def print_diagnostics(found: Sequence[Diagnostic], form: str) -> None:
 
 
 def print_remark(severity: str, message: str, form: str) -> None:
-    """A line that is about no place in the source."""
+    """Print a message without a source location to standard error."""
     record = {"severity": severity, "message": message}
     print(json.dumps(record) if form == "json" else f"nautilusc: {severity}: {message}", file=sys.stderr)
 
 
 def write_reproducer(error: BaseException, args: Sequence[str]) -> Path:
-    """A file with the command line, the versions, the inputs and the traceback."""
+    """Write the command line, versions, inputs and traceback to a temporary file.  Returns its path."""
     inputs: dict[str, Any] = {}
     for arg in args:
         path = Path(arg)

@@ -145,6 +145,8 @@ class VerifyError(NautilusError):
 class TargetLimitError(VerifyError):
     """A kernel needs more than the target has: a fault of the schedule, not a broken IR."""
 
+    exit_code = 4
+
     def __init__(self, level: str, rule: str, kernel: str, detail: str, span: Span = NO_SPAN) -> None:
         self.kernel = kernel
         super().__init__(level, rule, f"kernel {kernel}", detail, span)
@@ -201,6 +203,13 @@ class InternalError(NautilusError):
     def __init__(self, message: str, reproducer: str = "") -> None:
         self.message, self.reproducer = message, reproducer
         super().__init__(message + (f"\nreproducer: {reproducer}" if reproducer else ""))
+
+
+def is_internal(error: Exception) -> bool:
+    """Whether ``error`` is a bug of the compiler: no fault of a spec, a schedule, a file or the machine."""
+    if isinstance(error, NautilusError):
+        return error.exit_code == InternalError.exit_code
+    return not isinstance(error, (OSError, MemoryError))
 
 
 class InputError(NautilusError):

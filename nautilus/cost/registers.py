@@ -10,13 +10,14 @@ avoids compilations that are certain to fail.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from math import prod
 
+from nautilus.core.ops import declaration
 from nautilus.cost.work import is_split_k_block
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, RolesOp
+from nautilus.ma_tile.ir.traverse import defined
 from nautilus.targets.limits import Limits
 
 OVERHEAD = 12  # registers of a thread besides its fragments, in a role
@@ -161,7 +162,7 @@ class _Liveness:
             case ma.SliceOp(arg=a):
                 live = after | self.note([a])
                 return live, self.cost(live)
-        results, args = results_of(op), self.note(args_of(op))
+        results, args = defined(op), self.note(args_of(op))
         out = self.note(results)
         before = (after - out) | args
         return before, max(self.cost(before), self.cost(after | out))
@@ -178,22 +179,8 @@ class _Liveness:
         return before, max(most, self.cost(before))
 
 
-def results_of(op: MemOp) -> tuple[Frag, ...]:
-    """Fragments that ``op`` itself defines, without those of nested ops."""
-    if isinstance(op, ma.ForOp):
-        return op.results
-    found = getattr(op, "result", None)
-    return (found,) if isinstance(found, Frag) else ()
-
-
 def args_of(op: MemOp) -> tuple[Frag, ...]:
     """Fragments that ``op`` itself reads, without those of nested ops."""
     if isinstance(op, ma.WgWait):
         return ()
-    out: list[Frag] = []
-    for f in fields(op):
-        if f.name in ("result", "results", "body", "roles", "carried", "yields"):
-            continue
-        value = getattr(op, f.name)
-        out += [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, Frag)]
-    return tuple(out)
+    return tuple(f for f in declaration(type(op)).operands(op) if isinstance(f, Frag))

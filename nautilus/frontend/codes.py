@@ -1,4 +1,4 @@
-"""The diagnostic codes of the front end and what each stands for (stable across releases).
+"""The diagnostic codes of the frontend and their meanings, which are stable across releases.
 
 N01 reading and syntax, N02 names, N03 indices and ranges, N04 types, N05 sizes.
 ``tests/frontend/errors`` holds one file per code with its exact text.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 MAX_BYTES = 1 << 18  # a spec file; the longest known ones are a few KiB
 MAX_DEPTH = 200  # nesting of an expression, as written and after functions are expanded
 MAX_NODES = 50_000  # nodes of one definition after functions are expanded, written out as a tree
-MAX_ERRORS = 100  # shown of one spec; nobody reads more
+MAX_ERRORS = 100  # number of errors shown for one spec
 MAX_DIM = (1 << 31) - 1  # index variables are i32
 MAX_ELEMENTS = 1 << 40  # of one tensor
 

@@ -43,6 +43,7 @@ U32 = 2.0**-24
 _HARDWARE: Mapping[str, float] = {
     f.name: a.relative for f in FUNCTIONS.values() for a in f.approximations if a.narrow
 }  # fmt: skip
+_INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
 SHORT_DEPTH = 128  # ``ma_tile.ir.async_ops`` has the same number, for the same reason
 _RUNTIME = 65536  # terms of a sum over a size known only at launch
 
@@ -51,14 +52,16 @@ _RUNTIME = 65536  # terms of a sum over a size known only at launch
 class Bound:
     """``relative`` is 0 for an exact output; ``ties``: integers or bools that computed floats decide.
 
-    ``hardware`` is the part of ``relative`` that hardware approximations of ``tanh`` and ``erf`` have; ``short``:
-    warpgroup products of 8-bit floats are among what the output is computed from.
+    ``hardware`` is the part of ``relative`` that hardware approximations of ``tanh`` and ``erf`` have; ``form``: some
+    of these differ from the function over the reals too; ``short``: warpgroup products of 8-bit floats are among what
+    the output is computed from.
     """
 
     relative: float
     ties: bool = False
     hardware: float = 0.0
     short: bool = False
+    form: bool = False
 
     @property
     def text(self) -> str:
@@ -88,7 +91,8 @@ def stated(spec: Spec, precision: str = "fast") -> dict[str, Bound]:
             rounding = unit(dtype) if dtype.mantissa < d.expr.dtype.mantissa else 0.0
             done[False][d.name] = done[True][d.name] = error + hardware + rounding
             short = precision == "fast" and any(_has_short_sum(x.expr) for x in spec.definitions)
-            out[d.name] = Bound(2.0 * error + hardware + max(rounding, unit(dtype)), False, hardware, short)
+            form = hardware > 0.0 and any(_has_inexact_form(x.expr) for x in spec.definitions)
+            out[d.name] = Bound(2.0 * error + hardware + max(rounding, unit(dtype)), False, hardware, short, form)
         else:
             out[d.name] = Bound(0.0, ties=error > 0.0)
     return {t.name: out[t.name] for t in spec.outputs}
@@ -212,6 +216,11 @@ def _is_short(body: Expr) -> bool:
 
 def _has_short_sum(e: Expr) -> bool:
     return any(isinstance(x, Reduce) and x.op == "sum" and _is_short(x.body) for x in walk(e))
+
+
+def _has_inexact_form(e: Expr) -> bool:
+    """Whether ``--precision fast`` computes a function in ``e`` by a form that is another function over the reals."""
+    return any(isinstance(x, Op) and x.op in _INEXACT for x in walk(e))
 
 
 def _stored(e: Expr) -> DType | None:

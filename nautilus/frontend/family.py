@@ -1,8 +1,8 @@
-"""What a spec says, whatever its sizes: a hash under which results for several sizes belong together.
+"""The family of a spec: a hash that is independent of sizes and groups the results of several sizes.
 
-Two files have the same *family* where their statements are equal once comments, layout and the values
-of fixed dims are left out.  The functions that they call, of the prelude too, are part of it; those that
-nobody calls are not.  The file's name is not.
+Two files have the same *family* if their statements are equal apart from comments, layout and the values of fixed dims.
+The family includes the functions that the statements call, also those of the prelude.  It includes neither unused
+functions nor the name of the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SKIPPED = ("span", "depth")
 
 
 def family(statements: Iterable[ast.Statement], functions: dict[str, ast.Function]) -> str:
-    """16 hexadecimal digits; ``functions`` are all that may be called, by name."""
+    """The family as 16 hexadecimal digits; ``functions`` holds all functions by name."""
     parts: list[ast.Statement] = []
     for s in statements:
         if isinstance(s, ast.Dim):

@@ -1,4 +1,4 @@
-"""The Spec: what a ``.naut`` file means once names, ranks, ranges and types are settled.
+"""The Spec: a ``.naut`` file with resolved names, ranks, ranges and types.
 
 Grammar (expressions are :mod:`nautilus.core.expr.nodes`)::
 

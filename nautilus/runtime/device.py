@@ -1,4 +1,4 @@
-"""Architectures and the device that is here, if any."""
+"""Architectures, and the GPU of this machine if there is one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nautilus.targets.limits import TARGETS
 DEFAULT_ARCH = "sm_90a"
 KNOWN_ARCHS = (*TARGETS, "sm_120a")
 _HINTS = {
-    "NO_DEVICE": "no CUDA device is visible (look at nvidia-smi and CUDA_VISIBLE_DEVICES)",
+    "NO_DEVICE": "no CUDA device is visible (see nvidia-smi and CUDA_VISIBLE_DEVICES)",
     "SYSTEM_DRIVER_MISMATCH": "the driver and its library have different versions",
     "OUT_OF_MEMORY": "the device has not enough free memory for these sizes",
-    "NO_BINARY_FOR_GPU": "the kernel was compiled for another architecture; give --arch, or leave it out",
-    "INVALID_IMAGE": "the kernel was compiled for another architecture; give --arch, or leave it out",
+    "NO_BINARY_FOR_GPU": "the kernel was compiled for another architecture; change or omit --arch",
+    "INVALID_IMAGE": "the kernel was compiled for another architecture; change or omit --arch",
     "UNSUPPORTED_PTX_VERSION": "the driver is older than the toolchain",
     "ILLEGAL_ADDRESS": "the kernel read or wrote outside its buffers",
     "MISALIGNED_ADDRESS": "the kernel made a misaligned access",
     "LAUNCH_OUT_OF_RESOURCES": "the kernel needs more registers or threads than the device has",
     "INVALID_VALUE": "a launch parameter is outside the device's limits",
-    "LAUNCH_TIMEOUT": "the kernel ran into the display watchdog",
-    "ILLEGAL_INSTRUCTION": "the kernel met an instruction that the device does not have",
-    "LAUNCH_FAILED": "the kernel failed while it ran",
+    "LAUNCH_TIMEOUT": "the display watchdog stopped the kernel",
+    "ILLEGAL_INSTRUCTION": "the kernel executed an instruction that the device does not support",
+    "LAUNCH_FAILED": "the kernel failed during execution",
 }
 
 
@@ -41,12 +41,16 @@ class Device:
 
 
 def known_arch(arch: str) -> bool:
-    """The compiler has code for ``arch``."""
+    """Whether the compiler supports ``arch``."""
     return arch in KNOWN_ARCHS
 
 
 def runs_on(arch: str, device: Device) -> bool:
-    """A cubin for ``arch`` runs on ``device``: same major version, minor not above; ``a`` is exact."""
+    """Whether a cubin for ``arch`` runs on ``device``.
+
+    The major versions must agree and the minor version must not exceed the device's; an ``a`` target must match
+    exactly.
+    """
     want, have = _number(arch), _number(device.arch)
     if arch.endswith("a"):
         return want == have
@@ -59,9 +63,9 @@ def _number(arch: str) -> int:
 
 
 def default_arch() -> str:
-    """The architecture of the GPU that is here, else :data:`DEFAULT_ARCH`; never raises."""
+    """The architecture of the GPU of this machine, else :data:`DEFAULT_ARCH`; never raises."""
     if not any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/dxg")):
-        return DEFAULT_ARCH  # do not pay for loading the driver
+        return DEFAULT_ARCH  # avoids loading the driver
     try:
         arch = open_device().arch
     except ToolchainError:
@@ -70,20 +74,20 @@ def default_arch() -> str:
 
 
 def bindings() -> Any:
-    """The driver's bindings, initialised. Raises ToolchainError where there is no driver."""
+    """The initialised bindings of the CUDA driver.  Raises ToolchainError without a driver."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
         raise ToolchainError("CUDA driver", f"cuda-bindings is not installed: {error}") from error
     try:
         check(driver, driver.cuInit(0))
-    except RuntimeError as error:  # the binding found no libcuda
+    except RuntimeError as error:  # raised by the bindings without libcuda
         raise ToolchainError("CUDA driver", "no driver on this machine (libcuda is not found)") from error
     return driver
 
 
 def check(driver: Any, result: tuple[Any, ...], doing: str = "") -> Any:
-    """The value of a driver call. Raises ToolchainError that names the error and what to do."""
+    """The value of a driver call.  Raises ToolchainError with the action ``doing``, the error and a hint."""
     status = result[0]
     if status == driver.CUresult.CUDA_SUCCESS:
         return result[1] if len(result) == 2 else result[1:]
@@ -94,7 +98,7 @@ def check(driver: Any, result: tuple[Any, ...], doing: str = "") -> Any:
 
 
 def open_device(ordinal: int = 0) -> Device:
-    """Describe GPU ``ordinal``. Raises ToolchainError."""
+    """The description of GPU ``ordinal``.  Raises ToolchainError without such a device."""
     driver = bindings()
     handle = check(driver, driver.cuDeviceGet(ordinal), "opening the GPU")
     attribute = driver.CUdevice_attribute

@@ -1,7 +1,7 @@
-"""Run a compiled spec on arrays: by the interpreter of a level, or on the GPU.
+"""Runs a compiled spec on arrays, by the interpreter of a level or on the GPU.
 
-Arrays are in working form everywhere here (float64, int64, bool; see :mod:`nautilus.core.numerics`)
-and already rounded to the declared types; conversion to raw storage happens at the GPU's door.
+Arrays are in working form (float64, int64, bool; see :mod:`nautilus.core.numerics`) and rounded to the declared types;
+they are converted to raw storage only for the GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_pla
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
 
-#: stage -> interpreter ``f(module, inputs, scalars) -> outputs`` (may give temps too)
+#: stage -> interpreter ``f(module, inputs, scalars) -> outputs``, which may return temps too
 INTERPRETERS: Mapping[str, str] = {
     "spec": "nautilus.frontend.interp:run_spec",
     "scalar": "nautilus.scalar.interp.program:run_program",
@@ -48,7 +48,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a spec takes and gives. ``scalars``: name, type, default; runtime sizes are among them."""
+    """The signature of a spec.  ``scalars``: name, type and default, including runtime sizes."""
 
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
@@ -56,7 +56,7 @@ class Interface:
 
 
 def interface(result: Result, stage: str) -> Interface:
-    """The interface of the module that ``stage`` (or the last one before ``cuda``) has."""
+    """The signature of the module of ``stage``; for ``cuda``, of the MA-tile module."""
     module = result.modules["ma-tile" if stage == "cuda" else stage]
     if hasattr(module, "definitions"):  # a Spec
         inputs, outputs = module.inputs, module.outputs
@@ -70,13 +70,13 @@ def interface(result: Result, stage: str) -> Interface:
     return Interface(made[0], made[1], tuple(scalars))
 
 
-def numbers(face: Interface, given: Mapping[str, str]) -> dict[str, Number]:
-    """Scalar values from the command line and defaults. Raises InputError."""
-    known = {name: dtype for name, dtype, _ in face.scalars}
+def numbers(signature: Interface, given: Mapping[str, str]) -> dict[str, Number]:
+    """Scalar values from the command line and defaults.  Raises InputError for unknown names and invalid values."""
+    known = {name: dtype for name, dtype, _ in signature.scalars}
     if unknown := sorted(set(given) - set(known)):
-        raise InputError(f"no scalar is called {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
+        raise InputError(f"unknown scalar {unknown[0]!r}; scalars: {', '.join(known) or 'none'}")
     out: dict[str, Number] = {}
-    for name, dtype, default in face.scalars:
+    for name, dtype, default in signature.scalars:
         if name in given:
             out[name] = _number(name, given[name], dtype)
         elif default is not None:
@@ -97,7 +97,7 @@ def _number(name: str, text: str, dtype: DType) -> Number:
 
 
 def arguments(
-    face: Interface, given: Mapping[str, str], seed: int, numbers: Mapping[str, Number]
+    signature: Interface, given: Mapping[str, str], seed: int, numbers: Mapping[str, Number]
 ) -> tuple[dict[str, Array], dict[str, Number]]:
     """Input arrays, read from .npy or .npz (rounded to the declared type) or random, and all scalar values.
 
@@ -105,22 +105,22 @@ def arguments(
     the smallest extent of the spec, so that they index every tensor.  An input's values depend on
     ``seed``, its name and its shape alone.  Raises InputError.
     """
-    names = [s.name for s in face.inputs]
+    names = [s.name for s in signature.inputs]
     if unknown := sorted(set(given) - set(names)):
-        raise InputError(f"no input is called {unknown[0]!r}; inputs: {', '.join(names) or 'none'}")
-    read = {s.name: _read(s, Path(given[s.name])) for s in face.inputs if s.name in given}
+        raise InputError(f"unknown input {unknown[0]!r}; inputs: {', '.join(names) or 'none'}")
+    read = {s.name: _read(s, Path(given[s.name])) for s in signature.inputs if s.name in given}
     known = dict(numbers)
-    for slot in face.inputs:
+    for slot in signature.inputs:
         for extent, size in zip(slot.shape, read[slot.name].shape if slot.name in read else (), strict=False):
             if isinstance(extent, Param) and known.setdefault(extent.name, size) != size:
-                raise InputError(f"{slot.name} has {size} for {extent.name}, which is {known[extent.name]} elsewhere")
-    for name, _, _ in face.scalars:
+                raise InputError(f"{slot.name} has {extent.name} = {size}, but {extent.name} is {known[extent.name]}")
+    for name, _, _ in signature.scalars:
         if name not in known:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
-    shapes = {s.name: _fixed(s, known) for s in (*face.inputs, *face.outputs)}
+    shapes = {s.name: _fixed(s, known) for s in (*signature.inputs, *signature.outputs)}
     limit = max(1, min((n for shape in shapes.values() for n in shape), default=1))
     out: dict[str, Array] = {}
-    for slot in face.inputs:
+    for slot in signature.inputs:
         if slot.name in read:
             out[slot.name] = read[slot.name]
         else:
@@ -130,7 +130,7 @@ def arguments(
 
 
 def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, limit: int) -> Array:
-    """Standard normal floats, small integers (below ``limit`` where they may be indices), fair bools."""
+    """Standard normal floats, small integers (below ``limit`` if they may be indices), uniform bools."""
     if dtype is DType.BOOL:
         return np.asarray(rng.random(shape) < 0.5)
     if dtype in (DType.I8, DType.U8, DType.I16):
@@ -141,12 +141,12 @@ def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator,
 
 
 def _fixed(slot: Slot, numbers: Mapping[str, Number]) -> tuple[int, ...]:
-    """The shape of ``slot`` with sizes known only at launch put in."""
+    """The shape of ``slot`` with the values of sizes that are known only at launch."""
     shape = []
     for n in slot.shape:
         size = numbers[n.name] if isinstance(n, Param) else n
         if size < 1:
-            raise InputError(f"the size of {slot.name} is {size}; a size is at least 1")
+            raise InputError(f"a size of {slot.name} is {size}; sizes must be at least 1")
         shape.append(int(size))
     return tuple(shape)
 
@@ -156,7 +156,7 @@ def _read(slot: Slot, path: Path) -> Array:
         data: Any = np.load(path, allow_pickle=False)
         if hasattr(data, "files"):
             if slot.name not in data.files:
-                raise InputError(f"{path} has no array {slot.name!r}; it has {', '.join(data.files) or 'none'}")
+                raise InputError(f"{path} has no array {slot.name!r}; arrays: {', '.join(data.files) or 'none'}")
             data = data[slot.name]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
@@ -165,7 +165,7 @@ def _read(slot: Slot, path: Path) -> Array:
         why = "it is no .npy or .npz file of numbers" if "allow_pickle" in first else first
         raise InputError(f"cannot read {path}: {why}") from error
     if data.dtype.kind not in "fiub":
-        raise InputError(f"{path} holds {data.dtype}, not numbers")
+        raise InputError(f"{path} has elements of type {data.dtype}, which are not numbers")
     fits = len(data.shape) == len(slot.shape) and all(
         not isinstance(want, int) or want == have for want, have in zip(slot.shape, data.shape, strict=True)
     )
@@ -179,12 +179,12 @@ def _shape(extents: Sequence[int | Param]) -> str:
 
 
 def _exact(data: Array, slot: Slot, path: Path) -> Array:
-    """``data`` as integers or bools; unlike floats, they are never rounded or wrapped."""
+    """``data`` as integers or bools.  Raises InputError for a value that the type cannot represent exactly."""
     with np.errstate(all="ignore"):
         made = round_to(data, slot.dtype)
         wrong = np.asarray(made != data)
     if wrong.any():
-        raise InputError(f"{path} holds {data[wrong].flat[0]}, which is not a value of type {slot.dtype}")
+        raise InputError(f"{path} contains {data[wrong].flat[0]}, which is not a value of type {slot.dtype}")
     return made
 
 
@@ -195,28 +195,28 @@ def run(
     scalars: Mapping[str, Number],
     cubin: Compiled | None = None,
 ) -> dict[str, Array]:
-    """Outputs by name, in working form. Raises ToolchainError (GPU) or what the interpreter raises."""
-    face = interface(result, stage)
+    """Outputs by name, in working form.  Raises ToolchainError (GPU) or the errors of the interpreter."""
+    signature = interface(result, stage)
     if stage == "cuda":
         return run_cuda(result, inputs, scalars, cubin)
     module, interpret = result.modules[stage], load(INTERPRETERS[stage])
-    if stage == "spec":  # its interpreter tells sizes from scalars
+    if stage == "spec":  # its interpreter takes sizes and scalars apart
         dims = {d.name for d in module.runtime_dims}
         sizes = {k: int(v) for k, v in scalars.items() if k in dims}
         found = interpret(module, inputs, {k: v for k, v in scalars.items() if k not in dims}, sizes)
     else:
         found = interpret(module, inputs, scalars)
-    return {s.name: np.asarray(found[s.name]) for s in face.outputs}
+    return {s.name: np.asarray(found[s.name]) for s in signature.outputs}
 
 
 def run_cuda(
     result: Result, inputs: Mapping[str, Array], scalars: Mapping[str, Number], cubin: Compiled | None = None
 ) -> dict[str, Array]:
-    """Run on the GPU what NVRTC made (``cubin`` None: compile now). Raises ToolchainError."""
+    """Run the kernels on the GPU; without ``cubin`` NVRTC compiles them.  Raises ToolchainError if that fails."""
     from nautilus.runtime.device import open_device
     from nautilus.runtime.nvrtc import build
 
-    open_device()  # a missing one is said before the compiler's seconds
+    open_device()  # a missing device is an error before the slow compilation
     plan = plan_of(result.modules["ma-tile"])
     arch = result.context.arch
     built = cubin or build(result.cuda_module, arch)
@@ -226,7 +226,7 @@ def run_cuda(
 
 
 def plan_of(module: Any) -> Plan:
-    """Launches and arguments of an MA-tile module. Raises UnsupportedError for runtime sizes."""
+    """Launches and arguments of an MA-tile module.  Raises UnsupportedError for runtime sizes."""
     symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.roles:takes_counter")
     arguments_: list[Argument] = []
     for b in module.buffers:
@@ -268,7 +268,7 @@ def export(array: Array, dtype: DType | None) -> Array:
 
 
 def summary(array: Array) -> dict[str, Any]:
-    """Shape and a few figures of an output, for ``--json``."""
+    """Shape and statistics of an output for ``--json``."""
     values = array.astype(np.float64)
     finite = values[np.isfinite(values)]
     return {
@@ -281,7 +281,7 @@ def summary(array: Array) -> dict[str, Any]:
 
 
 def summary_line(name: str, array: Array) -> str:
-    """The same for a person."""
+    """The summary of an output as a line of text."""
     s = summary(array)
     shape = ", ".join(map(str, s["shape"]))
     if s["mean"] is None:

@@ -1,8 +1,8 @@
-"""Load a cubin, hand it arrays, launch its kernels, bring the results back.
+"""Loads a cubin, uploads arrays, launches the kernels, and downloads the results.
 
-A :class:`Plan` says what the kernels take and how they are launched; it knows nothing of IRs.  Outputs
-and temps start as 0xFF bytes (NaN in every float type), so an element that no kernel wrote shows.
-Every CUDA error becomes a ToolchainError (exit code 3) that says what was being done.
+A :class:`Plan` describes arguments and launches independently of any IR.  Outputs and temps start as 0xFF bytes (NaN in
+every float type), so elements without a store are visible.  Every CUDA error becomes a ToolchainError (exit code 3)
+that names the failed action.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.types import DType
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
 
-_STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory that need no opt-in
+_STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class Launch:
     smem: int
     args: tuple[str, ...]
     maps: tuple[MapArgument, ...] = ()
-    cluster: int = 1  # an attribute of the kernel itself; the grid is a multiple of it
-    counter: bool = False  # the last argument counts tiles: 0 before every launch, and left so
-    early: bool = False  # may be launched while the kernel in front of it still runs, whose end it waits for
+    cluster: int = 1  # blocks in a cluster (an attribute of the kernel); divides the grid
+    counter: bool = False  # the last argument is the tile counter: 0 before and after every launch
+    programmatic: bool = False  # programmatic dependent launch: may start before the previous kernel ends
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All arguments, and the launches in order."""
+    """All arguments, and all launches in order."""
 
     arguments: tuple[Argument, ...]
     launches: tuple[Launch, ...]
@@ -81,7 +81,7 @@ class Plan:
 class Session:
     """A loaded cubin with its buffers on the GPU; a context manager.
 
-    ``shared``: device memory of inputs that the caller has filled and keeps; :meth:`upload` leaves it alone.
+    ``shared``: device memory of inputs that the caller owns and fills; :meth:`upload` does not write it.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Session:
         self.driver = bindings()
         self.device: Device = open_device(ordinal)
         if not runs_on(arch, self.device):
-            message = f"the kernel is for {arch}, but the GPU ({self.device.name}) is {self.device.arch}"
+            message = f"the kernel is for {arch}, but the GPU {self.device.name} has {self.device.arch}"
             raise ToolchainError("CUDA driver", message)
         self._buffers: dict[str, Any] = {}
         self._scalars: dict[str, Array] = {}
@@ -144,27 +144,27 @@ class Session:
                 check(d, d.cuMemsetD8(self._buffers[a.name], 0xFF, a.bytes), f"clearing {a.name}")
 
     def upload(self, inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool]) -> None:
-        """Set inputs (raw storage arrays) and scalars. Raises ToolchainError for a missing or wrong one."""
+        """Set inputs (raw storage arrays) and scalars.  Raises ToolchainError for a wrong shape or a missing scalar."""
         d = self.driver
         for a in self.plan.by_role("input"):
             if a.name in self._shared:
                 continue
             raw = np.ascontiguousarray(inputs[a.name], dtype=storage_numpy(a.dtype))
             if raw.shape != a.shape:
-                raise ToolchainError("launch", f"{a.name} has shape {raw.shape}, not {a.shape}")
+                raise ToolchainError("launch", f"{a.name} has shape {raw.shape} instead of {a.shape}")
             if a.bytes:
                 check(d, d.cuMemcpyHtoD(self._buffers[a.name], raw.ctypes.data, a.bytes), f"copying {a.name}")
         for a in self.plan.by_role("scalar"):
             if a.name not in scalars:
-                raise ToolchainError("launch", f"no value for scalar {a.name}")
+                raise ToolchainError("launch", f"scalar {a.name} has no value")
             self._scalars[a.name] = storage_array(np.asarray(scalars[a.name]), a.dtype).reshape(1)
 
     def address(self, name: str) -> int:
-        """Where buffer ``name`` lies in device memory; valid until :meth:`close`."""
+        """The device address of buffer ``name``; valid until :meth:`close`."""
         return int(self._buffers[name])
 
     def launch(self) -> None:
-        """Enqueue every kernel, in order."""
+        """Enqueue all kernels in order."""
         d = self.driver
         for launch in self.plan.launches:
             cells = [self._cell(name) for name in launch.args]
@@ -184,7 +184,7 @@ class Session:
         return self._scalars[name]
 
     def wait(self) -> None:
-        """Wait for the kernels; a fault in one of them is raised here."""
+        """Wait for the kernels.  Raises ToolchainError after a fault in a kernel."""
         names = ", ".join(k.kernel for k in self.plan.launches)
         check(self.driver, self.driver.cuCtxSynchronize(), f"running {names}")
 
@@ -201,7 +201,7 @@ class Session:
         return out
 
     def seconds(self, repeats: int = 10, warmup: int = 3) -> list[float]:
-        """Seconds of each of ``repeats`` runs of all kernels, by events, after ``warmup`` runs."""
+        """Seconds of each of ``repeats`` runs of all kernels by CUDA events, after ``warmup`` runs."""
         d = self.driver
         for _ in range(warmup):
             self.launch()
@@ -218,7 +218,7 @@ class Session:
         return times
 
     def close(self) -> None:
-        """Free everything; errors are ignored, for a kernel that faulted leaves nothing to free."""
+        """Free all memory and the module; errors are ignored, because nothing can be freed after a fault."""
         d = self.driver
         for name, pointer in self._buffers.items():
             if name not in self._shared:
@@ -239,24 +239,27 @@ class Session:
 
 
 def enqueue(driver: Any, function: Any, launch: Launch, arguments: int, stream: int = 0) -> Any:
-    """``launch`` in ``stream`` (CUDA Driver API, cuLaunchKernelEx); ``arguments``: address of their addresses."""
+    """Enqueue ``launch`` in ``stream`` (CUDA Driver API, cuLaunchKernelEx).
+
+    ``arguments`` is the address of an array of argument addresses.
+    """
     d = driver
     config = d.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
     config.sharedMemBytes, config.hStream = launch.smem, stream
-    if launch.early:
-        early = d.CUlaunchAttribute()
-        early.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        early.value.programmaticStreamSerializationAllowed = 1
-        config.attrs, config.numAttrs = [early], 1
+    if launch.programmatic:
+        attribute = d.CUlaunchAttribute()
+        attribute.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [attribute], 1
     return d.cuLaunchKernelEx(config, function, arguments, 0)
 
 
 def encode(driver: Any, m: MapArgument, base: int) -> Array:
     """The 128 bytes of a tensor map, 64-byte aligned (CUDA Driver API, cuTensorMapEncodeTiled).
 
-    Raises ToolchainError where the driver refuses it.
+    Raises ToolchainError where the driver rejects the parameters.
     """
     d, rank = driver, len(m.sizes)
     kinds = {1: "UINT8", 2: "UINT16", 4: "FLOAT32", 8: "FLOAT64"}
@@ -292,7 +295,7 @@ def run_plan(
     inputs: Mapping[str, Array],
     scalars: Mapping[str, int | float | bool],
 ) -> dict[str, Array]:
-    """Outputs (raw storage arrays) of one run. Raises ToolchainError."""
+    """Outputs (raw storage arrays) of one run.  Raises ToolchainError after a CUDA error."""
     with Session(cubin, plan, arch) as session:
         session.upload(inputs, scalars)
         session.launch()

@@ -1,4 +1,4 @@
-"""CUDA C++ text to PTX or a cubin through NVRTC, with what ptxas said about resources.
+"""Compiles CUDA C++ text to PTX or a cubin through NVRTC, and reads the resource report of ptxas.
 
 NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers (``cuda_fp16.h`` and kin) come from
 the runtime's wheel; ``CUDA_HOME`` or ``CUDA_PATH`` is looked at when that is missing.
@@ -49,16 +49,16 @@ class Compiled:
 
 
 def build(module: CudaModule, arch: str, form: str = "cubin") -> Compiled:
-    """:func:`compile_cuda` of a module that the compiler made, whose kernels failures are named after."""
+    """Compile ``module`` as :func:`compile_cuda` does; errors name kernels as the schedule does."""
     return compile_cuda(module.text, arch, form, kernels=module.kernels)
 
 
-def check_products(module: CudaModule, arch: str) -> str:
-    """Ask ptxas about the warpgroup MMAs of ``module``, if it has any, and say why that was not possible.
+def check_wgmma(module: CudaModule, arch: str) -> str:
+    """Let ptxas check the wgmma instructions of ``module``, if any.  Returns the reason if that is not possible.
 
-    Raises ScheduleError as :func:`refuse_serialised` does, ToolchainError where the text does not compile.
+    Raises ScheduleError as :func:`refuse_serialised` does, and ToolchainError where the text does not compile.
     """
-    if not has_products(module.text):
+    if not has_wgmma(module.text):
         return ""
     try:
         build(module, arch)
@@ -99,40 +99,40 @@ def compile_cuda(
 
 
 def refuse_serialised(text: str, log: str, kernels: Mapping[str, str]) -> None:
-    """Warpgroup MMAs pay only if they run asynchronously and from registers.
+    """Refuse a kernel whose wgmma instructions are serialised or whose accumulators spill, since both are slow.
 
-    Raises ScheduleError for the kernel (``kernels``: symbol -> name) in which ptxas waits after each of them (C7510
-    and its neighbours in the log) or spills: such a kernel is a failed candidate, never a result.
+    ``kernels`` maps symbols to names in the schedule.  Raises ScheduleError for a kernel in which ptxas waits after
+    each wgmma (C7510 to C7516 and C76xx in the log) or spills registers.
     """
-    if not has_products(text):
+    if not has_wgmma(text):
         return
     resources = parse_resources(log)
     for line in log.splitlines():
         if m := _SERIALISED.search(line):
             quoted = frozenset(_QUOTED.findall(line))
             symbol = next((r.kernel for r in resources if r.kernel in quoted), "")
-            reason = f"ptxas serialises its warpgroup products ({m[1]}: {line.strip()})"
+            reason = f"ptxas serialises wgmma instructions ({m[1]}: {line.strip()})"
             raise ScheduleError(reason, kernel=kernels.get(symbol, symbol))
     for r in resources:
         if r.spill_stores and "wgmma_" in text[_defined(text, r.kernel) :].partition('extern "C"')[0]:
             spilled = f"{r.registers} registers, {r.spill_stores} bytes spilled"
-            reason = f"ptxas has too few registers for its warpgroup products ({spilled})"
+            reason = f"ptxas has too few registers for the wgmma instructions ({spilled})"
             raise ScheduleError(reason, kernel=kernels.get(r.kernel, r.kernel))
 
 
-def has_products(text: str) -> bool:
-    """Whether ``text`` has warpgroup MMAs, the only ones that ptxas may make slow without an error."""
+def has_wgmma(text: str) -> bool:
+    """Whether ``text`` has wgmma instructions, the only ones that ptxas may serialise without an error."""
     return "wgmma.mma_async" in text
 
 
 def _defined(text: str, symbol: str) -> int:
-    """Where the kernel ``symbol`` stands in ``text``; the end, where it does not."""
+    """The position of the kernel ``symbol`` in ``text``; the end of ``text`` if it is absent."""
     found = re.search(rf"\b{symbol}\(", text)
     return found.start() if found else len(text)
 
 
 def version() -> tuple[int, int]:
-    """NVRTC's version. Raises ToolchainError."""
+    """The version of NVRTC.  Raises ToolchainError without NVRTC."""
     nvrtc = _bindings()
     status, major, minor = nvrtc.nvrtcVersion()
     _call(nvrtc, (status, None))
@@ -158,7 +158,7 @@ def _call(nvrtc: Any, result: tuple[Any, ...]) -> Any:
 
 def _why(nvrtc: Any, status: Any, arch: str) -> str:
     if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
-        return f"does not know {arch} (version {'.'.join(map(str, version()))})"
+        return f"version {'.'.join(map(str, version()))} does not support {arch}"
     return f"the text does not compile for {arch} ({status.name})"
 
 
@@ -176,7 +176,7 @@ def _text(nvrtc: Any, program: Any, what: str) -> str:
 
 
 def include_paths() -> tuple[str, ...]:
-    """Folders that hold the CUDA headers, the best first."""
+    """The folder of the CUDA headers; empty without one."""
     found = [p for p in _candidates() if (p / "cuda_fp16.h").is_file()]
     return tuple(str(p) for p in found[:1])
 
@@ -203,7 +203,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def parse_resources(log: str) -> tuple[Resources, ...]:
-    """What ``ptxas -v`` reported for each kernel, in the log's order."""
+    """The report of ``ptxas -v`` for each kernel in the order of the log."""
     out: list[Resources] = []
     kernel, stack = "", (0, 0, 0)
     for line in log.splitlines():

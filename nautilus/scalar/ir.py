@@ -1,18 +1,6 @@
 """Scalar IR: what is computed, in which loops.
 
-The whole grammar::
-
-    program := 'program' NAME { buffer* param* kernel* }
-    buffer  := ('input' | 'output' | 'temp') NAME ':' dtype '[' extent, ... ']'
-    param   := 'param' NAME ':' dtype ['=' number]
-    kernel  := 'kernel' NAME '{' local* stmt* '}'
-    local   := 'local' NAME ':' dtype '[' extent, ... ']'
-    stmt    := loop | store | update
-    loop    := kind VAR 'in' expr '..' expr '{' stmt* '}'       -- half-open; nests print as one line
-    kind    := 'grid' | 'par' | 'red' | 'seq' | 'tile' | 'tile.red'
-    store   := NAME '[' expr, ... ']' '=' expr ['where' expr]
-    update  := NAME '[' expr, ... ']' combiner '=' expr ['where' expr]      -- e.g.  m[i] max= x
-    expr    := core.expr.nodes, without Reduce and Ref
+The grammar derives from the declarations of the statements: ``scalar.text.grammar``.
 
 Meaning.  Kernels run one after another; each sees everything the earlier ones wrote.  ``temp``
 buffers live in global memory between kernels; a ``local`` exists once per iteration of the
@@ -44,14 +32,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
 from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, VARIABLE, WRITE_MEMORY
+from nautilus.core.ops import SPAN, FieldRole, Level, declare, op
+from nautilus.core.ops import Kind as FieldKind
 from nautilus.core.source import NO_SPAN, Span
-
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
+from nautilus.core.text.syntax import REGION, word_of
 
 
 class Kind(enum.Enum):
@@ -73,42 +63,49 @@ class Kind(enum.Enum):
         return self in (Kind.RED, Kind.TILE_RED)
 
 
-@dataclass(frozen=True, slots=True)
+KIND = FieldRole(FieldKind.ATTRIBUTE, word_of("kind", Kind))
+BODY = FieldRole(FieldKind.REGION, replace(REGION, grammar="stmt*"))
+#: the statements of this IR
+SCALAR = Level("scalar", "value")
+
+
+@op(SCALAR, "$kind $var in $lo..$hi {$body}")
 class Loop:
     """``for var in lo..hi`` (half-open, step 1)."""
 
-    var: str
-    lo: Expr
-    hi: Expr
-    kind: Kind
-    body: tuple[Stmt, ...]
-    span: Span = _SPAN
+    var: str = declare(VARIABLE)
+    lo: Expr = declare(EXPR)
+    hi: Expr = declare(EXPR)
+    kind: Kind = declare(KIND)
+    body: tuple[Stmt, ...] = declare(BODY)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(SCALAR, "$buffer[$index] = $value( where $guard)?")
 class Store:
     """``buffer[index] = value where guard``."""
 
-    buffer: str
-    index: tuple[Expr, ...]
-    value: Expr
-    guard: Expr | None = None
-    span: Span = _SPAN
+    buffer: str = declare(WRITE_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    value: Expr = declare(EXPR)
+    guard: Expr | None = declare(EXPR, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(SCALAR, "$buffer[$index] $op= $value( where $guard)?")
 class Update:
     """``buffer[index] op= value where guard``; ``op`` names a combiner of ``core.expr.nodes``."""
 
-    buffer: str
-    op: str
-    index: tuple[Expr, ...]
-    value: Expr
-    guard: Expr | None = None
-    span: Span = _SPAN
+    buffer: str = declare(WRITE_MEMORY)
+    op: str = declare(COMBINER)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    value: Expr = declare(EXPR)
+    guard: Expr | None = declare(EXPR, default=None)
+    span: Span = SPAN
 
 
 Stmt: TypeAlias = Loop | Store | Update
+SCALAR.close(Stmt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ class Kernel:
     name: str
     locals: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
-    span: Span = _SPAN
+    span: Span = field(default=NO_SPAN, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

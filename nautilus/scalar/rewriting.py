@@ -1,4 +1,4 @@
-"""What the algebraic passes share: mapping statements, facts about loops, definitions back to kernels."""
+"""What the algebraic passes share: mapping statements, assumptions about loops, definitions back to kernels."""
 
 from __future__ import annotations
 
@@ -58,40 +58,40 @@ def map_kernels(program: Program, rule: Callable[[Kernel], Kernel]) -> Program:
     return replace(program, kernels=kernels)
 
 
-def loop_facts(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
-    """What loops say about their variables, as ranges and facts for ``core.index.simplify``.
+def loop_assumptions(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
+    """What loops say about their variables, as ranges and assumptions for ``core.index.simplify``.
 
     A runtime size is at least 1.  A bound that is not a number becomes a fact.
     """
     ranges: dict[str, tuple[int, int]] = {
         e.name: (1, _LARGE) for b in program.buffers for e in b.shape if isinstance(e, Param)
     }
-    facts: list[Expr] = []
+    assumptions: list[Expr] = []
     for loop in loops:
         var = Var(loop.var)
-        lo, _ = bounds(loop.lo, ranges, facts)
-        _, hi = bounds(loop.hi, ranges, facts)
+        lo, _ = bounds(loop.lo, ranges, assumptions)
+        _, hi = bounds(loop.hi, ranges, assumptions)
         if lo is not None and hi is not None:
             ranges[loop.var] = (lo, max(lo, hi - 1))
         if not isinstance(loop.lo, Const):
-            facts.append(calc("le", loop.lo, var))
+            assumptions.append(calc("le", loop.lo, var))
         if not isinstance(loop.hi, Const):
-            facts.append(calc("lt", var, loop.hi))
-    return ranges, tuple(facts)
+            assumptions.append(calc("lt", var, loop.hi))
+    return ranges, tuple(assumptions)
 
 
-def axis_facts(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
+def axis_assumptions(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
     """The same for axes that start at 0."""
     ranges: dict[str, tuple[int, int]] = {}
-    facts: list[Expr] = []
+    assumptions: list[Expr] = []
     for a in axes:
         if isinstance(a.extent, int):
             ranges[a.name] = (0, a.extent - 1)
         else:
             ranges[a.name] = (0, _LARGE)
             ranges[a.extent.name] = (1, _LARGE)
-            facts.append(calc("lt", Var(a.name), a.extent))
-    return ranges, tuple(facts)
+            assumptions.append(calc("lt", Var(a.name), a.extent))
+    return ranges, tuple(assumptions)
 
 
 def find_defs(program: Program) -> dict[str, Def]:

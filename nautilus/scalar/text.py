@@ -1,165 +1,119 @@
-"""The text form of the Scalar IR: ``parse_program(format_program(p)) == p`` (grammar: ``scalar.ir``).
+"""The text form of the Scalar IR: ``parse_program(format_program(p)) == p``.
 
-A perfect nest of loops of one kind prints on one line, ``par b in 0..1, h in 0..32 {``, and parses
-back as nested loops.  A name in an extent is a runtime size.  A name in an expression is a param
-where the program declares one, else a variable.
+The statements are written by their own assembly formats, except that a perfect nest of loops of one kind prints on one
+line, ``par b in 0..1, h in 0..32 {``, and parses back as nested loops.  A name in an extent is a runtime size.  A name
+in an expression is a param where the program declares one, else a variable.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.source import Source
-from nautilus.core.text.declarations import Declarations, format_buffer, format_param, parse_buffer
-from nautilus.core.text.expressions import ExprParser, format_expr, format_list
+from nautilus.core.text.assembly import DECLARATIONS, STEP, Reader, form_of, format_module
+from nautilus.core.text.assembly import grammar as _grammar
+from nautilus.core.text.declarations import Declarations, format_buffer, parse_buffer
 from nautilus.core.text.tokens import TokenStream
-from nautilus.core.types import DType
-from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+from nautilus.scalar.ir import SCALAR, Kernel, Kind, Loop, Program, Stmt, Store, Update
 
-_STEP = "  "
 _KINDS = {k.value: k for k in Kind}
+_START = {
+    "program": "'program' NAME '{' buffer* param* kernel* '}'",
+    **DECLARATIONS,
+    "kernel": "'kernel' NAME '{' local* stmt* '}'",
+    "local": "'local' NAME ':' dtype '[' extent, ... ']'",
+}
+
+
+def grammar() -> str:
+    """The grammar of this text form, from the declarations of the statements."""
+    return _grammar(_START, {}, SCALAR.ops, "stmt")
 
 
 def format_program(p: Program) -> str:
     """The text of a program, ending in a newline."""
-    lines = [f"program {p.name} {{"]
-    lines += [_STEP + format_buffer(b) for b in p.buffers]
-    lines += [_STEP + format_param(s) for s in p.params]
-    for k in p.kernels:
-        lines += [_STEP + line for line in format_kernel(k)]
-    lines.append("}")
-    return "\n".join(lines) + "\n"
+    return format_module(f"program {p.name}", p.buffers, p.params, map(format_kernel, p.kernels))
 
 
 def format_kernel(k: Kernel) -> list[str]:
     """The lines of one kernel."""
-    lines = [f"kernel {k.name} {{"]
-    lines += [_STEP + format_buffer(b) for b in k.locals]
+    lines = [f"kernel {k.name} {{", *(STEP + format_buffer(b) for b in k.locals)]
     for s in k.body:
         lines += format_stmt(s, 1)
-    lines.append("}")
-    return lines
+    return [*lines, "}"]
 
 
 def format_stmt(s: Stmt, depth: int = 0) -> list[str]:
     """The lines of one statement, indented ``depth`` steps."""
-    pad = _STEP * depth
-    match s:
-        case Loop():
-            return _loop(s, depth)
-        case Store():
-            return [f"{pad}{s.buffer}[{format_list(s.index)}] = {format_expr(s.value)}{_where(s)}"]
-        case Update():
-            return [f"{pad}{s.buffer}[{format_list(s.index)}] {s.op}= {format_expr(s.value)}{_where(s)}"]
-
-
-def _where(s: Store | Update) -> str:
-    return "" if s.guard is None else f" where {format_expr(s.guard)}"
-
-
-def _loop(s: Loop, depth: int) -> list[str]:
-    pad = _STEP * depth
-    heads = [_head(s)]
+    pad, text = STEP * depth, form_of(type(s)).text(s)
+    if not isinstance(s, Loop):
+        return [pad + text]
     while len(s.body) == 1 and isinstance(s.body[0], Loop) and s.body[0].kind is s.kind:
         s = s.body[0]
-        heads.append(_head(s))
-    lines = [f"{pad}{s.kind.value} {', '.join(heads)} {{"]
-    for inner in s.body:
-        lines += format_stmt(inner, depth + 1)
-    lines.append(pad + "}")
-    return lines
-
-
-def _head(s: Loop) -> str:
-    return f"{s.var} in {format_expr(s.lo)}..{format_expr(s.hi)}"
-
-
-# -- parsing ----------------------------------------------------------------------------------
+        text = f"{text.removesuffix(' {')}, {form_of(Loop).text(s).removeprefix(s.kind.value + ' ')}"
+    return [pad + text, *(line for inner in s.body for line in format_stmt(inner, depth + 1)), pad + "}"]
 
 
 def parse_program(text: str, name: str = "<scalar>") -> Program:
     """Read a program back; ``name`` is the file's, for messages. Raises IRParseError."""
-    return _Parser(TokenStream(Source(name, text))).program()
+    r = _Reader(TokenStream(Source(name, text)), SCALAR.forms)
+    r.ts.expect("program")
+    program = r.ts.name()
+    declared = Declarations(r.ts, r.params)
+    kernels = r.module(lambda _: r.kernel(declared), declared)
+    return Program(program, declared.buffers, declared.params, kernels)
 
 
-class _Parser:
-    def __init__(self, ts: TokenStream) -> None:
-        self.ts = ts
-        self.buffers: dict[str, DType] = {}
-        self.params: dict[str, DType] = {}
-        self.ex = ExprParser(ts, self.buffers, self.params)
-
-    def program(self) -> Program:
-        ts = self.ts
-        ts.expect("program")
-        name = ts.name()
-        declared = Declarations(ts, self.params)
-        kernels: list[Kernel] = []
-        with ts.braces() as more:
-            while more():
-                found = declared.accept()
-                if isinstance(found, Buffer):
-                    self.buffers[found.name] = found.dtype
-                if found is not None:
-                    continue
-                if ts.text != "kernel":
-                    ts.fail(f"expected input, output, temp, param or kernel, found {ts.describe()}")
-                kernels.append(self.kernel())
-        ts.end()
-        return Program(name, declared.buffers, declared.params, tuple(kernels))
-
-    def kernel(self) -> Kernel:
-        ts = self.ts
-        span = ts.span()
+class _Reader(Reader):
+    def kernel(self, declared: Declarations) -> Kernel:
+        ts, span = self.ts, self.ts.span()
         ts.expect("kernel")
         name = ts.name()
-        outer = dict(self.buffers)
-        locals_: list[Buffer] = []
-        body: list[Stmt] = []
+        locals_, body = list[Buffer](), list[Stmt]()
+        self.buffers.clear()
+        self.buffers.update({b.name: b.dtype for b in declared.buffers})
         with ts.braces() as more:
             while more():
                 if ts.text == "local" and ts.peek() != "[":
                     locals_.append(parse_buffer(ts))
                     self.buffers[locals_[-1].name] = locals_[-1].dtype
                 else:
-                    body.append(self.stmt())
-        self.buffers.clear()
-        self.buffers.update(outer)
+                    body.append(self.op())
         return Kernel(name, tuple(locals_), tuple(body), span)
 
-    def stmt(self) -> Stmt:
+    def op(self) -> Stmt:
+        """One statement: an update where a combiner stands in front of the ``=``."""
         ts = self.ts
-        span = ts.span()
         if ts.text in _KINDS and ts.peek() != "[":
             kind = _KINDS[ts.text]
             ts.pos += 1
             return self.loop(kind)
-        buffer = ts.name()
-        index = ts.brackets(self.ex.parse)
-        op = ""
-        if ts.text != "=":
-            if ts.text not in COMBINERS:
+        cls: type[Stmt] = Store
+        if ts.peek() == "[":
+            at, depth = 2, 1
+            while depth and ts.peek(at):
+                depth += (ts.peek(at) == "[") - (ts.peek(at) == "]")
+                at += 1
+            cls = Update if ts.peek(at) in COMBINERS else Store
+            if cls is Store and ts.peek(at) != "=" and not depth:
+                ts.pos += at
                 ts.fail(f"expected '=' or a combiner, found {ts.describe()}")
-            op = ts.name()
-        ts.expect("=")
-        value = self.ex.parse()
-        guard = self.ex.parse() if ts.accept("where") else None
-        if op:
-            return Update(buffer, op, index, value, guard, span)
-        return Store(buffer, index, value, guard, span)
+        return cast(Stmt, form_of(cls).read_op(self, (), ts.span(), ts.pos))
 
     def loop(self, kind: Kind) -> Loop:
-        ts = self.ts
-        span = ts.span()
+        """A loop of a nest, behind the word of its kind."""
+        ts, span = self.ts, self.ts.span()
         var = ts.name()
         ts.expect("in")
-        lo = self.ex.parse()
+        lo = self.expr()
         ts.expect("..")
-        hi = self.ex.parse()
+        hi = self.expr()
         if ts.accept(","):
             return Loop(var, lo, hi, kind, (self.loop(kind),), span)
-        body: list[Stmt] = []
+        body = list[Stmt]()
         with ts.braces() as more:
             while more():
-                body.append(self.stmt())
+                body.append(self.op())
         return Loop(var, lo, hi, kind, tuple(body), span)

@@ -14,13 +14,14 @@ from typing import Any
 import click
 
 from nautilus.bench.bench import Scalars
-from nautilus.core.errors import InputError, NautilusError, ToolchainError, first_line
+from nautilus.core.errors import InputError, InternalError, NautilusError, ToolchainError, first_line
 from nautilus.driver import Request
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of
 from nautilus.tune.database.lookup import neighbours, ranked
 from nautilus.tune.database.rows import COMPILER, Key, Row, key_of
 from nautilus.tune.database.store import SHIPPED, rows, select, user_path
+from nautilus.tune.internal_errors import InternalErrors, compile_command
 from nautilus.tune.levels import Before, before_scheduling
 from nautilus.tune.progress import duration, progress_display
 from nautilus.tune.search.search import Search
@@ -108,7 +109,7 @@ def _tune(
 ) -> Outcome:  # fmt: skip
     spec, settings = before.spec, options.settings
     key = key_of(spec, request.arch, request.precision)
-    space = SearchSpace.of(options.space, before.program, request.arch, before.inline)
+    space = SearchSpace.of(options.space, before.trials, before.inline, InternalErrors(compile_command(request)))
     storage = open_storage(options.storage)
     name = study_name(storage, options.study, study_label(spec, key.hash, space, settings.measure), options.resume)
     study = Study(storage, name, space, settings.seed, startup=max(8, settings.trials // 5))
@@ -125,7 +126,7 @@ def _tune(
     search.prepare()
     machine = _machine(runners.workers) if runners is not None else Machine("", request.arch, "")
     found = search.run(_task(spec, key, machine))
-    return _outcome(found, label, settings, study, user_path())
+    return _outcome(found, label, settings, study, user_path(), space.internal)
 
 
 def _task(spec: Spec, key: Key, machine: Machine) -> Task:
@@ -202,7 +203,10 @@ def _readable(found: list[Row]) -> list[Row]:
     return out
 
 
-def _outcome(found: SearchResult, label: dict[str, Any], settings: Settings, study: Study, database: Path) -> Outcome:
+def _outcome(
+    found: SearchResult, label: dict[str, Any], settings: Settings, study: Study, database: Path,
+    internal: InternalErrors,
+) -> Outcome:  # fmt: skip
     p, pairs = found.progress, study.estimates()
     about: dict[str, Any] = label | {
         "measure": settings.measure,
@@ -219,9 +223,12 @@ def _outcome(found: SearchResult, label: dict[str, Any], settings: Settings, stu
         "study": study.name,
         "database": str(database),
     }
+    code = InternalError.exit_code if internal.reproducers else 0
+    if code:
+        about["internal_errors"] = internal.data()
     if found.best is None or found.best.seconds is None:
         worst = ", ".join(f"{n} {s}" for s, n in found.failures.most_common(3)) or "no candidate was legal"
-        return Outcome(about | {"error": f"no usable schedule was found ({found.stopped}; {worst})"}, 5)
+        return Outcome(about | {"error": f"no usable schedule was found ({found.stopped}; {worst})"}, code or 5)
     about["device"] = found.best.device
     about |= {"seconds": found.best.seconds, "samples": list(found.best.samples)}
     about |= {"schedule_hash": found.best.schedule_hash, "values": dict(found.best.values)}
@@ -231,12 +238,14 @@ def _outcome(found: SearchResult, label: dict[str, Any], settings: Settings, stu
         about |= {"rank_correlation": rank_correlation(pairs), "best_in_model_top_10": best_in_top(pairs)}
     if found.stopped != "time is up":
         study.set_attribute(RESULT, about)
-    return Outcome(about, 0)
+    return Outcome(about, code)
 
 
 def report(outcome: Outcome, as_json: bool, quiet: bool) -> None:
     """Print one result: JSON on standard output, text, or an error on standard error."""
     failed = bool(outcome.about.get("error"))
+    for bug in outcome.about.get("internal_errors", ()):
+        click.echo(f"nautilusc: internal error: {bug['reason']}\nreproducer: {bug['reproducer']}", err=True)
     if as_json:
         click.echo(outcome.line())
     if failed:

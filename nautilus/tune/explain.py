@@ -19,8 +19,8 @@ from nautilus.driver import Request, Result, compile_checked
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
-from nautilus.tune.search.trial_lowering import base_schedule, cut_program, lower_program, program_of
-from nautilus.tune.space.schedules import defaults, examine, neighbours, schedule_of, space_of
+from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
+from nautilus.tune.space.schedules import Space, defaults, examine, neighbours, schedule_of, space_of
 
 _SHOWN = 8  # alternatives of each kind in the text form
 _CLOSE = 0.002  # relative difference in time that counts as equal
@@ -38,12 +38,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A program, its schedule, the source of the schedule, and the values of the space that give it, if known."""
+    """A schedule, its program, its source, and the point of the space that gives it, if known."""
 
-    program: Program
+    trials: TrialLowering
     schedule: Schedule
-    origin: str
-    values: Mapping[str, object] | None
+    source: str
+    point: tuple[Space, Mapping[str, object]] | None = None
 
 
 def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) -> Chosen:
@@ -51,24 +51,25 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
 
     ``done``: the result of that compilation, with the kernels that ptxas rejected.
     """
-    program, given = program_of(request)
+    trials, given = trials_of(request)
     if given.kernels:
-        return Chosen(program, given, "the schedule file", None)
+        return Chosen(trials, given, "the schedule file")
     if request.lookup is not None and rows and not (done is not None and done.lookup_failure):
-        tuned = rows[0].read_schedule()
-        own, full = program_of(replace(request, schedule=tuned))
-        values = dict(rows[0].values)
-        found = schedule_of(program, request.arch, values) if values else None
-        if isinstance(found, Schedule) and found.kernels == full.kernels and full.inline == given.inline:
-            return Chosen(program, full, "the tuning database", defaults(program, request.arch) | values)
-        return Chosen(own, full, "the tuning database", None)
-    schedule = base_schedule(program, request.arch, request.precision, given)
+        own, full = trials_of(replace(request, schedule=rows[0].read_schedule()))
+        if values := dict(rows[0].values):
+            space = space_of(trials)
+            found = schedule_of(space, values)
+            if isinstance(found, Schedule) and found.kernels == full.kernels and full.inline == given.inline:
+                return Chosen(trials, full, "the tuning database", (space, defaults(space) | values))
+        return Chosen(own, full, "the tuning database")
+    schedule = trials.base_schedule(given)
     if done is not None and done.context.fallbacks.taken:
-        lighter = base_schedule(program, request.arch, request.precision, given, done.context.fallbacks)
+        lighter = trials.base_schedule(given, done.context.fallbacks)
         if lighter != schedule:
             names = ", ".join(kernel for kernel, _ in done.context.fallbacks.taken)
-            return Chosen(program, lighter, f"the default rules, after the first plan of {names} was rejected", None)
-    return Chosen(program, schedule, "the default rules", defaults(program, request.arch))
+            return Chosen(trials, lighter, f"the default rules, after the first plan of {names} was rejected")
+    space = space_of(trials)
+    return Chosen(trials, schedule, "the default rules", (space, defaults(space)))
 
 
 def _carried_out(request: Request) -> Result | None:
@@ -88,20 +89,20 @@ def explain(request: Request) -> dict[str, Any]:
     rows = measured(request)
     compiled = _carried_out(request)
     c = chosen(request, rows, compiled)
-    done = lower_program(c.program, c.schedule, request.arch, request.precision)
+    program, done = c.trials.program, c.trials.lower(c.schedule)
     if done.module is None:
         raise ScheduleError(done.fault or "no legal schedule")
     predicted = estimate(done.module, request.arch)
-    roof = roofline(c.program, predicted, request.arch)
+    roof = roofline(program, predicted, request.arch)
     plans = {k.name: k for k in c.schedule.kernels}
-    own = cut_program(c.program, c.schedule, request.arch)
-    others = [] if c.values is None else alternatives(c.program, request.arch, c.values, request.precision)
+    own = c.trials.split(c.schedule)
+    others = [] if c.point is None else alternatives(*c.point)
     legal, refused = split(others)
     return {
         "spec": str(request.path),
         "arch": request.arch,
         "precision": request.precision,
-        "from": c.origin,
+        "from": c.source,
         "fault": done.fault or (compiled.ptxas_failure if compiled is not None else "") or None,
         "unchecked": compiled.unchecked if compiled is not None else "",
         "inlined": list(c.schedule.inline or ()),
@@ -118,7 +119,7 @@ def explain(request: Request) -> dict[str, Any]:
             "share": round(roof.share, 4),
             "floors_microseconds": {n: round(s * 1e6, 3) for n, s in roof.floors.items()},
         },
-        "space": _space_size(c.program, request.arch) if c.values is not None else None,
+        "space": _space_size(c.point[0]) if c.point is not None else None,
         "alternatives": [_plain(a, predicted) for a in legal],
         "refused": [_plain(a, predicted) for a in refused],
         "measured": [_row(r) for r in rows],
@@ -138,13 +139,12 @@ def _is_part(plan: KernelPlan) -> bool:
     return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
-def _space_size(program: Program, arch: str) -> dict[str, int]:
-    space = space_of(program, arch)
+def _space_size(space: Space) -> dict[str, int]:
     base = space.base
     interleaved = 1 if space.interleaved is None else len(space.interleaved.blocks) * len(space.interleaved.groups)
     points = [sum(_points(len(x.values) for x in k.parameters[e]) for e in k.plans) for k in base.kernels]
     return {
-        "choices": len(defaults(program, arch)),
+        "choices": len(defaults(space)),
         "points": len(space.splits) * interleaved * len(space.packs) * len(space.ways) * _points(points),
     }
 
@@ -156,12 +156,12 @@ def _points(sizes: Any) -> int:
     return out
 
 
-def alternatives(program: Program, arch: str, values: Mapping[str, object], precision: str) -> list[Alternative]:
+def alternatives(space: Space, values: Mapping[str, object]) -> list[Alternative]:
     """Every schedule one choice away from ``values``."""
     out = []
-    for name, value in neighbours(program, arch, values):
-        done = examine(program, arch, {**values, name: value}, precision)
-        seconds = estimate(done.module, arch).seconds if done.module is not None else None
+    for name, value in neighbours(space, values):
+        done = examine(space, {**values, name: value})
+        seconds = estimate(done.module, space.trials.arch).seconds if done.module is not None else None
         out.append(Alternative(name, value, seconds, done.fault))
     return out
 
@@ -181,12 +181,9 @@ def _plain(a: Alternative, chosen: Estimate) -> dict[str, Any]:
 def measured(request: Request) -> list[Any]:
     """Rows of the tuning databases for this spec at these sizes, one for each schedule, the preferred one first."""
     from nautilus.driver import compile_file
+    from nautilus.tune.database import lookup, rows
+    from nautilus.tune.database import store as database
 
-    try:
-        from nautilus.tune.database import lookup, rows
-        from nautilus.tune.database import store as database
-    except ImportError:
-        return []
     spec = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     if not spec.family:
         return []

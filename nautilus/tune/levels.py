@@ -25,7 +25,8 @@ from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.targets.limits import limits
-from nautilus.tune.space.inlining import remember
+from nautilus.tune.search.trial_lowering import TrialLowering
+from nautilus.tune.space.inlining import Origin
 
 _BEFORE_INLINE = SCALAR.step_names[SCALAR.step_names.index("inline") - 1]
 UNFUSED = Schedule(inline=(), factor=False, narrow=False)
@@ -62,8 +63,13 @@ class Before:
     """The input of the planner: the spec, the Scalar IR after pass ``dead``, and the inlined definitions."""
 
     spec: Spec
-    program: Program
+    trials: TrialLowering
     inline: tuple[str, ...] | None
+
+    @property
+    def program(self) -> Program:
+        """The Scalar IR after pass ``dead``."""
+        return self.trials.program
 
 
 def before_scheduling(request: Request) -> Before:
@@ -73,8 +79,9 @@ def before_scheduling(request: Request) -> Before:
         compile_file(replace(request, lookup=None, until="scalar"), [stop])
     except _PassReached:
         inline = stop.schedule.inline if stop.schedule is not None else None
-        remember(stop.module, stop.inlined_from, inline or (), stop.context)
-        return Before(stop.spec, stop.module, inline)
+        origin = Origin(stop.inlined_from, inline or (), stop.context)
+        trials = TrialLowering(stop.module, request.arch, request.precision, origin)
+        return Before(stop.spec, trials, inline)
     raise AssertionError("the pipeline has no pass 'dead'")
 
 

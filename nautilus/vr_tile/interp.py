@@ -1,4 +1,4 @@
-"""The VR-tile IR run in numpy: what a module means, on a machine with no GPU.
+"""The interpreter of the VR-tile IR in numpy.
 
 A tile is an array with one dimension per axis of its type, in the type's order; grid points and loop
 iterations run in Python, tiles at once.  Modes:

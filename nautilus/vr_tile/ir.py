@@ -1,37 +1,20 @@
-"""VR-tile IR: the same work on whole tiles, in virtual registers; no memory scopes, no threads.
+"""VR-tile IR: the computation on whole tiles in virtual registers, without memory scopes and threads.
 
 A tile is a function of *named axes*: ``f32[i: 128, j: 64]``.  Names carry the meaning: operands of
 an elementwise operation broadcast by name, ``dot`` contracts an axis by name, a transpose is no
 operation at all.  The order of the axes in a type is canonical (the kernel's axis order) and says
 nothing about layout; layouts begin one level below.
 
-The whole grammar::
-
-    module := 'module' NAME { buffer* param* kernel* }                -- buffers, params as in Scalar IR
-    kernel := 'kernel' NAME 'grid' '(' VAR ':' expr, ... ')' 'axes' '(' AXIS ':' size, ... ')' '{' op* '}'
-    op     := value '=' 'const' number ':' type
-            | value '=' 'index' expr ':' type                         -- integer/bool function of variables and axes
-            | value '=' 'param' NAME ':' type
-            | value '=' 'load' NAME '[' expr, ... ']' ['where' expr] ':' type   -- 0 where masked
-            | value '=' OP value, ... ':' type                        -- elementwise (core.expr.nodes.OPS), cast, narrow
-            | value '=' 'reduce' COMBINER value 'over' AXIS, ... ':' type
-            | value '=' 'dot' value, value ['+' value] 'over' AXIS, ... ':' type   -- sum of products
-            | 'store' NAME '[' expr, ... ']' ',' value ['where' expr]
-            | value, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' value '=' value, ... ')'
-              '{' op* 'yield' value, ... '}'
-    type   := dtype [ '[' AXIS ':' size, ... ']' ]                    -- no brackets: a single element
-    expr   := core.expr.nodes over grid/loop variables, tile axes (a Var named like the axis is the position
-              inside the tile, 0-based), params and values (Ref); no Load
+The grammar derives from the declarations of the ops: ``vr_tile.text.grammar``.
 
 Meaning.  ``grid`` runs the body once per point, independently, in any order.  ``load`` reads the
 element at the index for every point of the type's axes; a point whose ``where`` is false reads
 nothing and is 0 (false).  ``store`` writes the points whose ``where`` holds, rounding once to the
 buffer's storage type.  ``for`` runs its body for lo <= VAR < hi in order; a carried value enters
 each iteration and ``yield`` gives its successor; with no iteration the results are the initial
-values.  Loops of one ``chain`` walk disjoint ranges of one index space with bodies that differ in masks
-only, so that they can share staging buffers and copies may be prefetched across the seams.  Each range
-adjoins that of an earlier loop of the chain: mostly it begins where the last one ended, but the walk may
-also start in the middle (``KernelPlan.iteration_order``).
+values.  Loops of one ``chain`` iterate over disjoint ranges of one index space with bodies that differ in masks
+only, so that they can share staging buffers and copies may be prefetched across loop boundaries.  Each range adjoins
+that of an earlier loop of the chain; the iteration order may start in the middle (``KernelPlan.iteration_order``).
 
 ``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
 of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,
@@ -53,126 +36,149 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
 from nautilus.core.expr.nodes import Expr
+from nautilus.core.op_fields import (
+    AXES,
+    CARRIED,
+    COMBINER,
+    EXPR,
+    EXPRS,
+    FUNCTION,
+    LITERAL,
+    NAME,
+    OPERAND,
+    OPERANDS,
+    READ_MEMORY,
+    REGION,
+    RESULTS,
+    TYPE,
+    UNWRITTEN,
+    VARIABLE,
+    WRITE_MEMORY,
+)
+from nautilus.core.ops import RESULT, SPAN, Level, declaration, declare, op, part, walk
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.tiles import TileAxis, TileType
 
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
-
-@dataclass(frozen=True, slots=True)
+@part("$type")
 class Value:
     """An SSA value. Names start without ``%``; the text form adds it."""
 
-    name: str
-    type: TileType
+    name: str = declare(UNWRITTEN)
+    type: TileType = declare(TYPE)
 
 
-@dataclass(frozen=True, slots=True)
+#: the ops of this IR
+VR = Level("vr-tile", "value", Value)
+
+
+@op(VR, "const $value")
 class ConstOp:
     """Every element is ``value``."""
 
-    result: Value
-    value: int | float | bool
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    value: int | float | bool = declare(LITERAL)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "index $expr")
 class IndexOp:
     """An integer or bool function of variables, tile axes, params and values."""
 
-    result: Value
-    expr: Expr
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    expr: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "param $param")
 class ParamOp:
     """A scalar argument."""
 
-    result: Value
-    param: str
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    param: str = declare(NAME)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "load $buffer[$index]( where $mask)?")
 class LoadOp:
     """``result = buffer[index] where mask`` (0 where masked)."""
 
-    result: Value
-    buffer: str
-    index: tuple[Expr, ...]
-    mask: Expr | None = None
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    buffer: str = declare(READ_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    mask: Expr | None = declare(EXPR, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "$op $args")
 class MapOp:
     """Elementwise ``op`` with broadcasting by axis name."""
 
-    result: Value
-    op: str
-    args: tuple[Value, ...]
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    op: str = declare(FUNCTION)
+    args: tuple[Value, ...] = declare(OPERANDS)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "reduce $combiner $arg over $axes")
 class ReduceOp:
     """``combiner`` over ``axes`` of ``arg``."""
 
-    result: Value
-    combiner: str
-    arg: Value
-    axes: tuple[str, ...]
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    combiner: str = declare(COMBINER)
+    arg: Value = declare(OPERAND)
+    axes: tuple[str, ...] = declare(AXES)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "dot $a, $b( + $acc)? over $axes")
 class DotOp:
     """``result = acc + sum over axes of a * b`` (acc None: 0)."""
 
-    result: Value
-    a: Value
-    b: Value
-    acc: Value | None
-    axes: tuple[str, ...]
-    span: Span = _SPAN
+    result: Value = declare(RESULT)
+    a: Value = declare(OPERAND)
+    b: Value = declare(OPERAND)
+    acc: Value | None = declare(OPERAND)
+    axes: tuple[str, ...] = declare(AXES)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "store $buffer[$index], $value( where $mask)?")
 class StoreOp:
     """``buffer[index] = value where mask``."""
 
-    buffer: str
-    index: tuple[Expr, ...]
-    value: Value
-    mask: Expr | None = None
-    span: Span = _SPAN
+    buffer: str = declare(WRITE_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    value: Value = declare(OPERAND)
+    mask: Expr | None = declare(EXPR, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(VR, "for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")
 class ForOp:
     """``for var in lo..hi``; ``carried`` pairs body arguments with initial values."""
 
-    results: tuple[Value, ...]
-    var: str
-    lo: Expr
-    hi: Expr
-    carried: tuple[tuple[Value, Value], ...]
-    body: tuple[TileOp, ...]
-    yields: tuple[Value, ...]
-    chain: str | None = None
-    span: Span = _SPAN
+    results: tuple[Value, ...] = declare(RESULTS)
+    var: str = declare(VARIABLE)
+    lo: Expr = declare(EXPR)
+    hi: Expr = declare(EXPR)
+    carried: tuple[tuple[Value, Value], ...] = declare(CARRIED)
+    body: tuple[TileOp, ...] = declare(REGION)
+    yields: tuple[Value, ...] = declare(OPERANDS)
+    chain: str | None = declare(NAME, default=None)
+    span: Span = SPAN
 
 
 TileOp: TypeAlias = ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp | StoreOp | ForOp
+VR.close(TileOp)
 
 
-@dataclass(frozen=True, slots=True)
+@part("$var: $extent")
 class GridAxis:
     """A launch dimension: ``0 <= var < extent``. The first varies slowest."""
 
-    var: str
-    extent: Expr
+    var: str = declare(NAME)
+    extent: Expr = declare(EXPR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +189,7 @@ class TileKernel:
     grid: tuple[GridAxis, ...]
     axes: tuple[TileAxis, ...]
     body: tuple[TileOp, ...]
-    span: Span = _SPAN
+    span: Span = field(default=NO_SPAN, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,36 +210,21 @@ class TileModule:
 
 
 def operands(op: TileOp) -> tuple[Value, ...]:
-    """SSA values that ``op`` reads directly (Refs inside index expressions are not listed here)."""
-    match op:
-        case MapOp(args=args):
-            return args
-        case ReduceOp(arg=arg):
-            return (arg,)
-        case DotOp(a=a, b=b, acc=acc):
-            return (a, b) if acc is None else (a, b, acc)
-        case StoreOp(value=value):
-            return (value,)
-        case ForOp(carried=carried):
-            return tuple(init for _, init in carried)
-        case _:
-            return ()
+    """SSA values that ``op`` reads directly in front of its body (references in index expressions are not listed)."""
+    found = declaration(type(op)).operands(op)
+    return found[: len(op.carried)] if isinstance(op, ForOp) else found
 
 
 def results(op: TileOp) -> tuple[Value, ...]:
     """SSA values that ``op`` defines."""
-    match op:
-        case StoreOp():
-            return ()
-        case ForOp(results=results):
-            return results
-        case _:
-            return (op.result,)
+    return declaration(type(op)).results(op)
+
+
+def expressions(op: TileOp) -> tuple[Expr, ...]:
+    """The index expressions of ``op`` itself."""
+    return declaration(type(op)).expressions(op)
 
 
 def walk_ops(body: tuple[TileOp, ...]) -> Iterator[TileOp]:
     """Every op under ``body`` in program order, a loop before its body."""
-    for op in body:
-        yield op
-        if isinstance(op, ForOp):
-            yield from walk_ops(op.body)
+    return walk(body)

@@ -12,23 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nautilus.core.expr.nodes import Expr, Ref, rewrite
-from nautilus.vr_tile.ir import (
-    ConstOp,
-    DotOp,
-    ForOp,
-    IndexOp,
-    LoadOp,
-    MapOp,
-    ReduceOp,
-    StoreOp,
-    TileKernel,
-    TileModule,
-    TileOp,
-    Value,
-    operands,
-    results,
-    walk_ops,
-)
+from nautilus.core.ops import Kind, map_fields
+from nautilus.vr_tile.ir import ConstOp, ForOp, TileKernel, TileModule, TileOp, Value, operands, results, walk_ops
 from nautilus.vr_tile.lowering.emitter import Emitter
 
 Env = Mapping[str, Value]
@@ -60,39 +45,8 @@ def rename(op: TileOp, env: Env) -> TileOp:
     def e(x: Expr) -> Expr:
         return rename_expr(x, env)
 
-    match op:
-        case IndexOp():
-            return replace(op, expr=e(op.expr))
-        case LoadOp():
-            mask = None if op.mask is None else e(op.mask)
-            return replace(op, index=tuple(map(e, op.index)), mask=mask)
-        case StoreOp():
-            mask = None if op.mask is None else e(op.mask)
-            return replace(op, index=tuple(map(e, op.index)), value=v(op.value), mask=mask)
-        case MapOp():
-            return replace(op, args=tuple(map(v, op.args)))
-        case ReduceOp():
-            return replace(op, arg=v(op.arg))
-        case DotOp():
-            return replace(op, a=v(op.a), b=v(op.b), acc=None if op.acc is None else v(op.acc))
-        case ForOp():
-            carried = tuple((arg, v(init)) for arg, init in op.carried)
-            return replace(op, lo=e(op.lo), hi=e(op.hi), carried=carried)
-        case _:
-            return op
-
-
-def expressions(op: TileOp) -> tuple[Expr, ...]:
-    """The index expressions of ``op`` itself."""
-    match op:
-        case IndexOp(expr=expr):
-            return (expr,)
-        case LoadOp(index=index, mask=mask) | StoreOp(index=index, mask=mask):
-            return index if mask is None else (*index, mask)
-        case ForOp(lo=lo, hi=hi):
-            return (lo, hi)
-        case _:
-            return ()
+    new: TileOp = map_fields(op, {Kind.OPERAND: v, Kind.EXPR: e})
+    return replace(new, yields=op.yields) if isinstance(new, ForOp) and isinstance(op, ForOp) else new
 
 
 class Peephole(Emitter):

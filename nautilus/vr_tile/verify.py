@@ -1,4 +1,4 @@
-"""What is legal in the VR-tile IR: one rule function per op class; an op without a rule is rejected.
+"""The verifier of the VR-tile IR: one rule function for each op class; an op without a rule is rejected.
 
 :func:`verify` raises :class:`nautilus.core.errors.VerifyError` with the rule's name, the op and why.
 The rules are those of the ``vr_tile.ir`` docstring, and two that it implies: both operands of ``dot``
@@ -20,6 +20,7 @@ from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import (
+    VR,
     ConstOp,
     DotOp,
     ForOp,
@@ -95,6 +96,8 @@ class _Kernel:
             if a.size < 1:
                 _fail("axes have elements", f"kernel {k.name}", f"{a.name} has size {a.size}", k.span)
         self.order = {a.name: i for i, a in enumerate(k.axes)}
+        for self.op in walk_ops(k.body):
+            self.need(type(self.op) in _RULES, "every op has a rule", f"{type(self.op).__name__} has none")
         self.stored = {op.buffer for op in walk_ops(k.body) if isinstance(op, StoreOp)}
         for g in k.grid:
             self.expr(g.extent, TileType(DType.I32), "grid extents are integers of params", {DType.I32, DType.I64})
@@ -114,12 +117,9 @@ class _Kernel:
         chains: dict[str, list[ForOp]] = {}
         for op in body:
             self.op = op
-            rule = _RULES.get(type(op))
-            if rule is None:
-                self.fail("every op has a rule", f"{type(op).__name__} has none")
             for v in operands(op):
                 self.use(v)
-            rule(self, op)
+            _RULES[type(op)](self, op)
             self.op = op
             if isinstance(op, ForOp) and op.chain is not None:
                 earlier = chains.setdefault(op.chain, [])
@@ -308,3 +308,4 @@ _RULES: Mapping[type, Callable[[_Kernel, Any], None]] = {
     DotOp: _dot,
     ForOp: _for,
 }
+VR.complete(_RULES, "verifier rules")

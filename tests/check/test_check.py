@@ -79,8 +79,8 @@ def test_a_planted_fault_is_named(monkeypatch: pytest.MonkeyPatch, name: str, ru
     _plant(monkeypatch, name, planted.planted(name, rule))
     report = checked(ATTENTION, "random", "ascending")
     assert report.exit_code == 1
-    assert report.culprits == (culprit,), report.text()
-    assert f"the fault is in: {culprit}" in report.text()
+    assert report.faulty_steps == (culprit,), report.text()
+    assert f"faulty: {culprit}" in report.text()
     first = next(o for o in report.failures if o.subject == culprit)
     assert first.kind
     assert first.seed is not None
@@ -100,7 +100,7 @@ def test_a_wrong_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     _plant(monkeypatch, "rolling-update", Boastful)
     report = checked(ATTENTION, "random")
-    assert report.culprits == ("scalar/rolling-update",)
+    assert report.faulty_steps == ("scalar/rolling-update",)
     assert {o.check for o in report.failures} == {"certificate"}
     assert report.exit_code == 1
 
@@ -116,7 +116,7 @@ def test_a_pass_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     _plant(monkeypatch, "cse", Broken)
     report = checked(ROWS, "random")
-    assert report.culprits == ("vr-tile/cse",)
+    assert report.faulty_steps == ("vr-tile/cse",)
     assert "out of luck" in report.text()
 
 
@@ -145,7 +145,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert main(["check", str(path), "--arch", "sm_80", "--device", "cpu", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["ok"] is False
-    assert data["culprits"] == ["vr-tile/exp-to-exp2"]
+    assert data["faulty_steps"] == ["vr-tile/exp-to-exp2"]
 
 
 def test_a_bad_spec_is_a_diagnostic() -> None:
@@ -158,7 +158,7 @@ def test_json_has_no_nan() -> None:
     report.add(Outcome("pass", "scalar/fuse", "fail", measured=float("inf"), index=(1, 2)))
     text = json.dumps(report.as_dict(), allow_nan=False)
     assert json.loads(text)["outcomes"][0]["measured"] == "inf"
-    assert report.culprits == ("scalar/fuse",)
+    assert report.faulty_steps == ("scalar/fuse",)
 
 
 def test_a_dump_is_checked_from_where_it_starts(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from nautilus.check.bound import instruction_error
 
 from nautilus.check.functions import MEANINGS
 from nautilus.core.functions import FUNCTIONS, Types
-from tests.elementary import ELEMENTARY
+from nautilus.frontend.error_bound import instruction_error
+from tests.check.elementary import ELEMENTARY
 
 #: sympy has no form of these that its simplification uses
 UNPROVED = {"floordiv", "mod", "fmod", "round", "select"}

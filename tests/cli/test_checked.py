@@ -113,7 +113,7 @@ def test_without_nvrtc_a_line_says_so(
 ) -> None:
     out = tmp_path / "k.cu"
     assert main([str(spec), "--arch", "sm_90a", "-o", str(out)]) == 0
-    said = f"nautilusc: note: {spec}: ptxas did not check the warpgroup products (NVRTC: not available: no wheel)\n"
+    said = f"nautilusc: note: {spec}: ptxas did not check the wgmma instructions (NVRTC: not available: no wheel)\n"
     assert capsys.readouterr() == ("", said)
     assert out.read_text() == first.cuda
     assert main([str(spec), "--arch", "sm_90a", "-o", str(out), "-q"]) == 0

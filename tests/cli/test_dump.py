@@ -98,12 +98,12 @@ def test_dump_ir(spec: Path, what: str, titles: list[str], capsys: pytest.Captur
 def test_unknown_names_are_refused(spec: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert what not in dump_names()
     assert main([str(spec), "--dump-ir", what]) == 2
-    assert f"no stage or pass is called {what.split(',')[-1]!r}" in capsys.readouterr().err
+    assert f"unknown stage or pass {what.split(',')[-1]!r}" in capsys.readouterr().err
 
 
 def test_no_way_leads_up(dumps: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(dumps[-2]), "-o", str(tmp_path / "k.scalar")]) == 2
-    assert "is a dump of ma-tile, which is below scalar" in capsys.readouterr().err
+    assert "is a dump of ma-tile, which comes after scalar" in capsys.readouterr().err
 
 
 def pick(dumps: list[Path], name: str) -> Path:
@@ -187,4 +187,4 @@ def test_the_output_is_never_the_input(dumps: list[Path], tmp_path: Path, capsys
     copy.write_text(pick(dumps, "scalar-lower").read_text())
     before = copy.read_bytes()
     assert main([str(copy), "-o", str(tmp_path / "." / "a.scalar")]) == 2
-    assert "is the input" in capsys.readouterr().err and copy.read_bytes() == before
+    assert "output and input are the same file" in capsys.readouterr().err and copy.read_bytes() == before

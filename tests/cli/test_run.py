@@ -92,14 +92,14 @@ def test_random_inputs_depend_on_seed_and_name_alone(spec: Path) -> None:
         ("X", np.ones((5, 3)), "has shape [5, 3]; X needs [3, 5]"),
         ("X", np.ones(15), "has shape [15]"),
         ("X", np.ones((0, 5)), "has shape [0, 5]"),
-        ("X", np.ones((3, 5), complex), "holds complex128, not numbers"),
-        ("X", np.full((3, 5), "a"), "holds <U1, not numbers"),
+        ("X", np.ones((3, 5), complex), "has elements of type complex128, which are not numbers"),
+        ("X", np.full((3, 5), "a"), "has elements of type <U1, which are not numbers"),
         ("X", np.zeros((3, 5), "M8[s]"), "not numbers"),
         ("X", np.full((3, 5), None, dtype=object), "it is no .npy or .npz file of numbers"),
-        ("I", np.array([1.5, 2, 3]), "holds 1.5, which is not a value of type i32"),
-        ("I", np.array([1, 2, 2**40]), "holds 1099511627776, which is not a value of type i32"),
-        ("I", np.array([1, np.nan, 3]), "holds nan, which is not a value of type i32"),
-        ("B", np.array([0, 1, 2, 1, 0]), "holds 2, which is not a value of type bool"),
+        ("I", np.array([1.5, 2, 3]), "contains 1.5, which is not a value of type i32"),
+        ("I", np.array([1, 2, 2**40]), "contains 1099511627776, which is not a value of type i32"),
+        ("I", np.array([1, np.nan, 3]), "contains nan, which is not a value of type i32"),
+        ("B", np.array([0, 1, 2, 1, 0]), "contains 2, which is not a value of type bool"),
     ],
 )
 def test_arrays_that_do_not_fit(
@@ -128,12 +128,12 @@ def test_files_that_are_no_arrays(spec: Path, content: bytes, capsys: pytest.Cap
         (["--set", "n=nan"], "not a value of type i32"),
         (["--set", "eps=abc"], "not a value of type f32"),
         (["--set", "flag=2"], "not a value of type bool"),
-        (["--set", "q=1"], "no scalar is called 'q'; scalars: eps, n, flag"),
-        (["--input", "Y=a.npy"], "no input is called 'Y'; inputs: X, I, B, Z"),
+        (["--set", "q=1"], "unknown scalar 'q'; scalars: eps, n, flag"),
+        (["--input", "Y=a.npy"], "unknown input 'Y'; inputs: X, I, B, Z"),
         (["--input", "X=/"], "cannot read /: Is a directory"),
         (["--seed", "-1"], "'--seed'"),
         (["--stage", "cuda"], "'--stage'"),
-        (["--device", "cuda", "--stage", "spec"], "--stage belongs to --device cpu"),
+        (["--device", "cuda", "--stage", "spec"], "--stage requires --device cpu"),
     ],
 )
 def test_arguments_that_are_refused(
@@ -192,4 +192,4 @@ def test_without_a_gpu_cuda_is_exit_3(spec: Path, capsys: pytest.CaptureFixture[
 
 def test_outputs_that_cannot_be_written(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(spec), "--output-dir", str(spec)]) == 2
-    assert "cannot make" in capsys.readouterr().err
+    assert "cannot create" in capsys.readouterr().err

@@ -9,8 +9,8 @@ from pathlib import Path
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request
 from nautilus.scalar.ir import Program
-from nautilus.tune.search.trial_lowering import program_of
-from nautilus.tune.space.schedules import Refused, examine, schedule_of
+from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
+from nautilus.tune.space.schedules import Refused, Space, examine, schedule_of, space_of
 
 SPECS = Path(__file__).parent.parent.parent / "specs"
 
@@ -37,10 +37,26 @@ TILES = {
 }
 
 
+_TRIALS: list[TrialLowering] = []
+_SPACES: list[tuple[TrialLowering, Space]] = []
+
+
 @cache
 def program(name: str, dims: tuple[tuple[str, int], ...] = (), arch: str = "sm_90a") -> Program:
     """The program of a shipped spec, ready to be scheduled."""
-    return program_of(Request(SPECS / f"{name}.naut", arch=arch, dims=dict(dims)))[0]
+    trials, _ = trials_of(Request(SPECS / f"{name}.naut", arch=arch, dims=dict(dims)))
+    _TRIALS.append(trials)
+    return trials.program
+
+
+def space(p: Program, arch: str) -> Space:
+    """The space of a program, made once."""
+    for trials, made in _SPACES:
+        if trials.program is p and trials.arch == arch:
+            return made
+    origin = next((t.origin for t in _TRIALS if t.program is p), None)
+    _SPACES.append((own := TrialLowering(p, arch, origin=origin), space_of(own)))
+    return _SPACES[-1][1]
 
 
 def product(m: int, n: int, k: int) -> Program:
@@ -50,5 +66,6 @@ def product(m: int, n: int, k: int) -> Program:
 
 def candidate(p: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
     """The schedule that ``values`` say, carried out on trial; or why it is none."""
-    done = examine(p, arch, values)
-    return schedule_of(p, arch, values) if done.ok else Refused(str(done.fault))
+    own = space(p, arch)
+    done = examine(own, values)
+    return schedule_of(own, values) if done.ok else Refused(str(done.fault))

@@ -9,7 +9,7 @@ import pytest
 from nautilus.cost.model import best_rank, estimate, in_top, rank_correlation
 from nautilus.scalar.ir import Program
 from nautilus.tune.space.schedules import defaults, examine
-from tests.cost.measured import LIBRARY, TILES, product, program
+from tests.cost.measured import LIBRARY, TILES, product, program, space
 
 ARCH = "sm_90a"
 
@@ -17,9 +17,9 @@ ARCH = "sm_90a"
 def seconds(p: Program, **changes: Any) -> float:
     """The estimate of the default schedule with ``changes``; dots in names are ``__``."""
     named = {k.replace("__", "."): v for k, v in changes.items()}
-    known = defaults(p, ARCH)
+    known = defaults(space(p, ARCH))
     assert named.keys() <= known.keys(), named.keys() - known.keys()
-    done = examine(p, ARCH, {**known, **named})
+    done = examine(space(p, ARCH), {**known, **named})
     assert done.module is not None, done.fault
     return estimate(done.module, ARCH).seconds
 
@@ -110,7 +110,7 @@ def test_choices_of_a_back_to_back_gemm_are_in_the_measured_order() -> None:
 def test_three_consumer_warpgroups_pay_for_narrow_accumulators_only() -> None:
     narrow, wide = attention("global_prefill_d64"), attention("global_prefill_d64", M=4096, N=4096)
     assert seconds(narrow, O__warpgroup__row_tile="192/3") < seconds(narrow, O__warpgroup__row_tile="128/2")
-    done = examine(attention("global_prefill"), ARCH, {"O.warpgroup.row_tile": "192/3"})
+    done = examine(space(attention("global_prefill"), ARCH), {"O.warpgroup.row_tile": "192/3"})
     assert done.fault is not None and "registers" in done.fault
     assert wide is not narrow
 
@@ -185,7 +185,7 @@ def test_choices_of_split_k_warps_are_in_the_measured_order() -> None:
     assert seconds(p, interleave="4x16") > 1.02 * base  # 1.04
     assert seconds(p, interleave="2x32") > 1.2 * base  # half of the bytes in flight
     assert seconds(p, interleaved__O_acc_part__combine_in_block=False) > 1.05 * base  # one launch more
-    second = examine(p, ARCH, {**defaults(p, ARCH), "groups": 2, "interleaved.O_acc_part_2.cluster": 1})
+    second = examine(space(p, ARCH), {**defaults(space(p, ARCH)), "groups": 2, "interleaved.O_acc_part_2.cluster": 1})
     assert second.module is not None and estimate(second.module, ARCH).seconds > 1.02 * base
     assert seconds(long, groups=1) > seconds(long, interleaved__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
     assert seconds(p, splits=4) > 1.05 * base
@@ -204,7 +204,7 @@ def test_few_blocks_need_splits() -> None:
 
 def test_parts_are_consistent() -> None:
     p = product(4096, 4096, 4096)
-    done = examine(p, ARCH, defaults(p, ARCH))
+    done = examine(space(p, ARCH), defaults(space(p, ARCH)))
     assert done.module is not None
     found = estimate(done.module, ARCH)
     (k,) = found.kernels
@@ -217,7 +217,7 @@ def test_parts_are_consistent() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_120"])
 def test_other_targets_have_estimates(arch: str) -> None:
     p = program("attention/causal_prefill", arch=arch)
-    done = examine(p, arch, defaults(p, arch))
+    done = examine(space(p, arch), defaults(space(p, arch)))
     assert done.ok and done.module is not None
     assert 1e-4 < estimate(done.module, arch).seconds < 1e-1
 

@@ -10,7 +10,7 @@ from nautilus.cost.registers import bodies, peak, register_fault
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.space.schedules import defaults, examine
-from tests.cost.measured import program
+from tests.cost.measured import program, space
 
 ARCH = "sm_90a"
 CHAIN, NARROW, WIDE = "attention/global_prefill", "attention/global_prefill_d64", "attention/causal_prefill_d256"
@@ -40,13 +40,13 @@ COMPILED: list[tuple[str, dict[str, Any], bool]] = [
 @pytest.mark.parametrize(("name", "chosen", "good"), COMPILED)
 def test_the_rule_agrees_with_ptxas(name: str, chosen: dict[str, Any], good: bool) -> None:
     p = program(name)
-    done = examine(p, ARCH, {**defaults(p, ARCH), **chosen})
+    done = examine(space(p, ARCH), {**defaults(space(p, ARCH)), **chosen})
     assert done.ok == good
     assert good or "registers" in str(done.fault)
 
 
 def live(p: Program, chosen: dict[str, Any]) -> int:
-    done = examine(p, ARCH, {**defaults(p, ARCH), **chosen})
+    done = examine(space(p, ARCH), {**defaults(space(p, ARCH)), **chosen})
     assert done.module is not None
     (k,) = done.module.kernels
     return max(peak(k, body) for _, body, _ in bodies(k, limits(ARCH)))
@@ -62,6 +62,6 @@ def test_liveness_counts_tiles_once() -> None:
 
 def test_a_row_a_thread_is_refused() -> None:
     p = program("rowwise/softmax")
-    done = examine(p, ARCH, {**defaults(p, ARCH), "Y.warps": 1, "Y.tile.i": 4})
+    done = examine(space(p, ARCH), {**defaults(space(p, ARCH)), "Y.warps": 1, "Y.tile.i": 4})
     assert done.module is not None and TOO_MANY in str(done.fault)
     assert register_fault(done.module, limits(ARCH)) == done.fault

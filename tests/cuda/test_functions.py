@@ -13,7 +13,7 @@ from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.driver import Request, compile_file
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.elementary import ELEMENTARY, NUMERIC
+from tests.check.elementary import ELEMENTARY, NUMERIC
 
 
 def spec(dtype: str) -> str:

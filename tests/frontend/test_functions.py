@@ -16,7 +16,7 @@ from nautilus.core.functions import NAMED
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
-from tests.elementary import ELEMENTARY, given
+from tests.check.elementary import ELEMENTARY, given
 
 PRELUDE = Path(__file__).parents[2] / "grammar" / "prelude.naut"
 

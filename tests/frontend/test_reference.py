@@ -1,6 +1,6 @@
 """The language reference is true and complete: every example runs, and every part of the language has one.
 
-``UPDATE_REFERENCE=1 pytest tests/frontend/test_reference.py`` rewrites the blocks of results and of messages; read them
+``pytest --update-golden tests/frontend/test_reference.py`` rewrites the blocks of results and of messages; read them
 before you commit.
 """
 
@@ -100,18 +100,18 @@ def rewrite(block: Block, text: str) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=line_id)
-def test_example(example: Example, tmp_path: Path) -> None:
+def test_example(example: Example, tmp_path: Path, update_golden: bool) -> None:
     expected = example.expected
     if expected is not None and expected.kind == "error":
         got = messages(example, tmp_path)
-        if os.environ.get("UPDATE_REFERENCE"):
+        if update_golden:
             rewrite(expected, got)
         assert got == expected.text
         return
     outputs = evaluate(example, tmp_path)
     if expected is None:
         return
-    if os.environ.get("UPDATE_REFERENCE"):
+    if update_golden:
         rewrite(expected, "".join(f"{name} = {as_text(value)}\n" for name, value in outputs.items()))
     want = reference_page.values(expected.text)
     assert set(want) == set(outputs)

@@ -92,11 +92,16 @@ def rows(page: str) -> list[Row]:
     found = []
     for number, line in enumerate(page.split("\n"), 1):
         match = _ROW.match(line)
-        cells = [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", match["cells"])] if match else []
+        cells = [_unescaped(c.strip()) for c in re.split(r"(?<!\\)\|", match["cells"])] if match else []
         if len(cells) == 4 and all(c.startswith("`") and c.endswith("`") for c in cells[2:]):
             entry, meaning, expression, value = (c.strip("`") for c in cells)
             found.append(Row(entry, meaning, expression, number_of(value), number))
     return found
+
+
+def _unescaped(cell: str) -> str:
+    """The text that a cell shows."""
+    return re.sub(r"\\([|\[\]])", r"\1", cell)
 
 
 def table_entries(page: str, heading: str) -> list[list[str]]:

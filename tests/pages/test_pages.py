@@ -40,7 +40,7 @@ def test_the_first_page_is_short() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
     text = page.read_text()
-    for target in re.findall(r"\]\(([^)]+)\)", _without_code(text)):
+    for target in re.findall(r"(?<!\\)\]\(([^)]+)\)", _without_code(text)):
         if target.startswith("http"):
             continue
         name, _, anchor = target.partition("#")

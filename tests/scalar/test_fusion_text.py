@@ -193,7 +193,7 @@ def test_a_phase_without_a_proof_is_refused() -> None:
     program, _ = softmax(8, 64)
     axes = (AxisPlan("i", "grid", 4), AxisPlan("j", "loop", 16))
     one = Schedule((), (KernelPlan("Y", ("M", "S", "Y"), axes, (("M", "S", "Y"),)),))
-    with pytest.raises(ScheduleError, match="Y needs the complete M, S in the same walk"):
+    with pytest.raises(ScheduleError, match="Y needs the complete M, S in the same reduction loop"):
         final(program, one)
 
 
@@ -201,5 +201,5 @@ def test_a_sum_of_squares_about_a_running_mean_is_refused() -> None:
     program, _ = layernorm(8, 64)
     axes = (AxisPlan("i", "grid", 4), AxisPlan("j", "loop", 16))
     one = Schedule((), (KernelPlan("Y", ("H", "A", "B", "Y"), axes, (("H",), ("A", "B"), ("Y",))),))
-    with pytest.raises(ScheduleError, match="no repair for B"):
+    with pytest.raises(ScheduleError, match="no repair term for B"):
         final(program, one)

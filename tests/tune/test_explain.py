@@ -16,7 +16,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.tune.database.lookup import tuned_schedule
 from nautilus.tune.explain import explain, text
-from nautilus.tune.search.trial_lowering import base_schedule, program_of
+from nautilus.tune.search.trial_lowering import trials_of
 from tests.cost.measured import SPECS, candidate
 from tests.endtoend.collection.warpgroups import ATTENTION
 
@@ -120,9 +120,9 @@ class Row:
 
 def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request(SPECS / "rowwise/softmax.naut", lookup=tuned_schedule)
-    program, given = program_of(request)
+    trials, given = trials_of(request)
     values: dict[str, object] = {"Y.warps": 8}
-    schedule = candidate(program, "sm_90a", values)
+    schedule = candidate(trials.program, "sm_90a", values)
     assert isinstance(schedule, Schedule)
     row = Row(replace(schedule, inline=given.inline), values)
     monkeypatch.setattr("nautilus.tune.explain.measured", lambda request: [row])
@@ -157,5 +157,5 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _json(name: str) -> str:
-    program, _ = program_of(Request(SPECS / f"{name}.naut"))
-    return base_schedule(program, "sm_90a").to_json()
+    trials, _ = trials_of(Request(SPECS / f"{name}.naut"))
+    return trials.base_schedule().to_json()

@@ -16,6 +16,7 @@ from typing import Any
 
 from nautilus.core.schedule import Schedule
 from nautilus.planner.kernels import default_schedule
+from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.workers.build import Builder, BuildJob, Built
 from nautilus.tune.workers.measure import FinalsJob, Machine, Measured, MeasureJob
 
@@ -39,8 +40,12 @@ class Refused:
     reason: str
 
 
-def choices(program: Any, arch: str) -> tuple[Choice, ...]:
-    del program, arch
+def space_of(trials: TrialLowering) -> TrialLowering:
+    return trials
+
+
+def choices(space: TrialLowering) -> tuple[Choice, ...]:
+    del space
     return (
         Choice("stages", (1, 2, 3, 4)),
         Choice("warps", ((2, 2), (4, 1), (1, 4))),
@@ -48,15 +53,15 @@ def choices(program: Any, arch: str) -> tuple[Choice, ...]:
     )
 
 
-def defaults(program: Any, arch: str) -> dict[str, object]:
-    del program, arch
+def defaults(space: TrialLowering) -> dict[str, object]:
+    del space
     return {"stages": 3, "warps": (2, 2), "group": 8}
 
 
-def schedule_of(program: Any, arch: str, values: Mapping[str, Any]) -> Schedule | Refused:
+def schedule_of(space: TrialLowering, values: Mapping[str, Any]) -> Schedule | Refused:
     if values["stages"] == 4 and tuple(values["warps"]) == (1, 4):
         return Refused("four stages of that do not fit")
-    plain = default_schedule(program, arch)
+    plain = default_schedule(space.program, space.arch)
     (kernel,) = plain.kernels
     # group makes no difference: two values, one schedule
     memory = replace(kernel.mapping, stages=values["stages"], warps=tuple(values["warps"]))
@@ -98,6 +103,24 @@ class ToyBuilder(Builder):
 
 def builder(request: Any, model: str) -> ToyBuilder:
     return ToyBuilder(request, model)
+
+
+def broken_builder(request: Any, model: str) -> Builder:
+    """The compiler's own builder, with a bug in a pass; for workers, whose process nobody else uses."""
+    plant_a_bug()
+    return Builder(request, model)
+
+
+def plant_a_bug() -> None:
+    from nautilus.vr_tile.passes import cse
+
+    class Cse(cse.Cse):
+        __slots__ = ()
+
+        def apply(self, module: Any) -> Any:
+            raise AssertionError("planted")
+
+    vars(cse)["Cse"] = Cse
 
 
 class Runner:

@@ -28,6 +28,8 @@ _TAKES = {
     Types.NUMBER: _COMPUTE - {DType.BOOL}, Types.ANY: _COMPUTE, Types.FLOAT: frozenset({DType.F32, DType.F64}),
     Types.COMPARISON: _COMPUTE, Types.LOGIC: frozenset({DType.BOOL}),
 }  # fmt: skip
+#: function -> arity, kind of rule and argument types; parsers ask at every operation
+_RULES = {f.name: (f.arity, f.types.name.lower(), _TAKES.get(f.types, frozenset[DType]())) for f in FUNCTIONS.values()}
 
 
 class DTypeError(ValueError):
@@ -39,25 +41,26 @@ def result_dtype(op: str, args: Sequence[DType], target: DType | None = None) ->
 
     Raises DTypeError where the rule of the module docstring has no answer.
     """
-    f = FUNCTIONS.get(op)
-    if f is None:
+    rule = _RULES.get(op)
+    if rule is None:
         raise DTypeError(f"unknown operation {op!r}")
-    if len(args) != f.arity:
-        raise DTypeError(f"{op} takes {f.arity} argument(s), not {len(args)}")
-    if f.types is Types.CONVERSION:
+    arity, kind, takes = rule
+    if len(args) != arity:
+        raise DTypeError(f"{op} takes {arity} argument(s), not {len(args)}")
+    if kind == "conversion":
         if target is None:
             raise DTypeError(f"{op} needs a target type")
         return target
-    if f.types is Types.SELECT:
+    if kind == "select":
         if args[0] is not DType.BOOL or args[1] is not args[2]:
             raise DTypeError(f"select takes bool, T, T, not {_list(args)}")
         return args[1]
     t = args[0]
-    if any(a is not t for a in args) or t not in _COMPUTE:
-        raise DTypeError(f"{op} takes arguments of one compute type, not {_list(args)}")
-    if t not in _TAKES[f.types]:
+    if t not in takes or any(a is not t for a in args):
+        if any(a is not t for a in args) or t not in _COMPUTE:
+            raise DTypeError(f"{op} takes arguments of one compute type, not {_list(args)}")
         raise DTypeError(f"{op} does not take {t}")
-    return DType.BOOL if f.types is Types.COMPARISON else t
+    return DType.BOOL if kind == "comparison" else t
 
 
 def _list(types: Sequence[DType]) -> str:

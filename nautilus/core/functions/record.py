@@ -58,14 +58,15 @@ class Approximation:
     """A cheaper form of a function in f32 that ``--precision fast`` allows.
 
     ``helper`` is the device helper that replaces the call, '' where a pass builds the form from other operations.
-    The error is ``ulps``, or ``relative`` (0: it is ``ulps``).  ``narrow``: only where the result is rounded to an
-    output of at most 16 bits.
+    The error is ``ulps``, or ``relative`` (0: it is ``ulps``), of which the form over the reals has ``form_error``.
+    ``narrow``: only where the result is rounded to an output of at most 16 bits.
     """
 
     form: str
     helper: str = ""
     ulps: float = 0.0
     relative: float = 0.0
+    form_error: float = 0.0
     narrow: bool = False
 
 

@@ -38,6 +38,11 @@ _TOKEN = re.compile(
 _NUMBER = re.compile(rf"(\d+)(\.\d+)?([eE][+-]?\d+)?({_SUFFIX})?\Z")
 
 
+def token_texts(text: str) -> tuple[str, ...]:
+    """The tokens of ``text``, without spaces."""
+    return tuple(m.group() for m in _TOKEN.finditer(text) if m.lastgroup != "space")
+
+
 class IRParseError(DiagnosticError):
     """An IR text that is not in its form (code N0901); ``span`` says where."""
 

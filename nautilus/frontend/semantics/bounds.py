@@ -1,10 +1,9 @@
-"""Reads that are out of range, proved by an example.
+"""Search for reads that are out of range, each reported with a counterexample.
 
-A read is an error where some point of the index space satisfies every condition around it and puts
-an index outside the tensor.  The check looks for such a point: everywhere in a small space, else at
-corners, middles and random points.  What it reports is therefore always real, with the point as the
-proof; a read behind a condition that it cannot evaluate (on a tensor's values) or through a gather
-is never reported.  A runtime size stands in with one moderate value.
+A read is an error if some point of the index space satisfies every condition around the read and puts an index outside
+the tensor.  The check tries all points of a small space, and corners, middles and random points of a large one.  Every
+report is therefore a real error with the point as its proof.  A read under a condition on the values of a tensor, or
+through a gather, is never reported.  A runtime size is represented by one moderate value.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from nautilus.frontend.spec import Definition, Extent
 if TYPE_CHECKING:
     pass
 
-_EXHAUSTIVE = 100_000  # points of an index space that are all tried
+_EXHAUSTIVE = 100_000  # number of points up to which all are tried
 _SAMPLES = 4_000
 _RUNTIME = 1009
 _Guards = tuple[tuple[Expr, bool], ...]
 
 
 class _Unknown(Exception):
-    """The expression depends on what only a run can tell."""
+    """Raised for an expression that depends on runtime values."""
 
 
 def check_reads(
     d: Definition, shapes: Mapping[str, tuple[Extent, ...]], bounds: Mapping[str, int | None]
 ) -> Iterator[Diagnostic]:
-    """One diagnostic for each read of ``d`` that leaves its tensor somewhere."""
+    """A diagnostic for each read of ``d`` that is out of range at some point."""
     sizes = {n: min(b or _RUNTIME, _RUNTIME) for n, b in bounds.items()}
     extents = {a.name: _extent(a.extent, sizes) for a in d.axes}
     for load, guards in _loads(d.expr, extents, sizes):
@@ -54,7 +53,7 @@ def _extent(extent: Extent, sizes: Mapping[str, int]) -> int:
 
 
 def _loads(e: Expr, extents: dict[str, int], sizes: Mapping[str, int]) -> Iterator[tuple[Load, _Guards]]:
-    """Every load and what must hold for it to be evaluated; fills in the extents of reductions."""
+    """Every load with the conditions of its evaluation; adds the extents of reductions to ``extents``."""
     seen: set[tuple[int, tuple[tuple[int, bool], ...]]] = set()
     stack: list[tuple[Expr, _Guards]] = [(e, ())]
     while stack:

@@ -1,9 +1,8 @@
-"""From syntax to Spec: every name, rank, range and type settled, every error of a file collected.
+"""Semantic analysis, from syntax to Spec: resolves all names, ranks, ranges and types, and collects all errors.
 
-:func:`load_spec` is the entry point of the front end.  The order of work: read the file and its
-includes; collect names, numbers and shapes (:mod:`symbols`); order the definitions by dependence
-(:mod:`order`); expand and type each one (:mod:`expand`); look for reads that are out of range
-(:mod:`bounds`); warn about what is never used.
+:func:`load_spec` is the entry point of the frontend.  It reads the file and its includes, collects names, numbers and
+shapes (:mod:`symbols`), orders the definitions by dependence (:mod:`order`), expands and types each one
+(:mod:`expand`), searches reads that are out of range (:mod:`bounds`), and warns about unused names.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
 from nautilus.frontend.syntax import ast
 from nautilus.frontend.syntax.load import Program, prelude, read_path, read_text
 
-_RECURSION = 50_000  # Python frames; our own depth limits act long before
+_RECURSION = 50_000  # Python frames; the depth limits of the language apply long before
 
 
 def load_spec(source: str | PathLike[str], *, dims: Mapping[str, int] | None = None) -> Spec:
-    """The Spec of a file, or of a text where ``source`` is a str that holds a newline.
+    """The Spec of a file, or of a text if ``source`` is a str with a newline.
 
-    ``dims`` overrides sizes, as ``--dim`` does.  Raises DiagnosticError with every error found (and
-    the warnings); the warnings of a valid spec are in ``Spec.warnings``.
+    ``dims`` overrides sizes, as ``--dim`` does.  Raises DiagnosticError with all errors and warnings; the warnings of a
+    valid spec are in ``Spec.warnings``.
     """
     if isinstance(source, str) and "\n" in source:
         return load_text(source, dims=dims)
-    with _deep():
+    with _raised_recursion_limit():
         return _checked(read_path(Path(source)), dims or {})
 
 
 def load_text(
     text: str, name: str = "<text>", *, dims: Mapping[str, int] | None = None, folder: Path | None = None
 ) -> Spec:
-    """The Spec of ``text``; ``name`` stands in its diagnostics, ``folder`` is where includes lie."""
-    with _deep():
+    """The Spec of ``text``; ``name`` is its name in diagnostics, ``folder`` contains its includes."""
+    with _raised_recursion_limit():
         return _checked(read_text(text, name, folder), dims or {})
 
 
 @contextmanager
-def _deep() -> Iterator[None]:
-    """Room for expressions at the depth limit: a few Python frames for each level."""
+def _raised_recursion_limit() -> Iterator[None]:
+    """Raise Python's recursion limit for expressions at the depth limit, which need a few frames a level."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _RECURSION))
     try:
@@ -71,7 +70,7 @@ def _checked(program: Program, dims: Mapping[str, int]) -> Spec:
     sym = collect(program.statements, prelude(), dims)
     found = _definitions(sym)
     _unused(sym, found)
-    everything = [*program.errors, *(_drop_echoes(sym.errors) if program.errors else sym.errors)]
+    everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
     everything.sort(key=_position)
     if any(d.severity is Severity.ERROR for d in everything):
         if len(everything) > MAX_ERRORS:
@@ -82,10 +81,10 @@ def _checked(program: Program, dims: Mapping[str, int]) -> Spec:
     )
 
 
-def _drop_echoes(errors: list[Diagnostic]) -> list[Diagnostic]:
-    """A statement that did not parse declares nothing: findings about missing names are echoes."""
-    echoes = {"N0201", "N0202", "N0203", "N0205", "N0208", "N0209", "N0210", "N0214", "N0217", "N0302"}
-    return [e for e in errors if e.code not in echoes]
+def _drop_consequential(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """``errors`` without findings about missing names, which may follow from a statement that did not parse."""
+    consequential = {"N0201", "N0202", "N0203", "N0205", "N0208", "N0209", "N0210", "N0214", "N0217", "N0302"}
+    return [e for e in errors if e.code not in consequential]
 
 
 def _position(d: Diagnostic) -> tuple[int, str, int, int]:
@@ -110,7 +109,7 @@ def _definitions(sym: Symbols) -> list[Definition]:
 
 
 def _define(sym: Symbols, node: ast.Define) -> Definition | None:
-    """Expand and type one definition; registers its shape for the ones behind it."""
+    """Expand and type one definition, and register its shape for later ones."""
     name = node.name.id
     declared = sym.tensors.get(name)
     expander = Expander(sym)
@@ -119,7 +118,7 @@ def _define(sym: Symbols, node: ast.Define) -> Definition | None:
     expr = expand_definition(expander, node.expr, frame)
     repeated = len({b.name for b in axes}) < len(axes)
     for b in axes:
-        expander.settle(b, quiet=expr is None or repeated)
+        expander.infer_range(b, quiet=expr is None or repeated)
     sizes = [b.size() for b in axes]
     if any(s is None for s in sizes):
         shape = None
@@ -143,7 +142,7 @@ def _define(sym: Symbols, node: ast.Define) -> Definition | None:
 
 
 def _axes(sym: Symbols, expander: Expander, node: ast.Define, declared: Shaped | None) -> list[Bound]:
-    """The variables of the left-hand side; an output's have its declared sizes as a first use."""
+    """The variables of the left-hand side; those of an output have its declared sizes as their first use."""
     axes: list[Bound] = []
     for b in node.axes:
         if any(b.name == other.name for other in axes):

@@ -25,11 +25,11 @@ _CALLS: dict[str, tuple[int, Callable[..., Any]]] = {
 
 
 class NotConstant(Fault):
-    """The expression has no compile-time value; carries the diagnostic."""
+    """Raised with a diagnostic for an expression without a compile-time value."""
 
 
 def evaluate(node: ast.Expr, lookup: Callable[[ast.Name], Number]) -> Number:
-    """The number that ``node`` stands for. Raises NotConstant, or what ``lookup`` raises."""
+    """The value of ``node``.  Raises NotConstant, or the errors of ``lookup``."""
     try:
         value = _eval(node, lookup)
     except ZeroDivisionError:

@@ -1,8 +1,8 @@
 """Expands one definition: syntax to typed expressions, functions inlined, variables bound.
 
-The expander answers None for a sub-expression in which it reported an error, so that one mistake
-does not hide the next.  Variables get names unique in the definition (``%0``); ranges come from the
-places where a variable stands alone in an index position, and are settled when its scope closes.
+The expander returns None for a sub-expression with a reported error, so that one error does not hide the next.
+Variables get names that are unique in the definition (``%0``).  The range of a variable is inferred at the end of its
+scope from the index positions that consist of the variable alone.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Expander:
         self.names[bound.var.name] = name
         return bound
 
-    def settle(self, bound: Bound, quiet: bool = False) -> Size | None:
+    def infer_range(self, bound: Bound, quiet: bool = False) -> Size | None:
         """The range of ``bound``; reports a disagreement or a range that cannot be inferred.
 
-        ``quiet``: an error in its scope was reported, which may have hidden where it stands alone.
+        ``quiet``: an error in its scope was reported, which may hide the index positions that give the range.
         """
         size = bound.size()
         if size is None and quiet:
@@ -75,7 +75,7 @@ class Expander:
 
     # ---- expressions
     def expr(self, node: ast.Expr, frame: Frame) -> Expr | None:
-        """The expression ``node`` means in ``frame``, or None after reporting why it has none."""
+        """The expression of ``node`` in ``frame``, or None after a reported error."""
         self._steps += 1
         self._depth += 1
         span = self._span(node, frame)
@@ -92,7 +92,7 @@ class Expander:
             self._depth -= 1
 
     def _span(self, node: ast.Expr, frame: Frame) -> Span:
-        """Code of the prelude is shown where it was called from."""
+        """Attribute errors in code of the prelude to the call."""
         return node.span if frame.site is None else frame.site
 
     def _expr(self, node: ast.Expr, frame: Frame, span: Span) -> Expr | None:
@@ -345,7 +345,7 @@ class Expander:
                 peak = self._reduce_peak(name, node, inner, span)
                 if peak is None:
                     return None
-            sizes = [self.settle(b, cond is None or body is None) for b in bounds]
+            sizes = [self.infer_range(b, cond is None or body is None) for b in bounds]
             if cond is None or body is None or any(s is None for s in sizes):
                 return None
             typed.condition(cond, f"'{name}[... | ...]'", span)
@@ -361,7 +361,7 @@ class Expander:
         with self._scope(node, frame) as (inner, bounds):
             cond = typed.number(True) if node.cond is None else self.expr(node.cond, inner)
             body = self.expr(node.args[0], inner)
-            sizes = [self.settle(b, cond is None or body is None) for b in bounds]
+            sizes = [self.infer_range(b, cond is None or body is None) for b in bounds]
             if cond is None or body is None or any(s is None for s in sizes):
                 return None
             typed.condition(cond, f"'{name}[... | ...]'", span)
@@ -394,7 +394,7 @@ class Expander:
 
 
 class _TooLarge(Exception):
-    """The definition expands beyond all bounds; ends its expansion at once."""
+    """Raised where a definition exceeds the size limit; ends its expansion."""
 
     def __init__(self, span: Span) -> None:
         super().__init__()
@@ -412,14 +412,14 @@ def expand_definition(expander: Expander, node: ast.Expr, frame: Frame) -> Expr 
 
 
 def _resolve(node: ast.Expr, frame: Frame) -> ast.Expr:
-    """The caller's expression where ``node`` is just the name of an argument."""
+    """The caller's expression if ``node`` is the name of an argument."""
     while isinstance(node, ast.Name) and node.id in frame.args and frame.caller is not None:
         node, frame = frame.args[node.id], frame.caller
     return node
 
 
 def _flat_index(axes: tuple[Axis, ...], span: Span) -> Expr:
-    """Row-major position within ``axes``; the variable itself where there is one."""
+    """Row-major position within ``axes``; for a single axis its variable."""
     total: Expr = Var(axes[0].name, DType.I32, span)
     for a in axes[1:]:
         size: Expr = typed.number(a.extent, span) if isinstance(a.extent, int) else a.extent
@@ -430,7 +430,7 @@ def _flat_index(axes: tuple[Axis, ...], span: Span) -> Expr:
 def _link(
     function: ast.Function, binders: tuple[ast.Binder, ...], cond: ast.Expr | None, span: Span
 ) -> dict[str, tuple[str, ...]]:
-    """Which of the caller's variables each formal index of ``function`` means."""
+    """The variables of the caller for each formal index of ``function``."""
     name, formals = function.name.id, [n.id for n in function.indices]
     if binders and not formals:
         raise Fault("N0213", f"'{name}' takes no index variables", span, f"write '{name}(...)'")

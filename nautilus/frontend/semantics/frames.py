@@ -1,4 +1,4 @@
-"""Where names are looked up while functions are expanded: index variables, arguments, conditions.
+"""Scopes for the lookup of index variables, arguments and conditions during the expansion of functions.
 
 A :class:`Frame` is one scope: the definition's own, or one call of a function.  Arguments are kept
 unevaluated with the frame of their caller (call by name), because a reduction in the function's
@@ -22,7 +22,7 @@ from nautilus.frontend.syntax import ast
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An index position where a variable stands alone, and the size of that dimension."""
+    """An index position that consists of one variable, and the size of that dimension."""
 
     size: Size
     span: Span
@@ -31,8 +31,11 @@ class Use:
 
 @dataclass(eq=False, slots=True)
 class Bound:
-    """A bound index variable: ``var`` has a name unique in the definition; ``uses`` grow as the
-    expression is expanded and settle the range, unless it was ``written``."""
+    """A bound index variable.
+
+    ``var`` has a name that is unique in the definition.  The ``uses``, collected during expansion, determine the range
+    unless it is ``written``.
+    """
 
     name: str
     var: Var

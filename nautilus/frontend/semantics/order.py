@@ -1,4 +1,4 @@
-"""The order in which definitions depend on each other, and the cycles that have none."""
+"""The dependence order of definitions, and their cycles."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _cycles(graph: dict[str, list[tuple[str, Span]]]) -> tuple[list[str], list[l
 
 
 def broken_functions(sym: Symbols) -> None:
-    """Report functions that call themselves, however indirectly, and take them out."""
+    """Report and remove functions that call themselves directly or indirectly."""
     graph: dict[str, list[tuple[str, Span]]] = {}
     for name, f in sym.functions.items():
         hidden = frozenset(n.id for n in (*f.indices, *f.params, *((f.cond,) if f.cond else ())))

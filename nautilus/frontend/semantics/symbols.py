@@ -29,8 +29,10 @@ _PLACEHOLDER = 64
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An extent and the dim it came from: sizes agree when their ``dim`` do, or, where one of them
-    was not written as a bare dim, when their numbers do."""
+    """An extent and its dim.
+
+    Two sizes agree if their ``dim`` agree or, if one of them was not written as a bare dim, if their numbers agree.
+    """
 
     extent: int | Param
     dim: str | None
@@ -51,7 +53,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """What a load needs to know. ``shape`` None: an error was reported, stay quiet about it."""
+    """Type and shape of a tensor for its loads; ``shape`` is None after a reported error."""
 
     name: str
     dtype: DType
@@ -82,7 +84,7 @@ class Symbols:
     _reported: set[tuple[str, int, int, str]] = field(default_factory=set)
 
     def report(self, diagnostic: Diagnostic) -> None:
-        """Record a finding once, however often an expanded function repeats it."""
+        """Record a finding once, even if several expansions of a function repeat it."""
         key = (diagnostic.code, diagnostic.span.line, diagnostic.span.column, diagnostic.message)
         if key not in self._reported:
             self._reported.add(key)
@@ -167,7 +169,7 @@ class Symbols:
         return size
 
     def positive(self, value: int | float | bool, what: str, span: Span) -> int:
-        """``value`` as a size, or a placeholder after reporting what is wrong with it."""
+        """``value`` as a size, or a placeholder after a reported error."""
         if isinstance(value, bool) or not isinstance(value, int):
             hint = "'//' divides integers" if isinstance(value, float) else None
             self.error("N0505", f"{what} is {str(value).lower()}, not an integer", span, hint)
@@ -191,7 +193,7 @@ class Symbols:
 
     # ---- shapes
     def size(self, node: ast.Expr) -> Size:
-        """The size that an expression in a shape or a range stands for."""
+        """The value of a size expression in a shape or a range."""
         if isinstance(node, ast.Name) and node.id in self.dims:
             self.used.add(node.id)
             value = self.value(node.id, node.span)
@@ -233,7 +235,7 @@ class Symbols:
 def collect(
     statements: Sequence[ast.Statement], prelude: Sequence[ast.Function], overrides: Mapping[str, int]
 ) -> Symbols:
-    """The tables of a program; numbers and shapes are settled, definitions only registered."""
+    """The tables of a program with evaluated numbers and shapes; definitions are only registered."""
     sym = Symbols(overrides)
     seen: dict[str, ast.Name] = {}
     for s in statements:
@@ -256,7 +258,7 @@ def collect(
             del sym.defines[name]
     for f in prelude:
         sym.functions.setdefault(f.name.id, f)
-    _settle(sym)
+    _evaluate_sizes(sym)
     return sym
 
 
@@ -297,7 +299,7 @@ def _register_function(sym: Symbols, s: ast.Function) -> None:
     sym.functions[name] = s
 
 
-def _settle(sym: Symbols) -> None:
+def _evaluate_sizes(sym: Symbols) -> None:
     """Evaluate every dim and const, every declared shape."""
     for name in sym.overrides:
         if name not in sym.dims:

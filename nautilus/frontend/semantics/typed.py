@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from nautilus.core.errors import Diagnostic, Note
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, walk
 from nautilus.core.functions import BY_SYMBOL, FUNCTIONS, Types
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType, promote
@@ -22,28 +23,21 @@ _SYMBOL = {v: k for k, v in {**ARITH, **COMPARE}.items()}
 _I32 = range(-(1 << 31), 1 << 31)
 _I64 = range(-(1 << 63), 1 << 63)
 
-_FOLD: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
-}
+
+def _python(name: str) -> Callable[..., Any]:
+    """The value of function ``name`` for Python numbers."""
+    found = FUNCTIONS[name].python
+    assert found is not None
+    return found
+
+
+_FOLD = {n: _python(n) for n in ("add", "sub", "mul", "floordiv", "mod", "min", "max")}
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "pow": 1}  # of the right side, over integers
-_FOLD_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
+_FOLD_COMPARE = {n: _python(n) for n in COMPARE.values()}
 
 
 class Fault(Exception):
-    """One diagnostic about the expression at hand; the caller records it and goes on."""
+    """Raised with one diagnostic about an expression; the caller records it and continues."""
 
     def __init__(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
         super().__init__(message)
@@ -202,6 +196,3 @@ def store(e: Expr, dtype: DType, name: str, span: Span) -> Expr:
     if dtype.is_float or dtype is DType.I64:
         return coerce(wide, promote(wide.dtype, dtype))
     return wide
-
-
-assert set(_FOLD_COMPARE) == COMPARISONS

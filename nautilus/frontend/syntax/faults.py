@@ -1,9 +1,9 @@
-"""What to say about a statement that does not parse.
+"""Messages for statements that do not parse.
 
-A table maps (parser state, offending token) to a message.  State numbers change with the grammar,
-so the table is not written down but *found*: each example below is a faulty statement, run through
-the parser when the first error is met; the pair at which it fails gets the example's message.  The
-same fault one bracket deeper or in another statement fails in the same state, so one example serves.
+A table maps (parser state, offending token) to a message.  State numbers change with the grammar, so the table is
+derived from examples: each example below is a faulty statement that the parser runs on the first error, and the pair at
+which it fails gets the message of the example.  The same fault one bracket deeper or in another statement fails in the
+same state, so one example is enough.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 _ENDS = ("1", "x", "x[i]", "x[i, j]", "f(x)", "f(x, y)", "(x)")  # all the ways a value may end
-_BESIDE = ("two values stand side by side", "write an operator between them, such as '*'")
-_EARLY = ("the expression ends too early", "a value is expected after the operator")
+_BESIDE = ("an operator is missing between two values", "write an operator between them, such as '*'")
+_EARLY = ("the expression is incomplete", "a value is expected after the operator")
 _EQUALS = ("'=' inside an expression", "'==' compares")
 _NO_ELSE = ("a conditional expression without 'else'", "write 'a if condition else b'")
 _DECL = ("a declaration needs a type", "write 'input X: f16[M, N]'")
-_KEYWORD = "'{token}' is a word of the language and cannot be a name"
+_KEYWORD = "'{token}' is a keyword and cannot be a name"
 
 #: faulty statement -> (message, hint).
 EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
@@ -32,8 +32,8 @@ EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     ("O[i] == x", "'==' in a definition", "a definition is written with one '='"),
     ("O == x", "'==' in a definition", "a definition is written with one '='"),
     ("O: f32[i] == x", "'==' in a definition", "a definition is written with one '='"),
-    ("O[i]", "a tensor's name alone says nothing", "write 'O[i] = ...' to define it"),
-    ("O", "a name alone says nothing", "a statement is a declaration or 'name[i] = expression'"),
+    ("O[i]", "a tensor's name alone is not a statement", "write 'O[i] = ...' to define it"),
+    ("O", "a name alone is not a statement", "a statement is a declaration or 'name[i] = expression'"),
     ("O: f32[i]", "a typed name without a definition", "start with 'input' or 'output', or add '= ...'"),
     ("O: f32", "a typed name without a definition", "start with 'input' or 'output', or add '= ...'"),
     *((f"{kind} X", *_DECL) for kind in ("input", "output")),
@@ -41,7 +41,7 @@ EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     ("input X f", *_DECL),
     ("input X =", *_DECL),
     ("input X: [", "the element type is missing", "write 'input X: f16[M, N]'"),
-    ("input X: f16[M] =", "an input is given by the caller and has no value here", None),
+    ("input X: f16[M] =", "an input cannot have a value", None),
     ("scalar s =", "a declaration needs a type", "write 'scalar eps: f32 = 1e-5'"),
     ("scalar s", "a declaration needs a type", "write 'scalar eps: f32 = 1e-5'"),
     ("scalar s: f32[", "a scalar is a single number", "use 'input' for a tensor"),
@@ -56,7 +56,7 @@ EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     ("def f[j] =", "a function needs its arguments", "write 'def f[j](x) = ...'"),
     ("def f(1", "an argument's name is expected", None),
     ("def f(x)", "a function needs a body", "write 'def f(x) = ...'"),
-    ("include f", "the file's name stands in double quotes", "write 'include \"norms.naut\"'"),
+    ("include f", "the file name must be in double quotes", "write 'include \"norms.naut\"'"),
     ("include", "the file's name is missing", "write 'include \"norms.naut\"'"),
     ("1", "a statement cannot start here", "a statement is a declaration or 'name[i] = expression'"),
     ("(", "a statement cannot start here", "a statement is a declaration or 'name[i] = expression'"),
@@ -64,7 +64,7 @@ EXAMPLES: tuple[tuple[str, str, str | None], ...] = (
     ("O = f(x,)", "a value is missing after ','", None),
     ("O = x[i,]", "an index is missing after ','", None),
     ("O = x[,", "an index is missing before ','", None),
-    ("O = ()", "there is nothing between the brackets", None),
+    ("O = ()", "the brackets are empty", None),
     ("O = sum[j |]", "the condition is missing after '|'", None),
     ("O = sum[|", "an index variable is missing before '|'", None),
     *((f"O = {v}, ", "a definition gives one value", "write one definition for each tensor") for v in _ENDS),
@@ -83,7 +83,7 @@ _WORDS |= {"NOT", "INF", "TRUE", "FALSE"}
 
 
 def explain(parser: Any, error: Any, accepts: Iterable[str]) -> tuple[str, str | None]:
-    """Message and hint for Lark's ``UnexpectedToken`` where ``accepts`` would have gone on."""
+    """Message and hint for Lark's ``UnexpectedToken``; ``accepts`` are the terminals that the parser accepts."""
     token = error.token
     known = _table(parser).get((error.state.position, token.type))
     if known is not None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, simplify
+from nautilus.core.ops import map_regions, regions
 from nautilus.ma_tile.analysis.product_stages import is_product
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, TileSchedulerOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -72,8 +73,8 @@ def _in_roles(body: Body, work: _InFlight) -> Body:
     for op in body:
         if isinstance(op, RolesOp):
             op = replace(op, roles=tuple(role(r) for r in op.roles))
-        elif isinstance(op, TileSchedulerOp | IfOp | ForOp):
-            op = replace(op, body=_in_roles(op.body, work))
+        else:
+            op = map_regions(op, lambda inner: _in_roles(inner, work))
         out.append(op)
     return tuple(out)
 
@@ -81,8 +82,7 @@ def _in_roles(body: Body, work: _InFlight) -> Body:
 def _without_roles(op: MemOp) -> Body:
     if isinstance(op, RolesOp):
         return ()
-    inner = op.body if isinstance(op, TileSchedulerOp | IfOp | ForOp) else ()
-    return (op, *(x for y in inner for x in _without_roles(y)))
+    return (op, *(x for inner in regions(op) for y in inner for x in _without_roles(y)))
 
 
 @dataclass(frozen=True, slots=True)

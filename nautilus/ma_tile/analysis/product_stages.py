@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nautilus.core.ops import declaration
 from nautilus.ma_tile.ir.async_ops import WGMMA, TmaLoad
 from nautilus.ma_tile.ir.ops import (
     ConstOp,
@@ -123,7 +124,7 @@ def _pending(op: MemOp) -> bool:
 def _buffers(op: MemOp) -> tuple[set[str], set[str]]:
     """(read, written) shared buffers; scratch is both."""
     t = touch(op)
-    scratch = {op.scratch} if isinstance(op, ReduceOp) and op.scratch is not None else set[str]()
+    scratch = set(declaration(type(op)).scratch(op))
     return {s.buffer for s in t.reads} | scratch, {s.buffer for s in (*t.writes, *t.copies)} | scratch
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.expr.nodes import Expr
+from nautilus.core.ops import Kind, declaration
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.cluster import ClusterBarrier
@@ -73,6 +74,7 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     UndefinedOp,
 )
+from nautilus.ma_tile.ir.traverse import buffers_of
 from nautilus.ma_tile.text.printer import format_op
 
 
@@ -381,21 +383,11 @@ class BlockRun:
 
 
 def _buffer_of(op: MemOp) -> str:
-    match op:
-        case SharedLoad(slot=slot) | SharedStore(slot=slot) | AsyncCopy(slot=slot) | MatrixLoad(slot=slot):
-            return slot.buffer
-        case TmaLoad(slot=slot) | TmaStore(slot=slot) | MatrixStore(slot=slot):
-            return slot.buffer
-        case GlobalLoad(buffer=name) | GlobalStore(buffer=name):
-            return name
-        case MmaOp(a=a, b=b):
-            return ", ".join(x.buffer for x in (a, b) if isinstance(x, Slot))
-        case ReduceOp(scratch=name):
-            return name or ""
-        case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name):
-            return name
-        case _:
-            return ""
+    """What ``op`` accesses, for messages: shared buffers, else a buffer in global memory or an mbarrier."""
+    if shared := ", ".join(buffers_of(op)):
+        return shared
+    found = declaration(type(op))
+    return next((getattr(op, n) for kind in (Kind.MEMORY, Kind.BARRIER) for n in found.names(kind)), "")
 
 
 def _let(run: BlockRun, ctx: Context, op: LetOp) -> None:

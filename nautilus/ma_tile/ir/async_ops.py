@@ -1,20 +1,7 @@
 """MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with cursors, persistent tiles.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Data Movement: bulk copies and
-tensor maps", "mbarrier".  The grammar (continued from ``ma_tile.ir.ops``)::
-
-    op      := 'let' VAR '=' expr                            -- one value a unit; visible to the ops after it
-             | 'advance' CURSOR ['by' expr]                  -- stage and phase move on, 1 or ``by`` (>= 0) stages
-             | 'tiles' VAR ',' SEQ 'in' expr 'static' | 'snake' | 'dynamic' CURSOR MBAR MBAR SMEM ['leads'] '{' op* '}'
-             | 'tma.load' slot ',' NAME '[' expr, ... ']' ['mbar' NAME '[' expr ']'] ['multicast' NUMBER] ['stream']
-             | 'tma.store' slot ',' NAME '[' expr, ... ']'
-             | 'tma.commit' | 'tma.wait' NUMBER ['read']
-             | 'mbar.expect' NAME '[' expr ']' BYTES         -- one arrival that also announces bytes to come
-             | 'named.arrive' number ',' THREADS              -- bar.arrive: counts, does not wait
-             | 'st.matrix' slot ',' frag
-             | 'fence.proxy' | 'wg.fence' | 'wg.commit'
-             | 'cluster.arrive' ['relaxed'] | 'cluster.wait'
-             | 'wg.wait' NUMBER ['pinned'] [frag, ...]
+tensor maps", "mbarrier".
 
 Meaning.
 
@@ -69,19 +56,44 @@ Meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nautilus.core.expr.nodes import Expr
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.op_fields import (
+    CLOSED_EXPR,
+    EXPR,
+    EXPRS,
+    INTEGER,
+    NAME,
+    OPERAND,
+    OPERANDS,
+    READ_MEMORY,
+    REGION,
+    VARIABLE,
+    WRITE_MEMORY,
+    flag,
+)
+from nautilus.core.ops import SPAN, Effect, FieldRole, Kind, declare, op, part
+from nautilus.core.source import Span
+from nautilus.core.text import syntax
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
-from nautilus.ma_tile.ir.values import Frag, Slot
+from nautilus.ma_tile.ir.values import (
+    BARRIER,
+    BARRIER_STAGE,
+    COPY_SLOT,
+    MA,
+    READ_SLOT,
+    SCRATCH,
+    STATE,
+    WRITE_SLOT,
+    Frag,
+    Slot,
+)
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.ir.ops import MemOp
-
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 #: the variable that numbers the units of a role
 UNIT = "unit"
@@ -90,151 +102,151 @@ GROUP_WARPS = 4
 GROUP_THREADS = 128
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "let $var = $expr")
 class LetOp:
     """A uniform integer."""
 
-    var: str
-    expr: Expr
-    span: Span = _SPAN
+    var: str = declare(VARIABLE)
+    expr: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "advance $cursor( by $by)?", Effect.ADVANCE)
 class AdvanceOp:
     """Move a cursor on by ``by`` stages (None: one)."""
 
-    cursor: str
-    by: Expr | None = None
-    span: Span = _SPAN
+    cursor: str = declare(STATE)
+    by: Expr | None = declare(EXPR, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@part("$cursor $full $empty $smem( $leads)?")
 class SchedulerQueue:
     """How a dynamic sequence of tiles reaches the roles: a ring in shared memory and its barriers."""
 
-    cursor: str
-    full: str
-    empty: str
-    smem: str
-    leads: bool = False
+    cursor: str = declare(STATE)
+    full: str = declare(BARRIER)
+    empty: str = declare(BARRIER)
+    smem: str = declare(SCRATCH)
+    leads: bool = declare(flag("leads"), default=False)
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tiles $var, $seq in $count $order( $mailbox)? {$body}")
 class TileSchedulerOp:
     """The tiles of a persistent block; ``order``: static | snake | dynamic (then with ``mailbox``)."""
 
-    var: str
-    seq: str
-    count: Expr
-    order: str
-    body: tuple[MemOp, ...]
-    mailbox: SchedulerQueue | None = None
-    span: Span = _SPAN
+    var: str = declare(VARIABLE)
+    seq: str = declare(VARIABLE)
+    count: Expr = declare(EXPR)
+    order: str = declare(NAME)
+    body: tuple[MemOp, ...] = declare(REGION)
+    mailbox: SchedulerQueue | None = declare(FieldRole(Kind.PART, syntax.part(SchedulerQueue, "queue")), default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tma.load $slot, $buffer[$index]( mbar $mbar)?( multicast $multicast)?( $stream)?")
 class TmaLoad:
     """A tile to shared memory; ``mbar`` None: synchronous; ``stream``: its bytes are read once."""
 
-    slot: Slot
-    buffer: str
-    index: tuple[Expr, ...]
-    mbar: tuple[str, Expr] | None = None
-    multicast: int = 1
-    stream: bool = False
-    span: Span = _SPAN
+    slot: Slot = declare(COPY_SLOT)
+    buffer: str = declare(READ_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    mbar: tuple[str, Expr] | None = declare(BARRIER_STAGE, default=None)
+    multicast: int = declare(INTEGER, default=1)
+    stream: bool = declare(flag("stream"), default=False)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tma.store $slot, $buffer[$index]")
 class TmaStore:
     """A stage of shared memory to a tile of an output."""
 
-    slot: Slot
-    buffer: str
-    index: tuple[Expr, ...]
-    span: Span = _SPAN
+    slot: Slot = declare(READ_SLOT)
+    buffer: str = declare(WRITE_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tma.commit", Effect.COMMIT)
 class TmaCommit:
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "tma.wait $pending( $read)?", Effect.WAIT)
 class TmaWait:
     """At most ``pending`` store groups are unfinished, or still read shared memory (``read``)."""
 
-    pending: int = 0
-    read: bool = True
-    span: Span = _SPAN
+    pending: int = declare(INTEGER, default=0)
+    read: bool = declare(flag("read"), default=True)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "mbar.expect $mbar[$stage] $bytes", Effect.ARRIVE)
 class MbarExpect:
     """One arrival that announces ``bytes`` bytes of bulk loads."""
 
-    mbar: str
-    stage: Expr
-    bytes: int
-    span: Span = _SPAN
+    mbar: str = declare(BARRIER)
+    stage: Expr = declare(EXPR)
+    bytes: int = declare(INTEGER)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "named.arrive $number, $threads", Effect.ARRIVE)
 class NamedArrive:
     """Arrive at a named barrier of ``threads`` threads without waiting."""
 
-    number: Expr
-    threads: int
-    span: Span = _SPAN
+    number: Expr = declare(CLOSED_EXPR)
+    threads: int = declare(INTEGER)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "st.matrix $slot, $value")
 class MatrixStore:
     """A 16-bit fragment in an accumulator's layout to a stage, by stmatrix."""
 
-    slot: Slot
-    value: Frag
-    span: Span = _SPAN
+    slot: Slot = declare(WRITE_SLOT)
+    value: Frag = declare(OPERAND)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "fence.proxy", Effect.FENCE)
 class ProxyFence:
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "wg.fence", Effect.FENCE)
 class WgFence:
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "wg.commit", Effect.COMMIT)
 class WgCommit:
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "wg.wait $pending( $pinned)?( $ready)?", Effect.WAIT)
 class WgWait:
     """At most ``pending`` groups stay in flight; ``ready`` may be read from here on."""
 
-    pending: int
-    ready: tuple[Frag, ...] = ()
-    pinned: bool = False
-    span: Span = _SPAN
+    pending: int = declare(INTEGER)
+    ready: tuple[Frag, ...] = declare(OPERANDS, default=())
+    pinned: bool = declare(flag("pinned"), default=False)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "cluster.arrive( $relaxed)?", Effect.ARRIVE)
 class ClusterArrive:
     """All threads of the block arrive at the cluster's barrier; ``relaxed``: it orders nothing."""
 
-    relaxed: bool = False
-    span: Span = _SPAN
+    relaxed: bool = declare(flag("relaxed"), default=False)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "cluster.wait", Effect.WAIT)
 class ClusterWait:
     """All threads of the cluster have arrived."""
 
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)

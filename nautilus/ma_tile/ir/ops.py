@@ -4,47 +4,7 @@ Every op is executed by all threads of its role, in order; a fragment value is a
 (warp, lane, register), a shared buffer is bytes at an offset.  Nothing is implied: a copy that was
 not waited for has not arrived, a barrier that is not there orders nothing.
 
-The whole grammar::
-
-    module  := 'module' NAME 'target' ARCH { buffer* param* kernel* }
-    kernel  := 'kernel' NAME 'grid' NUMBER 'warps' NUMBER 'min_blocks' NUMBER ['units' NUMBER] ['cluster' NUMBER]
-               ['early']
-               '{' decode* layout* smem* mbar* cursor* op* '}'
-    decode  := 'let' VAR '=' expr                  -- a grid variable from `block`, the linear block number
-    layout  := 'layout' '#'NAME '=' fraglayout     -- ma_tile.ir.layout
-    smem    := 'smem' NAME ':' dtype '[' AXIS ':' size, ... ']' 'stages' NUMBER 'swizzle' NUMBER 'pad' NUMBER
-               ['over' NAME] '@' OFFSET
-    mbar    := 'mbar' NAME 'stages' NUMBER 'arrivals' NUMBER '@' OFFSET
-    cursor  := 'cursor' NAME 'stages' NUMBER                 -- variables NAME_stage and NAME_phase, both from 0
-    frag    := '%'NAME ;  ftype := dtype '[' AXIS ':' size, ... ']' '#'NAME
-    slot    := NAME '[' expr ']' ['swizzle' NUMBER]          -- one stage of a shared buffer, as this access sees it
-    op      := frag '=' 'const' number ':' ftype
-             | frag '=' 'index' expr ':' ftype               -- of variables and the element's position on tile axes
-             | frag '=' 'param' NAME ':' ftype
-             | frag '=' OP frag, ... ':' ftype               -- per register; operands lie in projections of the layout
-             | frag '=' 'reduce' COMBINER frag 'over' AXIS, ... ['scratch' NAME] ['into' AXIS] ':' ftype
-             | frag '=' 'convert' frag ':' ftype             -- registers permuted inside each thread
-             | frag '=' 'slice' frag 'at' AXIS NUMBER ':' ftype   -- the part from NUMBER on, as large as the result
-             | frag '=' 'undefined' ':' ftype                -- registers that nobody may read yet
-             | frag '=' 'ld.global' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER ['pinned'] ':' ftype
-             | 'st.global' NAME '[' expr, ... ']' ',' frag ['where' expr] 'vec' NUMBER
-             | frag '=' 'ld.shared' slot 'vec' NUMBER ':' ftype
-             | frag '=' 'ld.matrix' slot 'at' AXIS NUMBER ':' ftype
-             | 'st.shared' slot ['block' NUMBER] ',' frag 'vec' NUMBER
-             | 'cp.async' slot ',' NAME '[' expr, ... ']' ['where' expr] 'vec' NUMBER 'threads' '#'NAME
-               ['mbar' NAME '[' expr ']']
-             | 'cp.commit' | 'cp.wait' NUMBER | 'barrier' [number [',' THREADS]]
-             | 'mbar.arrive' NAME '[' expr ']' ['each' 'warp'] ['cluster'] | 'mbar.wait' NAME '[' expr ']' 'parity' expr
-             | frag '=' 'mma' INSTR operand, operand ['+' frag] 'over' AXIS ['ahead' NUMBER] ['pending']
-               ['fresh' expr] ':' ftype
-             | 'if' expr '{' op* '}'                         -- a block-uniform condition; defines nothing
-             | frag, ... '=' 'for' VAR 'in' expr '..' expr ['chain' NAME] 'carry' '(' frag '=' frag, ... ')'
-               '{' op* 'yield' frag, ... '}'
-             | 'roles' '{' ('role' NAME 'warps' FIRST '..' LAST ['registers' NUMBER] ['units' NUMBER] ['single']
-               '{' op* '}')* '}'
-             | the ops of ma_tile.ir.async_ops
-    number  := NUMBER | '(' expr ')'
-    operand := frag | 'smem' slot
+The grammar derives from the declarations of the ops: ``ma_tile.text.printer.grammar``.
 
 Meaning.
 
@@ -95,7 +55,30 @@ from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
 from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.op_fields import (
+    AXES,
+    AXIS,
+    CARRIED,
+    CLOSED_EXPR,
+    COMBINER,
+    EXPR,
+    EXPRS,
+    FUNCTION,
+    INTEGER,
+    LITERAL,
+    NAME,
+    OPERAND,
+    OPERANDS,
+    READ_MEMORY,
+    REGION,
+    RESULTS,
+    VARIABLE,
+    WRITE_MEMORY,
+    flag,
+)
+from nautilus.core.ops import RESULT, SPAN, Effect, FieldRole, Kind, declare, op, part, walk
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.text import syntax
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
 from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
@@ -114,6 +97,17 @@ from nautilus.ma_tile.ir.async_ops import WgCommit as WgCommit
 from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.values import (
+    BARRIER,
+    BARRIER_STAGE,
+    COPY_SLOT,
+    LAYOUT,
+    MA,
+    OPERAND_OR_SLOT,
+    READ_SLOT,
+    SCRATCH,
+    WRITE_SLOT,
+)
 from nautilus.ma_tile.ir.values import Frag as Frag
 from nautilus.ma_tile.ir.values import Mbar as Mbar
 from nautilus.ma_tile.ir.values import PipelineState as PipelineState
@@ -121,180 +115,179 @@ from nautilus.ma_tile.ir.values import Slot as Slot
 from nautilus.ma_tile.ir.values import Smem as Smem
 
 _ZERO = Const(0, DType.I32)
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "const $value")
 class ConstOp:
-    result: Frag
-    value: int | float | bool
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    value: int | float | bool = declare(LITERAL)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "index $expr")
 class IndexOp:
-    result: Frag
-    expr: Expr
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    expr: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "param $param")
 class ParamOp:
-    result: Frag
-    param: str
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    param: str = declare(NAME)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "$op $args")
 class MapOp:
-    result: Frag
-    op: str
-    args: tuple[Frag, ...]
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    op: str = declare(FUNCTION)
+    args: tuple[Frag, ...] = declare(OPERANDS)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "reduce $combiner $arg over $axes( scratch $scratch)?( into $into)?")
 class ReduceOp:
-    result: Frag
-    combiner: str
-    arg: Frag
-    axes: tuple[str, ...]
-    scratch: str | None = None
-    into: str | None = None
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    combiner: str = declare(COMBINER)
+    arg: Frag = declare(OPERAND)
+    axes: tuple[str, ...] = declare(AXES)
+    scratch: str | None = declare(SCRATCH, default=None)
+    into: str | None = declare(AXIS, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "convert $arg")
 class ConvertOp:
-    result: Frag
-    arg: Frag
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    arg: Frag = declare(OPERAND)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "slice $arg at $axis $start")
 class SliceOp:
     """The part of ``arg`` that starts at ``start`` along ``axis``, as large there as the result."""
 
-    result: Frag
-    arg: Frag
-    axis: str
-    start: int
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    arg: Frag = declare(OPERAND)
+    axis: str = declare(AXIS)
+    start: int = declare(INTEGER)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "undefined")
 class UndefinedOp:
-    result: Frag
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( $pinned)?")
 class GlobalLoad:
     """``vec`` elements an access; ``pinned``: the compiler leaves it where it stands."""
 
-    result: Frag
-    buffer: str
-    index: tuple[Expr, ...]
-    mask: Expr | None = None
-    vec: int = 1
-    pinned: bool = False
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    buffer: str = declare(READ_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    mask: Expr | None = declare(EXPR, default=None)
+    vec: int = declare(INTEGER, default=1)
+    pinned: bool = declare(flag("pinned"), default=False)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "st.global $buffer[$index], $value( where $mask)? vec $vec")
 class GlobalStore:
-    buffer: str
-    index: tuple[Expr, ...]
-    value: Frag
-    mask: Expr | None = None
-    vec: int = 1
-    span: Span = _SPAN
+    buffer: str = declare(WRITE_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    value: Frag = declare(OPERAND)
+    mask: Expr | None = declare(EXPR, default=None)
+    vec: int = declare(INTEGER, default=1)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "ld.shared $slot vec $vec")
 class SharedLoad:
-    result: Frag
-    slot: Slot
-    vec: int = 1
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    slot: Slot = declare(READ_SLOT)
+    vec: int = declare(INTEGER, default=1)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "ld.matrix $slot at $axis $start")
 class MatrixLoad:
     """Operand fragments of one k-step through ldmatrix; ``axis`` is contracted, ``start`` in elements."""
 
-    result: Frag
-    slot: Slot
-    axis: str
-    start: int
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    slot: Slot = declare(READ_SLOT)
+    axis: str = declare(AXIS)
+    start: int = declare(INTEGER)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "st.shared $slot( block $block)?, $value vec $vec")
 class SharedStore:
     """``block``: in which block of the cluster; None: this one."""
 
-    slot: Slot
-    value: Frag
-    vec: int = 1
-    block: int | None = None
-    span: Span = _SPAN
+    slot: Slot = declare(WRITE_SLOT)
+    value: Frag = declare(OPERAND)
+    vec: int = declare(INTEGER, default=1)
+    block: int | None = declare(INTEGER, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "cp.async $slot, $buffer[$index]( where $mask)? vec $vec threads $threads( mbar $mbar)?")
 class AsyncCopy:
     """Global tile to a stage of shared memory; ``index``/``mask`` over the buffer's tile axes."""
 
-    slot: Slot
-    buffer: str
-    index: tuple[Expr, ...]
-    mask: Expr | None
-    vec: int
-    threads: str
-    mbar: tuple[str, Expr] | None = None
-    span: Span = _SPAN
+    slot: Slot = declare(COPY_SLOT)
+    buffer: str = declare(READ_MEMORY)
+    index: tuple[Expr, ...] = declare(EXPRS)
+    mask: Expr | None = declare(EXPR)
+    vec: int = declare(INTEGER)
+    threads: str = declare(LAYOUT)
+    mbar: tuple[str, Expr] | None = declare(BARRIER_STAGE, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "cp.commit", Effect.COMMIT)
 class AsyncCommit:
-    span: Span = _SPAN
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "cp.wait $pending", Effect.WAIT)
 class AsyncWait:
-    pending: int
-    span: Span = _SPAN
+    pending: int = declare(INTEGER)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "barrier( $number(, $threads)?)?", Effect.ARRIVE, Effect.WAIT)
 class Barrier:
     """All threads of the block (``threads`` None), or ``threads`` threads on named barrier ``number``."""
 
-    number: Expr = _ZERO
-    threads: int | None = None
-    span: Span = _SPAN
+    number: Expr = declare(CLOSED_EXPR, default=_ZERO)
+    threads: int | None = declare(INTEGER, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "mbar.arrive $mbar[$stage]( each $each)?( $cluster)?", Effect.ARRIVE)
 class MbarArrive:
     """``each``: ``thread`` (every thread arrives) or ``warp`` (one arrival a warp, behind all its lanes)."""
 
-    mbar: str
-    stage: Expr
-    each: str = "thread"
-    cluster: bool = False
-    span: Span = _SPAN
+    mbar: str = declare(BARRIER)
+    stage: Expr = declare(EXPR)
+    each: str = declare(NAME, default="thread")
+    cluster: bool = declare(flag("cluster"), default=False)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "mbar.wait $mbar[$stage] parity $parity", Effect.WAIT)
 class MbarWait:
-    mbar: str
-    stage: Expr
-    parity: Expr
-    span: Span = _SPAN
+    mbar: str = declare(BARRIER)
+    stage: Expr = declare(EXPR)
+    parity: Expr = declare(EXPR)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $pending)?( fresh $fresh)?")
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
@@ -302,55 +295,55 @@ class MmaOp:
     holds, the accumulator starts from zero.
     """
 
-    result: Frag
-    instr: str
-    a: Frag | Slot
-    b: Frag | Slot
-    acc: Frag | None
-    over: str
-    ahead: int = 0
-    pending: bool = False
-    fresh: Expr | None = None
-    span: Span = _SPAN
+    result: Frag = declare(RESULT)
+    instr: str = declare(NAME)
+    a: Frag | Slot = declare(OPERAND_OR_SLOT)
+    b: Frag | Slot = declare(OPERAND_OR_SLOT)
+    acc: Frag | None = declare(OPERAND)
+    over: str = declare(AXIS)
+    ahead: int = declare(INTEGER, default=0)
+    pending: bool = declare(flag("pending"), default=False)
+    fresh: Expr | None = declare(EXPR, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "if $cond {$body}")
 class IfOp:
-    cond: Expr
-    body: tuple[MemOp, ...]
-    span: Span = _SPAN
+    cond: Expr = declare(EXPR)
+    body: tuple[MemOp, ...] = declare(REGION)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")
 class ForOp:
-    results: tuple[Frag, ...]
-    var: str
-    lo: Expr
-    hi: Expr
-    carried: tuple[tuple[Frag, Frag], ...]
-    body: tuple[MemOp, ...]
-    yields: tuple[Frag, ...]
-    chain: str | None = None
-    span: Span = _SPAN
+    results: tuple[Frag, ...] = declare(RESULTS)
+    var: str = declare(VARIABLE)
+    lo: Expr = declare(EXPR)
+    hi: Expr = declare(EXPR)
+    carried: tuple[tuple[Frag, Frag], ...] = declare(CARRIED)
+    body: tuple[MemOp, ...] = declare(REGION)
+    yields: tuple[Frag, ...] = declare(OPERANDS)
+    chain: str | None = declare(NAME, default=None)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@part("role $name warps $first_warp..$last_warp( registers $registers)?( units $units)?( $single)? {$body}")
 class Role:
     """``units``: equal parts that each run the body on their own; ``single``: one thread runs it, the rest leave."""
 
-    name: str
-    first_warp: int
-    last_warp: int  # exclusive
-    registers: int | None
-    body: tuple[MemOp, ...]
-    units: int = 1
-    single: bool = False
+    name: str = declare(NAME)
+    first_warp: int = declare(INTEGER)
+    last_warp: int = declare(INTEGER)  # exclusive
+    registers: int | None = declare(INTEGER)
+    body: tuple[MemOp, ...] = declare(REGION)
+    units: int = declare(INTEGER, default=1)
+    single: bool = declare(flag("single"), default=False)
 
 
-@dataclass(frozen=True, slots=True)
+@op(MA, "roles {$roles}")
 class RolesOp:
-    roles: tuple[Role, ...]
-    span: Span = _SPAN
+    roles: tuple[Role, ...] = declare(FieldRole(Kind.PARTS, syntax.parts(Role, "role")))
+    span: Span = SPAN
 
 
 MemOp: TypeAlias = (
@@ -359,6 +352,7 @@ MemOp: TypeAlias = (
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
     | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
 )  # fmt: skip
+MA.close(MemOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +373,7 @@ class MemKernel:
     smem: tuple[Smem, ...]
     mbars: tuple[Mbar, ...]
     body: tuple[MemOp, ...]
-    span: Span = _SPAN
+    span: Span = field(default=NO_SPAN, compare=False, repr=False)
     units: int = 1
     cursors: tuple[PipelineState, ...] = ()
     cluster: int = 1
@@ -472,11 +466,4 @@ def b_layout(instr: str, k: str, n: str, tile: tuple[int, int], warps: tuple[int
 
 def walk_ops(body: tuple[MemOp, ...]) -> Iterator[MemOp]:
     """Every op under ``body`` in program order, a structured op before its bodies."""
-    for op in body:
-        yield op
-        match op:
-            case IfOp(body=inner) | ForOp(body=inner) | TileSchedulerOp(body=inner):
-                yield from walk_ops(inner)
-            case RolesOp(roles=roles):
-                for role in roles:
-                    yield from walk_ops(role.body)
+    return walk(body)

@@ -1,4 +1,7 @@
-"""What the passes of this level share: rebuilding op trees, and which shared memory an op touches."""
+"""What an MA-tile op touches, reads, defines and evaluates, and op trees with parts replaced.
+
+Everything here derives from the declarations of the ops (:mod:`nautilus.core.ops`); no op is listed by hand.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,18 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
 from nautilus.core.index.simplify import simplify
+from nautilus.core.ops import Access, Kind, declaration, map_fields, map_regions, regions
 from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan
-from nautilus.ma_tile.ir.async_ops import (
-    AdvanceOp,
-    LetOp,
-    MatrixStore,
-    MbarExpect,
-    NamedArrive,
-    TileSchedulerOp,
-    TmaLoad,
-    TmaStore,
-    WgWait,
-)
-from nautilus.ma_tile.ir.ops import (
-    AsyncCopy,
-    Barrier,
-    ConvertOp,
-    ForOp,
-    Frag,
-    GlobalLoad,
-    GlobalStore,
-    IfOp,
-    IndexOp,
-    MapOp,
-    MatrixLoad,
-    MbarArrive,
-    MbarWait,
-    MemKernel,
-    MemModule,
-    MemOp,
-    MmaOp,
-    ReduceOp,
-    RolesOp,
-    SharedLoad,
-    SharedStore,
-    SliceOp,
-    Slot,
-    walk_ops,
+from nautilus.ma_tile.ir.ops import AsyncCopy, Frag, MemKernel, MemModule, MemOp, Slot, walk_ops
+from nautilus.ma_tile.ir.values import MA
+
+_READS = {cls: declaration(cls).accessed(Access.READ) for cls in MA.ops}
+_WRITES = {cls: declaration(cls).accessed(Access.WRITE) for cls in MA.ops}
+_COPIES = {cls: declaration(cls).accessed(Access.COPY) for cls in MA.ops}
+_TOUCHING = frozenset(
+    cls
+    for cls in MA.ops
+    if any(role.access is not None and role.kind is not Kind.MEMORY for role in declaration(cls).roles.values())
 )
 
 
@@ -51,12 +29,8 @@ def blocks(body: tuple[MemOp, ...]) -> Iterator[tuple[MemOp, ...]]:
     """``body`` and every one inside it."""
     yield body
     for op in body:
-        match op:
-            case IfOp(body=inner) | ForOp(body=inner) | TileSchedulerOp(body=inner):
-                yield from blocks(inner)
-            case RolesOp(roles=roles):
-                for r in roles:
-                    yield from blocks(r.body)
+        for inner in regions(op):
+            yield from blocks(inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +49,20 @@ class Touch:
         return (*self.reads, *self.writes, *self.copies)
 
 
+_NOTHING = Touch()
+
+
 def touch(op: MemOp) -> Touch:
     """What ``op`` itself touches (bodies of structured ops not included; scratch is not a slot)."""
-    match op:
-        case SharedLoad(slot=slot) | MatrixLoad(slot=slot) | TmaStore(slot=slot):
-            return Touch(reads=(slot,))
-        case SharedStore(slot=slot) | MatrixStore(slot=slot):
-            return Touch(writes=(slot,))
-        case AsyncCopy(slot=slot) | TmaLoad(slot=slot):
-            return Touch(copies=(slot,))
-        case MmaOp(a=a, b=b):
-            return Touch(reads=tuple(x for x in (a, b) if isinstance(x, Slot)))
-        case _:
-            return Touch()
+    cls = type(op)
+    if cls not in _TOUCHING:
+        declaration(cls)  # an op that nobody declared is an error
+        return _NOTHING
+    return Touch(_slots(_READS[cls](op)), _slots(_WRITES[cls](op)), _slots(_COPIES[cls](op)))
+
+
+def _slots(found: tuple[Frag | Slot, ...]) -> tuple[Slot, ...]:
+    return tuple(x for x in found if isinstance(x, Slot))
 
 
 def deep_touch(op: MemOp) -> Touch:
@@ -104,66 +79,28 @@ def buffers_of(op: MemOp) -> Iterator[str]:
     """Names of the shared buffers that ``op`` itself uses."""
     for slot in touch(op).all:
         yield slot.buffer
-    match op:
-        case ReduceOp(scratch=str(name)):
-            yield name
-        case TileSchedulerOp(mailbox=box) if box is not None:
-            yield box.smem
+    yield from declaration(type(op)).scratch(op)
 
 
 def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
     """Every op replaced by what ``rule`` gives for it, bodies first."""
     out: list[MemOp] = []
     for op in body:
-        match op:
-            case IfOp() | ForOp() | TileSchedulerOp():
-                inner = rebuild(op.body, rule)
-                op = op if inner == op.body else replace(op, body=inner)
-            case RolesOp():
-                op = replace(op, roles=tuple(replace(r, body=rebuild(r.body, rule)) for r in op.roles))
-        out.extend(rule(op))
+        out.extend(rule(map_regions(op, lambda inner: rebuild(inner, rule))))
     return tuple(out)
 
 
 def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
     """``op`` with its own slots replaced."""
-    match op:
-        case SharedLoad() | MatrixLoad() | SharedStore() | AsyncCopy() | MatrixStore() | TmaLoad() | TmaStore():
-            return replace(op, slot=f(op.slot))
-        case MmaOp():
-            a, b = (f(x) if isinstance(x, Slot) else x for x in (op.a, op.b))
-            return replace(op, a=a, b=b)
-        case _:
-            return op
+    if type(op) not in _TOUCHING:
+        return op
+    new: MemOp = map_fields(op, {Kind.SLOT: f, Kind.OPERAND: lambda x: f(x) if isinstance(x, Slot) else x})
+    return new
 
 
 def expressions(op: MemOp) -> tuple[Expr, ...]:
-    """The expressions that ``op`` itself evaluates."""
-    return (*_own(op), *(s.stage for s in touch(op).all))
-
-
-def _own(op: MemOp) -> tuple[Expr, ...]:
-    """:func:`expressions` without the stages of slots."""
-    match op:
-        case IndexOp(expr=e) | LetOp(expr=e) | IfOp(cond=e) | TileSchedulerOp(count=e):
-            return (e,)
-        case GlobalLoad(index=index, mask=mask) | GlobalStore(index=index, mask=mask):
-            return index if mask is None else (*index, mask)
-        case AsyncCopy(index=index, mask=mask, mbar=mbar):
-            return (*index, *(x for x in (mask, mbar and mbar[1]) if x is not None))
-        case TmaLoad(index=index, mbar=mbar):
-            return index if mbar is None else (*index, mbar[1])
-        case TmaStore(index=index):
-            return index
-        case ForOp(lo=lo, hi=hi):
-            return lo, hi
-        case MbarArrive(stage=e) | MbarExpect(stage=e) | Barrier(number=e) | NamedArrive(number=e):
-            return (e,)
-        case MbarWait(stage=stage, parity=parity):
-            return stage, parity
-        case AdvanceOp(by=e) | MmaOp(fresh=e) if e is not None:
-            return (e,)
-    return ()
+    """The expressions that ``op`` itself evaluates, those of its slots last."""
+    return (*declaration(type(op)).expressions(op), *(s.stage for s in touch(op).all))
 
 
 def refs(op: MemOp) -> frozenset[str]:
@@ -176,21 +113,8 @@ def reads(op: MemOp) -> tuple[str, ...]:
 
     A ``wg.wait`` reads the results that it lists.
     """
-    direct: tuple[Frag, ...] = ()
-    match op:
-        case MapOp(args=args):
-            direct = args
-        case ReduceOp(arg=arg) | ConvertOp(arg=arg) | SliceOp(arg=arg):
-            direct = (arg,)
-        case GlobalStore(value=value) | SharedStore(value=value) | MatrixStore(value=value):
-            direct = (value,)
-        case MmaOp(a=a, b=b, acc=acc):
-            direct = tuple(x for x in (a, b, acc) if isinstance(x, Frag))
-        case ForOp(carried=carried, yields=yields):
-            direct = (*(init for _, init in carried), *yields)
-        case WgWait(ready=ready):
-            direct = ready
-    return (*(f.name for f in direct), *refs(op))
+    direct = declaration(type(op)).operands(op)
+    return (*(f.name for f in direct if isinstance(f, Frag)), *refs(op))
 
 
 def substitute_copy(op: AsyncCopy, env: Mapping[str, Expr]) -> AsyncCopy:
@@ -202,17 +126,18 @@ def substitute_copy(op: AsyncCopy, env: Mapping[str, Expr]) -> AsyncCopy:
 
 def defined(op: MemOp) -> tuple[Frag, ...]:
     """Fragments that ``op`` defines for the ops after it."""
-    match op:
-        case ForOp(results=results):
-            return results
-        case _:
-            found = getattr(op, "result", None)
-            return (found,) if isinstance(found, Frag) else ()
+    return declaration(type(op)).results(op)
 
 
 def bound(op: MemOp) -> tuple[Frag, ...]:
     """Fragments that ``op`` gives a name to: what it defines, and a loop's carried arguments."""
-    return (*op.results, *(arg for arg, _ in op.carried)) if isinstance(op, ForOp) else defined(op)
+    found = declaration(type(op))
+    return (*found.results(op), *found.arguments(op))
+
+
+def variables(op: MemOp) -> tuple[str, ...]:
+    """Uniform variables that ``op`` binds."""
+    return declaration(type(op)).variables(op)
 
 
 def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MappingPlan | None:

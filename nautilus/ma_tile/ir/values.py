@@ -1,25 +1,34 @@
-"""What MA-tile ops name: fragments, shared buffers, mbarriers, cursors, and one stage of a ring."""
+"""What MA-tile ops name: fragments, shared buffers, mbarriers, pipeline states; and the roles of such fields."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from nautilus.core.expr.nodes import Expr
+from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, NAME, TILE_AXES, TYPE, UNWRITTEN
+from nautilus.core.ops import Access, FieldRole, Kind, Level, declare, part
+from nautilus.core.text import syntax
+from nautilus.core.text.assembly import Reader, Syntax
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import SmemLayout, tile_shape
 
+LAYOUT = FieldRole(Kind.LAYOUT, syntax.LAYOUT)
 
-@dataclass(frozen=True, slots=True)
+
+@part("$type $layout")
 class Frag:
     """A fragment value: a tile held in registers under the kernel's layout ``layout``."""
 
-    name: str
-    type: TileType
-    layout: str
+    name: str = declare(UNWRITTEN)
+    type: TileType = declare(TYPE)
+    layout: str = declare(LAYOUT)
 
 
-@dataclass(frozen=True, slots=True)
+#: the ops of this IR; complete behind :mod:`nautilus.ma_tile.ir.ops`
+MA = Level("ma-tile", "fragment", Frag)
+
+
+@part("smem $name : $dtype[$axes] stages $stages swizzle $swizzle pad $pad( over $over)? @ $offset")
 class Smem:
     """A shared buffer of ``stages`` equal stages; ``axes`` last contiguous; ``offset`` in bytes.
 
@@ -27,14 +36,14 @@ class Smem:
     that a stage of one is not in use while the bytes belong to the other.
     """
 
-    name: str
-    dtype: DType
-    axes: tuple[TileAxis, ...]
-    stages: int = 1
-    swizzle: int = 0
-    pad: int = 0
-    offset: int = 0
-    over: str | None = None
+    name: str = declare(NAME)
+    dtype: DType = declare(DTYPE)
+    axes: tuple[TileAxis, ...] = declare(TILE_AXES)
+    stages: int = declare(INTEGER, default=1)
+    swizzle: int = declare(INTEGER, default=0)
+    pad: int = declare(INTEGER, default=0)
+    offset: int = declare(INTEGER, default=0)
+    over: str | None = declare(NAME, default=None)
 
     def layout(self, swizzle: int | None = None) -> SmemLayout:
         """Placement inside one stage, as an access with ``swizzle`` (None: the buffer's own) sees it."""
@@ -54,26 +63,26 @@ class Smem:
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
-@dataclass(frozen=True, slots=True)
+@part("mbar $name stages $stages arrivals $arrivals @ $offset")
 class Mbar:
     """A ring of mbarriers expecting ``arrivals`` arrivals a phase (8 bytes each at ``offset``)."""
 
-    name: str
-    stages: int
-    arrivals: int
-    offset: int = 0
+    name: str = declare(NAME)
+    stages: int = declare(INTEGER)
+    arrivals: int = declare(INTEGER)
+    offset: int = declare(INTEGER, default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@part("$buffer[$stage]( swizzle $swizzle)?")
 class Slot:
     """Stage ``stage`` of shared buffer ``buffer``, addressed with ``swizzle``."""
 
-    buffer: str
-    stage: Expr
-    swizzle: int = 0
+    buffer: str = declare(NAME)
+    stage: Expr = declare(EXPR)
+    swizzle: int = declare(INTEGER, default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@part("cursor $name stages $stages")
 class PipelineState:
     """A position in a ring of ``stages``: the variables ``NAME_stage`` (from 0) and ``NAME_phase`` (from 0).
 
@@ -81,8 +90,8 @@ class PipelineState:
     flips the phase where the ring starts again.
     """
 
-    name: str
-    stages: int
+    name: str = declare(NAME)
+    stages: int = declare(INTEGER)
 
     @property
     def stage(self) -> str:
@@ -93,3 +102,33 @@ class PipelineState:
     def phase(self) -> str:
         """The variable that holds how often the ring was run through, modulo 2."""
         return f"{self.name}_phase"
+
+
+def _show_operand(x: Frag | Slot) -> str:
+    return f"%{x.name}" if isinstance(x, Frag) else f"smem {_SLOT.show(x)}"
+
+
+def _read_operand(r: Reader) -> Frag | Slot:
+    found: Frag | Slot = _SLOT.read(r) if r.ts.accept("smem") else r.use()
+    return found
+
+
+def _read_stage(r: Reader) -> tuple[str, Expr]:
+    name = r.ts.name()
+    (stage,) = r.ts.brackets(r.expr)
+    return name, stage
+
+
+_SLOT = syntax.part(Slot, "slot")
+READ_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.READ)
+WRITE_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.WRITE)
+COPY_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.COPY)
+#: a fragment, or a slot that is read
+OPERAND_OR_SLOT = FieldRole(Kind.OPERAND, Syntax("(value | 'smem' slot)", _show_operand, _read_operand), Access.READ)
+SCRATCH = FieldRole(Kind.SCRATCH, syntax.NAME)
+STATE = FieldRole(Kind.STATE, syntax.NAME)
+BARRIER = FieldRole(Kind.BARRIER, syntax.NAME)
+#: the name of an mbarrier and the stage of its ring
+BARRIER_STAGE = FieldRole(
+    Kind.BARRIER, Syntax("NAME '[' expr ']'", lambda b: f"{b[0]}[{format_expr(b[1])}]", _read_stage)
+)

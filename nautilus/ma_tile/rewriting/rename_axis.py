@@ -7,33 +7,23 @@ one name.  A tile of one may then take the place of a tile of the other in share
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
+from nautilus.core.ops import Kind, Rules, declaration, map_fields, map_regions
 from nautilus.core.tiles import TileAxis
-from nautilus.ma_tile.ir.async_ops import LetOp, TileSchedulerOp
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import ForOp, MemKernel, MemOp, RolesOp, walk_ops
-from nautilus.ma_tile.ir.traverse import expressions, touch
+from nautilus.ma_tile.ir.traverse import bound, expressions, touch, variables
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
-
-#: fields of ops that hold names of axes
-_AXES = frozenset({"axis", "axes", "over", "into"})
-_EXPR = (Const, Var, Param, Load, Op, Reduce, Ref)
 
 
 def rename_axis(kernel: MemKernel, old: str, new: str) -> MemKernel | None:
     """``kernel`` with axis ``old`` called ``new``; None where the two meet in an op, or a variable has the name."""
     both = {old, new}
-    variables = {name for name, _ in kernel.decode}
-    for op in walk_ops(kernel.body):
-        match op:
-            case ForOp(var=var) | LetOp(var=var):
-                variables.add(var)
-            case TileSchedulerOp(var=var, seq=seq):
-                variables |= {var, seq}
-    if variables & both:
+    names = {name for name, _ in kernel.decode}
+    names |= {v for op in walk_ops(kernel.body) for v in variables(op)}
+    if names & both:
         return None
     smem = {s.name: s for s in kernel.smem}
     for op in walk_ops(kernel.body):
@@ -54,17 +44,8 @@ def rename_axis(kernel: MemKernel, old: str, new: str) -> MemKernel | None:
 
 def _frags(op: MemOp) -> Iterator[Frag]:
     """The fragments that ``op`` mentions itself (not those of ops inside it)."""
-    for f in fields(op):
-        if f.name != "body":
-            yield from _listed(getattr(op, f.name))
-
-
-def _listed(x: Any) -> Iterator[Frag]:
-    if isinstance(x, Frag):
-        yield x
-    elif isinstance(x, tuple):
-        for y in x:
-            yield from _listed(y)
+    yield from bound(op)
+    yield from (f for f in declaration(type(op)).operands(op) if isinstance(f, Frag))
 
 
 class _Rename:
@@ -89,23 +70,14 @@ class _Rename:
     def expr(self, e: Expr) -> Expr:
         return substitute(e, {self.old: Var(self.new)}) if self.old in free_vars(e) else e
 
+    def slot(self, s: Slot) -> Slot:
+        return replace(s, stage=self.expr(s.stage))
+
+    def operand(self, x: Frag | Slot) -> Frag | Slot:
+        return self.frag(x) if isinstance(x, Frag) else self.slot(x)
+
     def op(self, op: MemOp) -> MemOp:
         """``op``, and what is inside it, renamed."""
-        changed = {f.name: self._part(f.name, getattr(op, f.name)) for f in fields(op)}
-        return replace(op, **changed)
-
-    def _part(self, name: str, x: Any) -> Any:
-        if name in _AXES and isinstance(x, str):
-            return self.name(x)
-        match x:
-            case Frag():
-                return self.frag(x)
-            case Slot():
-                return replace(x, stage=self.expr(x.stage))
-            case tuple():
-                return tuple(self._part(name, y) for y in x)
-        if isinstance(x, _EXPR):
-            return self.expr(x)
-        if name == "body":
-            return self.op(x)
-        return replace(x, body=tuple(map(self.op, x.body))) if name == "roles" else x
+        rules: Rules = {Kind.RESULT: self.frag, Kind.OPERAND: self.operand, Kind.SLOT: self.slot, Kind.EXPR: self.expr}
+        new: MemOp = map_fields(op, {**rules, Kind.AXIS: self.name})
+        return map_regions(new, lambda body: tuple(map(self.op, body)))  # type: ignore[no-any-return]

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
 from nautilus.core.index.simplify import Ranges, bounds, simplify
-from nautilus.core.source import Span
-from nautilus.core.tiles import TileType
+from nautilus.core.ops import Kind, Rules, map_fields, map_regions
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import (
-    AsyncCopy,
-    ForOp,
-    Frag,
-    IfOp,
-    LetOp,
-    MemKernel,
-    MemOp,
-    ReduceOp,
-    RolesOp,
-    Slot,
-    TileSchedulerOp,
-    walk_ops,
-)
-from nautilus.ma_tile.ir.traverse import bound, map_slots, rebuild
-
-_EXPR = (Const, Var, Param, Load, Op, Reduce, Ref)
+from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
+from nautilus.ma_tile.ir.traverse import bound, rebuild, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +36,22 @@ class Renaming:
         new = rewrite(e, rule)
         return simplify(new) if free_vars(e) & self.variables.keys() else new
 
+    def operand(self, x: Frag | Slot) -> Frag | Slot:
+        """An operand under its other name; of a slot, its stage."""
+        return self.frag(x) if isinstance(x, Frag) else self.slot(x)
+
+    def slot(self, s: Slot) -> Slot:
+        """``s`` with its stage renamed."""
+        return replace(s, stage=self.expr(s.stage))
+
     def op(self, op: MemOp) -> MemOp:
         """``op``, everything inside it included, under the other names."""
-        new: MemOp = _mapped(op, self)
+        rules: Rules = {Kind.RESULT: self.frag, Kind.OPERAND: self.operand, Kind.EXPR: self.expr, Kind.SLOT: self.slot}
+        new: MemOp = map_regions(map_fields(op, rules), self.ops)
         return new
 
     def ops(self, body: Iterable[MemOp]) -> tuple[MemOp, ...]:
         return tuple(self.op(x) for x in body)
-
-
-def _mapped(x: Any, to: Renaming) -> Any:
-    """``x`` with every fragment and expression in it replaced; the ops are dataclasses of tuples of these."""
-    if isinstance(x, Frag):
-        return to.frag(x)
-    if isinstance(x, Slot):
-        return replace(x, stage=to.expr(x.stage))
-    if isinstance(x, _EXPR):
-        return to.expr(x)
-    if isinstance(x, tuple):
-        return tuple(_mapped(y, to) for y in x)
-    if is_dataclass(x) and not isinstance(x, (Span, TileType, type)):
-        old = {f.name: getattr(x, f.name) for f in fields(x)}
-        return replace(x, **{name: _mapped(value, to) for name, value in old.items()})
-    return x
 
 
 class Names:
@@ -86,7 +62,7 @@ class Names:
         self.variables = {name for name, _ in kernel.decode} | {"block", "unit"}
         self.variables |= {v for c in kernel.cursors for v in (c.name, c.stage, c.phase)}
         for op in walk_ops(kernel.body):
-            self.variables |= set(_variables(op))
+            self.variables |= set(variables(op))
 
     def frag(self, like: Frag, suffix: str) -> Frag:
         """A fragment as ``like`` under a name of its own."""
@@ -110,23 +86,21 @@ def kernel_apart(kernel: MemKernel, other: MemKernel) -> MemKernel:
         for name, layout in kernel.layouts.items()
     }
     frags: dict[str, Frag] = {}
-    variables: dict[str, str] = {}
+    inner: dict[str, str] = {}
     for op in walk_ops(kernel.body):
         for f in bound(op):
             frags[f.name] = replace(f, name=fresh(f.name, theirs.frags), layout=layouts[f.layout])
-        for v in _variables(op):
-            variables.setdefault(v, fresh(v, theirs.variables))
-    rename = Renaming(frags, {v: Var(new) for v, new in variables.items() if v != new})
+        for v in variables(op):
+            inner.setdefault(v, fresh(v, theirs.variables))
+    rename = Renaming(frags, {v: Var(new) for v, new in inner.items() if v != new})
+
+    def slot(x: Frag | Slot) -> Frag | Slot:
+        return replace(x, buffer=buffers[x.buffer]) if isinstance(x, Slot) else x
+
+    rules = {Kind.VARIABLE: inner.__getitem__, Kind.LAYOUT: layouts.__getitem__, Kind.SCRATCH: buffers.__getitem__}
 
     def rule(op: MemOp) -> tuple[MemOp, ...]:
-        match op:
-            case ForOp(var=v) | LetOp(var=v):
-                op = replace(op, var=variables[v])
-            case AsyncCopy(threads=threads):
-                op = replace(op, threads=layouts[threads])
-            case ReduceOp(scratch=str(name)):
-                op = replace(op, scratch=buffers[name])
-        return (map_slots(op, lambda s: replace(s, buffer=buffers[s.buffer])),)
+        return (map_fields(op, {**rules, Kind.SLOT: slot, Kind.OPERAND: slot}),)
 
     body = rebuild(rename.ops(kernel.body), rule)
     new = {layouts[name]: layout for name, layout in kernel.layouts.items()}
@@ -164,28 +138,9 @@ def layout_name(layouts: dict[str, FragLayout], layout: FragLayout, hint: str) -
     return name
 
 
-def _variables(op: MemOp) -> tuple[str, ...]:
-    """Uniform variables that ``op`` binds."""
-    match op:
-        case TileSchedulerOp(var=var, seq=seq):
-            return var, seq
-        case ForOp(var=var) | LetOp(var=var):
-            return (var,)
-    return ()
-
-
 def each_block(body: tuple[MemOp, ...], f: Callable[[tuple[MemOp, ...]], tuple[MemOp, ...]]) -> tuple[MemOp, ...]:
     """``f`` of every block of ops under ``body``, the innermost first, and of ``body`` itself."""
-    out: list[MemOp] = []
-    for op in body:
-        match op:
-            case IfOp() | ForOp() | TileSchedulerOp():
-                out.append(replace(op, body=each_block(op.body, f)))
-            case RolesOp(roles=roles):
-                out.append(replace(op, roles=tuple(replace(r, body=each_block(r.body, f)) for r in roles)))
-            case _:
-                out.append(op)
-    return f(tuple(out))
+    return f(tuple(map_regions(op, lambda inner: each_block(inner, f)) for op in body))
 
 
 def uniform_ranges(kernel: MemKernel) -> Ranges:

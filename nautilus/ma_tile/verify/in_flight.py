@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr.nodes import Const, Expr
+from nautilus.core.ops import declaration
 from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TileSchedulerOp, TmaLoad, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.traverse import blocks, defined, reads
@@ -56,7 +57,7 @@ def _expected_bytes(k: MemKernel, body: Block) -> None:
                 loads[name, stage] = loads.get((name, stage), 0) + size[slot.buffer]
             case MbarExpect(mbar=name, stage=stage):
                 announced.setdefault((name, stage), []).append(op)
-            case IfOp() | ForOp() | TileSchedulerOp() | RolesOp():
+            case _ if declaration(type(op)).regions:
                 nested.update(name for x in walk_ops((op,)) for name in _counted(x))
     for key, ops in announced.items():
         count = sum(op.bytes for op in ops)

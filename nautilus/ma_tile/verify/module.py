@@ -45,6 +45,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
+from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify.cluster import check_cluster
 from nautilus.ma_tile.verify.in_flight import check_async
@@ -147,6 +148,10 @@ class KernelScope:
         for name, layout in k.layouts.items():
             if fault := layout_fault(layout):
                 reject("a layout holds each element once", f"#{name} = {layout}", fault, k.span)
+        for self.op in walk_ops(k.body):
+            if type(self.op) not in rules():
+                self.fail("known operations", f"no rule for {type(self.op).__name__}")
+        self.op = None
         check_smem(k, self.target)
         self.uniform(k.blocks, "the grid")
         self.axes = frozenset(x for layout in k.layouts.values() for x in layout.axes)
@@ -193,12 +198,9 @@ class KernelScope:
         """Check ops in order."""
         for op in body:
             self.op = op
-            rule = rules().get(type(op))
-            if rule is None:
-                self.fail("known operations", f"no rule for {type(op).__name__}")
             alone = not self.single or isinstance(op, _SINGLE)
             self.need(alone, "one thread has no fragments and meets nobody", f"role {self.role} is single")
-            rule(self, op)
+            rules()[type(op)](self, op)
 
     def nested(self, body: tuple[MemOp, ...], op: MemOp, inner: Callable[[], None] | None = None) -> None:
         """Check an inner block, at whose end ``inner`` runs; definitions in it do not leave it."""
@@ -347,6 +349,7 @@ def rules() -> Mapping[type, Rule]:
 
         _TABLE.update(RULES)
         _TABLE.update(WARPGROUP_RULES)
+        MA.complete(_TABLE, "verifier rules")
     return _TABLE
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nautilus.core.errors import TargetLimitError, VerifyError
+from nautilus.core.ops import declaration
 from nautilus.ma_tile.ir import traverse as walk
 from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore, TmaWait, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -16,7 +17,6 @@ from nautilus.ma_tile.ir.ops import (
     MemKernel,
     MemOp,
     MmaOp,
-    ReduceOp,
     RolesOp,
     Smem,
     walk_ops,
@@ -79,16 +79,14 @@ class Touch:
 
 
 def touch(op: MemOp) -> Touch:
-    """What ``op`` does to shared buffers (a reduction through scratch writes, then reads; a mailbox is in
-    use throughout)."""
+    """What ``op`` does to shared buffers; scratch is written, then read, and that of an op with a body is in use
+    throughout."""
     t = walk.touch(op)
     reads, writes = {x.buffer for x in t.reads}, {x.buffer for x in (*t.writes, *t.copies)}
-    match op:
-        case ReduceOp(scratch=str(name)):
-            writes.add(name)
-        case TileSchedulerOp(mailbox=box) if box is not None:
-            reads.add(box.smem)
-            writes.add(box.smem)
+    scratch = declaration(type(op)).scratch(op)
+    writes.update(scratch)
+    if declaration(type(op)).regions:
+        reads.update(scratch)
     return Touch(frozenset(reads), frozenset(writes))
 
 

@@ -1,4 +1,4 @@
-"""Axis unification: which loops of different definitions walk the same index space.
+"""Axis unification: finds the loops of different definitions that iterate over the same index space.
 
 A reader's index position that is a plain variable identifies the reader's axis with the temp's
 axis there.  Axes of independent reductions that read the same input at the same positions unify

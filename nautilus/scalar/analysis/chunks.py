@@ -1,11 +1,11 @@
 """Chunks of a reduction's axis: the guard ``s * C <= j < (s + 1) * C``, written and recognised.
 
 ``split_k_update`` writes it, the planner recognises it in any definition: the parallel axis ``s`` cuts the
-reduced axis ``j`` into pieces of ``C`` elements, so a block that holds one ``s`` walks that piece alone
-(``partition`` interleave the guard into loop bounds), and what the block needs along ``j`` it needs there only.
+reduced axis ``j`` into pieces of ``C`` elements.  A block with one ``s`` loops over that piece alone, because
+``partition`` turns the guard into loop bounds.
 
-Interleaved chunks share a range: with ``n`` of them and tiles of ``T`` elements, the guard is
-``s // n * C <= j < (s // n + 1) * C`` and ``j // T % n == s % n``, and a block walks every n-th tile of the range.
+Interleaved chunks share a range.  With ``n`` of them and tiles of ``T`` elements, the guard is
+``s // n * C <= j < (s // n + 1) * C`` and ``j // T % n == s % n``, and a block visits every n-th tile of the range.
 """
 
 from __future__ import annotations

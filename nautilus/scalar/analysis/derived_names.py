@@ -1,8 +1,7 @@
 """Names that ``fuse``, ``split``, ``reorder`` and ``rolling_update`` derive from a kernel's plan.
 
-The passes hand over plain Scalar IR; what they must agree on beyond it is a function of the plan
-alone and lives here: which local holds which definition in which walk, and what the block variable
-of a tiled axis is called.
+The passes exchange plain Scalar IR.  Further conventions are functions of the plan alone and are defined here: the
+local that holds a definition in a phase, and the name of the block variable of a tiled axis.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TILE: Final = "tile"
 
 
 def phases(plan: KernelPlan) -> tuple[tuple[str, ...], ...]:
-    """The walks in order; each op its own where the plan lists none."""
+    """The phases in order; without phases in the plan, each op is a phase of its own."""
     return plan.phases or tuple((o,) for o in plan.ops)
 
 

@@ -1,4 +1,4 @@
-"""Is a reduction's domain empty?  A closed form where the guard allows one.
+"""A closed form of the condition that the domain of a reduction is not empty, if its guard permits one.
 
 ``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  Where every conjunct is affine in
 at most one ``r`` with an integer coefficient, it is the conjunction, over pairs of a lower and an
@@ -15,7 +15,7 @@ from nautilus.core.expr.nodes import Axis, Expr, Op, free_vars
 from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, extent_expr
-from nautilus.scalar.rewriting import axis_facts
+from nautilus.scalar.rewriting import axis_assumptions
 
 _I32 = DType.I32
 
@@ -44,10 +44,10 @@ def nonempty(d: Def) -> Expr | None:
             return None
     for r in ranges.values():
         free += [calc("le", lo, hi) for lo in r.lower for hi in r.upper]
-    known, facts = axis_facts(d.par)
+    known, assumptions = axis_assumptions(d.par)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
-    sizes = {k: v for k, v in axis_facts(d.red)[0].items() if k not in names}  # runtime extents are positive
-    return simplify(conjunction(free) or TRUE, {**wide, **sizes}, facts)
+    sizes = {k: v for k, v in axis_assumptions(d.red)[0].items() if k not in names}  # runtime extents are positive
+    return simplify(conjunction(free) or TRUE, {**wide, **sizes}, assumptions)
 
 
 def _whole(a: Axis) -> _Range:

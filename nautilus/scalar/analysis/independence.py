@@ -1,4 +1,4 @@
-"""Whether iterations of parallel loops stay out of each other's way: what the verifier can prove.
+"""Proofs for the verifier that iterations of parallel loops are independent.
 
 A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index tells the value of every
 parallel variable.  Accepted: positions are affine, and can be ordered so that each one, read as a

@@ -1,13 +1,13 @@
-"""The order in which the pieces of a partitioned walk run (``KernelPlan.iteration_order``).
+"""The iteration order of the pieces of a partitioned reduction loop (``KernelPlan.iteration_order``).
 
-``partition`` cuts a reduction loop into up to three pieces in ascending order.  A reduction's combiner is
-associative and commutative, and the repair of a rolling update holds for any two references (``repair``),
-so the pieces may run in any order; sums then round in another order, nothing else.  A software pipeline
-wants the first piece to run at least once for certain: the causal walk's diagonal piece, not the full one.
+``partition`` splits a reduction loop into up to three pieces in ascending order.  The combiner of a reduction is
+associative and commutative, and the repair term of a rolling update holds for any two references (``repair``), so the
+pieces may run in any order; only the rounding of sums changes.  A software pipeline needs a first piece that certainly
+runs at least once: under a causal mask the diagonal piece, not the full one.
 
-:func:`ordered` starts at a piece that is provably never empty, a mixed one where there is one, and goes on
-to its neighbours, so that every piece adjoins one before it.  :func:`obstacle` says why a loop's carried
-state does not permit that: a spec has reductions only, but a Scalar IR file may hold any recurrence.
+:func:`ordered` starts with a piece that is provably not empty, preferably a mixed one, and continues with its
+neighbours, so that every piece adjoins an earlier one.  :func:`obstacle` gives the reason why the carried state of a
+loop does not permit reordering: a spec contains reductions only, but a Scalar IR file may contain any recurrence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Selects inside reductions become guards, and the question whether a read is certainly in range.
+"""Conversion of selects inside reductions to guards, and proofs that a read is in range.
 
 ``op= select(c, e, identity)`` adds nothing where ``c`` is false, so it is ``op= e where c``.  In a sum
 the select may be a factor, a dividend or under a sign or a conversion: ``select(c, e, 0) * f`` is

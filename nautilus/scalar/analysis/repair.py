@@ -1,7 +1,7 @@
-"""Repairs: how to bring an accumulation made under an old reference to a new one.
+"""Repair terms, which convert an accumulation under an old reference to a new reference.
 
-A reduction ``A = combine_j f(x_j, r)`` needs ``r``, itself a reduction over ``j``.  Run in one loop,
-``A`` sees a running ``r``; the repair ``t`` satisfies, for every ``x``,
+A reduction ``A = combine_j f(x_j, r)`` needs ``r``, itself a reduction over ``j``.  In one loop ``A`` uses a running
+``r``; the repair term ``t`` satisfies, for every ``x``,
 
     f(x, new) = t(f(x, old), old, new)         and         t(a (+) b) = t(a) (+) t(b)
 
@@ -12,12 +12,10 @@ that ``X = y / G(old)`` (``y - G(old)``), and substituting gives
     t(y) = y * G(new)/G(old)     -- distributes over sum; over max and min where the ratio is positive
     t(y) = y + G(new)-G(old)     -- distributes over max and min
 
-Both proofs are the normal form itself (``symbolic``).  Where none is found the answer is a
-:class:`Refusal` that says why.
+The normal form (``symbolic``) proves both equations.  Without one, the result is a :class:`Refusal` with the reason.
 
-References.  ``old`` and ``new`` may be *any* values where ``G`` is finite and not zero: the identity
-holds for all of them.  A running value can be its identity, where that fails; a *reference* stands
-in for it: ``select(r == identity, c, r)``.
+References.  ``old`` and ``new`` may be *any* values for which ``G`` is finite and not zero.  A running value can be its
+identity, for which this fails; a *reference* replaces it: ``select(r == identity, c, r)``.
 
 * ``r`` a maximum (minimum) that occurs as ``exp(c * (v - r))``, ``v`` the very element that it is
   the maximum of and the accumulator's guard at least as strict, so exponents are never positive:
@@ -27,13 +25,13 @@ in for it: ``select(r == identity, c, r)``.
   reference of 0 could overflow: exp(0 - new)).  At the end ``r = -inf`` leaves the identity, as an
   empty domain should.
 * ``r`` a sum in a factor or a function, ``r = 0``: ``c = 1``, on both sides, and after the loop the
-  accumulator is *settled*: repaired from the last reference to ``r`` itself, unless it still is its
+  accumulator is *finalised*: repaired from the last reference to ``r`` itself, unless it still is its
   own identity (an empty domain next to ``r = 0`` must not become 0 * inf).
 * ``r`` a maximum as a plain term under max or min (``x - r``): ``c = 0`` on both sides; the accumulator's
   domain lies within that of ``r``, so it is empty where ``r`` is an identity of an empty domain.
 
-A value may itself read ``select(r == identity, c, r)`` instead of ``r`` (``split_k_update`` writes that): the
-reference is what it asks for, so nothing is settled after the loop.
+A value may itself read ``select(r == identity, c, r)`` instead of ``r``, as ``split_k_update`` writes it.  It then
+needs the reference itself, so nothing is finalised after the loop.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_r
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A reduction that is still running: how ``f`` reads it, its combiner, element and guard parts."""
+    """A running reduction: the load by which ``f`` reads it, its combiner, its element and its guard conjuncts."""
 
     load: Load
     op: str
@@ -70,7 +68,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No proof was found."""
+    """The reason why there is no proved repair term."""
 
     reason: str
 
@@ -95,7 +93,7 @@ class Repair:
     references: tuple[float | None, ...]
     raw_old: tuple[bool, ...]
     finite: tuple[bool, ...]
-    settle: bool
+    finalise: bool
     conditions: tuple[str, ...]
 
 
@@ -202,7 +200,7 @@ def derive(
         references=shape.references,
         raw_old=shape.raw,
         finite=shape.finite,
-        settle=shape.settle,
+        finalise=shape.finalise,
         conditions=conditions,
     )
 
@@ -345,7 +343,7 @@ class _Shape:
     references: tuple[float | None, ...]
     raw: tuple[bool, ...]
     finite: tuple[bool, ...]
-    settle: bool
+    finalise: bool
 
 
 def _asked(shape: _Shape, asked: list[set[float | None]], running: Sequence[Running]) -> _Shape:
@@ -356,14 +354,14 @@ def _asked(shape: _Shape, asked: list[set[float | None]], running: Sequence[Runn
             raise _NoSplit(f"{r.load.buffer} is read under another reference than its repair needs")
         finite.append(bool(found - {None}))
     late = [ref == 1.0 and not f for ref, f in zip(shape.references, finite, strict=True)]
-    return replace(shape, finite=tuple(finite), settle=any(late))
+    return replace(shape, finite=tuple(finite), finalise=any(late))
 
 
 def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], running: Sequence[Running]) -> _Shape:
     """What stands in for identities (module docstring). Raises _NoSplit where nothing provably can."""
     refs: list[float | None] = []
     raw: list[bool] = []
-    settle = False
+    finalise = False
     for k, r in enumerate(running):
         symbol = Var(f"r{k}", r.load.dtype)
         used = _uses(parts.g, symbol)
@@ -375,7 +373,7 @@ def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], ru
             in_exponent = isinstance(parts.g, Prod) and used == {"exponent"}
             refs.append(None if plain or in_exponent else 1.0)
             raw.append(plain or in_exponent)
-            settle |= refs[-1] is not None
+            finalise |= refs[-1] is not None
         else:
             covered = used == {"exponent"} and set(r.guard) <= set(guard)
             if isinstance(parts.g, Lin) and used == {"plain"} and set(r.guard) <= set(guard):
@@ -385,7 +383,7 @@ def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], ru
             else:
                 raise _NoSplit(f"{r.load.buffer} does not provably bound the exponent that subtracts it")
             refs.append(0.0)
-    return _Shape(tuple(refs), tuple(raw), (False,) * len(refs), settle)
+    return _Shape(tuple(refs), tuple(raw), (False,) * len(refs), finalise)
 
 
 def _uses(g: Prod | Lin, symbol: Var) -> set[str]:
@@ -455,6 +453,6 @@ def _conditions(mode: str, parts: _Parts, shape: _Shape) -> tuple[str, ...]:
         out.append("G(old) is finite and not zero: references stand in for identities")
     if any(v == 0.0 for v in shape.references):
         out.append("exponents are at most zero: the running value bounds the element")
-    if shape.settle:
-        out.append("settled after the loop from the last reference to the final value")
+    if shape.finalise:
+        out.append("finalised after the loop from the last reference to the final value")
     return tuple(out)

@@ -1,4 +1,4 @@
-"""Certificates of repairs: the two equations that make a repair legal, as data.
+"""Certificates of repair terms: the two equations that make a repair term legal, as data.
 
 * rule ``rolling-update`` (``split-k-update`` between chunks): ``f(x, new) = t(f(x, old), old, new)``;
 * rule ``distribute``: ``t(a (+) b) = t(a) (+) t(b)`` for the accumulator's combiner.

@@ -1,13 +1,12 @@
-"""Which numbers can an expression be?  Interval analysis over the reals, for proofs about overflow.
+"""Value ranges of expressions: interval analysis over the reals, for proofs about overflow.
 
-A float expression gets an interval that holds its value whenever that value is a finite number and
-so are the inputs: an input of a 16-bit type is bounded by the largest number of that type.  A temp
-has the range of its definition.  NaN and inf are no numbers; narrowing keeps them what they are.
+A float expression gets an interval that contains its value whenever the value and the inputs are finite.  An input of a
+16-bit type is bounded by the largest number of that type.  A temp has the range of its definition.  NaN and inf are not
+covered, because narrowing preserves them.
 
-What makes softmax-like chains provable is one relation: where ``m`` is the maximum of ``x_j`` over a
-domain, ``x_j - m <= 0`` at every point of that domain; where ``l`` is the sum of non-negative
-``x_j``, ``x_j / l`` is in [0, 1].  The element is recognised by matching it against the reduction's
-own definition, and its guard must imply the reduction's guard.
+Two relations bound normalised exponentials: if ``m`` is the maximum of ``x_j`` over a domain, ``x_j - m <= 0`` at every
+point of that domain; if ``l`` is the sum of non-negative ``x_j``, ``x_j / l`` is in [0, 1].  The element is recognised
+by matching it with the definition of the reduction, and its guard must imply the guard of the reduction.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
 from nautilus.core.types import LARGEST, DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
-from nautilus.scalar.rewriting import axis_facts
+from nautilus.scalar.rewriting import axis_assumptions
 
 _INF = math.inf
 #: type -> the largest magnitude
@@ -80,8 +79,8 @@ class Ranges:
         """An integer: index arithmetic, or a load; what could wrap is any number of the type."""
         if isinstance(e, Load):
             return self._load(e)
-        known, facts = axis_facts(self.axes)
-        lo, hi = bounds(e, known, facts if self.guard is None else (*facts, self.guard))
+        known, assumptions = axis_assumptions(self.axes)
+        lo, hi = bounds(e, known, assumptions if self.guard is None else (*assumptions, self.guard))
         return _wrapped((-_INF if lo is None else float(lo), _INF if hi is None else float(hi)), e.dtype)
 
     def _load(self, e: Load) -> Interval:
@@ -125,8 +124,8 @@ class Ranges:
         if not _match(d.value, x, names, fixed, found):
             return False
         at = {**fixed, **found}
-        known, facts = axis_facts(self.axes)
-        given = facts if self.guard is None else (*facts, self.guard)
+        known, assumptions = axis_assumptions(self.axes)
+        given = assumptions if self.guard is None else (*assumptions, self.guard)
         for a in d.red:
             if a.name not in found or not self._within(found[a.name], a, given):
                 return False
@@ -136,7 +135,7 @@ class Ranges:
 
     def _within(self, e: Expr, axis: Axis, given: tuple[Expr, ...]) -> bool:
         """``0 <= e < extent`` here."""
-        known, _ = axis_facts(self.axes)
+        known, _ = axis_assumptions(self.axes)
         return all(simplify(c, known, given) == TRUE for c in within(e, axis.extent))
 
 

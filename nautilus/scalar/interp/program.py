@@ -1,9 +1,9 @@
-"""The Scalar IR run in numpy: what a program means, fast enough to be the oracle of what lies below.
+"""The interpreter of the Scalar IR in numpy, the reference for the lower levels.
 
 ``seq`` loops run in Python.  ``par``, ``red``, ``tile`` and ``tile.red`` loops run at once: their
 promise (iterations are independent, or only update) makes it legal to run a statement over the whole
 space before the next one starts.  ``grid`` loops run in batches, as many blocks at once as their
-locals' memory allows; a grid variable that bounds an inner loop runs in Python where blocks are big.
+locals' memory permits; a grid variable that bounds an inner loop runs in Python where blocks are large.
 
 Modes as everywhere: ``real`` is float64 with ``narrow`` skipped and stores rounded to storage types;
 ``typed`` rounds every operation.  Accesses outside a buffer and reads of elements that nobody wrote

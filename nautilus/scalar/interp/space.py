@@ -1,12 +1,11 @@
-"""What the Scalar interpreter computes with: memory with written-marks, and expressions over a space.
+"""The data of the Scalar interpreter: memory that tracks initialised elements, and expressions over a space.
 
 A *space* is a set of iterations run at once: axes (one numpy dimension each, in order), variables
 with one value, and guards.  An expression evaluates to an array of the space's rank whose dimension
 is 1 along every axis it does not depend on, or to a 0-d array.
 
-A point whose guard, or whose branch of a ``select``, is false reads nothing: its index is clipped
-and what comes out is never looked at.  Reading outside a buffer, or an element never written, raises
-:class:`ScalarRunError`.
+A point whose guard or whose branch of a ``select`` is false reads nothing: its index is clipped and the result is
+unused.  A read outside a buffer or of an uninitialised element raises :class:`ScalarRunError`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A definition that only the group reads becomes a local; an output or a temp that others read keeps
 its buffer and gets a local beside it when the group reads it too (or accumulates in it).  A
-definition that several phases list is computed again in each, so no reader ever sees half-finished
-values of another walk.
+definition that several phases list is computed again in each, so no reader sees incomplete values of
+another phase.
 
 Legality, checked here: every op of the plan exists; operands come before their readers; every grid
 axis is a parallel axis of every op in the group that has it, and of every op that keeps its buffer
@@ -131,7 +131,7 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
         if local is not None:
             latest[op] = local
             locals_.append(_local(em, d, local))
-        # Copy-outs end the walk: inside its loop where the value comes block by block, else after it.
+        # Stores to memory come last: inside the loop if the value is produced block by block, else after it.
         if walk[p][-1] == op:
             for q in (unified.get(o) for o in walk[p]):
                 if q.name in kept and last[q.name] == p and q.name in latest:

@@ -1,6 +1,6 @@
 """``narrow``: a computed f32 factor of a matrix product is rounded to the 16-bit type it meets.
 
-The contract (``grammar/README.md``, "Numbers") permits it, for the matrix units' sake; ``strict`` forbids it.
+The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
 A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor and
 each of the two has a parallel axis of its own (so it *is* a matrix product).  What it becomes:
 

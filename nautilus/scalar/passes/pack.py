@@ -1,13 +1,13 @@
-"""``pack``: an axis becomes groups of a fixed size, two axes, so that a group can be the rows of a tile.
+"""``pack``: splits an axis into groups of a fixed size, so that a group can form the rows of a tile.
 
-Several rows of a grid that read the same walked operand belong into one tile: where ``h`` is read only as
-``h // 8`` (eight query heads that share a key head), ``h = 8 * h_group + h_member`` turns that operand's index
-into ``h_group``, and ``h_member`` is an axis that it does not depend on: rows of the product.  ``pack`` only
-rewrites definitions; which axes become tiles the planner finds from the operands, as ever.
+Several rows of a grid that read the same streamed operand belong into one tile.  If ``h`` is read only as ``h // 8``
+(eight query heads that share a key head), ``h = 8 * h_group + h_member`` turns the index of that operand into
+``h_group``; the operand does not depend on ``h_member``, which becomes rows of the MMA.  The pass only rewrites
+definitions; the planner chooses the tile axes from the operands.
 
-The axis is cut in every definition that is walked with it (``axes``).  A temp's dimension becomes two, and
-whoever reads it at position ``e`` reads at ``e // 8, e % 8``; an output keeps its shape and is stored at
-``8 * h_group + h_member``.  Always legal where the size divides the extent.
+The axis is split in every definition whose axes are unified with it (``axes``).  A dimension of a temp becomes two, and
+a read at position ``e`` becomes a read at ``e // 8, e % 8``.  An output keeps its shape and is stored at
+``8 * h_group + h_member``.  The pass is legal if the size divides the extent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.rewriting import axis_facts, fresh_name, kernel_of
+from nautilus.scalar.rewriting import axis_assumptions, fresh_name, kernel_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _packed(d: Def, cut: _Cut, dims: Mapping[str, int]) -> Def:
     env = {cut.axis.name: cut.position} if d.axis(cut.axis.name) is not None else {}
     par = tuple(x for a in d.par for x in (cut.axes if a.name == cut.axis.name else (a,)))
     red = tuple(x for a in d.red for x in (cut.axes if a.name == cut.axis.name else (a,)))
-    ranges, facts = axis_facts((*par, *red))
+    ranges, assumptions = axis_assumptions((*par, *red))
 
     def rule(n: Expr) -> Expr | None:
         if not isinstance(n, Load) or n.buffer not in dims:
@@ -115,7 +115,7 @@ def _packed(d: Def, cut: _Cut, dims: Mapping[str, int]) -> Def:
         k, size = dims[n.buffer], integer(cut.size)
         both = (Op(o, (n.index[k], size), DType.I32) for o in ("floordiv", "mod"))
         wide = {v: (lo, max(hi, lo + 1)) for v, (lo, hi) in ranges.items()}  # an axis of one stays a variable
-        return replace(n, index=(*n.index[:k], *(simplify(e, wide, facts) for e in both), *n.index[k + 1 :]))
+        return replace(n, index=(*n.index[:k], *(simplify(e, wide, assumptions) for e in both), *n.index[k + 1 :]))
 
     def put(e: Expr) -> Expr:
         return rewrite(substitute(e, env), rule)

@@ -1,19 +1,18 @@
-"""``partition``: a walk splits into dead, mixed and full ranges of blocks.
+"""``partition``: splits a reduction loop into dead, mixed and full ranges of blocks.
 
-For every guarded statement of a ``seq`` loop each conjunct that is affine in the loop variable says
-where it can hold at all (*live*) and where it holds for the whole tile (*full*).  Blocks in which
-no statement with a lasting effect is live are not visited; blocks in which every conjunct is full
-run without guards; what remains runs as written, before and after the full range (``iteration_order`` may
-have another order).
+For every guarded statement of a ``seq`` loop, each conjunct that is affine in the loop variable has a range in which it
+can hold (*live*) and one in which it holds for the whole tile (*full*).  Blocks without a live statement of lasting
+effect are not executed.  Blocks in which every conjunct is full run without guards.  The other blocks run unchanged
+before and after the full range, unless ``iteration_order`` selects another order.
 
 A conjunct that is not affine, or depends on data, makes every block mixed and none dead.  Bounds are
 expressions of the variables around the loop.  Exact: integer division rounds the right way, tile
 variables are replaced by the end of their range that decides.
 
-A walk of one step at a place that outer variables name (a chunk of one tile) is no loop any more.
+A loop of one iteration whose position depends on outer variables (a chunk of one tile) is replaced by its body.
 
-Where all lasting statements hold in every n-th block only, ``var % n == r``, the walk goes from one of these to the
-next (interleaved chunks).
+Where all lasting statements hold in every n-th block only, ``var % n == r``, the loop visits only these (interleaved
+chunks).
 
 Statements without a guard have an effect in every block, unless the iteration provably changes
 nothing when no guarded statement runs: ``rolling_update`` repairs by ``r_new``, which then is ``r``.
@@ -43,14 +42,14 @@ from nautilus.scalar.rewriting import substituted
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Split the walks of every kernel whose plan asks for it."""
+    """Split the reduction loops of every kernel whose plan requests it."""
 
     schedule: Schedule
 
     name = "partition"
 
     def apply(self, program: Program) -> Program:
-        """The program with ranges of blocks; dead ranges are gone."""
+        """The program with its loops split into ranges of blocks, without dead ranges."""
         plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
         kernels = (_kernel(k, plan.iteration_order) if plan.partition else k for k, plan in plans)
         return replace(program, kernels=tuple(kernels))
@@ -92,7 +91,7 @@ def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str], order
 
 
 def _single(loop: Loop, body: tuple[Stmt, ...]) -> list[Stmt]:
-    """``body`` at the one step of a walk whose place outer variables name; empty for every other walk."""
+    """``body`` of a loop with one iteration whose position depends on outer variables; empty for any other loop."""
     trips = divided(loop.hi) - divided(loop.lo)
     if isinstance(loop.lo, Const) or trips != constant(1):
         return []
@@ -100,7 +99,7 @@ def _single(loop: Loop, body: tuple[Stmt, ...]) -> list[Stmt]:
 
 
 def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Loop, ...]:
-    """The pieces of ``loop`` in the order asked for. Raises ScheduleError where the loop does not permit it."""
+    """The pieces of ``loop`` in the requested order.  Raises ScheduleError where the loop does not permit the order."""
     loop, pieces = _split(_picked(loop, ranges, locals_), ranges, locals_)
     if order == "ascending" or len(pieces) == 1:
         return pieces
@@ -113,7 +112,7 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
 
 
 def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
-    """``loop`` over those steps alone in which ``var % n == r``, where all lasting statements ask for that."""
+    """``loop`` over the iterations with ``var % n == r`` alone, if all lasting statements require that."""
     known = {name: (lo, hi) for name, (lo, hi) in ranges.items() if lo is not None and hi is not None}
     found: dict[Expr, tuple[int, Expr]] = {}
     common: set[Expr] | None = None
@@ -128,13 +127,13 @@ def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
     pick = next(c for c in found if c in common)
     n, first = found[pick]
 
-    def turns(bound: Expr) -> Expr:
-        """How many picked steps lie in front of ``bound``."""
+    def picked_before(bound: Expr) -> Expr:
+        """The number of picked iterations before ``bound``."""
         return simplify(calc("floordiv", calc("add", calc("sub", bound, first), n - 1), n), known)
 
     step = calc("add", calc("mul", Var(loop.var), n), first)
     body = substituted(_without(loop.body, {pick}), {loop.var: step})
-    return replace(loop, lo=turns(loop.lo), hi=turns(loop.hi), body=body)
+    return replace(loop, lo=picked_before(loop.lo), hi=picked_before(loop.hi), body=body)
 
 
 def _every(c: Expr, var: str) -> tuple[int, Expr] | None:

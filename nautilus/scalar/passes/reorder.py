@@ -7,7 +7,7 @@ a dimension.  A local that does not depend on it is the same for all of it and i
 Legality: parallel loops interchange with anything and distribute over statements; reduction loops
 interchange among themselves (their combiners are associative and commutative).  A reduction loop
 around a parallel one, or around two statements, does not occur (``fuse`` emits neither) and is
-refused.  Locals whose walked axis still spans the whole extent become tiles in ``rolling_update``.
+refused.  Locals that still span the whole reduced axis become tiles in ``rolling_update``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update,
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """Bring every kernel into tiled form, apart from the walks that are not merged yet."""
+    """Bring every kernel into tiled form, except for reduction loops that are not merged yet."""
 
     schedule: Schedule
 

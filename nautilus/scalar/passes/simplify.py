@@ -18,7 +18,7 @@ from nautilus.core.expr.nodes import Expr, loads
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify, simplify_value
 from nautilus.scalar.analysis.masking import absorb_selects
 from nautilus.scalar.ir import Loop, Program, Store, Update
-from nautilus.scalar.rewriting import loop_facts, map_kernels, map_statements, with_body
+from nautilus.scalar.rewriting import loop_assumptions, map_kernels, map_statements, with_body
 
 _ROUNDS = 4  # a simplified value may give a guard, which may simplify the value again
 
@@ -33,31 +33,31 @@ class Simplify:
         """The same program in canonical form; the same object where nothing changed."""
 
         def rule(loops: tuple[Loop, ...], s: Store | Update) -> Store | Update:
-            return simplify_statement(s, *loop_facts(program, loops))
+            return simplify_statement(s, *loop_assumptions(program, loops))
 
         return map_kernels(program, lambda k: with_body(k, map_statements(k.body, rule)))
 
 
-def simplify_statement(s: Store | Update, ranges: Ranges, facts: tuple[Expr, ...]) -> Store | Update:
+def simplify_statement(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> Store | Update:
     """``s`` simplified, given what holds around it; ``s`` itself where nothing changed."""
     old = s
     for _ in range(_ROUNDS):
-        new = _round(s, ranges, facts)
+        new = _round(s, ranges, assumptions)
         if new == s:
             break
         s = new
     return old if s == old else s
 
 
-def _round(s: Store | Update, ranges: Ranges, facts: tuple[Expr, ...]) -> Store | Update:
+def _round(s: Store | Update, ranges: Ranges, assumptions: tuple[Expr, ...]) -> Store | Update:
     guard, value = s.guard, s.value
     if isinstance(s, Update):
         value, guard = absorb_selects(s.op, value, guard)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in ranges.items()}  # no variable is a number
     if guard is not None:
-        parts = [simplify(g, wide if loads(g) else ranges, facts) for g in conjuncts(simplify_value(guard))]
-        guard = simplify(conjunction(parts) or TRUE, wide, facts)
-    given = facts if guard is None else (*facts, guard)
+        parts = [simplify(g, wide if loads(g) else ranges, assumptions) for g in conjuncts(simplify_value(guard))]
+        guard = simplify(conjunction(parts) or TRUE, wide, assumptions)
+    given = assumptions if guard is None else (*assumptions, guard)
     return replace(
         s,
         index=tuple(simplify(i, wide, given) for i in s.index),

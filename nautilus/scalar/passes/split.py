@@ -1,12 +1,12 @@
 """``split``: an axis becomes blocks of a fixed tile, ``i -> i0 * T + i``, guarded where ragged.
 
-Grid and walked axes of tile > 1 get a block variable and an inner one; an axis of role ``tile``
-stays one loop of the rounded-up extent; a tile of 1 leaves the loop alone.  Locals grow to whole
-tiles, so accesses to them need no guard.
+Grid axes and axes of reduction loops with a tile > 1 get a block variable and an inner one; an axis of role ``tile``
+stays one loop of the rounded-up extent; a tile of 1 leaves the loop unchanged.  Locals grow to whole tiles, so accesses
+to them need no guard.
 
-Where a tile overhangs its axis a statement gets the guard ``index < extent`` only if it needs it: it
-touches global memory at that index, reduces over it, reads a local that was itself only written
-under that guard, or walks an axis whose size is known at launch only.
+Where a tile exceeds its axis, a statement gets the guard ``index < extent`` only if it accesses global memory at that
+index, reduces over it, reads a local that is only written under that guard, or loops over an axis whose size is known
+only at launch.
 """
 
 from __future__ import annotations

@@ -6,23 +6,23 @@ chunk ``s`` of the axis and their combination::
     R_part[s] = op_{j in chunk s} f(x_j)
     R         = op_s R_part[s]
 
-Where ``f`` needs ``r``, a reduction cut in the same way, the chunk has its own, ``r_part[s]``, so that all
-chunks are independent, and the combination repairs every partial result from its reference to the common
-one, by the very ``t`` that ``rolling_update`` applies within a chunk (``repair``)::
+Where ``f`` needs ``r``, a reduction that is split in the same way, each chunk has its own ``r_part[s]``, so all chunks
+are independent.  The combine repairs every partial result from its reference to the common one by the same repair term
+``t`` that ``rolling_update`` applies within a chunk (``repair``)::
 
     A_part[s] = op_{j in chunk s} f(x_j, ref(r_part[s]))
     A         = op_s t(A_part[s], r_part[s], ref(r))
 
-``ref`` is the finite stand-in of ``repair``.  An empty chunk leaves identities, ``r_part = -inf`` and
-``A_part = 0``; its factor is ``exp(-inf - ref(r)) = 0`` and not a NaN.  Where no repair is proved, ``f`` keeps
-reading the common ``r``: its chunks then wait for all those of ``r`` to be combined.
+``ref`` is the finite reference of ``repair``.  An empty chunk leaves identities, ``r_part = -inf`` and ``A_part = 0``;
+its factor is ``exp(-inf - ref(r)) = 0`` and not a NaN.  Without a proved repair term, ``f`` reads the common ``r``, so
+its chunks run after the combine of ``r``.
 
 *Privatisation* of a reduction over an axis that many blocks share is the case without ``r``: every block
 accumulates into a partial result of its own, ``t`` is the identity, and the second definition combines.
 
-These are plain definitions, cut before ``fuse``: which of them share a kernel is the planner's choice, as
-for any other.  Chunks are whole tiles of the walk (``chunks``); partial results have the type that the
-reduction accumulates in.  Block-wise elementwise definitions that contain ``r`` are copied into ``f``.
+The results are ordinary definitions before ``fuse``; the planner chooses which of them share a kernel.  Chunks are
+whole tiles of the reduction loop (``chunks``); partial results have the accumulation type of the reduction.  Block-wise
+elementwise definitions that contain ``r`` are copied into ``f``.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _reference(r: Expr, cut: _Cut, value: float | None) -> Expr:
 def _whole(
     d: Def, part: Def, needs: tuple[Load, ...], repair: Repair | None, by: Axis, state: _State
 ) -> tuple[Def, ...]:
-    """The combination of the partial results; two definitions where it must be settled."""
+    """The combine of the partial results; two definitions where it must be finalised."""
     here = Load(part.name, tuple(Var(a.name) for a in part.par), part.buffer.dtype)
     if repair is None:
         return (replace(d, red=(by,), value=here, guard=None),)
@@ -235,7 +235,7 @@ def _whole(
         env[f"old{k}"] = old if repair.raw_old[k] else _reference(old, cut, value)
         env[f"new{k}"] = _reference(ld, cut, value)
     combined = replace(d, red=(by,), value=_put(repair.t, env), guard=None)
-    if not repair.settle or repair.factor is None:
+    if not repair.finalise or repair.factor is None:
         return (combined,)
     buffer = state.temp(f"{d.name}_whole", d.buffer.dtype, d.par)
     at = Load(buffer.name, tuple(Var(a.name) for a in d.par), buffer.dtype)
@@ -246,8 +246,8 @@ def _whole(
         env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
     assert d.op is not None
     untouched = Op("eq", (at, identity(d.op, at.dtype)), DType.BOOL)
-    settled = Op("select", (untouched, at, _put(repair.t, env)), at.dtype)
-    last = replace(d, red=(), op=None, value=settled, guard=None)
+    finalised = Op("select", (untouched, at, _put(repair.t, env)), at.dtype)
+    last = replace(d, red=(), op=None, value=finalised, guard=None)
     return (replace(combined, name=buffer.name, buffer=buffer, at=None), last)
 
 

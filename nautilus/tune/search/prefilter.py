@@ -27,7 +27,7 @@ from nautilus.tune.search.residual import grouping_of, structure_of
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.types import Candidate
 from nautilus.tune.workers.build import BuildJob
-from nautilus.tune.workers.pool import DONE, Outcome, Pool, pause
+from nautilus.tune.workers.pool import DONE, INTERNAL, Outcome, Pool, pause
 
 Values = Mapping[str, Any]
 PREFILTER = "prefilter"  # the origin of its candidates
@@ -141,6 +141,8 @@ class Prefilter:
 
     def record(self, candidate: Candidate, outcome: Outcome) -> None:
         """Record the outcome of a job of this pre-filter."""
+        if outcome.kind == INTERNAL:
+            self.space.internal.record(outcome.reason, candidate.schedule, candidate.values)
         if outcome.kind != DONE:
             return
         if outcome.value.refused:

@@ -39,6 +39,7 @@ _USELESS = 300  # consecutive refused or known samples after which the space cou
 _SMALL = 256  # largest number of points of a space that is enumerated when samples bring no new point
 _DULL = 16  # consecutive useless samples before the enumeration
 _AHEAD = 2  # built candidates queued for each device
+INTERNAL_ERROR = "internal-error"  # the state of a candidate that meets a bug of the compiler
 _FINALISTS = 4
 _SAMPLED = 4  # of so many samples, one comes from Optuna's sampler alone and one from the measured effects
 _MODELLED = 0.25  # share of the trials at the start in which all samples follow the cost model
@@ -192,7 +193,10 @@ class Search:
             self.useless += 1
             if schedule is None:
                 self.study.refuse(sample, why)
-                self.progress.refused += 1
+                if why in self.space.internal.reproducers:
+                    self._count_failure(INTERNAL_ERROR)
+                else:
+                    self.progress.refused += 1
                 continue
             own = schedule_hash(schedule)
             self.study.refresh()
@@ -271,7 +275,7 @@ class Search:
             self.proposer.prefilter.record(candidate, outcome)
             return
         if outcome.kind != DONE:
-            states = {workers.TIMEOUT: "compile-hang", workers.DIED: "compile-crash"}
+            states = {workers.TIMEOUT: "compile-hang", workers.DIED: "compile-crash", workers.INTERNAL: INTERNAL_ERROR}
             self._failed(candidate, None, states.get(outcome.kind, "compile-error"), outcome.reason)
             return
         built: Built = outcome.value
@@ -297,7 +301,7 @@ class Search:
 
     def _measured(self, candidate: Candidate, built: Built, outcome: Outcome) -> None:
         if outcome.kind != DONE:
-            states = {workers.TIMEOUT: "hang", workers.DIED: "fault"}
+            states = {workers.TIMEOUT: "hang", workers.DIED: "fault", workers.INTERNAL: INTERNAL_ERROR}
             self._failed(candidate, built, states.get(outcome.kind, "run-error"), outcome.reason)
         elif not outcome.value.ok:
             self._failed(candidate, built, "wrong", outcome.value.detail, outcome.value)
@@ -308,9 +312,14 @@ class Search:
     def _failed(
         self, candidate: Candidate, built: Built | None, state: str, reason: str, found: Measured | None = None
     ) -> None:
+        self._count_failure(state)
+        if state == INTERNAL_ERROR:
+            self.space.internal.record(reason, candidate.schedule, candidate.values)
+        self._record(candidate, built, found or Measured(False, 0.0), state, reason)
+
+    def _count_failure(self, state: str) -> None:
         self.progress.failed += 1
         self.failures[state] += 1
-        self._record(candidate, built, found or Measured(False, 0.0), state, reason)
 
     def _record(self, candidate: Candidate, built: Built | None, found: Measured, state: str, reason: str) -> None:
         """Write the result to the database first, then to the study."""
@@ -406,6 +415,8 @@ class Search:
             for c, outcome in over:
                 if outcome.kind == DONE and not outcome.value.failure:
                     self.built[c.hash] = outcome.value
+                elif outcome.kind == workers.INTERNAL:
+                    self.space.internal.record(outcome.reason, c.schedule, c.values)
         return [(c, self.built[h]) for h, c in found.items() if h in self.built]
 
     def _winner(self, entrants: Sequence[tuple[Candidate, Built]], found: Mapping[str, Measured]) -> Row | None:

@@ -1,21 +1,23 @@
-"""Carrying a schedule out on a program: is it legal, and what does the last IR look like?
+"""Trial lowering: a program under a schedule down to the MA-tile level, to learn whether the schedule is legal.
 
-The passes are the only judges of legality.  A candidate goes through all of them, which takes some 20 to 150 ms;
-what they refuse is refused with their words.  Two rules are added that no pass has: registers (an estimate,
-``cost.registers``), and the verifier's limits of the target.
+The passes alone decide: a candidate runs through all of them, which takes 20 to 150 ms, and their ScheduleError or
+UnsupportedError is the failure reason.  Two rules are added that no pass has: registers (an estimate,
+``cost.registers``), and the verifier's limits of the target.  Every other error is a bug of the compiler and is
+raised, never taken for an illegal schedule.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.cost.registers import register_fault
+from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.instruments import Verify
@@ -23,14 +25,14 @@ from nautilus.passes.manager import Context, Pipeline, Step, prepared, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
-from nautilus.tune.space.inlining import remember
+from nautilus.tune.space.inlining import Origin
 
 _KEPT = 64  # modules remembered
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """What became of a schedule. ``module``: the last MA-tile module reached, also of some that were refused."""
+    """The result of a trial. ``module``: the last MA-tile module reached, also under some illegal schedules."""
 
     module: MemModule | None
     fault: str | None
@@ -43,21 +45,72 @@ class Lowered:
         return self.fault is None
 
 
-_memory: OrderedDict[tuple[int, str, str, str], tuple[Program, Lowered]] = OrderedDict()
+@dataclass
+class TrialLowering:
+    """Lowers one program (after the pass ``dead``) for one target under any schedules; keeps the last few results.
 
+    ``origin``: what the program was made of, None where nothing else is to be made of it.
+    """
 
-def lower_program(program: Program, schedule: Schedule, arch: str, precision: str = "fast") -> Lowered:
-    """``program`` (after the pass ``dead``) under ``schedule`` down to the MA-tile level; remembers the last few."""
-    key = (id(program), schedule.to_json(), arch, precision)
-    found = _memory.get(key)
-    if found is not None and found[0] is program:
-        _memory.move_to_end(key)
-        return found[1]
-    done = _lower(program, schedule, Context(arch, precision, schedule=schedule))
-    _memory[key] = (program, done)
-    while len(_memory) > _KEPT:
-        _memory.popitem(last=False)
-    return done
+    program: Program
+    arch: str
+    precision: str = "fast"
+    origin: Origin | None = None
+    _kept: OrderedDict[str, Lowered] = field(default_factory=OrderedDict, repr=False)
+
+    def lower(self, schedule: Schedule) -> Lowered:
+        """The program under ``schedule`` down to the MA-tile level. Raises what is no fault of the schedule."""
+        key = schedule.to_json()
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        done = self._kept[key] = _lower(self.program, schedule, self._context(schedule))
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return done
+
+    def plan(self, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
+        """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
+        context = replace(self._context(schedule), fallbacks=fallbacks)
+        module: Any = self.program
+        for step in steps(SCALAR, "dead"):
+            context = prepared(step, module, context)
+            if step.name == SCALAR.decisions[-1]:
+                break
+            module = step.run(module, context)
+        assert context.schedule is not None
+        return context.schedule
+
+    def split(self, schedule: Schedule) -> Program:
+        """The program after the passes between ``dead`` and ``fuse``, which split axes as ``schedule`` says."""
+        if not schedule.splits and not schedule.packs:
+            return self.program
+        program, context = self.program, self._context(schedule)
+        for step in steps(SCALAR, "dead"):
+            if step.name == "fuse":
+                break
+            program = step.run(program, context)
+        return program
+
+    def base_schedule(self, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
+        """The schedule of the default rules, with the driver's conservative fallbacks for kernels that fail later.
+
+        Raises ScheduleError where even the last fallback fails.
+        """
+        while True:
+            found = self.plan(schedule, fallbacks)
+            done = self.lower(found)
+            if done.ok:
+                return found
+            if not done.kernel or fallbacks.exhausted(done.kernel) or not limits(self.arch).warpgroup:
+                break
+            fallbacks = fallbacks.after(done.kernel)
+        if done.module is None:
+            raise ScheduleError(done.fault or "no legal schedule")
+        return found
+
+    def _context(self, schedule: Schedule | None) -> Context:
+        return Context(self.arch, self.precision, schedule=schedule)
 
 
 def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
@@ -92,62 +145,12 @@ def pipeline_steps() -> tuple[Step, ...]:
     return (*steps(SCALAR, "dead"), *(step for s in between for step in steps(s)))
 
 
-def plan(
-    program: Program, arch: str, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS
-) -> Schedule:
-    """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
-    context = Context(arch, schedule=schedule, fallbacks=fallbacks)
-    module: Any = program
-    for step in steps(SCALAR, "dead"):
-        context = prepared(step, module, context)
-        if step.name == SCALAR.decisions[-1]:
-            break
-        module = step.run(module, context)
-    assert context.schedule is not None
-    return context.schedule
-
-
-def cut_program(program: Program, schedule: Schedule, arch: str) -> Program:
-    """``program`` after the passes between ``dead`` and ``fuse``, which cut axes in two as ``schedule`` says."""
-    if not schedule.splits and not schedule.packs:
-        return program
-    context = Context(arch, schedule=schedule)
-    for step in steps(SCALAR, "dead"):
-        if step.name == "fuse":
-            break
-        program = step.run(program, context)
-    return program
-
-
-def base_schedule(
-    program: Program, arch: str, precision: str = "fast", schedule: Schedule | None = None,
-    fallbacks: Fallbacks = NO_FALLBACKS,
-) -> Schedule:  # fmt: skip
-    """What the default rules end at: kernels that a later level refuses are planned plainer, as the driver does.
-
-    Raises ScheduleError where even the plain plan is refused.
-    """
-    while True:
-        found = plan(program, arch, schedule, fallbacks)
-        done = lower_program(program, found, arch, precision)
-        if done.ok:
-            return found
-        if not done.kernel or fallbacks.exhausted(done.kernel) or not limits(arch).warpgroup:
-            break
-        fallbacks = fallbacks.after(done.kernel)
-    if done.module is None:
-        raise ScheduleError(done.fault or "no legal schedule")
-    return found
-
-
-def program_of(request: Any, inline: Sequence[str] | None = None) -> tuple[Program, Schedule]:
+def trials_of(request: Request, inline: Sequence[str] | None = None) -> tuple[TrialLowering, Schedule]:
     """The Scalar program of the driver's ``request`` after the pass ``dead``, and the schedule so far.
 
     The schedule names what was inlined; its kernels are those of the request, if that has any.  ``inline``: these
     definitions instead of the rule's.
     """
-    from nautilus.driver import compile_file
-
     raw: Any = compile_file(replace(request, until="spec", schedule=None, lookup=None)).modules["spec"]
     context = Context(request.arch, request.precision, dict(request.dims), request.schedule)
     pipeline = Pipeline([Verify()])
@@ -161,5 +164,5 @@ def program_of(request: Any, inline: Sequence[str] | None = None) -> tuple[Progr
     program: Program
     program, context = pipeline.run(todo[cut:end], module, replace(context, schedule=wanted))
     assert context.schedule is not None
-    remember(program, module, context.schedule.inline or (), context)
-    return program, context.schedule
+    origin = Origin(module, context.schedule.inline or (), context)
+    return TrialLowering(program, request.arch, request.precision, origin), context.schedule

@@ -11,15 +11,18 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, product
 from math import prod
 from typing import Any, Protocol
 
+from nautilus.core.errors import is_internal
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import load
 from nautilus.tune.database.rows import schedule_hash
+from nautilus.tune.internal_errors import InternalErrors, described
+from nautilus.tune.search.trial_lowering import TrialLowering
 
 
 class Choice(Protocol):
@@ -40,16 +43,18 @@ class SearchSpace:
     defaults: Mapping[str, Any]
     draft: Callable[[Mapping[str, Any]], Any]
     inline: tuple[str, ...] | None = None  # what a schedule inlines that leaves the choice open
+    internal: InternalErrors = field(default_factory=InternalErrors)
 
     @staticmethod
-    def of(module: str, program: Any, arch: str, inline: tuple[str, ...] | None) -> SearchSpace:
-        """The space that ``module`` (``choices``, ``defaults``, ``schedule_of``) makes of ``program``."""
-        schedule_of = load(f"{module}:schedule_of")
+    def of(module: str, trials: TrialLowering, inline: tuple[str, ...] | None, internal: InternalErrors) -> SearchSpace:
+        """The space that ``module`` (``space_of``, ``choices``, ``defaults``, ``schedule_of``) makes of a program."""
+        space, schedule_of = load(f"{module}:space_of")(trials), load(f"{module}:schedule_of")
         return SearchSpace(
-            load(f"{module}:choices")(program, arch),
-            load(f"{module}:defaults")(program, arch),
-            lambda values: schedule_of(program, arch, dict(values)),
+            load(f"{module}:choices")(space),
+            load(f"{module}:defaults")(space),
+            lambda values: schedule_of(space, dict(values)),
             inline,
+            internal,
         )
 
     @cached_property
@@ -80,12 +85,15 @@ class SearchSpace:
     def drafted(self, values: Mapping[str, Any]) -> tuple[Schedule | None, str]:
         """The schedule that ``values`` say, or None and the reason.
 
-        Equal choices make equal schedules, as the rules write them.
+        Equal choices make equal schedules, as the rules write them.  An internal error is recorded in ``internal``.
         """
         try:
             found = self.draft(values)
-        except Exception as error:  # one bad point must not end a search of hours; the study keeps the reason
-            return None, f"{type(error).__name__}: {error}"
+        except Exception as error:  # one bad point must not end a search of hours
+            reason = described(error)
+            if is_internal(error):
+                self.internal.record(reason, None, values)
+            return None, reason
         if not isinstance(found, Schedule):
             return None, str(found.reason)
         return (replace(found, inline=self.inline) if found.inline is None else found), ""

@@ -2,12 +2,11 @@
 
 The default rule inlines every elementwise temp.  One that is dear and read by many blocks may be better off as a
 kernel of its own; then the program that is scheduled is another one.  It is made again from the module before the
-pass ``inline``, which is remembered for every program that the scheduler is asked about.
+pass ``inline``, which the :class:`Origin` of a program holds.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
@@ -20,33 +19,16 @@ from nautilus.tune.space.fusion import Groups
 
 RULE = "rule"
 _MATERIALISE = "materialise "
-_KEPT, _MOST = 256, 4
+_MOST = 4  # definitions that may be kept in memory
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where ``program`` comes from: the module before the pass ``inline``, and what that inlined."""
+    """Where a program comes from: the module before the pass ``inline``, and what that inlined."""
 
-    program: Program
     before: Program
     inline: tuple[str, ...]
     context: Context
-
-
-_origins: OrderedDict[int, Origin] = OrderedDict()
-
-
-def remember(program: Program, before: Program, inline: tuple[str, ...], context: Context) -> None:
-    """Note the origin of ``program``."""
-    _origins[id(program)] = Origin(program, before, inline, context)
-    while len(_origins) > _KEPT:
-        _origins.popitem(last=False)
-
-
-def origin_of(program: Program) -> Origin | None:
-    """What was noted of ``program``."""
-    found = _origins.get(id(program))
-    return found if found is not None and found.program is program else None
 
 
 def ways(found: Origin | None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan
 from nautilus.tune.space import warp_parameters as warp
 from nautilus.tune.space import warpgroup_parameters as warpgroup
@@ -37,12 +38,12 @@ def parameters(plan: KernelPlan, shape: KernelShape) -> tuple[TuningParameter, .
 
 
 def apply(plan: KernelPlan, shape: KernelShape, chosen: dict[str, Any]) -> KernelPlan:
-    """``plan`` with the values of ``chosen``. Raises ValueError for a value that a parameter does not have."""
+    """``plan`` with the values of ``chosen``. Raises ScheduleError for a value that a parameter does not have."""
     changed = []
     for p in parameters(plan, shape):
         value = chosen.get(p.name, p.default)
         if value not in p.values:
-            raise ValueError(f"{p.name} is {value!r} here, not one of {', '.join(map(str, p.values))}")
+            raise ScheduleError(f"{p.name} is {value!r} here, not one of {', '.join(map(str, p.values))}")
         if value != p.default:
             changed.append((p, value))
     out = plan

@@ -18,7 +18,6 @@ without a proof, a product that the engine has not) is refused with their words.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +28,7 @@ from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.planner.streaming import Cut
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
-from nautilus.tune.search.trial_lowering import Lowered, base_schedule, cut_program, lower_program
+from nautilus.tune.search.trial_lowering import Lowered, TrialLowering
 from nautilus.tune.space import fusion, inlining, splits
 from nautilus.tune.space.parameters import apply, parameters
 from nautilus.tune.space.shape import KernelShape, shape_of
@@ -40,7 +39,6 @@ KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
 INTERLEAVE, GROUPS = "interleave", "groups"
 INTERLEAVED = "interleaved"  # the value of SPLITS that makes both count
 RULE, NONE = "rule", "none"
-_KEPT = 16
 _OTHER = 3  # parameters of the engine that the rules do not take: more would hide what matters from a sampler
 
 
@@ -105,29 +103,27 @@ class Variant:
 
 _Way = int | Cut  # chunks for blocks, or interleaved chunks for the warps of a block
 _Key = tuple[str, _Way]  # packs, splits
-Point = tuple[Program, Schedule]  # a schedule and the program (after ``dead``) that it belongs to
+Point = tuple[TrialLowering, Schedule]  # a schedule and the program that it belongs to
 
 
 @dataclass
 class Space:
     """Everything about one program and architecture, made once."""
 
-    program: Program
-    arch: str
+    trials: TrialLowering
     splits: tuple[int | str, ...]
     packs: tuple[str, ...]
     standard: _Way  # what the rules take
     interleaved: Interleaving | None
     uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
     variants: dict[_Key, Variant | Refused]
-    origin: inlining.Origin | None
     kept: dict[str, Point | Refused] = field(default_factory=dict)  # by value of ``inline``
     regrouped: dict[tuple[_Key, str], Schedule | Refused] = field(default_factory=dict)
 
     @property
     def inline(self) -> tuple[str, ...]:
         """What may be done about inlining."""
-        return inlining.ways(self.origin)
+        return inlining.ways(self.trials.origin)
 
     @property
     def base(self) -> Variant:
@@ -163,33 +159,21 @@ class Space:
         return tuple(v for v in found if isinstance(v, Variant))
 
 
-_spaces: OrderedDict[tuple[int, str], Space] = OrderedDict()
-
-
-def space_of(program: Program, arch: str) -> Space:
-    """The space of ``program``; remembers the last few."""
-    key = (id(program), arch)
-    found = _spaces.get(key)
-    if found is not None and found.program is program:
-        return found
-    base = base_schedule(program, arch)
-    whole = cut_program(program, _open(base.packs or (), ()), arch)
-    interleaved = splits.interleaving(whole, cut_program(program, base, arch), base, arch)
+def space_of(trials: TrialLowering) -> Space:
+    """The space of a program; made once, it serves all questions about the program."""
+    base, arch = trials.base_schedule(), trials.arch
+    whole = trials.split(_open(base.packs or (), ()))
+    interleaved = splits.interleaving(whole, trials.split(base), base, arch)
     standard: _Way = max((c.splits for c in base.splits or ()), default=1) if interleaved is None else interleaved.rule
-    uncut = {RULE: base if standard == 1 else base_schedule(program, arch, schedule=_open(base.packs or (), ()))}
+    uncut = {RULE: base if standard == 1 else trials.base_schedule(_open(base.packs or (), ()))}
     if base.packs:
-        uncut[NONE] = base_schedule(program, arch, schedule=_open((), ()))
-    counts = splits.counts(cut_program(program, uncut[RULE], arch), uncut[RULE], arch)
+        uncut[NONE] = trials.base_schedule(_open((), ()))
+    counts = splits.counts(trials.split(uncut[RULE]), uncut[RULE], arch)
     listed = sorted({*counts, *([standard] if isinstance(standard, int) else [])})
-    values: tuple[int | str, ...] = (*listed, *([] if interleaved is None else [INTERLEAVED]))
-    made = Space(
-        program, arch, values, tuple(uncut), standard, interleaved, uncut,
-        {(RULE, standard): _variant(program, arch, base, standard)}, inlining.origin_of(program),
+    return Space(
+        trials, (*listed, *([] if interleaved is None else [INTERLEAVED])), tuple(uncut), standard, interleaved, uncut,
+        {(RULE, standard): _variant(trials, base, standard)},
     )  # fmt: skip
-    _spaces[key] = made
-    while len(_spaces) > _KEPT:
-        _spaces.popitem(last=False)
-    return made
 
 
 def _open(packs: tuple[PackPlan, ...], cuts: tuple[SplitPlan, ...]) -> Schedule:
@@ -207,8 +191,8 @@ def variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
 def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
     uncut = space.uncut[packs]
     if way == 1:
-        return _variant(space.program, space.arch, uncut, way)
-    program = cut_program(space.program, uncut, space.arch)
+        return _variant(space.trials, uncut, way)
+    program = space.trials.split(uncut)
     try:
         if isinstance(way, int):
             cut = splits.cuts(program, uncut, way)
@@ -217,17 +201,17 @@ def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
             cut = space.interleaved.cuts(program, way)
         if not cut:
             return Refused(f"{SPLITS}: no walk is long enough for {way} chunks")
-        base = base_schedule(space.program, space.arch, schedule=_open(uncut.packs or (), cut))
-        return _variant(space.program, space.arch, base, way)
+        base = space.trials.base_schedule(_open(uncut.packs or (), cut))
+        return _variant(space.trials, base, way)
     except ScheduleError as error:
         what = f"{way} chunks" if isinstance(way, int) else f"{way.groups} groups of {splits.block_text(way)}"
         return Refused(f"in {what}: {error}")
 
 
-def _variant(program: Program, arch: str, base: Schedule, way: _Way) -> Variant:
-    own = cut_program(program, base, arch)
+def _variant(trials: TrialLowering, base: Schedule, way: _Way) -> Variant:
+    own = trials.split(base)
     fixed = splits.combining(own, base)
-    kernels = tuple(_kernel_space(own, arch, k, _prefix(way), k.name in fixed) for k in base.kernels)
+    kernels = tuple(_kernel_space(own, trials.arch, k, _prefix(way), k.name in fixed) for k in base.kernels)
     return Variant(base, own, fusion.ways(own, base), kernels)
 
 
@@ -249,9 +233,8 @@ def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fi
     return KernelSpace(plan.name, plans, shapes, found, prefix)
 
 
-def choices(program: Program, arch: str) -> tuple[Choice, ...]:
-    """The choices of ``program`` (after the pass ``dead``) on ``arch``; what matters most first."""
-    space = space_of(program, arch)
+def choices(space: Space) -> tuple[Choice, ...]:
+    """The choices of ``space``; what matters most first."""
     found: dict[str, tuple[object, ...]] = {}
     if len(space.splits) > 1:
         found[SPLITS] = space.splits
@@ -274,9 +257,8 @@ def _merged(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(sorted(numbers)) if len(numbers) == len(out) else tuple(out)
 
 
-def defaults(program: Program, arch: str) -> dict[str, object]:
+def defaults(space: Space) -> dict[str, object]:
     """The schedule that the rules make, as values of :func:`choices`."""
-    space = space_of(program, arch)
     found: dict[str, object] = {}
     if len(space.splits) > 1:
         found[SPLITS] = space.split
@@ -301,15 +283,14 @@ def _interleaved_defaults(found: Interleaving) -> list[tuple[str, object, tuple[
     ]
 
 
-def schedule_of(program: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
+def schedule_of(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
     """The schedule that ``values`` say, legal or not. A choice that is not given stands at its default."""
-    found = point(program, arch, values)
+    found = point(space, values)
     return found if isinstance(found, Refused) else found[1]
 
 
-def point(program: Program, arch: str, values: Mapping[str, object]) -> Point | Refused:
+def point(space: Space, values: Mapping[str, object]) -> Point | Refused:
     """The schedule that ``values`` say, and the program that it is for."""
-    space = space_of(program, arch)
     way = str(values.get(INLINE, RULE))
     if way not in space.inline:
         return Refused(f"{INLINE} is {way!r}, not one of: {', '.join(space.inline)}")
@@ -318,21 +299,22 @@ def point(program: Program, arch: str, values: Mapping[str, object]) -> Point | 
             space.kept[way] = _kept(space, inlining.name_of(way))
         return space.kept[way]
     found = _turned(space, values)
-    return found if isinstance(found, Refused) else (program, found)
+    return found if isinstance(found, Refused) else (space.trials, found)
 
 
 def _kept(space: Space, name: str) -> Point | Refused:
     """``name`` in memory, as a kernel of its own; the rest by the rules, walks whole."""
-    assert space.origin is not None
+    assert space.trials.origin is not None
     try:
-        program, inline = inlining.program_with(space.origin, name)
-        base = base_schedule(program, space.arch, schedule=_open((), ()))
-        own = _variant(program, space.arch, base, 1)
+        program, inline = inlining.program_with(space.trials.origin, name)
+        trials = TrialLowering(program, space.trials.arch, space.trials.precision)
+        base = trials.base_schedule(_open((), ()))
+        own = _variant(trials, base, 1)
         groups = inlining.groups_with(own.program, fusion.groups_of(base), name)
-        found = _plan_way(program, space.arch, own, fusion.text(groups))
+        found = _plan_way(trials, own, fusion.text(groups))
     except ScheduleError as error:
         return Refused(f"with {name} in memory: {error}")
-    return found if isinstance(found, Refused) else (program, replace(found, inline=inline))
+    return found if isinstance(found, Refused) else (trials, replace(found, inline=inline))
 
 
 def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
@@ -352,7 +334,7 @@ def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
     for k in own.kernels:
         try:
             turned[k.name, next(iter(k.plans.values())).ops] = _turn(k, values)
-        except (ValueError, KeyError) as error:
+        except ScheduleError as error:
             return Refused(f"kernel {k.name}: {error}")
     return replace(base, kernels=tuple(turned.get((k.name, k.ops), k) for k in base.kernels))
 
@@ -380,18 +362,18 @@ def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refu
     if way == own.ways[0]:
         return own.base
     if (key, way) not in space.regrouped:
-        space.regrouped[key, way] = _plan_way(space.program, space.arch, own, way)
+        space.regrouped[key, way] = _plan_way(space.trials, own, way)
     return space.regrouped[key, way]
 
 
-def _plan_way(program: Program, arch: str, own: Variant, way: str) -> Schedule | Refused:
+def _plan_way(trials: TrialLowering, own: Variant, way: str) -> Schedule | Refused:
     steps = own.fallbacks
     while True:
         try:
-            found = fusion.regroup(own.program, own.base, fusion.parse(way), arch, steps)
+            found = fusion.regroup(own.program, own.base, fusion.parse(way), trials.arch, steps)
         except ScheduleError as error:
             return Refused(f"as kernels {way}: {error}")
-        done = lower_program(program, found, arch)
+        done = trials.lower(found)
         if done.ok or not done.kernel or steps.exhausted(done.kernel):
             return found
         steps = steps.after(done.kernel)
@@ -400,7 +382,7 @@ def _plan_way(program: Program, arch: str, own: Variant, way: str) -> Schedule |
 def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
     engine = str(values.get(k.engine, next(iter(k.plans))))
     if engine not in k.plans:
-        raise ValueError(f"no plan with the engine {engine}: its products or sizes do not suit it")
+        raise ScheduleError(f"no plan with the engine {engine}: its products or sizes do not suit it")
     chosen: dict[str, Any] = {}
     for p in k.parameters[engine]:
         name = k.label(engine, p.name)
@@ -409,20 +391,23 @@ def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
     return apply(k.plans[engine], k.shapes[engine], chosen)
 
 
-def examine(program: Program, arch: str, values: Mapping[str, object], precision: str = "fast") -> Lowered:
+def examine(space: Space, values: Mapping[str, object]) -> Lowered:
     """What becomes of ``values``: the module, and the reason where it is refused."""
-    found = point(program, arch, values)
-    return Lowered(None, found.reason) if isinstance(found, Refused) else lower_program(*found, arch, precision)
+    found = point(space, values)
+    if isinstance(found, Refused):
+        return Lowered(None, found.reason)
+    trials, schedule = found
+    return trials.lower(schedule)
 
 
-def neighbours(program: Program, arch: str, values: Mapping[str, object]) -> list[tuple[str, object]]:
+def neighbours(space: Space, values: Mapping[str, object]) -> list[tuple[str, object]]:
     """Every single change of ``values`` that has an effect."""
     out = []
-    now = schedule_of(program, arch, values)
-    for c in choices(program, arch):
+    now = schedule_of(space, values)
+    for c in choices(space):
         for value in c.values:
             if value == values.get(c.name):
                 continue
-            if schedule_of(program, arch, {**values, c.name: value}) != now:
+            if schedule_of(space, {**values, c.name: value}) != now:
                 out.append((c.name, value))
     return out

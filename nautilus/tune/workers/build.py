@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, VerifyError, first_line
+from nautilus.core.errors import ScheduleError, ToolchainError, UnsupportedError, first_line
 from nautilus.core.schedule import Schedule
 from nautilus.cost.registers import register_fault
 from nautilus.driver import Request, Result, build_cubin, compile_file
@@ -15,7 +15,6 @@ from nautilus.runtime.launch import Plan
 from nautilus.targets.limits import limits
 from nautilus.tune.database.rows import schedule_hash
 from nautilus.tune.levels import Before, before_scheduling
-from nautilus.tune.search.trial_lowering import lower_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Builder:
     def __call__(self, job: BuildJob) -> Built:
         """Compile ``job``; refusals, spills and serialised wgmma are reported as ``failure``.
 
-        Raises the errors of the levels for the default schedule.
+        Raises the errors of the levels for the default schedule, and internal errors for every schedule.
         """
         request = replace(self.request, schedule=job.schedule, lookup=None)
         if job.schedule is None:
@@ -79,7 +78,7 @@ class Builder:
             return self._screened(job.schedule)
         try:
             result = compile_file(request)
-        except (ScheduleError, UnsupportedError, VerifyError) as error:
+        except (ScheduleError, UnsupportedError) as error:
             return Built(job.schedule, None, failure=first_line(error), refused=True)
         built = Built(job.schedule, self._estimate(result))
         if why := register_fault(result.modules["ma-tile"], limits(result.context.arch)):
@@ -95,7 +94,7 @@ class Builder:
 
     def _screened(self, schedule: Schedule) -> Built:
         """Lower from the cached program before scheduling, which takes a third of the time of a full compilation."""
-        done = lower_program(self._before.program, schedule, self.request.arch, self.request.precision)
+        done = self._before.trials.lower(schedule)
         if done.fault is not None or done.module is None:
             return Built(schedule, None, failure=done.fault or "", refused=True)
         return Built(schedule, float(load(self.estimate)(done.module, self.request.arch).seconds))

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from nautilus.core.errors import NautilusError, first_line
+from nautilus.core.errors import NautilusError, first_line, is_internal
 from nautilus.passes.loading import load
+from nautilus.tune.internal_errors import described
 
 T = TypeVar("T")
 
 DONE, ERROR, DIED, TIMEOUT = "done", "error", "died", "timeout"
+INTERNAL = "internal"  # a bug of the compiler
 _READY, _WAITING = "ready", "waiting"
 STARTUP = 300.0  # time limit in seconds to make a service
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -37,7 +39,7 @@ class WorkerUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a job.  ``kind`` is done (with ``value``) or error, died, timeout (each with ``reason``)."""
+    """The outcome of a job.  ``kind`` is done (with ``value``), or error, internal, died, timeout (with ``reason``)."""
 
     kind: str
     value: Any = None
@@ -236,7 +238,7 @@ def _serve(pipe: Connection[Any, Any], parent: int, service: Service) -> None:
         except WorkerUnusable as error:
             answer = (DIED, None, str(error))
         except Exception as error:
-            answer = (ERROR, None, _summary(error))
+            answer = (INTERNAL, None, described(error)) if is_internal(error) else (ERROR, None, _summary(error))
         with suppress(OSError):
             pipe.send(answer)
 

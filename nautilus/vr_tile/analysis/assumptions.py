@@ -1,4 +1,4 @@
-"""What is known about the variables at a point of a kernel, and expressions simplified by it."""
+"""Assumptions about the variables at a point of a kernel, and simplification of expressions under them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from nautilus.core.types import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
-    """Intervals of variables (``ranges``, inclusive) and conditions that hold (``facts``).
+class Assumptions:
+    """Intervals of variables (``ranges``, inclusive) and conditions that hold (``conditions``).
 
-    ``loose`` is ``ranges`` but for loops of one iteration, whose variable gets a second value there: it
-    must stay in an index, or the access would look invariant and leave the loop (and its chain).
+    ``loose`` equals ``ranges`` except for loops of one iteration, whose variable has a second value: the variable must
+    stay in an index, because otherwise the access would seem invariant and leave the loop and its chain.
     """
 
     ranges: dict[str, tuple[int, int]]
     loose: dict[str, tuple[int, int]]
-    facts: tuple[Expr, ...] = ()
+    conditions: tuple[Expr, ...] = ()
 
     @staticmethod
-    def of_axes(axes: Iterable[TileAxis]) -> Knowledge:
-        """Tile axes alone: the positions inside a tile."""
+    def of_axes(axes: Iterable[TileAxis]) -> Assumptions:
+        """The assumptions about positions inside a tile with ``axes``."""
         ranges = {a.name: (0, a.size - 1) for a in axes}
-        return Knowledge(ranges, ranges)
+        return Assumptions(ranges, ranges)
 
-    def within(self, var: str, lo: Expr, hi: Expr, loop: bool) -> Knowledge:
-        """Where also ``lo <= var < hi``; ``loop``: a loop's variable, not the grid's."""
-        low, high = bounds(lo, self.ranges, self.facts)[0], bounds(hi, self.ranges, self.facts)[1]
+    def within(self, var: str, lo: Expr, hi: Expr, loop: bool) -> Assumptions:
+        """These assumptions and ``lo <= var < hi``; ``loop``: whether ``var`` belongs to a loop, not to the grid."""
+        low, high = bounds(lo, self.ranges, self.conditions)[0], bounds(hi, self.ranges, self.conditions)[1]
         new = self
         if low is not None and high is not None:
             last = max(low, high - 1)
@@ -43,21 +43,21 @@ class Knowledge:
             return new
         v = Var(var, lo.dtype)
         more = (calc("ge", v, lo), calc("lt", v, hi))
-        return replace(new, facts=(*self.facts, *more))
+        return replace(new, conditions=(*self.conditions, *more))
 
     def simple(self, e: Expr) -> Expr:
-        """``e`` in simplest form; of a condition only the conjuncts that do not always hold."""
+        """``e`` simplified; a condition keeps only the conjuncts that do not always hold."""
         if e.dtype is not DType.BOOL:
-            return simplify(e, self.loose, self.facts)
+            return simplify(e, self.loose, self.conditions)
         parts: list[Expr] = []
         for c in conjuncts(e):
-            exact = simplify(c, self.ranges, self.facts)
+            exact = simplify(c, self.ranges, self.conditions)
             if exact == FALSE:
                 return FALSE
             if exact != TRUE:
                 parts.append(c)
-        return simplify(conjunction(parts) or TRUE, self.loose, self.facts)
+        return simplify(conjunction(parts) or TRUE, self.loose, self.conditions)
 
     def implied(self, cond: Expr, by: Sequence[Expr]) -> bool:
-        """``cond`` holds wherever every expression of ``by`` does."""
-        return simplify(cond, self.ranges, [*self.facts, *by]) == TRUE
+        """Whether ``cond`` holds wherever every expression of ``by`` holds."""
+        return simplify(cond, self.ranges, [*self.conditions, *by]) == TRUE

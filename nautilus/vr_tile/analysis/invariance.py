@@ -1,16 +1,15 @@
-"""How values change when a running reference is replaced by another one: *forms*, found by dataflow.
+"""Shift and scale invariance: a dataflow analysis of how values change with a running reference.
 
-A rolling update keeps ``A = sum f(x, r)`` under a running reference ``r`` and repairs ``A`` when ``r`` changes.
-Move ``r`` by ``d``: every value of the kernel then either stays, moves by ``w * d`` (*shift*: ``r`` itself, the
-logarithm of a sum) or is multiplied by ``2^(w * d)`` (*scale*: ``A``, the exponentials).  :class:`Forms` finds
-these ``w``, one for each independent ``d``, op by op.  In the loop of the reference there are two: ``old``, by
-which the carried reference moved, and ``new``, by which the next one does.  The forms of what the loop carries
-follow from what it yields: they must agree, with ``new`` in the place of ``old``.
+A rolling update keeps ``A = sum f(x, r)`` under a running reference ``r`` and repairs ``A`` when ``r`` changes.  If
+``r`` changes by ``d``, every value of the kernel either stays, changes by ``w * d`` (*shift*: ``r`` itself, the
+logarithm of a sum) or is multiplied by ``2^(w * d)`` (*scale*: ``A``, the exponentials).  :class:`Forms` computes the
+weights ``w`` op by op, one for each independent ``d``.  The loop of the reference has two: ``old`` for the carried
+reference and ``new`` for the next one.  The forms of carried values follow from the yielded values, with ``new``
+replaced by ``old``.
 
-If every store's form is *invariant*, the kernel's outputs do not depend on which references were used: by
-induction over the iterations, any sequence of references gives what the true ones give.  The two places where
-this is no plain algebra are the identity of the reference (-inf), which no reference replaces and which replaces
-none, and rounding.
+If the form of every store is *invariant*, the outputs do not depend on the references: by induction over the
+iterations, any sequence of references gives the same outputs as the true one.  Two cases need separate arguments: the
+identity of the reference (-inf), which neither replaces nor is replaced by another reference, and rounding.
 """
 
 from __future__ import annotations
@@ -20,9 +19,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nautilus.core.expr.nodes import COMPARISONS
-from nautilus.vr_tile.ir import ConstOp, DotOp, ForOp, IndexOp, LoadOp, MapOp, ParamOp, ReduceOp, StoreOp, TileOp, Value
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    StoreOp,
+    TileOp,
+    Value,
+    expressions,
+)
 from nautilus.vr_tile.lowering.build import refs
-from nautilus.vr_tile.rewriting import expressions
 
 _LOG2E = math.log2(math.e)
 
@@ -55,12 +66,12 @@ def made(kind: str, weights: Mapping[str, float]) -> Form:
 
 
 def moved(name: str, weight: float = 1.0) -> Form:
-    """The reference itself."""
+    """The form of the reference itself."""
     return made("shift", {name: weight})
 
 
 def same(a: Form, b: Form) -> bool:
-    """Equal but for rounding of the weights."""
+    """Whether two forms are equal up to rounding of the weights."""
     x, y = dict(a.weights), dict(b.weights)
     return a.kind == b.kind and x.keys() == y.keys() and all(abs(x[n] - y[n]) <= 1e-6 * abs(x[n]) for n in x)
 
@@ -106,14 +117,14 @@ class Forms:
         op = self.defs.get(v.name)
         return float(op.value) if isinstance(op, ConstOp) else None
 
-    def block(self, body: Iterable[TileOp], settled: bool = True) -> None:
-        """Forms of a block's values; ``settled``: what is carried into it is known, so problems are real."""
+    def block(self, body: Iterable[TileOp], final: bool = True) -> None:
+        """Forms of a block's values; ``final``: what is carried into it is known, so problems are real."""
         for op in body:
             if isinstance(op, ForOp):
-                self._loop(op, settled)
+                self._loop(op, final)
             elif isinstance(op, StoreOp):
-                if settled and (self.of(op.value).kind != "fixed" or not self._fixed_refs(op)):
-                    self.problems.append(f"{op.buffer} stores what depends on the reference")
+                if final and (self.of(op.value).kind != "fixed" or not self._fixed_refs(op)):
+                    self.problems.append(f"{op.buffer} stores a value that depends on the reference")
             else:
                 self.defs[op.result.name] = op
                 known = self.free.get(op.result.name)
@@ -223,7 +234,7 @@ class Forms:
         return BROKEN if self._joined(args[0], args[1], numbers[0], numbers[1]) == BROKEN else FIXED
 
     # -- loops ----------------------------------------------------------------------------------
-    def _loop(self, op: ForOp, settled: bool) -> None:
+    def _loop(self, op: ForOp, final: bool) -> None:
         slot = self.references.get(op.results[0].name) if op.results else None
         if slot is None:
             ref = _Reference(None, None, None, None)
@@ -239,10 +250,10 @@ class Forms:
                 f = self.of(y)
                 carried[n] = FIXED if f == OPEN else ref.at(f, ref.new, ref.old)
         self._enter(op, carried)
-        self.block(op.body, settled)
+        self.block(op.body, final)
         for n, (f, y, (arg, init)) in enumerate(zip(carried, op.yields, op.carried, strict=True)):
             repaired = self._starts(init, f, ref) and same(self.of(y), ref.at(f, ref.old, ref.new))
-            if settled and n != slot and not repaired:
+            if final and n != slot and not repaired:
                 self.problems.append(f"%{arg.name} is not repaired from one reference to the next")
             self.forms[op.results[n].name] = ref.at(f, ref.old, ref.after)
 
@@ -252,7 +263,7 @@ class Forms:
         if init.kind == "shift" and same(init, moved(init.weights[0][0])):
             return init.weights[0][0]
         if init != FIXED:
-            self.problems.append(f"%{op.carried[slot][1].name} is no reference")
+            self.problems.append(f"%{op.carried[slot][1].name} is not a reference")
         return None
 
     def _starts(self, init: Value, f: Form, ref: _Reference) -> bool:

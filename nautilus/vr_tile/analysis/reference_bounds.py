@@ -1,4 +1,4 @@
-"""How large exponentials become under a reference that lags behind the running maximum.
+"""Bounds of exponentials under a reference that lags behind the running maximum (lazy rescaling).
 
 An exponent ``k * (x - r)`` is at most ``k * (m - r)`` where ``m`` is the maximum of the very elements ``x`` (and of
 others).  Both sides are brought to linear forms over values and matched: ``fma(s, 0.18, r * -1.44)`` next to
@@ -41,7 +41,7 @@ def _close(a: _Linear, b: _Linear) -> bool:
 
 
 def drift_scale(loop: ForOp, slot: int, new: Value, forms: Forms, bits: int) -> float | str:
-    """The largest ``k`` of an exponent under the reference of ``loop``, or why the exponents have no bound."""
+    """The largest ``k`` of an exponent under the reference of ``loop``, or the reason why there is no bound."""
     work = _Bounds(loop, loop.carried[slot][0], new, forms)
     elements = [work.element(v) for v in work.parts(new) if v != work.old]
     largest = 0.0
@@ -52,7 +52,7 @@ def drift_scale(loop: ForOp, slot: int, new: Value, forms: Forms, bits: int) -> 
                 return f"the maximum does not provably bound the exponent of %{op.result.name}"
             largest = max(largest, k)
         elif isinstance(op, MapOp) and op.op in ("cast", "narrow") and not work.fits(op, bits):
-            return f"%{op.result.name} may not hold 2^{bits} times what it holds under the maximum"
+            return f"%{op.result.name} may overflow by the factor 2^{bits} over its value under the maximum"
     return largest
 
 

@@ -1,13 +1,13 @@
-"""Certificates of stale references: no output changes when another reference is used.
+"""Certificates of lazy rescaling: no output depends on the choice of the reference.
 
-One for every accumulator and loop: with the carried reference moved by ``d_old``, the next one by ``d_new`` and
-every carried value changed as its *form* says (``vr_tile.analysis.invariance``), the yielded value changes as its
-form says; and
-one for every store behind: with the last reference moved by ``d``, the stored value stays.  ``before`` is the
-value with all of that put in, ``after`` is the value changed by its own form; the bindings name the value, and
-what each reading of a reference or an accumulator is replaced by, so that a checker rebuilds both sides.
+There is one certificate for every accumulator of a loop: if the carried reference is offset by ``d_old``, the next one
+by ``d_new``, and every carried value changes by its *form* (``vr_tile.analysis.invariance``), then the yielded value
+changes by its form.  There is one for every store after the loop: if the last reference is offset by ``d``, the stored
+value stays.  ``before`` is the value with all offsets substituted; ``after`` is the value changed by its own form.  The
+bindings name the value and the replacement of each read of a reference or an accumulator, so that a checker can rebuild
+both sides.
 
-Tiles are written as reads ``name[axes]`` of what the forms do not change, reductions as reductions.
+Tiles appear as reads ``name[axes]`` of values that the forms do not change, reductions as reductions.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def certify(k: TileKernel, references: Mapping[str, int], bits: int) -> tuple[Ce
             leaves[op.yields[slot].name] = forms.of(op.yields[slot])
             for n, y in enumerate(op.yields):
                 if n != slot and forms.of(y) != FIXED:
-                    out.append(_claim(op.results[n].name, y, forms, leaves, bits))
+                    out.append(_certificate(op.results[n].name, y, forms, leaves, bits))
     ends = {r.name: forms.of(r) for op in walk_ops(k.body) if isinstance(op, ForOp) for r in op.results}
     for op in walk_ops(k.body):
         if isinstance(op, StoreOp):
-            claim = _claim(op.buffer, op.value, forms, ends, bits)
-            if len(claim.bindings) > 1:
-                out.append(claim)
+            certificate = _certificate(op.buffer, op.value, forms, ends, bits)
+            if len(certificate.bindings) > 1:
+                out.append(certificate)
     return tuple(out)
 
 
-def _claim(subject: str, v: Value, forms: Forms, leaves: Mapping[str, Form], bits: int) -> Certificate:
+def _certificate(subject: str, v: Value, forms: Forms, leaves: Mapping[str, Form], bits: int) -> Certificate:
     value = _Writer(forms, leaves)
     expr = value.expr(v)
     changed = {ld: _changed(ld, leaves[ld.buffer]) for ld in value.moving}

@@ -24,7 +24,7 @@ from nautilus.core.index.simplify import TRUE
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.vr_tile.analysis.assumptions import Knowledge
+from nautilus.vr_tile.analysis.assumptions import Assumptions
 from nautilus.vr_tile.ir import IndexOp, LoadOp, ParamOp, Value
 from nautilus.vr_tile.lowering.emitter import Emitter
 
@@ -36,7 +36,7 @@ class Builder(Emitter):
         super().__init__(axes)
         self.buffers = buffers
         self.env: dict[str, Value] = {}
-        self.knowledge = Knowledge.of_axes(axes.values())
+        self.assumptions = Assumptions.of_axes(axes.values())
         self._memo: dict[int, tuple[Expr, Value]] = {}
         self._pure: dict[int, tuple[Expr, bool]] = {}
 
@@ -52,7 +52,7 @@ class Builder(Emitter):
 
     def known(self, e: Expr) -> Expr:
         """``e`` simplified under what is known about the variables here."""
-        return self.knowledge.simple(e)
+        return self.assumptions.simple(e)
 
     # -- expressions --------------------------------------------------------------------------
     def is_index(self, e: Expr) -> bool:

@@ -93,7 +93,7 @@ class _Lower:
     def run(self) -> TileKernel:
         for g in self.grid:
             zero = Const(0, g.extent.dtype)
-            self.b.knowledge = self.b.knowledge.within(g.var, zero, g.extent, loop=False)
+            self.b.assumptions = self.b.assumptions.within(g.var, zero, g.extent, loop=False)
         self.block(self.nodes, frozenset())
         k = self.kernel
         return TileKernel(k.name, self.grid, tuple(self.b.axes.values()), tuple(self.b.out), k.span)
@@ -116,16 +116,16 @@ class _Lower:
         b.statement(loop.span)
         inits = [self.whole(n) for n in carried]
         args = [b.fresh(self.types[n], n) for n in carried]
-        outer, env, outside = b.out, dict(b.env), b.knowledge
+        outer, env, outside = b.out, dict(b.env), b.assumptions
         b.out = []
         b.env.update(zip(carried, args, strict=True))
-        b.knowledge = outside.within(loop.var, loop.lo, loop.hi, loop=True)
+        b.assumptions = outside.within(loop.var, loop.lo, loop.hi, loop=True)
         known, self.unread = self.unread, self.unread | self.dead_elements(r, gen | live_after)
         self.block(r.body, gen | live_after)
         self.unread = known
         b.statement(loop.span)
         yields = tuple(self.whole(n) for n in carried)
-        body, b.out, b.env, b.knowledge = tuple(b.out), outer, env, outside
+        body, b.out, b.env, b.assumptions = tuple(b.out), outer, env, outside
         results = tuple(b.fresh(self.types[n], n) for n in carried)
         for n in written(r.body):
             b.env.pop(n, None)
@@ -136,7 +136,7 @@ class _Lower:
     def dead_elements(self, r: Region, kept: frozenset[str]) -> frozenset[tuple[Expr, str]]:
         """What :func:`unread` finds inside one iteration, for locals that no other iteration sees."""
         inner = {n: t for n, t in self.shapes.items() if n not in kept}
-        return unread(r.body, {*self.vars, *self.b.knowledge.ranges, r.loop.var}, inner, self.b.axes.keys())
+        return unread(r.body, {*self.vars, *self.b.assumptions.ranges, r.loop.var}, inner, self.b.axes.keys())
 
     def whole(self, name: str) -> Value:
         """The local over all its axes; 0 where nothing was written yet (nobody may look)."""
@@ -250,7 +250,7 @@ class _Lower:
         match e:
             case Load(buffer=buffer, index=index) if buffer in b.buffers and all(map(b.is_index, index)):
                 mask = b.bounds_check(b.buffers[buffer], index)
-                return bool(mask) and b.knowledge.implied(cond, mask)
+                return bool(mask) and b.assumptions.implied(cond, mask)
             case Op(op="mul", args=(x, y)):
                 zero_x, zero_y = self.vanishes(x, cond), self.vanishes(y, cond)
                 return (zero_x and (zero_y or self.finite(y))) or (zero_y and self.finite(x))

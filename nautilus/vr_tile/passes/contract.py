@@ -1,4 +1,4 @@
-"""``contract``: fewer instructions an element, where rounding differently is permitted (``precision`` fast, f32).
+"""``contract``: reduces instructions of an element where different rounding is permitted (``precision`` fast, f32).
 
     (t + 1) * h              ->  fma(t, h, h)                      [1]
     b * c + a, a + b * c     ->  fma(b, c, a)                      [2] the product has no other reader

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import compress
 
-from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, operands, results
+from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, expressions, operands, results
 from nautilus.vr_tile.lowering.build import refs
-from nautilus.vr_tile.rewriting import each_kernel, expressions
+from nautilus.vr_tile.rewriting import each_kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``fold-scale``: constant factors move to where they cost least, and multiply-adds become ``fma``.
+"""``fold-scale``: moves constant factors to the cheapest position, and turns multiply-adds into ``fma``.
 
 With ``k`` and ``c`` constants (f32, finite, not 0), the rules at one op, operands first::
 

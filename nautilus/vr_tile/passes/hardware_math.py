@@ -1,4 +1,4 @@
-"""``hardware-math``: ``tanh``, ``erf`` and ``sigmoid`` by the special function unit, where the contract allows.
+"""``hardware-math``: computes ``tanh``, ``erf`` and ``sigmoid`` on the special function unit, if the contract permits.
 
 Under ``precision`` fast, for f32 values::
 
@@ -32,12 +32,13 @@ from nautilus.vr_tile.ir import (
     TileModule,
     TileOp,
     Value,
+    expressions,
     operands,
     results,
     walk_ops,
 )
 from nautilus.vr_tile.lowering.build import refs
-from nautilus.vr_tile.rewriting import Peephole, expressions
+from nautilus.vr_tile.rewriting import Peephole
 
 ERF_FORM = (1.1287762290751422, 0.10070965186057083)
 

@@ -1,4 +1,4 @@
-"""``hoist``: ops that do not change from one iteration to the next leave the loop.
+"""``hoist``: moves loop-invariant ops out of the loop.
 
 Every op is safe to run when the loop does not (loads are masked, nothing traps).  What leaves a loop of
 a chain goes before the chain's first loop where it can, so that the chain stays together.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.expr.nodes import free_vars
-from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, operands, results
+from nautilus.vr_tile.ir import ForOp, StoreOp, TileKernel, TileModule, TileOp, expressions, operands, results
 from nautilus.vr_tile.lowering.build import refs
-from nautilus.vr_tile.rewriting import each_kernel, expressions
+from nautilus.vr_tile.rewriting import each_kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""``lazy-rescale``: repairs of rolling updates are skipped, or put off, where nothing is lost by it.
+"""``lazy-rescale``: skips or delays the repair terms of rolling updates where the result permits it.
 
-A walk under a running maximum ``m`` multiplies its accumulators by ``t = exp2((m_old - m_new) * k)`` in every
-iteration.  ``KernelPlan.repair`` says what to do about it:
+A reduction loop under a running maximum ``m`` multiplies its accumulators by ``t = exp2((m_old - m_new) * k)`` in every
+iteration.  ``KernelPlan.repair`` selects one of these:
 
-* ``always``: as it is.
+* ``always``: no change.
 * ``skip``: a multiplication of a whole tile by a factor with fewer axes becomes ``mul_unless_one``: the same value
   bit for bit, which the levels below need not compute while the factor is 1 (the maximum did not change).
-* ``lazy``: and the reference stays as it is until it is off by more than ``lazy_bits`` in the exponent::
+* ``lazy``: in addition, the reference stays until it is off by more than ``lazy_bits`` in the exponent::
 
       m' = select((m_new - m_old) <= lazy_bits / k, m_old, m_new)
 
@@ -128,7 +128,7 @@ def _loops(k: TileKernel, family: Family) -> Iterator[tuple[ForOp, int, Value]]:
 def _repairs(k: TileKernel, family: Family) -> dict[str, Value]:
     """Name of a product that repairs a carried tile -> the factor, of fewer axes, in the loops of ``family``."""
     forms = Forms({key: slot for key, (slot, _) in family.items()})
-    forms.block(k.body, settled=False)
+    forms.block(k.body, final=False)
     out: dict[str, Value] = {}
     for loop, slot, new in _loops(k, family):
         old = loop.carried[slot][0].name

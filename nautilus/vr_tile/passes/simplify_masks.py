@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.types import DType
-from nautilus.vr_tile.analysis.assumptions import Knowledge
+from nautilus.vr_tile.analysis.assumptions import Assumptions
 from nautilus.vr_tile.ir import ConstOp, ForOp, IndexOp, LoadOp, MapOp, StoreOp, TileKernel, TileModule, TileOp, Value
 from nautilus.vr_tile.rewriting import each_kernel, rename
 
@@ -31,20 +31,20 @@ class SimplifyMasks:
 class _Scope:
     """What is known about variables, and the values that stand for others."""
 
-    knowledge: Knowledge
+    assumptions: Assumptions
     env: dict[str, Value]
     constants: dict[str, bool]
 
     def simple(self, e: Expr) -> Expr:
-        return self.knowledge.simple(e)
+        return self.assumptions.simple(e)
 
     def within(self, var: str, lo: Expr, hi: Expr, loop: bool) -> _Scope:
         """The scope where ``lo <= var < hi``."""
-        return replace(self, knowledge=self.knowledge.within(var, lo, hi, loop))
+        return replace(self, assumptions=self.assumptions.within(var, lo, hi, loop))
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    scope = _Scope(Knowledge.of_axes(k.axes), {}, {})
+    scope = _Scope(Assumptions.of_axes(k.axes), {}, {})
     for g in k.grid:
         scope = scope.within(g.var, Const(0, g.extent.dtype), g.extent, loop=False)
     body = _block(k.body, scope)

@@ -1,4 +1,4 @@
-"""``sink-masks``: an exponential whose argument is masked to -inf needs no mask of its own.
+"""``sink-masks``: removes the mask of an exponential whose argument is masked to -inf.
 
 Where a running maximum is taken over masked scores, the scores are masked twice::
 

@@ -124,7 +124,7 @@ def v32(name: str) -> Expr:
 
 
 def test_a_value_may_ask_for_the_reference_itself() -> None:
-    """What ``split_k_update`` writes: nothing to settle, the same repair."""
+    """What ``split_k_update`` writes: nothing to finalise, the same repair."""
     finite = exp(x(), stand_in(r(), "max", 0.0))
     got = derive(finite, (), "sum", (run(),), WALKED)
     plain = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
@@ -133,8 +133,8 @@ def test_a_value_may_ask_for_the_reference_itself() -> None:
     weighted = op("div", x(), stand_in(r("L"), "sum", 1.0))
     late = derive(op("div", x(), r("L")), (), "sum", (run("L", "sum"),), WALKED)
     now = derive(weighted, (), "sum", (run("L", "sum"),), WALKED)
-    assert isinstance(late, Repair) and late.settle
-    assert isinstance(now, Repair) and not now.settle
+    assert isinstance(late, Repair) and late.finalise
+    assert isinstance(now, Repair) and not now.finalise
 
 
 def test_another_reference_than_the_repair_needs_is_refused() -> None:

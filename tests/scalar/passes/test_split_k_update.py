@@ -119,7 +119,7 @@ def test_a_wrong_repair_between_chunks_is_found() -> None:
 
 
 def test_a_reference_that_is_itself_repaired() -> None:
-    """Max, then sum, then a sum divided by the sum: chunks have both references, the second one settled."""
+    """Max, then sum, then a sum divided by the sum: chunks have both references, the second one finalised."""
     program, inputs = unfactored(3, 50, 4)
     text = format_program(cut(program, 4, 8))
     assert "select(L_part[j_chunk, i] == 0.0, 1.0, L_part[j_chunk, i])" in text

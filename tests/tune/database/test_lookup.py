@@ -50,7 +50,7 @@ def test_finals_version_and_device_come_before_time() -> None:
     assert names([there, row(name="here", samples=(2e-3,), device="A")], "C") == ["there", "here"]
 
 
-def test_equal_times_are_settled_by_hash() -> None:
+def test_equal_times_are_ordered_by_hash() -> None:
     pair = [row(name=n, schedule_hash=n) for n in "ba"]
     assert names(pair) == names(pair[::-1]) == ["a", "b"]
 

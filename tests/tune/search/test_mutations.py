@@ -1,4 +1,4 @@
-"""What a search tries next."""
+"""Mutations by the effects of single changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHOICES = (Choice("a", (1, 2, 3)), Choice("b", (True, False)), Choice("c", ((1, 
 BASE = {"a": 2, "b": True, "c": (1, 2)}
 
 
-def test_single_changes_are_all_there_is_one_step_away() -> None:
+def test_single_changes_are_complete() -> None:
     found = list(single_changes(CHOICES, BASE))
     assert [difference(v, BASE) for v in found] == [("a",), ("a",), ("b",), ("c",)]
     assert found[0] == {**BASE, "a": 1}
@@ -40,7 +40,7 @@ def test_an_effect_is_measured_where_nothing_else_differs_and_estimated_elsewher
     assert ("c", "(2, 1)") not in found
 
 
-def test_what_helped_is_tried_together_then_alone() -> None:
+def test_helpful_changes_are_tried_together_then_alone() -> None:
     points = [(BASE, 1.0), ({**BASE, "a": 1}, 0.9), ({**BASE, "a": 3}, 0.95), ({**BASE, "b": False}, 0.97)]
     points += [({**BASE, "c": (2, 1)}, 1.3)]
     found = proposals({**BASE}, effects(BASE, BASE, [], points), 10)
@@ -53,5 +53,5 @@ def test_what_helped_is_tried_together_then_alone() -> None:
     assert moved.index({**here, "a": 3}) < moved.index({**here, "a": 2})  # the lesser evil first
 
 
-def test_nothing_known_nothing_proposed() -> None:
+def test_without_effects_there_are_no_proposals() -> None:
     assert proposals(BASE, {}, 10) == []

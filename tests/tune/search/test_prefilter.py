@@ -1,4 +1,4 @@
-"""The model ranks generations of points, and measurements correct the model."""
+"""The pre-filter, the correction of the cost model by measurements, and the proposer."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ def pool() -> Iterator[Pool[Any]]:
     made.close()
 
 
-def screen(pool: Pool[Any], seed: int = 1) -> Prefilter:
+def prefilter(pool: Pool[Any], seed: int = 1) -> Prefilter:
     return Prefilter(SPACE, pool, random.Random(seed))
 
 
-def test_generations_come_nearer_than_even_draws(pool: Pool[Any]) -> None:
-    bred = screen(pool)
-    bred.run((), None, 240, 60.0)
-    order = random.Random(2)
-    even = min(sum((SPACE.random(order)[n] - 5) ** 2 for n in NAMES) for _ in range(240))
-    best = bred.found[bred.best(1)[0]]
+def test_generations_beat_uniform_draws(pool: Pool[Any]) -> None:
+    made = prefilter(pool)
+    made.run((), None, 240, 60.0)
+    rng = random.Random(2)
+    even = min(sum((SPACE.random(rng)[n] - 5) ** 2 for n in NAMES) for _ in range(240))
+    best = made.found[made.best(1)[0]]
     assert best.estimate - 1.0 < even / 3
-    assert [bred.found[h].estimate for h in bred.best()] == sorted(p.estimate for p in bred.found.values())
+    assert [made.found[h].estimate for h in made.best()] == sorted(p.estimate for p in made.found.values())
 
 
-def test_the_best_climbs_as_long_as_a_change_helps(pool: Pool[Any]) -> None:
-    made = screen(pool)
+def test_hill_climbing_continues_while_a_change_helps(pool: Pool[Any]) -> None:
+    made = prefilter(pool)
     made.run([dict.fromkeys(SPACE.defaults, 3)], None, 0, 60.0)
     made.hill_climb(60.0)
     assert made.found[made.best(1)[0]].estimate == 1.0
 
 
-def test_no_schedule_is_asked_about_twice_and_what_is_refused_is_kept(pool: Pool[Any]) -> None:
-    made = screen(pool)
+def test_no_schedule_is_estimated_twice_and_refusals_are_kept(pool: Pool[Any]) -> None:
+    made = prefilter(pool)
     given = [{**SPACE.defaults, "idle": n} for n in range(3)] + [{**SPACE.defaults, "a": 7}]
     made.run(given, None, 0, 60.0)
     assert len(made.found) == 1
@@ -67,15 +67,15 @@ def test_no_schedule_is_asked_about_twice_and_what_is_refused_is_kept(pool: Pool
     assert not made.found.keys() & made.refused.keys()
 
 
-def test_one_seed_one_screening_whatever_the_order_of_answers(pool: Pool[Any]) -> None:
-    found = [screen(pool, 4) for _ in range(2)]
+def test_the_result_depends_on_the_seed_alone(pool: Pool[Any]) -> None:
+    found = [prefilter(pool, 4) for _ in range(2)]
     for s in found:
         s.run((), None, 100, 60.0)
     assert found[0].best() == found[1].best()
 
 
-def test_time_ends_it(pool: Pool[Any]) -> None:
-    made = screen(pool)
+def test_the_time_limit_ends_the_prefilter(pool: Pool[Any]) -> None:
+    made = prefilter(pool)
     made.run(SPACE.points(), None, 1000, 0.0)
     assert len(made.found) == 1
 
@@ -101,7 +101,7 @@ def fields_with(**schedules: Schedule) -> Fields:
     return found
 
 
-def test_like_schedules_are_corrected_alike() -> None:
+def test_similar_schedules_have_similar_corrections() -> None:
     fields = fields_with(
         slow=schedule(1, 8), near=schedule(2, 8), other=schedule(4, 64, 64, 64), far=schedule(9, 9, 9, 9, 9)
     )
@@ -114,7 +114,7 @@ def test_like_schedules_are_corrected_alike() -> None:
     assert doubt[0] < doubt[1] < doubt[2]
 
 
-def test_a_structure_that_the_model_is_wrong_about_is_left_for_others() -> None:
+def test_an_overrated_structure_is_not_preferred() -> None:
     odd = schedule(3, 16)
     odd = replace(
         odd, kernels=tuple(replace(k, mapping=replace(k.mapping, combine_in_block=True)) for k in odd.kernels)
@@ -122,24 +122,24 @@ def test_a_structure_that_the_model_is_wrong_about_is_left_for_others() -> None:
     fields = fields_with(a=schedule(1, 8), b=schedule(2, 8), c=schedule(3, 8), odd=odd)
     names, errors = ["a", "b"], np.array([0.7, 0.7])  # twice what the model said
     mean, doubt = corrections(fields.covariance(names, names), errors, fields.covariance(["c", "odd"], names))
-    hopes = mean - doubt
-    assert hopes[1] < hopes[0] - 0.1
+    bounds = mean - doubt
+    assert bounds[1] < bounds[0] - 0.1
 
 
-def test_what_failed_is_slow_and_what_is_on_its_way_is_like_the_rest() -> None:
+def test_failed_schedules_are_slow_and_running_ones_have_the_median_error() -> None:
     found = errors_of([(1.0, 1.1), (2.0, 2.2), (1.0, None), (None, None), (None, 0.0)])
     usual = float(np.log(1.1))
     assert found == pytest.approx([usual, usual, usual + FAILED, usual + FAILED, usual])
     assert errors_of([(None, 0.0), (None, None)]) == pytest.approx([0.0, FAILED])
 
 
-def test_before_anything_is_measured_all_are_as_doubtful() -> None:
+def test_without_measurements_all_have_the_prior_deviation() -> None:
     mean, doubt = corrections(np.zeros((0, 0)), np.zeros(0), np.zeros((3, 0)))
     assert mean.tolist() == [0.0] * 3 and doubt == pytest.approx([PRIOR**0.5] * 3)
 
 
-class Told:
-    """A study of which only the outcomes count."""
+class Outcomes:
+    """A study that has only outcomes."""
 
     def __init__(self, *outcomes: tuple[str, Schedule, float | None, float | None]) -> None:
         self.found = list(outcomes)
@@ -148,11 +148,11 @@ class Told:
         return self.found
 
 
-def test_hope_is_what_the_corrected_model_allows(pool: Pool[Any]) -> None:
-    made = screen(pool)
+def test_promising_points_have_a_lower_bound_below_the_best(pool: Pool[Any]) -> None:
+    made = prefilter(pool)
     for name, seconds in {"a": 1.0, "b": 1.05, "c": 3.0}.items():
         made.found[name] = ScoredPoint(seconds, schedule(ord(name), 8), {"name": name})
-    study: Any = Told(("a", made.found["a"].schedule, 1.0, 1.0))
+    study: Any = Outcomes(("a", made.found["a"].schedule, 1.0, 1.0))
     proposer = Proposer(SPACE, study, made, SPACE.defaults)
     assert proposer.promising({"a"}, 1.0) == [{"name": "b"}]  # c is three times as slow as the model ever erred
     assert proposer.promising({"a", "b"}, 1.0) == []
@@ -165,7 +165,7 @@ def test_hope_is_what_the_corrected_model_allows(pool: Pool[Any]) -> None:
 
 
 def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
-    made = screen(pool)
+    made = prefilter(pool)
     for n in range(60):
         own = schedule(n, 8)
         rare = n in (40, 50, 55)
@@ -176,7 +176,7 @@ def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
     assert chosen == [f"{n:02}" for n in range(24)] + ["40", "55"]
 
 
-def test_the_model_gives_up_what_it_is_sure_of() -> None:
+def test_the_pruning_limit() -> None:
     pairs = [(1.0, 0.9 + 0.05 * n) for n in range(8)]
     assert pruning_limit(pairs[:7], 1.0) == 0.0
     assert pruning_limit(pairs, 0.0) == 0.0

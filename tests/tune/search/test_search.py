@@ -51,7 +51,7 @@ def tune(spec: Path, **changes: Any) -> Outcome:
     return tune_one(Request(spec, "sm_80"), {}, options(**changes))
 
 
-def test_it_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: Path) -> None:
+def test_the_search_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: Path) -> None:
     outcome = tune(matmul)
     assert outcome.code == 0, outcome.text
     about = json.loads(outcome.line())
@@ -66,7 +66,7 @@ def test_it_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_database: 
     assert compiled.context.schedule.kernels[0].mapping.warps == (1, 4)
 
 
-def test_what_beats_the_rules_by_noise_only_does_not_replace_them(
+def test_a_gain_within_noise_does_not_replace_the_default_schedule(
     matmul: Path, own_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOISE", "1.2")  # times of finals are 1, 1.2 and 1.4 times what they are
@@ -83,7 +83,9 @@ def test_what_beats_the_rules_by_noise_only_does_not_replace_them(
     assert compiled.context.schedule is not None and schedule_hash(compiled.context.schedule) == chosen.schedule_hash
 
 
-def test_from_scratch_neither_rules_nor_database_are_tried(matmul: Path, own_database: Path, journal: Path) -> None:
+def test_from_scratch_tries_neither_default_nor_database_schedules(
+    matmul: Path, own_database: Path, journal: Path
+) -> None:
     outcome = tune(matmul, settings=replace(SETTINGS, trials=4, scratch=True))
     assert outcome.code == 0, outcome.text
     lines = journal.read_text().splitlines()
@@ -101,7 +103,7 @@ def test_nothing_is_built_or_measured_twice(matmul: Path, journal: Path) -> None
 
 
 @pytest.mark.parametrize("fault", ["die", "wrong", "hang"])
-def test_a_fault_costs_its_candidate_only(
+def test_a_fault_loses_only_its_candidate(
     matmul: Path, own_database: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setenv("FAULTS", f"{fault}:1")
@@ -125,14 +127,14 @@ def test_two_devices_share_the_work(matmul: Path, monkeypatch: pytest.MonkeyPatc
     assert {line.split()[2] for line in journal.read_text().splitlines() if line.startswith("measure")} == {"0", "1"}
 
 
-def test_where_nothing_works_the_budget_is_spent(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_usable_candidate_the_exit_code_is_5(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAULTS", "wrong:1 wrong:2 wrong:3 wrong:4")
     outcome = tune(matmul)
     assert outcome.code == 5
     assert "no usable schedule was found" in outcome.text
 
 
-def test_the_model_measures_without_a_gpu(matmul: Path, own_database: Path) -> None:
+def test_the_cost_model_measures_without_a_gpu(matmul: Path, own_database: Path) -> None:
     settings = replace(SETTINGS, measure="model", trials=6)
     outcome = tune(matmul, settings=settings, builder="nautilus.tune.workers.build:Builder")
     assert outcome.code == 0 and outcome.about["measure"] == "model"
@@ -140,14 +142,14 @@ def test_the_model_measures_without_a_gpu(matmul: Path, own_database: Path) -> N
     assert not compile_file(Request(matmul, "sm_80", lookup=tuned_schedule, until="scalar")).tuned
 
 
-def test_one_seed_one_result(matmul: Path) -> None:
+def test_one_seed_gives_one_result(matmul: Path) -> None:
     settings = replace(SETTINGS, measure="model", trials=5, seed=3)
     found = [tune(matmul, settings=settings, jobs=1).about for _ in range(2)]
     keep = ("schedule_hash", "trials", "refused", "known", "values")
     assert [found[0][k] for k in keep] == [found[1][k] for k in keep]
 
 
-def test_resume_goes_on_and_a_finished_study_is_not_repeated(matmul: Path, tmp_path: Path, journal: Path) -> None:
+def test_resume_continues_and_a_finished_study_is_not_repeated(matmul: Path, tmp_path: Path, journal: Path) -> None:
     storage = f"sqlite:///{tmp_path / 's.db'}"
     first = tune(matmul, storage=storage, settings=replace(SETTINGS, trials=4))
     assert first.about["trials"] == 4
@@ -167,9 +169,9 @@ def test_the_time_limit_holds(matmul: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert outcome.about["stopped"] == "time is up" and outcome.about["took"] < 8.0
 
 
-def test_what_the_database_knows_is_tried_first(matmul: Path, own_database: Path, journal: Path) -> None:
-    spec, program = load_spec(matmul), before_scheduling(Request(matmul, "sm_80")).program
-    best = toy.schedule_of(program, "sm_80", {"stages": 1, "warps": (1, 4)})
+def test_schedules_of_the_database_are_tried_first(matmul: Path, own_database: Path, journal: Path) -> None:
+    spec, trials = load_spec(matmul), before_scheduling(Request(matmul, "sm_80")).trials
+    best = toy.schedule_of(trials, {"stages": 1, "warps": (1, 4)})
     assert not isinstance(best, toy.Refused)
     near = key_of(load_spec(matmul, dims={"M": 256}), "sm_80", "fast")
     values = {"stages": 1, "warps": [1, 4], "group": 4}
@@ -182,7 +184,7 @@ def test_what_the_database_knows_is_tried_first(matmul: Path, own_database: Path
     assert asdict(best)["version"] == 1
 
 
-def test_a_spec_that_is_wrong_is_a_result(tmp_path: Path) -> None:
+def test_an_invalid_spec_has_an_exit_code(tmp_path: Path) -> None:
     (tmp_path / "bad.naut").write_text("output C: f16[M]\n")
     assert tune(tmp_path / "bad.naut").code == 1
     assert tune(tmp_path / "none.naut").code == 1
@@ -237,7 +239,7 @@ def test_two_processes_share_a_study(matmul: Path, tmp_path: Path, journal: Path
 
 
 @pytest.mark.slow
-def test_killed_in_a_loop_a_search_loses_the_trial_in_flight_only(
+def test_a_killed_search_loses_only_the_trial_in_flight(
     matmul: Path, tmp_path: Path, own_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLOW", "0.15")

@@ -49,7 +49,8 @@ def test_a_schedule_that_leaves_inlining_open_gets_the_rules() -> None:
     assert space.drafted({})[0] == Schedule(inline=("P",))
     assert SPACE.drafted({}) == (None, "never")
     broken = SearchSpace(CHOICES, {}, lambda v: v["nothing"])
-    assert broken.drafted({}) == (None, "KeyError: 'nothing'")
+    assert broken.drafted({}) == (None, "KeyError: 'nothing'") and "KeyError: 'nothing'" in broken.internal.reproducers
+    assert not SPACE.internal.reproducers
 
 
 def test_the_hash_follows_the_choices() -> None:
@@ -61,7 +62,7 @@ def study(storage: object, name: str = "s") -> Study:
     return Study(storage, name, SPACE, seed=0, startup=4)
 
 
-def test_what_was_enqueued_is_asked_first_and_told_once(tmp_path: Path) -> None:
+def test_enqueued_points_are_sampled_first_and_told_once(tmp_path: Path) -> None:
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     made = study(storage)
     made.enqueue(SPACE.defaults)
@@ -79,7 +80,7 @@ def test_what_was_enqueued_is_asked_first_and_told_once(tmp_path: Path) -> None:
     assert other.best(3) == [(2.0, Schedule(inline=()), {"stages": 2, "warps": [4, 1], "overlap": True})]
 
 
-def test_a_trial_of_a_process_that_is_gone_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_of_a_dead_process_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = open_storage(f"journal:{tmp_path / 'j'}")
     made = study(storage)
     monkeypatch.setattr(made, "_owner", made._owner.rpartition(":")[0] + ":999999999")
@@ -130,7 +131,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         ("postgresql://me:my@secret:0@db/x", "%40"),
     ],
 )
-def test_a_driver_that_is_missing_is_named_and_no_password_is(
+def test_a_missing_driver_is_named_without_the_password(
     url: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("psycopg", "psycopg2", "pymysql", "MySQLdb"):
@@ -162,7 +163,7 @@ class Flaky:
         return "done"
 
 
-def test_a_server_may_be_away_for_a_while(ticks: list[float]) -> None:
+def test_a_lost_server_is_retried(ticks: list[float]) -> None:
     assert module._retry(Flaky(ticks, 40.0, refusal("the database system is starting up"))) == "done"
     ticks.clear()
     with pytest.raises(InputError, match=r"lost \(OperationalError: .*refused\); the same --study,") as caught:
@@ -177,7 +178,7 @@ def test_other_troubles_are_not_waited_for_that_long(ticks: list[float]) -> None
     assert sum(ticks) < 20.0
 
 
-def test_of_two_that_drew_the_same_one_builds_it_whoever_speaks_first(ticks: list[float], tmp_path: Path) -> None:
+def test_one_of_two_equal_samples_is_built(ticks: list[float], tmp_path: Path) -> None:
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     one, two = study(storage), study(storage)
     early, late = one.ask(), two.ask()

@@ -9,10 +9,10 @@ import pytest
 from nautilus.core.fallbacks import LIGHTER, WITHOUT
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
-from nautilus.tune.search.trial_lowering import base_schedule, lower_program
+from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
-from tests.cost.measured import SPECS, candidate, product, program
+from tests.cost.measured import SPECS, candidate, product, program, space
 
 ARCH = "sm_90a"
 NAMES = [
@@ -28,8 +28,8 @@ def values(name: str, choice: str) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", NAMES)
 def test_defaults_are_the_rules(name: str) -> None:
     p = program(name)
-    found = candidate(p, ARCH, defaults(p, ARCH))
-    assert found == base_schedule(p, ARCH)
+    found = candidate(p, ARCH, defaults(space(p, ARCH)))
+    assert found == TrialLowering(p, ARCH).base_schedule()
     assert candidate(p, ARCH, {}) == found
 
 
@@ -37,18 +37,18 @@ def test_defaults_are_the_rules(name: str) -> None:
 def test_defaults_are_the_rules_elsewhere(arch: str) -> None:
     for name in ("attention/causal_prefill", "matmul/f16"):
         p = program(name, arch=arch)
-        assert candidate(p, arch, defaults(p, arch)) == base_schedule(p, arch)
-        assert not any(c.name.endswith("engine") for c in choices(p, arch))
+        assert candidate(p, arch, defaults(space(p, arch))) == TrialLowering(p, arch).base_schedule()
+        assert not any(c.name.endswith("engine") for c in choices(space(p, arch)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_default_is_among_its_values(name: str) -> None:
     p = program(name)
-    given = defaults(p, ARCH)
-    for c in choices(p, ARCH):
+    given = defaults(space(p, ARCH))
+    for c in choices(space(p, ARCH)):
         assert given[c.name] in c.values
         assert len(set(c.values)) == len(c.values) > 1
-    assert given.keys() == {c.name for c in choices(p, ARCH)}
+    assert given.keys() == {c.name for c in choices(space(p, ARCH))}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,7 +56,7 @@ def test_random_points_are_schedules_or_say_why_not(name: str) -> None:
     p, order = program(name), random.Random(7)
     legal = 0
     for _ in range(5):
-        found = candidate(p, ARCH, {c.name: order.choice(c.values) for c in choices(p, ARCH)})
+        found = candidate(p, ARCH, {c.name: order.choice(c.values) for c in choices(space(p, ARCH))})
         if isinstance(found, Refused):
             assert found.reason and "internal error" not in found.reason and "IR breaks" not in found.reason
         else:
@@ -77,7 +77,7 @@ def test_structure_makes_the_choices() -> None:
     assert splits[:3] == (1, 2, 3) and splits[-1] == "interleaved"
     assert values("attention/gqa_decode", "interleave") == ("2x16", "2x32", "2x64", "4x16", "4x32", "8x16")
     assert values("attention/gqa_decode", "groups") == (1, 2, 4, 8, 16)
-    names = {c.name for c in choices(program("attention/global_prefill"), ARCH)}
+    names = {c.name for c in choices(space(program("attention/global_prefill"), ARCH))}
     assert not any(
         n.endswith((".l2_supertiles", ".raster_order", ".iteration_order")) for n in names
     )  # all tiles are alike
@@ -114,20 +114,20 @@ def test_units_may_share_rows_or_take_blocks_of_their_own() -> None:
     assert isinstance(own, Schedule)
     (k,) = own.kernels
     assert (k.mapping.tile_scheduling, k.mapping.warpgroups, k.axis("i").tile) == ("pingpong", 2, 64)
-    tall = schedule_of(p, ARCH, {"O.warpgroup.row_tile": "256/2"})
+    tall = schedule_of(space(p, ARCH), {"O.warpgroup.row_tile": "256/2"})
     assert isinstance(tall, Schedule)
     assert not tall.kernels[0].mapping.register_operands  # no fragment of 128 rows a unit is held
 
 
 def test_registers_are_shared_out_and_rings_filled_again() -> None:
     p = product(4096, 4096, 4096)
-    (k,) = schedule_of(p, ARCH, {"C.warpgroup.producer_registers": 56}).kernels  # type: ignore[union-attr]
+    (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.producer_registers": 56}).kernels  # type: ignore[union-attr]
     assert (k.mapping.producer_registers, k.mapping.consumer_registers) == (56, 224)
-    (k,) = schedule_of(p, ARCH, {"C.warpgroup.persistent": "dynamic"}).kernels  # type: ignore[union-attr]
+    (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.persistent": "dynamic"}).kernels  # type: ignore[union-attr]
     assert (k.mapping.producer_registers, k.mapping.consumer_registers) == (40, 232)  # a producer that fetches tiles
     block = {"C.warpgroup.block_tile": "128x96*2"}
-    (k,) = schedule_of(p, ARCH, block).kernels  # type: ignore[union-attr]
-    (lent,) = schedule_of(p, ARCH, {**block, "C.warpgroup.epilogue": "tma-staged/64"}).kernels  # type: ignore[union-attr]
+    (k,) = schedule_of(space(p, ARCH), block).kernels  # type: ignore[union-attr]
+    (lent,) = schedule_of(space(p, ARCH), {**block, "C.warpgroup.epilogue": "tma-staged/64"}).kernels  # type: ignore[union-attr]
     assert lent.mapping.stages > k.mapping.stages  # results take no room of their own
 
 
@@ -145,7 +145,7 @@ def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
     found = candidate(p, ARCH, {"splits": 4})
     assert isinstance(found, Schedule) and found.splits is not None
     assert {(c.op, c.splits) for c in found.splits} == {("P_max", 4), ("P_sum", 4), ("O_acc", 4)}
-    assert len(found.kernels) == 2 and lower_program(p, found, ARCH).ok
+    assert len(found.kernels) == 2 and TrialLowering(p, ARCH).lower(found).ok
     deep = candidate(p, ARCH, {"splits": 4, "split.O_acc_part.stages": 3})
     assert isinstance(deep, Schedule) and deep.kernels[0].mapping.stages == 3
 
@@ -163,12 +163,12 @@ def test_units_of_a_block_take_turns(name: str) -> None:
     unit, joined, last = found.kernels
     assert unit.mapping.combine_in_block and unit.mapping.stages == 2 and unit.axis("j").tile == 64
     assert joined.mapping.warps[0] * joined.mapping.warps[1] == 2 and last.name == "O"
-    done = lower_program(p, found, ARCH)
+    done = TrialLowering(p, ARCH).lower(found)
     assert done.module is not None and [k.cluster for k in done.module.kernels] == [2]
     values = {"interleave": "2x64", "groups": 2, "interleaved.O_acc_part_2.cluster": 1}
     second = candidate(p, ARCH, values)
     assert isinstance(second, Schedule) and len(second.kernels) == 3
-    done = lower_program(p, second, ARCH)
+    done = TrialLowering(p, ARCH).lower(second)
     assert done.module is not None and [k.cluster for k in done.module.kernels] == [1, 1]
     apart = candidate(p, ARCH, {"interleaved.O_acc_part.combine_in_block": False})
     assert isinstance(apart, Schedule) and len(apart.kernels) == 2
@@ -177,9 +177,9 @@ def test_units_of_a_block_take_turns(name: str) -> None:
 def test_whether_groups_are_a_cluster_is_a_choice() -> None:
     p = program("attention/gqa_decode", (("N", 16384),))
     name = "interleaved.O_acc_part_2.cluster"
-    assert {c.name: c.values for c in choices(p, ARCH)}[name] == (1, 2)
-    assert defaults(p, ARCH)[name] == 2 and (name, 1) in neighbours(p, ARCH, defaults(p, ARCH))
-    assert name not in defaults(program("attention/gqa_decode"), ARCH)  # one group
+    assert {c.name: c.values for c in choices(space(p, ARCH))}[name] == (1, 2)
+    assert defaults(space(p, ARCH))[name] == 2 and (name, 1) in neighbours(space(p, ARCH), defaults(space(p, ARCH)))
+    assert name not in defaults(space(program("attention/gqa_decode"), ARCH))  # one group
 
 
 def test_groups_of_units_are_all_alike() -> None:
@@ -197,7 +197,7 @@ def test_groups_of_units_are_all_alike() -> None:
 
 def test_most_points_of_decoding_are_legal() -> None:
     p, order = program("attention/gqa_decode"), random.Random(5)
-    points = [{c.name: order.choice(c.values) for c in choices(p, ARCH)} for _ in range(12)]
+    points = [{c.name: order.choice(c.values) for c in choices(space(p, ARCH))} for _ in range(12)]
     units = [{**v, "splits": "interleaved"} for v in points]
     for found in (points, units):
         assert sum(isinstance(candidate(p, ARCH, v), Schedule) for v in found) > 6
@@ -206,7 +206,7 @@ def test_most_points_of_decoding_are_legal() -> None:
 def test_groups_step_back_as_the_rules_do() -> None:
     """Lighter products before none: a regrouped kernel that fails is planned as the driver would plan it."""
     p = program("attention/causal_prefill")
-    (whole,) = base_schedule(p, ARCH).kernels
+    (whole,) = TrialLowering(p, ARCH).base_schedule().kernels
     assert fusion.plan_group(p, whole.ops, ARCH, 0).mapping == whole.mapping
     lighter, without = (fusion.plan_group(p, whole.ops, ARCH, n) for n in (LIGHTER, WITHOUT))
     assert lighter.mapping.engine == "warpgroup" and lighter.mapping != whole.mapping
@@ -220,21 +220,21 @@ def test_an_elementwise_definition_can_be_kept_in_memory() -> None:
     found = candidate(p, ARCH, {"inline": "materialise H"})
     assert isinstance(found, Schedule) and found.inline == ()
     assert [k.ops for k in found.kernels] == [("H_sum",), ("H",), ("C",)]
-    assert point(p, ARCH, {})[0] is p  # type: ignore[index]
-    other = point(p, ARCH, {"inline": "materialise H"})
-    assert not isinstance(other, Refused) and lower_program(*other, ARCH).ok and other[0] is not p
+    assert point(space(p, ARCH), {})[0].program is p  # type: ignore[index]
+    other = point(space(p, ARCH), {"inline": "materialise H"})
+    assert not isinstance(other, Refused) and other[0].lower(other[1]).ok and other[0].program is not p
     request = Request(SPECS / "matmul/bias_gelu.naut", schedule=found, until="ma-tile")
     assert len(compile_file(request).modules["ma-tile"].kernels) == 3  # the schedule alone says it all
 
 
 def test_choices_that_are_ruled_out_have_no_effect() -> None:
     p = program("attention/causal_prefill")
-    base = schedule_of(p, ARCH, {})
-    assert schedule_of(p, ARCH, {"O.warp.stages": 4}) == base
-    assert schedule_of(p, ARCH, {"O.engine": "warp", "O.warpgroup.row_tile": "64/1"}) == schedule_of(
+    base = schedule_of(space(p, ARCH), {})
+    assert schedule_of(space(p, ARCH), {"O.warp.stages": 4}) == base
+    assert schedule_of(space(p, ARCH), {"O.engine": "warp", "O.warpgroup.row_tile": "64/1"}) == schedule_of(
         p, ARCH, {"O.engine": "warp"}
     )
-    assert all(not n.startswith("O.warp.") for n, _ in neighbours(p, ARCH, defaults(p, ARCH)))
+    assert all(not n.startswith("O.warp.") for n, _ in neighbours(space(p, ARCH), defaults(space(p, ARCH))))
 
 
 REFUSED = [
@@ -250,7 +250,7 @@ REFUSED = [
     ("attention/causal_decode", {"interleave": "8x32"}, "interleave is '8x32', not one of"),
     ("attention/causal_decode", {"groups": 3}, "groups is 3, not one of"),
     ("attention/global_prefill_d64", {"O.warpgroup.epilogue": "tma-staged/64"}, "fit no stage of a walked operand"),
-    ("rowwise/layer_norm", {"Y.loop_structure": "rolling"}, "no repair for Y_sum_2"),
+    ("rowwise/layer_norm", {"Y.loop_structure": "rolling"}, "no repair term for Y_sum_2"),
     ("rowwise/argmax", {"Y.loop_structure": "rolling"}, "needs a running result"),
     ("matmul/swiglu", {"kernels": "Gate Up | C"}, "does not fit in a tile"),
     ("matmul/f16", {"C.warpgroup.block_tile": "192x320/3"}, "fragments need"),

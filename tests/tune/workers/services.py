@@ -1,4 +1,4 @@
-"""Services for tests of workers: what a job says, happens."""
+"""Services for tests of workers; a job names the behaviour of its worker."""
 
 from __future__ import annotations
 

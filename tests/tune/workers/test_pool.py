@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from nautilus.tune.workers.pool import DIED, DONE, ERROR, TIMEOUT, Limit, Outcome, Pool, Service, Worker, pause
+from nautilus.tune.workers.pool import (
+    DIED,
+    DONE,
+    ERROR,
+    INTERNAL,
+    TIMEOUT,
+    Limit,
+    Outcome,
+    Pool,
+    Service,
+    Worker,
+    pause,
+)
 from tests.shipped import ROOT
 
 OBEDIENT = Service("tests.tune.workers.services:obedient")
@@ -40,19 +52,19 @@ def test_jobs_share_a_process(worker: Worker) -> None:
     ("job", "kind", "reason"),
     [
         (("refuse", "no room"), ERROR, "no room"),
-        (("raise", "x"), ERROR, "ZeroDivisionError: x"),
+        (("raise", "x"), INTERNAL, "ZeroDivisionError: x"),
         (("kill", signal.SIGSEGV), DIED, "the worker process died (SIGSEGV)"),
         (("kill", signal.SIGKILL), DIED, "the worker process died (SIGKILL)"),
         (("exit", 3), DIED, "the worker process died (exit code 3)"),
         (("poison", "illegal address"), DIED, "illegal address"),
     ],
 )
-def test_what_goes_wrong_is_said_and_the_next_job_runs(worker: Worker, job: Any, kind: str, reason: str) -> None:
+def test_a_failure_has_a_reason_and_the_next_job_runs(worker: Worker, job: Any, kind: str, reason: str) -> None:
     before = result(worker, ("pid", 0)).value
     found = result(worker, job)
     assert (found.kind, found.reason) == (kind, reason)
     after = result(worker, ("pid", 0)).value
-    assert (after == before) is (kind == ERROR)
+    assert (after == before) is (kind in (ERROR, INTERNAL))
 
 
 @pytest.mark.parametrize("job", [("sleep", 100.0), ("deaf", 100.0)])
@@ -73,7 +85,7 @@ def test_a_service_that_cannot_be_made(worker: Worker) -> None:
         bad.close()
 
 
-def test_a_pool_runs_several_and_learns_its_limit() -> None:
+def test_a_pool_runs_jobs_and_adapts_its_limit() -> None:
     pool: Pool[int] = Pool([OBEDIENT, OBEDIENT], Limit(floor=0.5, ceiling=30.0, factor=4.0))
     try:
         todo, done = list(range(8)), {}
@@ -89,7 +101,7 @@ def test_a_pool_runs_several_and_learns_its_limit() -> None:
         pool.close()
 
 
-def test_the_limit_follows_the_slow_ones() -> None:
+def test_the_limit_follows_slow_jobs() -> None:
     limit = Limit(floor=1.0, ceiling=100.0, factor=4.0)
     assert limit.seconds == 100.0
     for seconds in (1.0, 2.0, 3.0):

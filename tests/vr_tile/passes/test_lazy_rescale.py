@@ -207,7 +207,7 @@ def test_the_narrow_type_holds_what_grows(v: str, bits: int, fine: bool) -> None
     if fine:
         assert "le" in ops(passed("lazy", bits).apply(walk(v=v)))
     else:
-        with pytest.raises(ScheduleError, match=r"%q may not hold 2\^16"):
+        with pytest.raises(ScheduleError, match=r"%q may overflow by the factor 2\^16"):
             passed("lazy", bits).apply(walk(v=v))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
+from nautilus.core.ops import declaration, regions
 from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, Smem, walk_ops
 from nautilus.ma_tile.ir.traverse import buffers_of, each_kernel, touch
@@ -140,7 +141,7 @@ def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> 
                     if used and (name in before or name not in written_first):
                         out[name] = (min(low, first), at)
             case RolesOp() | TileSchedulerOp():
-                for part in (r.body for r in op.roles) if isinstance(op, RolesOp) else (op.body,):
+                for part in regions(op):
                     at = _scan(part, at, out)
                 out.update({n: (min(lo, first), at) for n, (lo, hi) in out.items() if hi >= first})
         at += 1
@@ -151,7 +152,7 @@ def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
     """Buffers whose first use in ``body`` is an unconditional write at its top level."""
     seen: dict[str, bool] = {}
     for op in body:
-        if isinstance(op, IfOp | ForOp | RolesOp | TileSchedulerOp):
+        if declaration(type(op)).regions:
             inner: dict[str, tuple[int, int]] = {}
             _scan((op,), 0, inner)
             for name in inner:

@@ -8,31 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from nautilus.ma_tile.ir.ops import (
-    AsyncCopy,
-    ConstOp,
-    ConvertOp,
-    GlobalLoad,
-    IndexOp,
-    MapOp,
-    MatrixLoad,
-    MemKernel,
-    MemModule,
-    MemOp,
-    MmaOp,
-    ParamOp,
-    ReduceOp,
-    SharedLoad,
-    SliceOp,
-    UndefinedOp,
-    walk_ops,
-)
+from nautilus.core.ops import Kind, declaration
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, MemOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, buffers_of, defined, each_kernel, reads, rebuild
-
-_PURE = (
-    ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, SliceOp, UndefinedOp, GlobalLoad, SharedLoad, MatrixLoad, ReduceOp,
-    MmaOp,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +34,7 @@ def clean(kernel: MemKernel) -> MemKernel:
         body = new
     ops = list(walk_ops(body))
     layouts = {f.layout for op in ops for f in bound(op)}
-    layouts |= {op.threads for op in ops if isinstance(op, AsyncCopy)}
+    layouts |= {getattr(op, n) for op in ops for n in declaration(type(op)).names(Kind.LAYOUT)}
     buffers = {b for op in ops for b in buffers_of(op)}
     return replace(
         kernel,
@@ -67,4 +45,4 @@ def clean(kernel: MemKernel) -> MemKernel:
 
 
 def _dead(op: MemOp, used: set[str]) -> bool:
-    return isinstance(op, _PURE) and not any(d.name in used for d in defined(op))
+    return declaration(type(op)).pure and not any(d.name in used for d in defined(op))

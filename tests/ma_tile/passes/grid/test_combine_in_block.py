@@ -242,7 +242,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     with pytest.raises(ScheduleError) as error:
         CombineInBlock(plan(m, "part")).apply(m)
     assert message in str(error.value)
-    assert error.value.where == ("kernel whole" if name == "shared memory" else "kernel part")
+    assert error.value.kernel == ("whole" if name == "shared memory" else "part")
 
 
 def test_results_that_others_read_too_are_refused() -> None:

@@ -204,7 +204,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
     with pytest.raises(ScheduleError) as error:
         CombineInCluster(cluster_plan(m, "part", size)).apply(m)
     assert message in str(error.value)
-    assert error.value.where == "kernel part"
+    assert error.value.kernel == "part"
 
 
 def test_results_that_nobody_combines_are_refused() -> None:

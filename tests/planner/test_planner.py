@@ -1,0 +1,68 @@
+"""The planner: one decision before each pass that carries one out; what the schedule says stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from nautilus.core.errors import InternalError
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, compile_file
+from nautilus.passes.manager import Record
+from nautilus.passes.pipelines import SCALAR
+from nautilus.planner.planner import Planner
+from nautilus.scalar.ir import Program
+
+SPEC = dedent("""\
+    dim M = 64, N = 256
+    input X: f16[M, N]
+    output Y: f32[M]
+    S[i, j] = X[i, j] * 2.0
+    Y[i] = sum[j](S[i, j])
+""")
+PLANNER = Planner("sm_80")
+
+
+class Recorder:
+    """Keeps the schedule after every step of the Scalar IR, and the module before every decision."""
+
+    def __init__(self) -> None:
+        self.schedules: dict[str, Schedule | None] = {}
+        self.modules: dict[str, Program] = {}
+        self._last: Program | None = None
+
+    def after(self, record: Record) -> None:
+        if record.stage is SCALAR:
+            if record.name in SCALAR.decisions and self._last is not None:
+                self.modules[record.name] = self._last
+            self.schedules[record.name], self._last = record.context.schedule, record.module
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorder:
+    recorder = Recorder()
+    compile_file(Request(Path("rows.naut"), "sm_80", text=SPEC, until="scalar"), [recorder])
+    return recorder
+
+
+def test_each_decision_is_made_right_before_its_pass(recorded: Recorder) -> None:
+    made = recorded.schedules
+    assert made["simplify"] is None
+    assert made["inline"] == made["dead"] == Schedule(inline=("S",))
+    fused = made["fuse"]
+    assert fused is not None and fused.inline == ("S",) and [k.name for k in fused.kernels] == ["Y"]
+    assert made["partition"] == fused
+
+
+@pytest.mark.parametrize("before", SCALAR.decisions)
+def test_what_the_schedule_says_stays(recorded: Recorder, before: str) -> None:
+    given = recorded.schedules["partition"]
+    assert given is not None
+    assert PLANNER.decide(before, recorded.modules[before], given) is given
+
+
+def test_there_are_no_other_decisions(recorded: Recorder) -> None:
+    with pytest.raises(InternalError, match="nothing before the pass 'split'"):
+        PLANNER.decide("split", recorded.modules["fuse"], None)
