@@ -6,18 +6,12 @@ Errors are Frobenius norms: ``|got - want| / |want|`` over the elements that are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from nautilus.core.numerics import Array
-from nautilus.core.types import DType
-
-_LEAST: Mapping[DType, int] = {
-    DType.F64: -1022, DType.F32: -126, DType.TF32: -126, DType.BF16: -126, DType.F16: -14,
-    DType.F8E4M3: -6, DType.F8E5M2: -14,
-}  # fmt: skip
+from nautilus.core.types import FORMATS, DType
 
 _FLIPS = 1 / 200  # allowed share of elements that round differently when both sides compute over the reals
 
@@ -58,8 +52,8 @@ def spacing(x: Array, dtype: DType) -> Array:
     """The distance between neighbouring numbers of float type ``dtype`` at ``x``."""
     finite = np.where(np.isfinite(x), x, 0.0)
     _, exponent = np.frexp(finite)
-    exponent = np.where(finite == 0.0, _LEAST[dtype], exponent - 1)
-    return np.asarray(np.ldexp(1.0, np.maximum(exponent, _LEAST[dtype]) - dtype.mantissa))
+    exponent = np.where(finite == 0.0, FORMATS[dtype].least, exponent - 1)
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, FORMATS[dtype].least) - dtype.mantissa))
 
 
 def floor(dtype: DType) -> float:
@@ -68,8 +62,8 @@ def floor(dtype: DType) -> float:
     Results below the least normal f32 may be flushed to 0, and rounding to a 16-bit or 8-bit type loses half a step of
     its denormals.
     """
-    least = max(_LEAST[dtype], -126) if dtype is not DType.F64 else -1022
-    return max(2.0**least if dtype.bits >= 32 or dtype is DType.BF16 else 0.0, 2.0 ** (least - dtype.mantissa))
+    least = max(FORMATS[dtype].least, -126) if dtype is not DType.F64 else -1022
+    return max(2.0**least if FORMATS[dtype].least <= -126 else 0.0, 2.0 ** (least - dtype.mantissa))
 
 
 def exact(got: Array, want: Array, share: float = 0.0) -> Difference | None:

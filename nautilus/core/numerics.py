@@ -29,27 +29,14 @@ from numpy.typing import NDArray
 
 from nautilus.core.expr.nodes import COMPARISONS
 from nautilus.core.functions import FUNCTIONS, arrays
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 
 Array: TypeAlias = NDArray[Any]
 Mode: TypeAlias = Literal["real", "typed"]
 
-#: type -> (explicit mantissa bits, least exponent of a normal number, largest finite value)
-_FORMAT: Mapping[DType, tuple[int, int, float]] = {
-    DType.TF32: (10, -126, (2 - 2.0**-10) * 2.0**127),
-    DType.BF16: (7, -126, (2 - 2.0**-7) * 2.0**127),
-    DType.F8E4M3: (3, -6, 448.0),
-    DType.F8E5M2: (2, -14, 57344.0),
-}
-_NUMPY: Mapping[DType, Any] = {
-    DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16,
-    DType.I64: np.int64, DType.I32: np.int32, DType.I16: np.int16, DType.I8: np.int8, DType.U8: np.uint8,
-    DType.BOOL: np.bool_,
-}  # fmt: skip
-_RAW: Mapping[DType, Any] = {
-    **_NUMPY, DType.TF32: np.float32, DType.BF16: np.uint16, DType.F8E4M3: np.uint8, DType.F8E5M2: np.uint8,
-}  # fmt: skip
-_FLOATS = frozenset({DType.F64, DType.F32, DType.F16, *_FORMAT})
+_NUMPY: Mapping[DType, Any] = {d: np.dtype(f.numpy).type for d, f in FORMATS.items() if f.numpy is not None}
+_RAW: Mapping[DType, Any] = {d: np.dtype(f.raw).type for d, f in FORMATS.items()}
+_FLOATS = frozenset(d for d in DType if d.is_float)
 
 
 def working(dtype: DType) -> Any:
@@ -82,13 +69,14 @@ def round_to(x: Array, dtype: DType) -> Array:
 
 def _round_float(y: Array, dtype: DType) -> Array:
     """Round float64 to a format numpy lacks: scale so that one unit in the last place is 1, use rint."""
-    mantissa, least, top = _FORMAT[dtype]
+    f = FORMATS[dtype]
+    mantissa, least, top = f.mantissa, f.least, f.largest
     _, exponent = np.frexp(y)  # |y| in [2^(e-1), 2^e)
     unit = np.maximum(exponent - 1, least) - mantissa
     rounded = np.ldexp(np.rint(np.ldexp(y, -unit)), unit)
     rounded = np.where(np.isfinite(y), rounded, y)
     beyond = np.abs(rounded) > top
-    overflow = np.where(dtype is DType.F8E4M3, np.nan, np.copysign(np.inf, y))
+    overflow = np.copysign(np.inf, y) if f.infinite else np.nan
     return np.where(beyond, overflow, rounded)
 
 
@@ -109,7 +97,7 @@ def storage_array(x: Array, dtype: DType) -> Array:
             bits = y.astype(np.float32).view(np.uint32) >> 16
             # a NaN whose payload sits in the lower half must stay a NaN
             return np.where(np.isnan(y), 0x7FC0, bits).astype(np.uint16)
-        if dtype in (DType.F8E4M3, DType.F8E5M2):
+        if dtype.is_float8:
             return _encode8(y, dtype)
         return y.astype(_RAW[dtype])
 
@@ -119,7 +107,7 @@ def from_storage(raw: Array, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
         if dtype is DType.BF16:
             return np.asarray((raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64))
-        if dtype in (DType.F8E4M3, DType.F8E5M2):
+        if dtype.is_float8:
             return np.asarray(_table8(dtype)[raw])
         return np.asarray(raw.astype(working(dtype)))
 
@@ -130,7 +118,8 @@ _TABLES: dict[DType, Array] = {}
 def _table8(dtype: DType) -> Array:
     """The value of each of the 256 bit patterns."""
     if dtype not in _TABLES:
-        mantissa, least, _ = _FORMAT[dtype]
+        f = FORMATS[dtype]
+        mantissa, least = f.mantissa, f.least
         bits = np.arange(256)
         fraction = (bits & ((1 << mantissa) - 1)).astype(np.float64)
         exponent = (bits & 0x7F) >> mantissa
@@ -139,10 +128,10 @@ def _table8(dtype: DType) -> Array:
             np.ldexp(fraction, least - mantissa),
             np.ldexp(fraction + (1 << mantissa), exponent - 1 + least - mantissa),
         )
-        if dtype is DType.F8E4M3:
+        if not f.infinite:
             value = np.where((bits & 0x7F) == 0x7F, np.nan, value)
         else:
-            value = np.where(exponent == 31, np.where(fraction == 0, np.inf, np.nan), value)
+            value = np.where(exponent == 0x7F >> mantissa, np.where(fraction == 0, np.inf, np.nan), value)
         _TABLES[dtype] = np.where(bits < 128, value, -value)
     return _TABLES[dtype]
 

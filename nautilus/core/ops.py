@@ -69,6 +69,8 @@ class Effect(enum.Enum):
     COMMIT = enum.auto()  # closes a group of asynchronous operations
     FENCE = enum.auto()  # orders accesses of this thread
     ADVANCE = enum.auto()  # changes uniform variables
+    COUNT = enum.auto()  # changes the tile counter of the launch
+    LEAVE = enum.auto()  # may end the loop around it
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ evaluated in (``f32 f64 i32 i64 bool``).  Floating storage types of up to 32 bit
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 
 class DType(enum.Enum):
@@ -33,7 +36,7 @@ class DType(enum.Enum):
     @property
     def bits(self) -> int:
         """Storage width in bits (``tf32`` is stored as 32, ``bool`` as 8)."""
-        return _BITS[self]
+        return FORMATS[self].bits
 
     @property
     def bytes(self) -> int:
@@ -42,11 +45,11 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
-        return self in _MANTISSA
+        return FORMATS[self].kind == "float"
 
     @property
     def is_int(self) -> bool:
-        return self.value[0] in "iu"
+        return FORMATS[self].kind in ("int", "uint")
 
     @property
     def compute(self) -> DType:
@@ -58,21 +61,89 @@ class DType(enum.Enum):
     @property
     def mantissa(self) -> int:
         """Explicit mantissa bits of a float type."""
-        return _MANTISSA[self]
+        return FORMATS[self].mantissa
+
+    @property
+    def is_half(self) -> bool:
+        """A 16-bit float."""
+        return self.is_float and self.bits == 16
+
+    @property
+    def is_float8(self) -> bool:
+        """An 8-bit float."""
+        return self.is_float and self.bits == 8
+
+    @property
+    def stored_as_bits(self) -> bool:
+        """A float without a numpy type of its width: arrays of its storage hold unsigned integers."""
+        return self.is_float and FORMATS[self].raw.startswith("u")
 
 
-_BITS = {
-    DType.F64: 64, DType.F32: 32, DType.TF32: 32, DType.F16: 16, DType.BF16: 16,
-    DType.F8E4M3: 8, DType.F8E5M2: 8, DType.I64: 64, DType.I32: 32, DType.I16: 16,
-    DType.I8: 8, DType.U8: 8, DType.BOOL: 8,
-}  # fmt: skip
-_MANTISSA = {
-    DType.F64: 52, DType.F32: 23, DType.TF32: 10, DType.F16: 10, DType.BF16: 7,
-    DType.F8E4M3: 3, DType.F8E5M2: 2,
-}  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Format:
+    """All that the compiler knows of an element type.
 
-#: the largest finite number of the float types that overflow where f32 does not by far
-LARGEST = {DType.F16: 65504.0, DType.F8E4M3: 448.0, DType.F8E5M2: 57344.0}
+    ``kind``: float, int, uint or bool.  ``least``: the least exponent of a normal number.  ``infinite``: there are
+    infinities, else numbers beyond ``largest`` round to NaN.  ``numpy``: the numpy type of the values, None where numpy
+    has none.  ``raw``: the numpy type of the storage.  ``c``: the C type in memory.  ``pack``: elements in one 32-bit
+    register.  ``tensor_map``: the type of a TMA tensor map, which moves bits only.
+    """
+
+    bits: int
+    kind: str
+    numpy: str | None
+    raw: str
+    c: str
+    pack: int
+    tensor_map: str
+    torch: str
+    mantissa: int = 0
+    least: int = 0
+    largest: float = 0.0
+    infinite: bool = True
+
+
+def _float(mantissa: int, least: int, largest: float | None = None, infinite: bool = True) -> dict[str, Any]:
+    """Fields of a float type; with infinities the largest number follows from the others."""
+    found = (2.0 - 2.0**-mantissa) * 2.0 ** (1 - least) if largest is None else largest
+    return {"mantissa": mantissa, "least": least, "largest": found, "infinite": infinite}
+
+
+#: One record an element type.
+FORMATS: Mapping[DType, Format] = {
+    DType.F64: Format(64, "float", "float64", "float64", "double", 1, "FLOAT64", "float64", **_float(52, -1022)),
+    DType.F32: Format(32, "float", "float32", "float32", "float", 1, "FLOAT32", "float32", **_float(23, -126)),
+    DType.TF32: Format(32, "float", None, "float32", "float", 1, "FLOAT32", "float32", **_float(10, -126)),
+    DType.F16: Format(16, "float", "float16", "float16", "f16", 2, "FLOAT16", "float16", **_float(10, -14)),
+    DType.BF16: Format(16, "float", None, "uint16", "bf16", 2, "BFLOAT16", "bfloat16", **_float(7, -126)),
+    DType.F8E4M3: Format(
+        8, "float", None, "uint8", "unsigned char", 4, "UINT8", "float8_e4m3fn", **_float(3, -6, 448.0, False)
+    ),
+    DType.F8E5M2: Format(8, "float", None, "uint8", "unsigned char", 4, "UINT8", "float8_e5m2", **_float(2, -14)),
+    DType.I64: Format(64, "int", "int64", "int64", "long long", 1, "INT64", "int64"),
+    DType.I32: Format(32, "int", "int32", "int32", "int", 1, "INT32", "int32"),
+    DType.I16: Format(16, "int", "int16", "int16", "short", 1, "UINT16", "int16"),
+    DType.I8: Format(8, "int", "int8", "int8", "signed char", 4, "UINT8", "int8"),
+    DType.U8: Format(8, "uint", "uint8", "uint8", "unsigned char", 4, "UINT8", "uint8"),
+    DType.BOOL: Format(8, "bool", "bool", "bool", "unsigned char", 1, "UINT8", "bool"),
+}
+if set(FORMATS) != set(DType):
+    raise AssertionError(f"element types without a record: {set(DType) ^ set(FORMATS)}")
+
+#: The largest finite number of the float types that overflow where f32 does not by far.
+LARGEST = {d: f.largest for d, f in FORMATS.items() if f.kind == "float" and f.largest < 2.0**100}
+
+
+def holds(target: DType, source: DType) -> bool:
+    """Every value of ``source`` is a value of ``target``."""
+    if source is target or source is DType.BOOL:
+        return True
+    s, t = FORMATS[source], FORMATS[target]
+    if t.kind == "float":
+        if s.kind == "float":
+            return s.mantissa <= t.mantissa and s.least >= t.least and s.largest <= t.largest
+        return s.bits - (s.kind == "int") <= t.mantissa + 1
+    return s.kind != "float" and t.kind == "int" and s.bits < t.bits
 
 
 def promote(a: DType, b: DType) -> DType:

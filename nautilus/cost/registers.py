@@ -83,7 +83,7 @@ def launch_cap(kernel: MemKernel, target: Limits) -> int:
 def estimate_registers(kernel: MemKernel, target: Limits) -> int:
     """The estimated number of registers a thread that the launch allocates."""
     if any(isinstance(op, RolesOp) for op in kernel.body) and not is_split_k_block(kernel):
-        return launch_cap(kernel, target) if kernel.min_blocks > 1 else 65536 // (32 * kernel.warps) // 8 * 8
+        return launch_cap(kernel, target) if kernel.min_blocks > 1 else target.registers_at_launch(32 * kernel.warps)
     return min(launch_cap(kernel, target), -(-(peak(kernel, kernel.body) + PLAIN_OVERHEAD) // 8) * 8)
 
 

@@ -23,7 +23,8 @@ from nautilus.core.types import DType
 from nautilus.cost.instructions import LAZY, SKIPPED, SPECIAL, issue_slots
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA
-from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot, TileSchedulerOp
+from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
+from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
@@ -115,8 +116,9 @@ class _Counter:
         number = np.arange(min(self.tiles, MOST_TILES), dtype=np.int64)
         self.env: dict[str, Any] = {"block": number, UNIT: np.asarray(0)}
         if tiles is not None:
-            self.env = {tiles.var: number // cluster, tiles.seq: np.asarray(0), UNIT: np.asarray(0)}
+            self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), UNIT: np.asarray(0)}
             self.env["block"] = number % cluster
+            self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         for name, e in kernel.decode:
             self.env[name] = estimated(e, self.env)
         self.order = tiles.order if tiles is not None else "none"
@@ -182,7 +184,7 @@ class _Counter:
         for r in consumers:
             for op in r.body:
                 if isinstance(op, TileSchedulerOp):
-                    return any(isinstance(x, ma.IfOp) and {op.seq, UNIT} <= _names(x.cond) for x in op.body)
+                    return any(isinstance(x, ma.IfOp) and {op.iteration, UNIT} <= _names(x.cond) for x in op.body)
         return False
 
     def _ordered(self, consumers: list[Role]) -> bool:

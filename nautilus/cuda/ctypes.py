@@ -12,21 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nautilus.core.numerics import storage_array
-from nautilus.core.types import DType
-
-_MEMORY = {
-    DType.F64: "double", DType.F32: "float", DType.TF32: "float", DType.F16: "f16", DType.BF16: "bf16",
-    DType.I64: "long long", DType.I32: "int", DType.I16: "short", DType.I8: "signed char",
-    DType.U8: "unsigned char", DType.BOOL: "unsigned char", DType.F8E4M3: "unsigned char",
-    DType.F8E5M2: "unsigned char",
-}  # fmt: skip
-
-_REGISTER = {**_MEMORY, DType.BOOL: "bool"}
+from nautilus.core.types import FORMATS, DType
 
 
 def memory_type(dtype: DType) -> str:
     """C type of an element in memory."""
-    return _MEMORY[dtype]
+    return FORMATS[dtype].c
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +34,20 @@ def register_array(dtype: DType, registers: int) -> RegisterArray:
     pack = pack_of(dtype, registers)
     if pack > 1:
         return RegisterArray("u32", registers // pack, pack)
-    return RegisterArray(_REGISTER[dtype], registers, 1)
+    return RegisterArray("bool" if dtype is DType.BOOL else memory_type(dtype), registers, 1)
 
 
 def pack_of(dtype: DType, registers: int) -> int:
     """Elements in one 32-bit register (1: not packed)."""
-    want = 2 if dtype in (DType.F16, DType.BF16) else 4 if dtype.bits == 8 and dtype is not DType.BOOL else 1
+    want = FORMATS[dtype].pack
     return want if registers % want == 0 else 1
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
     """A C literal; of a 16-bit or 8-bit float its bits, because such values are held as integers."""
-    if dtype in (DType.F8E4M3, DType.F8E5M2):
+    if dtype.is_float8:
         return f"({memory_type(dtype)}){int(storage_array(np.asarray(float(value)), dtype)):#04x}"
-    if dtype in (DType.F16, DType.BF16):
+    if dtype.is_half:
         return f"({memory_type(dtype)}){int(storage_array(np.asarray(float(value)), dtype).view(np.uint16)):#06x}"
     if dtype is DType.BOOL:
         return "true" if value else "false"

@@ -8,7 +8,6 @@ by the byte offsets that the MA-tile IR fixed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,19 +15,20 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
-from nautilus.core.types import DType
 from nautilus.cuda.consumers import is_grouped
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
+from nautilus.cuda.names import module_names
 from nautilus.cuda.ops import elementwise, movement, reduction, roles
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import pipelines as rings
+from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.writer import Writer, axis_ranges, sanitize
+from nautilus.cuda.writer import Writer, axis_ranges
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
@@ -41,7 +41,7 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
             raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++", b.span)
-        if b.dtype in (DType.F8E4M3, DType.F8E5M2) and not limits(module.target).float8:
+        if b.dtype.is_float8 and not limits(module.target).float8:
             raise UnsupportedError(f"8-bit floating point ({b.dtype}) on {module.target}", b.name, b.span)
     helpers: set[str] = set()
     kernels: list[str] = []
@@ -57,12 +57,13 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
     """One ``__global__`` function."""
     w = start(module, kernel, speller)
-    decode: dict[str, str] = {}
+    decode: dict[str, tuple[str, set[str]]] = {}
     for var, e in kernel.decode:
-        text = w.expr(e)
+        with speller.mentions() as names:
+            text = w.expr(e)
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
-            decode[w.env[var]] = text
+            decode[w.env[var]] = text, names
     w.rolled = is_grouped(kernel)
     maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
     if w.unit_warps:
@@ -82,39 +83,41 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     later = module.kernels[module.kernels.index(kernel) + 1 :]
     launch = [("wait_for_kernel_in_front", kernel.early), ("let_next_kernel_launch", bool(later) and later[0].early)]
     w.lines[:0] = [f"    {w.speller.use(name)}();" for name, wanted in launch if wanted]
-    w.lines[:0] = [*_decode(decode, [*bases, *w.lines]), *bases, *rings.barrier_setup(w)]
+    setup = rings.barrier_setup(w)
+    w.lines[:0] = [*_decode(w, decode), *bases, *setup]
     w.lines += rings.cluster_end(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
-    counter = [f"u32* {roles.COUNTER}"] if roles.takes_counter(kernel) else []
+    counter = [f"u32* {scheduler.COUNTER}"] if scheduler.uses_counter(kernel) else []
     signature = ", ".join([*parameters(module), *maps, *counter])
     head = f'extern "C" __global__ void {bound}\n{kernel_symbol(module, kernel)}({signature}) {{'
     return "\n".join([head, *_prologue(kernel, w), *w.lines, "}", ""])
 
 
-def _decode(values: dict[str, str], body: list[str]) -> list[str]:
-    """The grid variables that ``body`` or a later one of them reads."""
+def _decode(w: Writer, values: dict[str, tuple[str, set[str]]]) -> list[str]:
+    """Declarations of the grid variables that the kernel or a later one of them uses."""
     lines: list[str] = []
-    for name, text in reversed(values.items()):
-        if any(re.search(rf"\b{name}\b", line) for line in (*lines, *body)):
+    for name, (text, mentioned) in reversed(values.items()):
+        if name in w.speller.mentioned:
+            w.speller.mentioned |= mentioned
             lines.insert(0, f"    const int {name} = {text};")
     return lines
 
 
 def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
-    lines = []
-    body = "\n".join(w.lines)
-    if "smem" in body or "shared +" in body:
+    """Declarations of the values of the thread and of the block that the kernel uses."""
+    used, lines = w.speller.mentioned, list[str]()
+    if used & {"smem", "shared"}:
         lines.append("    extern __shared__ __align__(1024) unsigned char smem[];")
-    if "shared +" in body:
+    if "shared" in used:
         lines.append(f"    const u32 shared = {w.speller.use('shared_address')}(smem);")
-    if re.search(r"\blane\b", body):
+    if "lane" in used:
         lines.append("    const int lane = threadIdx.x % 32;")
-    if re.search(r"\bwarp\b", body):
+    if "warp" in used:
         unit = " % 4" if is_grouped(kernel) else ""
         lines.append(f"    const int warp = threadIdx.x / 32{unit};")
-    if re.search(r"\bblock\b", body):
+    if "block" in used:
         lines.append("    const int block = blockIdx.x;")
     return lines
 
@@ -123,10 +126,10 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Write
     """A writer with the kernel's names bound."""
     w = Writer(module, kernel, speller)
     w.env["block"] = "block"
-    for b in module.buffers:
-        w.env["&" + b.name] = w.unique(b.name)
-    for p in module.params:
-        w.env[p.name] = w.unique(p.name)
+    names = module_names(module).arguments
+    w.taken.update(names.values())
+    w.env.update({"&" + b.name: names[b.name] for b in module.buffers})
+    w.env.update({p.name: names[p.name] for p in module.params})
     w.smem = {s.name: s for s in kernel.smem}
     ranges = axis_ranges(kernel)
     w.tile_axes = tuple(ranges)
@@ -147,11 +150,12 @@ def start(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> Write
 def parameters(module: ma.MemModule) -> tuple[str, ...]:
     """C parameters of every kernel of the module: buffers in argument order, then scalars."""
     out: list[str] = []
+    names = module_names(module).arguments
     for b in module.buffers:
         const = "const " if b.space is Space.INPUT else ""
         restrict = "" if b.space is Space.TEMP else "__restrict__ "
-        out.append(f"{const}{memory_type(b.dtype)}* {restrict}{sanitize(b.name)}")
-    out += [f"{scalar_type(p.dtype)} {sanitize(p.name)}" for p in module.params]
+        out.append(f"{const}{memory_type(b.dtype)}* {restrict}{names[b.name]}")
+    out += [f"{scalar_type(p.dtype)} {names[p.name]}" for p in module.params]
     return tuple(out)
 
 
@@ -214,7 +218,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
         case ma.RolesOp():
             roles.print_roles(w, op, print_body)
         case ma.TileSchedulerOp():
-            roles.print_tiles(w, op, print_body)
+            scheduler.print_loop(w, op, print_body)
         case ma.IfOp(cond=cond, body=body):
             with w.braces(f"if ({w.expr(cond)})"):
                 print_body(w, body)
@@ -229,6 +233,12 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
 #: ops of the sm_90a class
 _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
     ma.AdvanceOp: rings.print_advance,
+    ma.BreakOp: scheduler.print_break,
+    ma.QueuePop: scheduler.print_pop,
+    ma.QueuePush: scheduler.print_push,
+    ma.TileFetch: scheduler.print_fetch,
+    ma.TileFirst: scheduler.print_first,
+    ma.TileReset: scheduler.print_reset,
     ma.TmaCommit: rings.print_commit,
     ma.TmaLoad: rings.print_load,
     ma.TmaStore: rings.print_store,

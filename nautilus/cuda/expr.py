@@ -7,7 +7,8 @@ flooring helpers otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from nautilus.core.errors import UnsupportedError
@@ -59,11 +60,19 @@ class Speller:
 
     fast: bool
     helpers: set[str] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)  # C names of variables in the expressions spelled so far
 
     def use(self, helper: str) -> str:
         """The name of ``helper``, noted as needed."""
         self.helpers.add(helper)
         return helper
+
+    @contextmanager
+    def mentions(self) -> Iterator[set[str]]:
+        """The names that expressions spelled inside mention; they do not join :attr:`mentioned`."""
+        outer, self.mentioned = self.mentioned, set()
+        yield self.mentioned
+        self.mentioned = outer
 
     def op(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
@@ -156,6 +165,7 @@ class Speller:
                     text = literal(value, dtype)
                     return Text.of(text, UNARY) if text.startswith("-") else text
                 case Var(name=name) | Param(name=name):
+                    self.mentioned.add(env[name])
                     return env[name]
                 case Ref():
                     return ref(x)

@@ -8,16 +8,15 @@ spec called ``main`` or ``printf`` from redefining what C calls so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
-from nautilus.cuda.ops.roles import takes_counter
+from nautilus.cuda.names import allocate, module_names
+from nautilus.cuda.ops.tile_scheduler import uses_counter
 from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
-from nautilus.cuda.writer import sanitize
 from nautilus.ma_tile.ir import ops as ma
 
 _ALIGN = 256
@@ -45,19 +44,19 @@ def scalar_type(dtype: DType) -> str:
 
 
 def kernel_symbol(module: ma.MemModule, kernel: ma.MemKernel) -> str:
-    """Name of the ``__global__`` function: unlike any buffer's, and unlike the host launcher's."""
-    return sanitize(f"{module.name}__{kernel.name}")
+    """Name of the ``__global__`` function."""
+    return module_names(module).kernels[kernel.name]
 
 
 def launcher(module: ma.MemModule) -> str:
     """Text of the host part."""
-    launch, scratch = sanitize(f"{module.name}_launch"), sanitize(f"{module.name}_workspace")
+    names = module_names(module)
     offsets, size = workspace_offsets(module)
-    size += _ALIGN * any(takes_counter(k) for k in module.kernels)
+    size += _ALIGN * any(uses_counter(k) for k in module.kernels)
     args: list[str] = []
     params: list[str] = []
     for b in module.buffers:
-        c = sanitize(b.name)
+        c = names.arguments[b.name]
         if b.space is Space.TEMP:
             at = f"static_cast<char*>(workspace) + {offsets[b.name]}"
             args.append(f"reinterpret_cast<{memory_type(b.dtype)}*>({at})")
@@ -66,16 +65,16 @@ def launcher(module: ma.MemModule) -> str:
         params.append(f"{const}void* {c}")
         args.append(f"static_cast<{const}{memory_type(b.dtype)}*>({c})")
     for p in module.params:
-        params.append(f"{scalar_type(p.dtype)} {sanitize(p.name)}")
-        args.append(sanitize(p.name))
+        params.append(f"{scalar_type(p.dtype)} {names.arguments[p.name]}")
+        args.append(names.arguments[p.name])
     listed = ", ".join(args)
     lines = [
         "#ifndef __CUDACC_RTC__",
         "#include <cuda_runtime.h>",
         "",
-        f'extern "C" size_t {scratch}(void) {{ return {size}; }}',
+        f'extern "C" size_t {names.workspace}(void) {{ return {size}; }}',
         "",
-        f'extern "C" int {launch}({", ".join([*params, "void* workspace", "cudaStream_t stream"])}) {{',
+        f'extern "C" int {names.launch}({", ".join([*params, "void* workspace", "cudaStream_t stream"])}) {{',
         "    (void)workspace;",
         "    cudaError_t status = cudaSuccess;",
     ]
@@ -117,20 +116,13 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 }
 """
 
-#: element type -> what the driver calls it (bytes of 8-bit floats are moved as they are)
-MAP_TYPES: Mapping[DType, str] = {
-    DType.F16: "FLOAT16", DType.BF16: "BFLOAT16", DType.F32: "FLOAT32", DType.TF32: "FLOAT32", DType.F64: "FLOAT64",
-    DType.I8: "UINT8", DType.U8: "UINT8", DType.F8E4M3: "UINT8", DType.F8E5M2: "UINT8", DType.I16: "UINT16",
-    DType.I32: "INT32", DType.I64: "INT64",
-}  # fmt: skip
 
-
-def _encode(m: TensorMap, base: str) -> list[str]:
+def _encode(m: TensorMap, name: str, base: str) -> list[str]:
     def array(kind: str, values: tuple[int, ...]) -> str:
         return f"const {kind} {{name}}[] = {{{{{', '.join(map(str, values)) or '0'}}}}};"
 
+    kind = FORMATS[m.dtype].tensor_map
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
-    name = sanitize(m.name)
     return [
         f"    TensorMap {name};",
         "    {",
@@ -142,7 +134,7 @@ def _encode(m: TensorMap, base: str) -> list[str]:
                 ("box", "cuuint32_t", m.box),
             )
         ),
-        f"        status = encode_map(&{name}, CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[m.dtype]}, {len(m.sizes)}, {base},",
+        f"        status = encode_map(&{name}, CU_TENSOR_MAP_DATA_TYPE_{kind}, {len(m.sizes)}, {base},",
         f"                            sizes, strides, box, {swizzle}, CU_TENSOR_MAP_L2_PROMOTION_{m.promotion});",
         "    }",
         "    if (status != cudaSuccess) return status;",
@@ -173,13 +165,16 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
     smem, kernel = k.smem_bytes, kernel_symbol(module, k)
     assert isinstance(k.blocks, Const), "runtime sizes are refused above the MA-tile level"
     offsets, lines = workspace_offsets(module)[0], list[str]()
-    for m in kernel_maps(module, k):
-        base = sanitize(m.buffer)
+    arguments = module_names(module).arguments
+    maps = kernel_maps(module, k)
+    names = allocate((m.name for m in maps), arguments.values())
+    for m in maps:
+        base = arguments[m.buffer]
         if m.buffer in offsets:
             base = f"static_cast<char*>(workspace) + {offsets[m.buffer]}"
-        lines += _encode(m, base)
-        args += f", {sanitize(m.name)}"
-    if takes_counter(k):
+        lines += _encode(m, names[m.name], base)
+        args += f", {names[m.name]}"
+    if uses_counter(k):
         at = f"static_cast<char*>(workspace) + {workspace_offsets(module)[1]}"
         lines += [
             f"    status = cudaMemsetAsync({at}, 0, sizeof(u32), stream);",

@@ -448,6 +448,9 @@ BITS: Mapping[DType, tuple[str, str]] = {
     DType.F8E5M2: ("e5m2_to_f32", "f32_to_e5m2"),
 }
 
+if set(BITS) != {d for d in DType if d.is_half or d.is_float8}:
+    raise AssertionError("a float that is held as its bits has no conversions")
+
 PRELUDE = (
     "typedef unsigned int u32;\ntypedef unsigned short u16;\ntypedef unsigned long long u64;\n"
     "typedef u16 f16;   // bits of an IEEE binary16\ntypedef u16 bf16;  // the upper half of a binary32\n"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nautilus.cuda.emit import emit_module
-from nautilus.cuda.host import kernel_symbol
+from nautilus.cuda.names import kernel_symbols
 from nautilus.ma_tile.ir import ops as ma
 
 
@@ -24,8 +24,7 @@ class CudaModule:
 
 def lower(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> CudaModule:
     """``module`` in CUDA C++. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    symbols = {kernel_symbol(module, k): k.name for k in module.kernels}
-    return CudaModule(emit_module(module, header, fast=fast), symbols)
+    return CudaModule(emit_module(module, header, fast=fast), kernel_symbols(module))
 
 
 def format(module: CudaModule) -> str:

@@ -43,14 +43,18 @@ def register_offset(layout: FragLayout, axis: str, var: str) -> str:
     return _terms(var, layout.reg, [m.stride if m.axis == axis else 0 for m in layout.reg])
 
 
+def thread_parts(layout: FragLayout, axis: str) -> dict[str, str]:
+    """``lane`` and ``warp``, where they matter -> what they add to the position along ``axis`` of register 0."""
+    parts = {
+        var: _terms(var, modes, [m.stride if m.axis == axis else 0 for m in modes])
+        for var, modes in (("lane", layout.lane), ("warp", layout.warp))
+    }
+    return {var: text for var, text in parts.items() if text != "0"}
+
+
 def thread_base(layout: FragLayout, axis: str) -> str:
     """Position along ``axis`` of the thread's register 0."""
-    parts = [
-        _terms(var, modes, [m.stride if m.axis == axis else 0 for m in modes])
-        for var, modes in (("lane", layout.lane), ("warp", layout.warp))
-    ]
-    kept = [p for p in parts if p != "0"]
-    return " + ".join(kept) if kept else "0"
+    return " + ".join(thread_parts(layout, axis).values()) or "0"
 
 
 def projected_register(layout: FragLayout, axes: tuple[str, ...], var: str) -> str:

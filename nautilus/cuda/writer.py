@@ -6,100 +6,21 @@ need a C array (those used outside the register loop that computes them) and whi
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
-from nautilus.core.functions import FUNCTIONS, Call
 from nautilus.core.types import DType
 from nautilus.cuda.consumers import unit_warps
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
-from nautilus.cuda.registers import projected_register, register_offset, thread_base
+from nautilus.cuda.names import sanitize
+from nautilus.cuda.registers import projected_register, register_offset, thread_base, thread_parts
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
-
-_RESERVED = (
-    frozenset(
-        [
-            "auto",
-            "bool",
-            "break",
-            "case",
-            "char",
-            "class",
-            "const",
-            "continue",
-            "default",
-            "do",
-            "double",
-            "else",
-            "enum",
-            "extern",
-            "false",
-            "float",
-            "for",
-            "goto",
-            "if",
-            "inline",
-            "int",
-            "long",
-            "namespace",
-            "new",
-            "operator",
-            "private",
-            "protected",
-            "public",
-            "register",
-            "return",
-            "short",
-            "signed",
-            "sizeof",
-            "static",
-            "struct",
-            "switch",
-            "template",
-            "this",
-            "true",
-            "typedef",
-            "union",
-            "unsigned",
-            "using",
-            "void",
-            "volatile",
-            "while",
-            "asm",
-            "f16",
-            "bf16",
-            "u32",
-            "u16",
-            "warp",
-            "lane",
-            "block",
-            "smem",
-            "shared",
-            "r",
-            "k",
-            "m",
-            "n",
-        ]
-    )
-    | frozenset(keyword.kwlist)
-    | {name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names}
-)
-
-
-def sanitize(name: str) -> str:
-    """A C identifier that reads like ``name``."""
-    text = re.sub(r"\W", "_", name)
-    if not text or text[0].isdigit():
-        text = "v" + text
-    return text + "_" if text in _RESERVED or text.startswith("at_") else text
 
 
 @dataclass
@@ -132,11 +53,14 @@ class Writer:
     passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
+    operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
     unit_warps: int = field(init=False)  # warps of each unit (:mod:`nautilus.cuda.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)
         self.unit_warps = unit_warps(self.kernel)
+        products = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
+        self.operands = frozenset("ab" if any(op.instr in ma.MMA for op in products) else "")
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""
@@ -173,6 +97,33 @@ class Writer:
         self.taken.add(out)
         return out
 
+    def value(self, name: str) -> str:
+        """A value that the kernel declares at its top if it is used (``nautilus.cuda.emit``)."""
+        self.speller.mentioned.add(name)
+        return name
+
+    @property
+    def lane(self) -> str:
+        return self.value("lane")
+
+    @property
+    def warp(self) -> str:
+        return self.value("warp")
+
+    @property
+    def block(self) -> str:
+        return self.value("block")
+
+    @property
+    def shared(self) -> str:
+        """Shared address of the dynamic shared memory."""
+        return self.value("shared")
+
+    @property
+    def pointer(self) -> str:
+        """Generic pointer to the dynamic shared memory."""
+        return self.value("smem")
+
     def layout(self, frag: ma.Frag) -> FragLayout:
         return self.all_layouts[frag.layout]
 
@@ -181,7 +132,8 @@ class Writer:
 
     def declare(self, frag: ma.Frag) -> str:
         """Declare the array of ``frag``; returns its C name."""
-        name = self.names[frag.name] = self.unique(frag.name)
+        hint = f"{frag.name}_" if frag.name in self.operands else frag.name
+        name = self.names[frag.name] = self.unique(hint)
         spelled = self.array(frag)
         self.line(f"{spelled.type} {name}[{spelled.length}];")
         return name
@@ -230,7 +182,9 @@ class Writer:
         """C name of the thread's base position along ``axis``; declared once at the top of the kernel."""
         key = (layout_name, axis)
         if key not in self.bases:
-            text = thread_base(self.all_layouts[layout_name], axis)
+            parts = thread_parts(self.all_layouts[layout_name], axis)
+            self.speller.mentioned.update(parts)
+            text = " + ".join(parts.values()) or "0"
             self.bases[key] = "0" if text == "0" else self.unique(f"{layout_name}_{axis}")
         return self.bases[key]
 
@@ -253,9 +207,10 @@ class Writer:
             text = f"at_{sanitize(axis)}"
             self.line(f"const int {text} = {self.position(layout_name, axis, r)};")
             self.env[axis] = text
-        yield
-        body = "\n".join(self.lines[first + len(wanted) :])
-        unread = [n for n, a in enumerate(wanted) if not re.search(rf"\bat_{sanitize(a)}\b", body)]
+        with self.speller.mentions() as mentioned:
+            yield
+        self.speller.mentioned |= mentioned
+        unread = [n for n, a in enumerate(wanted) if f"at_{sanitize(a)}" not in mentioned]
         for n in reversed(unread):
             del self.lines[first + n]
         for axis, old in saved.items():
@@ -278,6 +233,8 @@ class Writer:
         key = (layout_name, axis)
         if key not in self.warp_keys:
             text = thread_base(replace(self.all_layouts[layout_name], lane=()), axis)
+            if text != "0":
+                self.value("warp")
             name = "0" if text == "0" else self.unique(f"warp_{axis}")
             self.warp_keys[key] = name
             if name != "0":

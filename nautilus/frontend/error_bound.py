@@ -211,7 +211,8 @@ def _factors(body: Expr) -> list[Expr]:
 
 def _is_short(body: Expr) -> bool:
     """The sum of ``body`` may be made of warpgroup products of 8-bit floats."""
-    return sum(_stored(f) in (DType.F8E4M3, DType.F8E5M2) for f in _factors(body)) > 1
+    stored = [_stored(f) for f in _factors(body)]
+    return sum(d is not None and d.is_float8 for d in stored) > 1
 
 
 def _has_short_sum(e: Expr) -> bool:

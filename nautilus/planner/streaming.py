@@ -31,14 +31,17 @@ from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, blocks
 from nautilus.targets.limits import Limits
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
 
+_RATES = machine(DEFAULT_TARGET)  # the device that the study measured
 ROWS = 16  # of the smallest tile of a product
 STAGE = 16 << 10  # bytes of one step of a warp
 STAGES = 3
 WARPS, PAIR = 4, 2  # of a block that has a multiprocessor for itself, and of one that shares it
 SHORTEST = 256  # elements of the shortest loop that is split
-MULTIPROCESSOR = 70e9  # bytes a second that one multiprocessor takes in
-BANDWIDTH = 4.7e12  # bytes a second of the memory
+MULTIPROCESSOR = _RATES.reach  # bytes a second that one multiprocessor loads
+BANDWIDTH = _RATES.dram_read  # bytes a second of the memory
 COMBINE = 2.3e-6  # seconds of a second kernel behind the first
 MULTIPROCESSORS = 108  # where the target does not say
 CLUSTER = 2  # blocks that combine among themselves

@@ -99,16 +99,15 @@ def _loaded_types(d: Def) -> set[DType]:
 
 
 #: operands of matrix instructions beside the 16-bit floats
-_OTHERS = frozenset({DType.TF32, DType.I8, DType.U8, DType.F8E4M3, DType.F8E5M2})
+_OTHERS = frozenset({DType.TF32, DType.I8, DType.U8, *(d for d in DType if d.is_float8)})
 
 
 def _half(e: Expr) -> bool:
-    half = (DType.F16, DType.BF16)
     match e:
         case Op(op="cast", args=(inner,)):
-            return inner.dtype in half and isinstance(inner, Load | Op)
+            return inner.dtype.is_half and isinstance(inner, Load | Op)
         case _:
-            return e.dtype in half
+            return e.dtype.is_half
 
 
 def _product(

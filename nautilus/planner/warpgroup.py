@@ -67,7 +67,9 @@ PRODUCTS = (
     Tile(128, 128, False, 720),
     Tile(128, 64, False, 500),
 )
-SHORT = (DType.F8E4M3, DType.F8E5M2)  # the instruction's sums have few bits: each stage's is added to a second one
+SHORT = tuple(
+    d for d in DType if d.is_float8
+)  # the instruction's sums have few bits: each stage's is added to a second one
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand

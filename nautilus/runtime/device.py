@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nautilus.core.errors import ToolchainError
-from nautilus.targets.limits import TARGETS
+from nautilus.targets.records import DEFAULT_TARGET, TARGETS
 
-DEFAULT_ARCH = "sm_90a"
-KNOWN_ARCHS = (*TARGETS, "sm_120a")
+DEFAULT_ARCH = DEFAULT_TARGET
+KNOWN_ARCHS = (*TARGETS, "sm_120a")  # the last has the record of sm_120
 _HINTS = {
     "NO_DEVICE": "no CUDA device is visible (see nvidia-smi and CUDA_VISIBLE_DEVICES)",
     "SYSTEM_DRIVER_MISMATCH": "the driver and its library have different versions",

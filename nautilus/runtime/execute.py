@@ -19,7 +19,7 @@ import numpy as np
 from nautilus.core.errors import InputError, UnsupportedError, first_line
 from nautilus.core.expr.nodes import Const, Param
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load
 from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_plan
@@ -227,7 +227,7 @@ def run_cuda(
 
 def plan_of(module: Any) -> Plan:
     """Launches and arguments of an MA-tile module.  Raises UnsupportedError for runtime sizes."""
-    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.roles:takes_counter")
+    symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
     arguments_: list[Argument] = []
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
@@ -262,7 +262,7 @@ def export(array: Array, dtype: DType | None) -> Array:
     if dtype is None:
         return array
     own = storage_array(array, dtype)
-    if dtype in (DType.BF16, DType.TF32, DType.F8E4M3, DType.F8E5M2):
+    if FORMATS[dtype].numpy is None:
         return np.asarray(from_storage(own, dtype).astype(np.float32))
     return own
 

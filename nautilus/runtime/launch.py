@@ -18,7 +18,7 @@ import numpy as np
 
 from nautilus.core.errors import ToolchainError
 from nautilus.core.numerics import Array, storage_array, storage_numpy
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.runtime.device import Device, bindings, check, open_device, runs_on
 
 _STATIC_LIMIT = 48 * 1024  # bytes of dynamic shared memory without opt-in
@@ -262,12 +262,10 @@ def encode(driver: Any, m: MapArgument, base: int) -> Array:
     Raises ToolchainError where the driver rejects the parameters.
     """
     d, rank = driver, len(m.sizes)
-    kinds = {1: "UINT8", 2: "UINT16", 4: "FLOAT32", 8: "FLOAT64"}
-    kind = {DType.F16: "FLOAT16", DType.BF16: "BFLOAT16", DType.I32: "INT32", DType.I64: "INT64"}.get(m.dtype)
     made = check(
         d,
         d.cuTensorMapEncodeTiled(
-            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind or kinds[m.dtype.bytes]}"),
+            getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{FORMATS[m.dtype].tensor_map}"),
             rank,
             base,
             [d.cuuint64_t(n) for n in m.sizes],

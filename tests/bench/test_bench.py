@@ -59,7 +59,8 @@ def test_contenders_are_checked_then_timed_and_one_that_fails_drops_out() -> Non
     ]
     rows = [examine(c, reference, Ticks(), (1.0, 2.0)) for c in present]
     done = {r.name: r for r in time_all(rows, present, Ticks(), Settings(repeats=3, rounds=2))}
-    assert done[OURS].verdict is not None and done[OURS].verdict.ok
+    ours = done[OURS].verdict
+    assert ours is not None and ours.ok
     assert done["cudnn"].verdict is not None and not done["cudnn"].verdict.ok and done["cudnn"].cool is not None
     assert done["fa2"].cool is None and done["fa2"].failure == "failed: RuntimeError: no kernel found"
     assert "fa2" not in ran

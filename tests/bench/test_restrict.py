@@ -13,6 +13,7 @@ from nautilus.core.numerics import from_storage
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
+from tests.shapes import static
 from tests.shipped import IDS, SPECS
 
 SMALL = {"B": 2, "H": 4, "Hq": 8, "Hkv": 2, "M": 24, "N": 24, "D": 8, "K": 16, "P": 3, "C": 20, "W": 7}
@@ -35,7 +36,7 @@ def test_sampled_rows_and_pieces(path: Path) -> None:
     raw = random_inputs(spec, 0, {})
     types = {t.name: t.dtype for t in spec.inputs}
     whole = run_spec(spec, {n: from_storage(x, types[n]) for n, x in raw.items()}, numbers(spec))
-    seen = {t.name: np.zeros(t.shape, bool) for t in spec.outputs}
+    seen = {t.name: np.zeros(static(t.shape), np.bool_) for t in spec.outputs}
     for chosen in [sampled(spec, 1, inner=5), *pieces(spec, 500)]:
         cut = restrict(spec, chosen)
         arrays = {n: x if n in cut.rows else from_storage(x, types[n]) for n, x in cut.arrays(raw).items()}

@@ -89,7 +89,7 @@ def test_a_planted_fault_is_named(monkeypatch: pytest.MonkeyPatch, name: str, ru
 
 
 def test_a_wrong_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = loading.load(planted.REAL["rolling-update"])
+    real: Any = loading.load(planted.REAL["rolling-update"])
 
     class Boastful(real):  # type: ignore[misc]
         __slots__ = ()
@@ -106,7 +106,7 @@ def test_a_wrong_certificate_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_that_raises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = loading.load(planted.REAL["cse"])
+    real: Any = loading.load(planted.REAL["cse"])
 
     class Broken(real):  # type: ignore[misc]
         __slots__ = ()

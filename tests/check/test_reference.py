@@ -124,7 +124,7 @@ def short_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
     def cut(x: np.ndarray, largest: np.ndarray) -> np.ndarray:
         unit = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0))) - 13)
-        return np.trunc(x / unit) * unit
+        return np.asarray(np.trunc(x / unit) * unit)
 
     total = np.zeros((len(a), len(b)))
     for first in range(0, a.shape[1], 128):

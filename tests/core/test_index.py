@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ def evaluate(e: Expr, env: POINT) -> int:
     raise AssertionError(e)
 
 
-_PYTHON = {
+_PYTHON: dict[str, Callable[..., int | bool]] = {
     "add": int.__add__, "sub": int.__sub__, "mul": int.__mul__, "neg": int.__neg__, "abs": abs,
     "floordiv": int.__floordiv__, "mod": int.__mod__, "min": min, "max": max,
     "lt": int.__lt__, "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__,

@@ -17,7 +17,7 @@ from tests.ma_tile.ir.test_slices import module
 from tests.ma_tile.programs.epilogues import biased, gated, through
 
 LARGE = {"m": 4096, "n": 4096, "k": 4096}
-PLAN = {"persistent": "static", "stages": 4}
+PLAN: dict[str, Any] = {"persistent": "static", "stages": 4}
 
 
 def built(m: MemModule) -> str:

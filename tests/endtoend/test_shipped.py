@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.check.levels import Trace
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
-from tests.endtoend.support import Road, Trace, complaints
+from tests.endtoend.support import Road, complaints
 from tests.shipped import IDS, SPECS
 
 ODD = (77, 130, 333)

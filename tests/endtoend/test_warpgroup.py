@@ -12,12 +12,15 @@ from textwrap import dedent
 
 import pytest
 
+from nautilus.check.levels import Trace
 from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.ma_tile.passes.grid import persistent_grid
+from nautilus.targets.limits import limits
 from tests.endtoend import fuzz_products, schedules
 from tests.endtoend.collection import warpgroups
-from tests.endtoend.support import Road, Trace, complaints
+from tests.endtoend.support import Road, complaints
 
 ARCH = "sm_90a"
 EVERY = {
@@ -35,7 +38,7 @@ def engines(road: Road) -> set[str]:
     return {k.mapping.engine for k in schedule.kernels}
 
 
-def road(text: str, schedule: schedules.Schedule | None = None) -> Road:
+def road(text: str, schedule: Schedule | None = None) -> Road:
     trace = Trace()
     request = Request(Path("given.naut"), ARCH, text=dedent(text).lstrip(), schedule=schedule)
     return Road(compile_file(request, [trace]), tuple(trace.levels))
@@ -92,8 +95,7 @@ REFUSED = {
 @pytest.fixture
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks take several tiles each at small sizes too."""
-    real = persistent_grid.limits
-    monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(real(arch), multiprocessors=3))
+    monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
 
 
 def _tried(text: str, change: schedules.Change) -> str:

@@ -39,7 +39,7 @@ REFERENCES: dict[str, Any] = {
 @pytest.mark.parametrize("name", ELEMENTARY)
 def test_elementary_functions(name: str) -> None:
     f = NAMED[name]
-    arrays = dict(zip("XY", given(f), strict=False))
+    arrays: dict[str, Any] = dict(zip("XY", given(f), strict=False))
     got = run(f"{name}({', '.join(f'{n}[i]' for n in arrays)})", **arrays)
     reference = REFERENCES.get(name) or getattr(math, name)
     for value, *at in zip(got.tolist(), *(a.tolist() for a in arrays.values()), strict=True):
@@ -75,7 +75,8 @@ def test_special_arguments(expr: str, want: float) -> None:
     names = [f"X{n}" for n in range(len(literals))]
     parts = iter(names)
     spelled = re.sub(r"(?<![\w.])(?:inf|\d[\d.e]*)", lambda _: f"{next(parts)}[i]", expr)
-    got = run(spelled, **{n: np.array([float(v)]) for n, v in zip(names, literals, strict=True)})
+    arrays: dict[str, Any] = {n: np.array([float(v)]) for n, v in zip(names, literals, strict=True)}
+    got = run(spelled, **arrays)
     np.testing.assert_allclose(got, [want], rtol=1e-15)
 
 

@@ -14,6 +14,7 @@ from nautilus.core.expr.nodes import Const, Load, Op, Param, Reduce, loads, walk
 from nautilus.core.types import DType
 from nautilus.frontend.interp import round_outputs, run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
+from tests.shapes import static
 
 X = np.random.default_rng(1).standard_normal((5, 7)).astype(np.float32).astype(np.float64)
 HEAD = "dim M = 5, N = 7\ninput X: f32[M, N]\n"
@@ -399,7 +400,7 @@ O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, h // G, j, d])
 """
     spec = load_text(text, dims={"Hq": 4, "Hkv": 2, "M": 9, "N": 5, "D": 3})
     rng = np.random.default_rng(0)
-    inputs = {t.name: rng.standard_normal(t.shape) for t in spec.inputs}
+    inputs = {t.name: rng.standard_normal(static(t.shape)) for t in spec.inputs}
     got = run_spec(spec, inputs)["O"]
     assert got.shape == (1, 4, 9, 3)
     assert (got[:, :, :4] == 0).all() and (got[:, :, 4:] != 0).all()  # the first four queries see no key

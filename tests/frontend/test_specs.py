@@ -14,6 +14,7 @@ from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from tests.frontend.references import SPECS
+from tests.shapes import static
 
 FOLDER = Path(__file__).parents[2] / "specs"
 
@@ -24,11 +25,11 @@ def random_inputs(spec: Spec, seed: int) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for t in spec.inputs:
         if t.dtype is DType.I32:
-            out[t.name] = rng.integers(0, 130, t.shape)
+            out[t.name] = rng.integers(0, 130, static(t.shape))
         elif t.dtype.is_int:
-            out[t.name] = rng.integers(-128, 128, t.shape)
+            out[t.name] = rng.integers(-128, 128, static(t.shape))
         else:
-            out[t.name] = round_to(rng.standard_normal(t.shape), t.dtype)
+            out[t.name] = round_to(rng.standard_normal(static(t.shape)), t.dtype)
     return out
 
 

@@ -21,6 +21,7 @@ from nautilus.driver import Request, Result, build_cubin
 from nautilus.frontend.interp import run_spec
 from nautilus.runtime.device import bindings, check, default_arch
 from nautilus.runtime.launch import Session
+from tests.engines import warpgroup_of
 from tests.gpu.test_warpgroup import CAUSAL, attention
 
 pytestmark = [
@@ -38,7 +39,7 @@ TIMES = 12
 def built() -> tuple[Result, Any]:
     result, cubin = build_cubin(Request(Path("given.naut"), text=TEXT))
     schedule = result.context.schedule
-    assert schedule is not None and schedule.kernels[0].mapping.persistent == "dynamic"
+    assert schedule is not None and warpgroup_of(schedule.kernels[0]).persistent == "dynamic"
     return result, cubin
 
 
@@ -88,6 +89,7 @@ def test_two_streams_with_a_counter_each(built: tuple[Result, Any]) -> None:
 def test_the_launcher_of_the_emitted_file(built: tuple[Result, Any], tmp_path: Path) -> None:
     """Compiled by nvcc alone: it encodes the tensor maps, clears its counter and takes a stream."""
     result, _ = built
+    assert NVCC is not None
     spec = result.modules["spec"]
     (tmp_path / "kernel.cu").write_text(result.cuda)
     flags = ["-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-shared", "-Xcompiler", "-fPIC"]

@@ -25,6 +25,7 @@ from nautilus.frontend.error_bound import stated
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.runtime.device import default_arch
 from nautilus.runtime.nvrtc import compile_cuda
+from nautilus.targets.limits import limits
 from tests.endtoend import schedules
 from tests.endtoend.collection import warpgroups
 from tests.endtoend.support import FLOOR, TIES
@@ -159,8 +160,7 @@ def test_shapes_of_products(shape: tuple[int, int, int, str, str, str, str]) -> 
 @pytest.fixture
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks take several tiles each at small sizes too."""
-    real = persistent_grid.limits
-    monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(real(arch), multiprocessors=3))
+    monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
 
 
 CHAINS = (

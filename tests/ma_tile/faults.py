@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from nautilus.core.expr.infer import make
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import MatrixStore, TileSchedulerOp, TmaLoad, TmaStore
+from nautilus.ma_tile.ir.async_ops import MatrixStore, TmaLoad, TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -30,9 +31,10 @@ from nautilus.ma_tile.ir.ops import (
     SharedStore,
     Slot,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 
 Predicate = Callable[[MemOp], bool]
-Edit = Callable[[MemOp], tuple[MemOp, ...]]
+Edit = Callable[[Any], tuple[MemOp, ...]]
 
 
 def is_a(*kinds: type, **fields: object) -> Predicate:

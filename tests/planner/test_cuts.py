@@ -19,6 +19,7 @@ from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import limits
+from tests.engines import warp_of
 from tests.scalar.programs.build import attention, causal
 from tests.scalar.programs.small import argmax, column_sums, logsumexp, matmul, softmax, swiglu
 from tests.shipped import SPECS
@@ -105,7 +106,7 @@ def test_units_and_their_rings_fit_the_target() -> None:
         cut = SplitKUpdate(plan_splits(program, arch=arch)).apply(program)
         made = default_schedule(cut, arch).kernels[0]
         own = next(iter(units(decode(4, 4096), arch)))[1]
-        assert made.mapping.combine_in_block and made.mapping.warps == (1, 1) and made.mapping.stages >= 2
+        assert warp_of(made).combine_in_block and warp_of(made).warps == (1, 1) and made.mapping.stages >= 2
         assert own * made.mapping.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
 
 
@@ -162,9 +163,9 @@ def test_cut_programs_plan_as_a_kernel_for_each_level(batch: int, ends: list[str
     new = SplitKUpdate(plan_splits(program)).apply(program)
     kernels = default_schedule(new).kernels
     assert [k.ops[-1] for k in kernels] == ends
-    assert [k.mapping.combine_in_block for k in kernels] == [True, *(False for _ in ends[1:])]
+    assert [warp_of(k).combine_in_block for k in kernels] == [True, *(False for _ in ends[1:])]
     # who combines has as many threads as the units together
-    assert prod(kernels[1].mapping.warps) == 4
+    assert prod(warp_of(kernels[1]).warps) == 4
     assert default_packs(new) == ()
 
 
@@ -185,7 +186,7 @@ def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list
     kernels = default_schedule(new).kernels
     assert [k.mapping.cluster for k in kernels] == clusters
     assert (
-        len({prod(k.mapping.warps) for k in kernels[1:] if 2 in clusters}) < 2
+        len({prod(warp_of(k).warps) for k in kernels[1:] if 2 in clusters}) < 2
     )  # whoever is in it has as many threads
     assert all(k.mapping.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
 
@@ -198,7 +199,7 @@ def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
         cuts = default_splits(program, fallbacks=fallbacks)
         new = SplitKUpdate(Schedule(splits=cuts)).apply(program)
         kernels = default_schedule(new, fallbacks=fallbacks).kernels
-        found[steps] = [(k.mapping.combine_in_block, k.mapping.cluster) for k in kernels]
+        found[steps] = [(warp_of(k).combine_in_block, k.mapping.cluster) for k in kernels]
     assert found[0] == [(True, 1), (False, 2), (False, 1)]
     assert found[1] == [(True, 1), (False, 1), (False, 1)]
     assert not any(join for join, _ in found[2])

@@ -1,10 +1,13 @@
 """Ordered checks on printed IR, in the manner of FileCheck."""
 
+from __future__ import annotations
+
+from nautilus.scalar.ir import Program
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 
 
-def expect(program, text):
+def expect(program: Program, text: str) -> None:
     """Every line of ``text`` is part of a line of the printed program, in that order; ``!line``: nowhere."""
     printed = format_program(program)
     lines, at = [line.strip() for line in printed.splitlines()], 0
@@ -16,7 +19,7 @@ def expect(program, text):
         assert at > 0, f"no line {want!r} (in order) in\n{printed}"
 
 
-def sound(program):
+def sound(program: Program) -> None:
     """Verified, and its text reads back equal."""
     verify(program)
     assert parse_program(format_program(program), program.name) == program

@@ -1,6 +1,9 @@
 """The interpreter against numpy, its errors, and its speed paths."""
 
+from __future__ import annotations
+
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from tests.scalar.programs import samples
 RNG = np.random.default_rng(7)
 
 
-def test_softmax_with_a_runtime_size():
+def test_softmax_with_a_runtime_size() -> None:
     x = RNG.standard_normal((23, 40)).astype(np.float16)
     out = run_program(parse_program(samples.SOFTMAX), {"X": x})
     s = np.where(np.arange(40) <= np.arange(23)[:, None], x.astype(float) * 0.125, -np.inf)
@@ -23,13 +26,13 @@ def test_softmax_with_a_runtime_size():
 
 
 @pytest.mark.parametrize("mode", ["real", "typed"])
-def test_tiled_matmul(mode):
+def test_tiled_matmul(mode: Any) -> None:
     a, b = RNG.standard_normal((33, 20)).astype(np.float16), RNG.standard_normal((20, 17)).astype(np.float16)
     out = run_program(parse_program(samples.TILED), {"A": a, "B": b}, mode=mode)["C"]
     np.testing.assert_allclose(out, a.astype(float) @ b.astype(float), rtol=1e-5, atol=1e-5)
 
 
-def run(body, inputs, mode="real", **scalars):
+def run(body: str, inputs: Any, mode: Any = "real", **scalars: Any) -> Any:
     return run_program(parse_program(f"program p {{\n{body}\n}}"), inputs, scalars, mode)
 
 
@@ -51,18 +54,18 @@ SCAN = """
   }"""
 
 
-def test_a_local_is_carried_by_seq_and_private_to_grid():
+def test_a_local_is_carried_by_seq_and_private_to_grid() -> None:
     x = RNG.standard_normal((5, 9)).astype(np.float32)
     np.testing.assert_allclose(run(SCAN % (9, 9), {"X": x})["Y"], x.astype(float).cumsum(1))
 
 
-def test_bounds_may_depend_on_loops_that_run_at_once():
+def test_bounds_may_depend_on_loops_that_run_at_once() -> None:
     x = RNG.standard_normal((5, 9)).astype(np.float32)
     want = np.where(np.arange(9) < np.arange(5)[:, None] * 2, x.astype(float).cumsum(1), 0)
     np.testing.assert_allclose(run(SCAN % ("i * 2", "i * 2"), {"X": x})["Y"], want)
 
 
-def test_a_local_inside_a_reduction_loop_is_private_to_its_iterations():
+def test_a_local_inside_a_reduction_loop_is_private_to_its_iterations() -> None:
     body = """
   input X: f32[6, 4, 5]
   output Y: f32[6]
@@ -83,7 +86,7 @@ def test_a_local_inside_a_reduction_loop_is_private_to_its_iterations():
     np.testing.assert_allclose(run(body, {"X": x})["Y"], (x.astype(float).sum(2) ** 2).max(1))
 
 
-def test_gathers_scatters_and_diagonals():
+def test_gathers_scatters_and_diagonals() -> None:
     body = """
   input T: i32[7]
   input E: f32[4, 6]
@@ -103,7 +106,7 @@ def test_gathers_scatters_and_diagonals():
     np.testing.assert_array_equal(out["D"], e.astype(float)[np.arange(4), np.arange(4)] * np.arange(4))
 
 
-def test_a_false_guard_or_branch_reads_nothing():
+def test_a_false_guard_or_branch_reads_nothing() -> None:
     body = """
   input X: f32[8]
   output Y: f32[10]
@@ -130,13 +133,13 @@ def test_a_false_guard_or_branch_reads_nothing():
         ("kernel Y { par i in 0..8 { Y[0] = X[i] } }", "Y is written several times in one step"),
     ],
 )
-def test_errors_name_the_statement(body, message):
+def test_errors_name_the_statement(body: str, message: str) -> None:
     with pytest.raises(ScalarRunError, match=r"in kernel Y: Y|never written") as e:
         run(f"input X: f32[8]\noutput Y: f32[8]\ntemp T: f32[8]\n{body}", {"X": np.ones(8)})
     assert message in str(e.value)
 
 
-def test_missing_values():
+def test_missing_values() -> None:
     p = parse_program(samples.SOFTMAX)
     with pytest.raises(ScalarRunError, match="no value for scalar R"):
         run_program(p, {})
@@ -161,7 +164,7 @@ DOT = """
 
 
 @pytest.mark.parametrize("poison", [False, True])
-def test_contractions_equal_the_plain_sum_even_beside_nan(poison):
+def test_contractions_equal_the_plain_sum_even_beside_nan(poison: float) -> None:
     a, b = RNG.standard_normal((2, 50, 20)).astype(np.float16), RNG.standard_normal((2, 60, 20)).astype(np.float16)
     if poison:
         b[:, :, 15:] = np.nan  # rows i < 15 never look there
@@ -172,7 +175,7 @@ def test_contractions_equal_the_plain_sum_even_beside_nan(poison):
     np.testing.assert_allclose(out, want, atol=1e-12)
 
 
-def test_integer_products_are_exact_and_wrap():
+def test_integer_products_are_exact_and_wrap() -> None:
     body = """
   input A: i32[3, 4]
   output C: i32[3]
@@ -182,7 +185,7 @@ def test_integer_products_are_exact_and_wrap():
     np.testing.assert_array_equal(run(body, {"A": a})["C"], want)
 
 
-def test_typed_mode_rounds_and_narrows():
+def test_typed_mode_rounds_and_narrows() -> None:
     body = """
   input X: f32[4]
   output Y: f32[4]
@@ -237,7 +240,7 @@ ATTENTION = """
   }"""
 
 
-def test_products_of_hundreds_of_rows_take_no_time():
+def test_products_of_hundreds_of_rows_take_no_time() -> None:
     q, k, v = (RNG.standard_normal((1, 4, 333, 128)).astype(np.float16) for _ in range(3))
     start = time.perf_counter()
     out = run(ATTENTION, {"Q": q, "K": k, "V": v})["O"]

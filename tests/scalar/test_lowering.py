@@ -1,23 +1,27 @@
 """Lowering: the program means what the spec means, and has the shape that passes rely on."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from nautilus.scalar.analysis.definitions import read_defs
-from nautilus.scalar.ir import statements
+from nautilus.scalar.ir import Program, statements
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
-def sound(p):
+def sound(p: Program) -> None:
     verify(p)
     assert parse_program(format_program(p), p.name) == p
     read_defs(p)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
-def test_shipped_specs(path):
+def test_shipped_specs(path: Path) -> None:
     spec = small(path)
     p = lower(spec)
     sound(p)
@@ -25,18 +29,18 @@ def test_shipped_specs(path):
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language(name):
+def test_language(name: str) -> None:
     spec = language(name)
     p = lower(spec)
     sound(p)
     agree(spec, p)
 
 
-def kernels(p):
+def kernels(p: Program) -> list[str]:
     return [k.name for k in p.kernels]
 
 
-def test_reductions_are_hoisted_innermost_first_and_shared():
+def test_reductions_are_hoisted_innermost_first_and_shared() -> None:
     p = lower(small(next(s for s in SHIPPED if s.stem == "causal_prefill")))
     assert kernels(p) == ["S_sum", "S", "P_max", "P_sum", "P", "O_acc", "O"]
     text = format_program(p)
@@ -44,20 +48,20 @@ def test_reductions_are_hoisted_innermost_first_and_shared():
     assert "P_sum[b, h, i] sum= exp(S[b, h, i, j_2] - P_max[b, h, i]) where j_2 - i <= 4" in text
 
 
-def test_sharing_sees_through_names_and_order():
+def test_sharing_sees_through_names_and_order() -> None:
     assert kernels(lower(language("shared across definitions, other names"))) == ["Y_max", "Y_sum", "Y", "Z"]
     p = lower(language("transposed sharing"))
     assert kernels(p) == ["Y_sum", "Y", "Z"]
     assert "Z[b, a] = Y_sum[a, b] + 1.0" in format_program(p)
 
 
-def test_a_reduction_keeps_its_own_name_where_the_types_allow():
+def test_a_reduction_keeps_its_own_name_where_the_types_allow() -> None:
     assert kernels(lower(small(next(s for s in SHIPPED if s.stem == "f32")))) == ["C"]
     assert kernels(lower(small(next(s for s in SHIPPED if s.stem == "i8_i32")))) == ["C"]
     assert kernels(lower(small(next(s for s in SHIPPED if s.stem == "f16")))) == ["C_acc", "C"]
 
 
-def test_conditions_go_along_only_where_a_read_could_be_out_of_range():
+def test_conditions_go_along_only_where_a_read_could_be_out_of_range() -> None:
     text = format_program(lower(language("inner reduction in a guarded branch")))
     assert "Y_max[i] max= X[i + 2, k] where i + 2 < 9" in text
     text = format_program(lower(language("convolution")))
@@ -69,7 +73,7 @@ def test_conditions_go_along_only_where_a_read_could_be_out_of_range():
     assert "where" not in format_program(lower(small(next(s for s in SHIPPED if s.stem == "softmax"))))
 
 
-def test_spans_survive():
+def test_spans_survive() -> None:
     spec = small(next(s for s in SHIPPED if s.stem == "causal_prefill"))
     for k in lower(spec).kernels:
         for loops, s in statements(k.body):

@@ -1,5 +1,7 @@
 """Round trips of the text form, and its errors."""
 
+from __future__ import annotations
+
 import pytest
 
 from nautilus.core.text.tokens import IRParseError
@@ -9,13 +11,13 @@ from tests.scalar.programs import samples
 
 
 @pytest.mark.parametrize("text", [samples.SOFTMAX, samples.TILED])
-def test_text_round_trip(text):
+def test_text_round_trip(text: str) -> None:
     p = parse_program(text)
     assert format_program(p) == text
     assert parse_program(format_program(p), p.name) == p
 
 
-def test_perfect_nests_share_a_line():
+def test_perfect_nests_share_a_line() -> None:
     p = parse_program(samples.TILED)
     loops, update = list(statements(p.kernels[0].body))[2]
     assert [(loop.kind, loop.var) for loop in loops] == [
@@ -34,7 +36,7 @@ def test_perfect_nests_share_a_line():
         ("input X", "inputs X", "expected input, output, temp, param or kernel"),
     ],
 )
-def test_errors_have_a_place(old, new, message):
+def test_errors_have_a_place(old: str, new: str, message: str) -> None:
     with pytest.raises(IRParseError) as e:
         parse_program(samples.SOFTMAX.replace(old, new, 1), "dump.scalar")
     assert message in str(e.value) and "dump.scalar:" in str(e.value)

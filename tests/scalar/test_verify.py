@@ -1,5 +1,7 @@
 """Planted offences: each rule of the verifier rejects what it is for, and sound programs pass."""
 
+from __future__ import annotations
+
 import pytest
 
 from nautilus.core.buffers import Buffer, Space
@@ -12,7 +14,7 @@ from nautilus.scalar.verify import RULES, verify, verify_tiled
 from tests.scalar.programs import samples
 
 
-def program(body, head=""):
+def program(body: str, head: str = "") -> Program:
     return parse_program(
         "program p {\ninput X: f16[8, 6]\ninput T: i32[8]\noutput Y: f32[8, 6]\noutput m: f32[8]\n"
         f"{head}\nparam N: i32\nparam eps: f32 = 1e-05\n{body}\n}}"
@@ -24,15 +26,15 @@ GOOD_Y = "kernel Y { par i in 0..8, j in 0..6 { Y[i, j] = m[i] * eps where j < N
 
 
 @pytest.mark.parametrize("text", [samples.SOFTMAX, samples.TILED])
-def test_samples_are_sound(text):
+def test_samples_are_sound(text: str) -> None:
     verify(parse_program(text))
 
 
-def test_the_frame_is_sound():
+def test_the_frame_is_sound() -> None:
     verify(program(GOOD_M + GOOD_Y))
 
 
-def y(body, local=""):
+def y(body: str, local: str = "") -> str:
     return GOOD_M + "kernel Y { " + local + " " + body + " }"
 
 
@@ -85,13 +87,13 @@ def y(body, local=""):
         ),
     ],
 )  # fmt: skip
-def test_offences(body, head, rule, detail):
+def test_offences(body: str, head: str, rule: str, detail: str) -> None:
     with pytest.raises(VerifyError) as e:
         verify(program(body, head))
     assert rule in str(e.value) and detail in str(e.value)
 
 
-def test_nodes_of_other_levels_are_rejected():
+def test_nodes_of_other_levels_are_rejected() -> None:
     out = Buffer("Y", DType.F32, (), Space.OUTPUT)
     one = Const(1.0, DType.F32)
     for bad in (
@@ -116,14 +118,14 @@ def test_nodes_of_other_levels_are_rejected():
         "par i in 0..N, j in 0..6 { Y[i, j] = 0.0 }",
     ],
 )
-def test_independent_writes_are_accepted(body):
+def test_independent_writes_are_accepted(body: str) -> None:
     verify(program(GOOD_M + "kernel Y { " + body + " }"))
 
 
 TILED = parse_program(samples.TILED)
 
 
-def test_tiled_form():
+def test_tiled_form() -> None:
     verify_tiled(TILED.kernels[0])
 
 
@@ -137,20 +139,20 @@ def test_tiled_form():
         ("part[i] = 0.0", "part[i] = 0.0\npart[i] = 0.0", "perfect nests around one statement"),
     ],
 )
-def test_tiled_offences(old, new, detail):
+def test_tiled_offences(old: str, new: str, detail: str) -> None:
     p = parse_program(samples.TILED.replace(old, new, 1))
     with pytest.raises(VerifyError, match="tiled form") as e:
         verify_tiled(p.kernels[0])
     assert detail in str(e.value)
 
 
-def test_errors_point_at_the_text():
+def test_errors_point_at_the_text() -> None:
     with pytest.raises(VerifyError) as e:
         verify(parse_program(samples.SOFTMAX.replace("Y_max[i] max=", "Y_max[j] max="), "dump.scalar"))
     assert "dump.scalar:12:" in str(e.value) and "Y_max[j] max=" in str(e.value)
 
 
-def test_every_rule_has_an_offence():
+def test_every_rule_has_an_offence() -> None:
     covered = {"names", "declarations", "loop bounds", "expressions", "writes fit", "grid loops", "tile loops"}
     covered |= {"one kernel writes", "written before", "independent", "only update"}
     for rule in RULES:

@@ -79,7 +79,7 @@ def ops(m: TileModule) -> list[str]:
 BUFFERS = "input X: f32[4, 8]\ninput R: f32[4]\noutput O: f32[4, 8]\noutput S: f32[4]\nparam p: f32 = 0.5"
 
 
-def module(body, grid="", buffers=BUFFERS):
+def module(body: str, grid: str = "", buffers: str = BUFFERS) -> TileModule:
     m = text.parse(f"module t {{\n{buffers}\nkernel k grid({grid}) axes(i: 4, j: 8) {{\n{body}\n}} }}")
     verify(m)
     return m
@@ -91,15 +91,15 @@ LOAD = """
 """
 
 
-def elementwise(body):
+def elementwise(body: str) -> TileModule:
     """A module that stores ``%y``, made of ``%x`` (i, j) and ``%r`` (i)."""
     return module(f"{LOAD}{body}\n  store O[i, j], %y\n  store S[i], %r")
 
 
-def row(body):
+def row(body: str) -> TileModule:
     """A module that stores ``%y`` over ``i``."""
     return module(f"{LOAD}{body}\n  store O[i, j], %x\n  store S[i], %y")
 
 
-def body_of(m):
+def body_of(m: TileModule) -> str:
     return "\n".join(line for line in text.format(m).splitlines() if " = " in line or "store" in line)

@@ -1,5 +1,7 @@
 """What fusion really produces, lowered and rewritten, against the Scalar interpreter."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ from tests.vr_tile.support import assert_same
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_fused(name):
+def test_fused(name: str) -> None:
     program, inputs = CASES[name]()
     tiled = stages(program, default_schedule(program))[-1]
     want = run_program(tiled, inputs)

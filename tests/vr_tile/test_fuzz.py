@@ -1,6 +1,9 @@
 """Random tiled programs: lowered, rewritten, and compared with the Scalar interpreter.  Seeds are fixed."""
 
+from __future__ import annotations
+
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +36,7 @@ ROW, COL, RED = "a * 8 + i", "b * 8 + j", "c * 4 + k"
 ROWS, COLS, REDS = f"{ROW} < {M}", f"{COL} < {N}", f"{RED} < {K}"
 
 
-def leaf(r, axes):
+def leaf(r: random.Random, axes: Any) -> str:
     choices = ["0.5", "-2.0", f"C[{ROW}]", f"cast<f32>({ROW} - 3)"]
     if "j" in axes:
         choices += [f"Z[{ROW}, {COL}]", f"cast<f32>(T[{COL}])"]
@@ -45,7 +48,7 @@ def leaf(r, axes):
     return r.choice(choices)
 
 
-def value(r, axes, depth):
+def value(r: random.Random, axes: Any, depth: int) -> str:
     if depth == 0:
         return leaf(r, axes)
     x, y = value(r, axes, depth - 1), value(r, axes, r.randrange(depth))
@@ -55,7 +58,7 @@ def value(r, axes, depth):
     return r.choice(choices)
 
 
-def product(r):
+def product(r: random.Random) -> str:
     """A sum of one or two products over ``k``, with something extra."""
     a, b = f"cast<f32>(A[{ROW}, {RED}])", f"cast<f32>(B[{RED}, {COL}])"
     extra = r.choice(["", f" * C[{ROW}]", f" * C[{RED}]", " / 4.0", f" * exp(Z[{ROW}, {COL}])"])
@@ -63,7 +66,7 @@ def product(r):
     return r.choice([one, f"select({condition(r, 'ijk')}, {one}, 0.0)", f"{one} {r.choice('+-')} {value(r, 'ijk', 1)}"])
 
 
-def condition(r, axes):
+def condition(r: random.Random, axes: Any) -> str:
     choices = [f"{ROW} < 9", f"C[{ROW}] > 0.0"]
     if "j" in axes:
         choices += [f"{COL} <= {ROW}", f"T[{COL}] >= 0", f"Z[{ROW}, {COL}] < 0.5"]
@@ -74,7 +77,7 @@ def condition(r, axes):
     return r.choice(choices)
 
 
-def program(seed):
+def program(seed: int) -> str:
     r = random.Random(seed)
     op = r.choice(["sum", "sum", "sum", "max", "min"])
     start = {"sum": "0.0", "max": "-inf", "min": "inf"}[op]
@@ -98,7 +101,7 @@ def program(seed):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_programs(seed):
+def test_random_programs(seed: int) -> None:
     p = parse_program(program(seed))
     data = random_inputs(p.buffers, seed)
     assert p.buffers[0].dtype is DType.F16

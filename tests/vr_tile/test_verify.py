@@ -1,5 +1,7 @@
 """Each rule of the VR-tile verifier rejects a planted fault."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 
@@ -13,7 +15,7 @@ from tests.vr_tile import samples
 GOOD = samples.ATTENTION.replace("  input V", "  input I: f16[1, 2, 32, 16]\n  input V")
 
 
-def test_samples_are_legal():
+def test_samples_are_legal() -> None:
     for source in (samples.ATTENTION, samples.GATHER):
         verify(text.parse(source))
 
@@ -71,13 +73,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("old", "new", "rule"), FAULTS)
-def test_faults(old, new, rule):
+def test_faults(old: str, new: str, rule: str) -> None:
     assert old in GOOD
     with pytest.raises(VerifyError, match=rule):
         verify(text.parse(GOOD.replace(old, new)))
 
 
-def test_two_definitions():
+def test_two_definitions() -> None:
     m = text.parse(GOOD)
     k = m.kernels[0]
     twice = dataclasses.replace(m, kernels=(dataclasses.replace(k, body=(k.body[0], *k.body)),))
@@ -85,7 +87,7 @@ def test_two_definitions():
         verify(twice)
 
 
-def test_use_before_definition():
+def test_use_before_definition() -> None:
     m = text.parse(GOOD)
     k = m.kernels[0]
     swapped = dataclasses.replace(m, kernels=(dataclasses.replace(k, body=k.body[5:]),))
@@ -93,7 +95,7 @@ def test_use_before_definition():
         verify(swapped)
 
 
-def test_unknown_ops_are_rejected():
+def test_unknown_ops_are_rejected() -> None:
     m = text.parse(GOOD)
     k = m.kernels[0]
     alien = dataclasses.make_dataclass("Alien", [("span", object)], frozen=True)(k.body[0].span)
@@ -101,7 +103,7 @@ def test_unknown_ops_are_rejected():
         verify(dataclasses.replace(m, kernels=(dataclasses.replace(k, body=(alien,)),)))
 
 
-def test_chains_adjoin():
+def test_chains_adjoin() -> None:
     loop = GOOD[GOOD.index("    %m, %l, %o") : GOOD.index("    %r = div")]
     second = loop.replace("0..2 * i0 + 2", "2 * i0 + 1..4")
     second = re.sub(r"%(?!q\b|scale\b|m0\b|l0\b|o0\b)(\w+)", r"%z\1", second)

@@ -33,7 +33,7 @@ from nautilus.core.types import DType
 from nautilus.frontend.spec import Spec
 
 _LARGEST = 1 << 28  # elements of one f32 tensor of the reference
-_SMALL = (DType.F16, DType.BF16)
+_SMALL = tuple(d for d in DType if d.is_half)
 _PRODUCT_CALLS = ("torch.matmul(", "torch.addmm(", "torch._int_mm(")
 
 

@@ -7,15 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from nautilus.core.expr.nodes import Const
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 
-TYPES: Mapping[DType, str] = {
-    DType.F64: "torch.float64", DType.F32: "torch.float32", DType.TF32: "torch.float32",
-    DType.F16: "torch.float16", DType.BF16: "torch.bfloat16",
-    DType.F8E4M3: "torch.float8_e4m3fn", DType.F8E5M2: "torch.float8_e5m2",
-    DType.I64: "torch.int64", DType.I32: "torch.int32", DType.I16: "torch.int16",
-    DType.I8: "torch.int8", DType.U8: "torch.uint8", DType.BOOL: "torch.bool",
-}  # fmt: skip
+TYPES: Mapping[DType, str] = {d: f"torch.{f.torch}" for d, f in FORMATS.items()}
 
 
 def number(value: float | int | bool) -> str:

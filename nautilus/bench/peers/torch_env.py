@@ -17,7 +17,7 @@ from nautilus.core.types import DType
 Tensors: TypeAlias = tuple[Any, ...]
 
 #: types without a numpy counterpart, and f8, with the integer type of the same width that transfers their bits
-_BITS: Mapping[DType, str] = {DType.BF16: "<i2", DType.F8E4M3: "|u1", DType.F8E5M2: "|u1"}
+_BITS: Mapping[DType, str] = {d: "<i2" if d.is_half else "|u1" for d in DType if d.stored_as_bits}
 
 
 def load_torch() -> Any:
@@ -58,7 +58,7 @@ def alias(torch: Any, address: int, dtype: DType, shape: Sequence[int]) -> Any:
 
 def from_numpy(torch: Any, raw: Array, dtype: DType, device: str) -> Any:
     """A tensor with a copy of raw storage."""
-    signed = raw.view(np.int16) if dtype is DType.BF16 else raw
+    signed = raw.view(np.int16) if dtype.stored_as_bits and dtype.is_half else raw
     made = torch.from_numpy(np.ascontiguousarray(signed)).to(device)
     return made.view(torch_type(torch, dtype)) if dtype in _BITS else made
 
@@ -67,7 +67,7 @@ def to_numpy(torch: Any, tensor: Any, dtype: DType) -> Array:
     """Raw storage of a tensor, on the host."""
     tensor = tensor.detach().contiguous()
     if dtype in _BITS:
-        tensor = tensor.view(torch.int16 if dtype is DType.BF16 else torch.uint8)
+        tensor = tensor.view(torch.int16 if dtype.is_half else torch.uint8)
     return np.asarray(tensor.cpu().numpy()).view(storage_numpy(dtype))
 
 

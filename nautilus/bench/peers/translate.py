@@ -41,7 +41,7 @@ from nautilus.core.expr.nodes import (
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
 
-_SMALL = (DType.F16, DType.BF16)
+_SMALL = tuple(d for d in DType if d.is_half)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, rewrite
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.types import DType
+from nautilus.core.types import DType, holds
 
 
 def simplify_value(e: Expr) -> Expr:
@@ -193,24 +193,7 @@ _RULES: Mapping[str, Callable[[Op], Expr | None]] = {
     "cast": _convert, "narrow": _convert,
 }  # fmt: skip
 
-_F = frozenset({DType.F32, DType.F64})
-_WIDER: Mapping[DType, frozenset[DType]] = {
-    DType.BOOL: frozenset(DType),
-    DType.U8: _F | {DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.TF32},
-    DType.I8: _F | {DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.TF32},
-    DType.I16: _F | {DType.I32, DType.I64},
-    DType.I32: frozenset({DType.I64, DType.F64}),
-    DType.I64: frozenset(),
-    DType.F8E4M3: _F | {DType.F16, DType.BF16, DType.TF32},
-    DType.F8E5M2: _F | {DType.F16, DType.BF16, DType.TF32},
-    DType.F16: _F | {DType.TF32},
-    DType.BF16: _F | {DType.TF32},
-    DType.TF32: _F,
-    DType.F32: frozenset({DType.F64}),
-    DType.F64: frozenset(),
-}
-
 
 def widens(source: DType, target: DType) -> bool:
     """Every value of ``source`` is a value of ``target``."""
-    return source is target or target in _WIDER[source]
+    return holds(target, source)

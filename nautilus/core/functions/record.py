@@ -82,10 +82,12 @@ class Function:
     * ``ulps``: the error of ``c`` in f32 and f64: 0 exact, 0.5 correctly rounded, else at least the maximum that the
       CUDA C++ Programming Guide states ("Mathematical Functions", "Standard Functions": the difference in ulp from
       the correctly rounded result);
-    * ``condition``: the factor by which a relative error of the arguments may grow, for arguments up to 16;
+    * ``condition``: the factor by which the stated error bound lets a relative error of the arguments grow; arguments
+      up to 16 are assumed;
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
     * ``named``: a spec calls the function by its name; ``symbol``: a spec writes this operator;
+    * ``elementary``: a function of the math library or of the special-function unit, which costs more than arithmetic;
     * ``native``: numpy's result in f32 and in integers (``any``) or in f32 (``float``) is the correctly rounded one;
     * ``derivative``: one for each argument (x, y, z), in the text form of expressions; () where it has none or none
       is known; ``inverse``: g with f(g(y)) = y for every y in the range of f, '' where no function is.

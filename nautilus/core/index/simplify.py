@@ -21,6 +21,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Ref, Var, children, with_children
 from nautilus.core.expr.simplify import simplify_value
+from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.index import linear as lin
 from nautilus.core.index.linear import Interval, Linear, linear
 from nautilus.core.text.expressions import format_expr
@@ -423,10 +424,7 @@ class _Simplifier:
         return with_children(e, (cond, inner.under(cond).expr(e.body)))
 
 
-_HOLDS: Mapping[str, Callable[[float, float], bool]] = {
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b,
-}  # fmt: skip
+_HOLDS = {f.name: f.python for f in FUNCTIONS.values() if f.types is Types.COMPARISON and f.python is not None}
 
 
 def _compare(op: str, a: Linear, b: Linear, dtype: DType) -> Expr:

@@ -181,20 +181,20 @@ def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *
     axis = t.m if is_a else t.n
     base = w.warp_base(layout, axis)
     if is_a:
-        lane = {axis: "lane % 16", t.k: "lane / 16 * 8"}
+        lane = {axis: f"{w.lane} % 16", t.k: f"{w.lane} / 16 * 8"}
         if not major:
-            lane = {axis: "lane / 8 % 2 * 8", t.k: "lane % 8 + lane / 16 * 8"}
+            lane = {axis: f"{w.lane} / 8 % 2 * 8", t.k: f"{w.lane} % 8 + {w.lane} / 16 * 8"}
     elif major:
-        lane = {axis: "lane % 8 + lane / 16 * 8" if pairs else "lane % 8", t.k: "lane / 8 % 2 * 8"}
+        lane = {axis: f"{w.lane} % 8 + {w.lane} / 16 * 8" if pairs else f"{w.lane} % 8", t.k: f"{w.lane} / 8 % 2 * 8"}
     else:
-        lane = {axis: "lane / 16 * 8" if pairs else "0", t.k: "lane % 16"}
+        lane = {axis: f"{w.lane} / 16 * 8" if pairs else "0", t.k: f"{w.lane} % 16"}
     if base != "0":
         lane[axis] = f"{base} + {lane[axis]}"
     if not (major or base == "0" or _aligned(w, slot, layout, axis)):
         return Lane(lane, None)
     name = w.unique(f"{slot.buffer}_lane")
     row, col = tile_row_col(w, slot, lane)
-    w.line(f"const u32 {name} = shared + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)};")
+    w.line(f"const u32 {name} = {w.shared} + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)};")
     return Lane(lane, name)
 
 
@@ -211,7 +211,7 @@ def block_address(w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str]) -> s
     rows, cols = tile_shape(buffer.axes)
     if lane.variable is None:
         row, col = tile_row_col(w, slot, {a: f"{at[a]} + {lane.at[a]}" for a in at})
-        return f"shared + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
+        return f"{w.shared} + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
     row, col = tile_row_col(w, slot, at)
     byte = scaled(col, buffer.dtype.bytes)
     if slot.swizzle == 0:
@@ -316,8 +316,8 @@ def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target
     contiguous = buffer.axes[-1].name == t.k
     for x in range(4 if is_a else 2):
         half, upper = (x % 2, x // 2) if is_a else (0, x)
-        rows = f"{base} + {tile} + lane / 4" + (" + 8" if half else "")
-        first = f"{k} * {t.instr.k} + lane % 4 * {p}" + (f" + {4 * p}" if upper else "")
+        rows = f"{base} + {tile} + {w.lane} / 4" + (" + 8" if half else "")
+        first = f"{k} * {t.instr.k} + {w.lane} % 4 * {p}" + (f" + {4 * p}" if upper else "")
         if contiguous and p * buffer.dtype.bytes == 4:
             w.line(f"{target}[{x}] = *reinterpret_cast<const u32*>({_generic(w, slot, {axis: rows, t.k: first})});")
             continue
@@ -331,7 +331,7 @@ def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target
 
 def _generic(w: Writer, slot: ma.Slot, at: dict[str, str]) -> str:
     row, col = tile_row_col(w, slot, at)
-    return f"smem + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
+    return f"{w.pointer} + {slot_offset(w, slot)} + {tile_byte(w, slot, row, col)}"
 
 
 def print_fma(w: Writer, op: ma.MmaOp, acc: str) -> None:

@@ -150,7 +150,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
         row, col = tile_row_col(w, op.slot, at)
         mask = "true" if op.mask is None else w.expr(op.mask, layout, r)
         pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
-        w.line(f"{copy}(shared + {slot} + {tile_byte(w, op.slot, row, col)}, {pointer}, {mask});")
+        w.line(f"{copy}({w.shared} + {slot} + {tile_byte(w, op.slot, row, col)}, {pointer}, {mask});")
 
 
 def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
@@ -185,10 +185,10 @@ def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
                 _load_words(w, op.result, name, at, start, vec, pointer, None)
 
 
-def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str, memory: str = "smem") -> str:
+def _shared_pointer(w: Writer, slot: ma.Slot, base: str, frag: ma.Frag, at: str, memory: str | None = None) -> str:
     axes = w.smem[slot.buffer].axes
     row, col = tile_row_col(w, slot, {a.name: w.position(frag.layout, a.name, at) for a in axes})
-    return f"{memory} + {base} + {tile_byte(w, slot, row, col)}"
+    return f"{memory or w.pointer} + {base} + {tile_byte(w, slot, row, col)}"
 
 
 def _load_words(
@@ -243,28 +243,19 @@ def _load_words(
 
 def from_word(text: str, dtype: DType) -> str:
     """Element from raw bits of its width."""
-    match dtype:
-        case DType.F32 | DType.TF32:
-            return f"__uint_as_float({text})"
-        case DType.BOOL:
-            return f"(({text} & 0xff) != 0)"
-        case DType.F16 | DType.BF16:
-            return f"(u16){text}"
-        case _:
-            return f"({memory_type(dtype)}){text}"
+    if dtype.is_float and dtype.bits == 32:
+        return f"__uint_as_float({text})"
+    if dtype is DType.BOOL:
+        return f"(({text} & 0xff) != 0)"
+    return f"(u16){text}" if dtype.is_half else f"({memory_type(dtype)}){text}"
 
 
 def to_word(text: str, dtype: DType) -> str:
     """Raw bits of an element, zero-extended to 32."""
-    match dtype:
-        case DType.F32 | DType.TF32:
-            return f"__float_as_uint({text})"
-        case DType.I32:
-            return f"(u32){text}"
-        case DType.I16 | DType.F16 | DType.BF16:
-            return f"(u32)(u16){text}"
-        case _:
-            return f"(u32)(unsigned char){text}"
+    if dtype.is_float and dtype.bits == 32:
+        return f"__float_as_uint({text})"
+    kind = {32: "", 16: "(u16)", 8: "(unsigned char)"}[dtype.bits]
+    return f"(u32){kind}{text}"
 
 
 def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
@@ -294,9 +285,9 @@ def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
         frag = print_cast(w, frag, buffer.dtype)
     name, layout = w.name(frag), w.layout(frag)
     vec = op.vec if frag.type.dtype.bytes <= 4 else 1
-    slot, memory = slot_offset(w, op.slot), "smem"
+    slot, memory = slot_offset(w, op.slot), None
     if op.block is not None:
-        memory = f"{w.speller.use('shared_of_block')}(smem, {op.block})"
+        memory = f"{w.speller.use('shared_of_block')}({w.pointer}, {op.block})"
     with w.registers("r", layout.registers, vec) as r:
         w.line(_store_text(w, frag, name, r, vec, _shared_pointer(w, op.slot, slot, frag, r, memory)))
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.core.types import DType
 from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
-from nautilus.cuda.writer import Writer, sanitize
+from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
+from nautilus.ma_tile.ir.traverse import expressions
 
 
 def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
-    """The cursors that ``body`` mentions: every unit has its own."""
-    text = repr(body)
+    """The pipeline states that ``body`` mentions: every unit has its own."""
+    ops = tuple(ma.walk_ops(body))
+    used = {op.cursor for op in ops if isinstance(op, ma.AdvanceOp)}
+    used = used.union(*(free_vars(e) for op in ops for e in expressions(op)))
     for c in w.kernel.cursors:
-        if any(f"'{name}'" in text for name in (c.name, c.stage, c.phase)):
+        if used & {c.name, c.stage, c.phase}:
             for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
                 w.ranges[var] = (0, high)
                 w.env[var] = w.unique(var) if high else "0"
@@ -62,8 +65,8 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
     """Shared address of the mbarrier in ``stage`` of a ring."""
     bar = next(b for b in w.kernel.mbars if b.name == name)
     if isinstance(stage, Const):
-        return f"shared + {bar.offset + 8 * int(stage.value)}"
-    return f"shared + {bar.offset} + ({w.expr(stage)}) * 8"
+        return f"{w.shared} + {bar.offset + 8 * int(stage.value)}"
+    return f"{w.shared} + {bar.offset} + ({w.expr(stage)}) * 8"
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
@@ -80,7 +83,7 @@ def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
         _arrive_everywhere(w, op)
     elif op.each == "warp" and not w.single:
         w.line("__syncwarp();")
-        with w.braces("if (lane == 0)"):
+        with w.braces(f"if ({w.lane} == 0)"):
             w.line(call)
     else:
         w.line(call)
@@ -91,8 +94,8 @@ def _arrive_everywhere(w: Writer, op: ma.MbarArrive) -> None:
     call, address = w.speller.use("mbarrier_arrive_at"), barrier_address(w, op.mbar, op.stage)
     if op.each == "warp" and not w.single:
         w.line("__syncwarp();")
-        with w.braces(f"if (lane < {w.kernel.cluster})"):
-            w.line(f"{call}({address}, lane);")
+        with w.braces(f"if ({w.lane} < {w.kernel.cluster})"):
+            w.line(f"{call}({address}, {w.lane});")
         return
     for rank in range(w.kernel.cluster):
         w.line(f"{call}({address}, {rank});")
@@ -114,7 +117,7 @@ def print_load(w: Writer, op: ma.TmaLoad) -> None:
     with issuing(w):
         bar = barrier_address(w, *op.mbar)
         for slab in range(copy.slabs):
-            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
             where = _coordinates(w, copy.origin, slab * copy.slab_columns)
             w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
 
@@ -128,7 +131,7 @@ def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Exp
         bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
         here = w.expr(rank)
         for slab in range(copy.slabs):
-            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
             columns, moves = slab * copy.slab_columns, copy.part_axis
             where = _coordinates(w, copy.origin, columns, (moves, f"{here} * {copy.part_size}"))
             w.line(f"{call}({at}, {name}, {bar}, {where}, {mask});")
@@ -140,7 +143,7 @@ def print_store(w: Writer, op: ma.TmaStore) -> None:
     call = w.speller.use(f"bulk_store_{len(copy.origin)}d")
     with issuing(w):
         for slab in range(copy.slabs):
-            at = f"shared + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
+            at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
             where = _coordinates(w, copy.origin, slab * copy.slab_columns)
             w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
 
@@ -178,7 +181,7 @@ def barrier_setup(w: Writer) -> list[str]:
     lines = ["    if (threadIdx.x == 0) {"]
     for bar in w.kernel.mbars:
         places = (bar.offset + 8 * stage for stage in range(bar.stages))
-        lines += [f"        {init}(shared + {at}, {bar.arrivals});" for at in places]
+        lines += [f"        {init}({w.shared} + {at}, {bar.arrivals});" for at in places]
     meet = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
     return [*lines, f"        {fence}();", "    }", f"    {meet}"]
 
@@ -212,7 +215,7 @@ def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
     """C parameters of tensor maps; the kernel reads them where the launch put them."""
     out = []
     for name in names:
-        w.env["&" + name] = w.unique(sanitize(name))
+        w.env["&" + name] = w.unique(name)
         w.speller.use("tensor_map")
         out.append(f"const __grid_constant__ TensorMap {w.env['&' + name]}")
     return out

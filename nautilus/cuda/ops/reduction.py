@@ -66,11 +66,11 @@ def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tupl
     for _, size in digits:
         total *= size
     with w.braces(""):
-        w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>(smem + {buffer.offset});")
+        w.line(f"{ctype}* partial = reinterpret_cast<{ctype}*>({w.pointer} + {buffer.offset});")
         with w.registers("r", count) as r:
-            w.line(f"partial[(warp * {count} + {r}) * 32 + lane] = {name}[{r}];")
+            w.line(f"partial[({w.warp} * {count} + {r}) * 32 + {w.lane}] = {name}[{r}];")
         w.line("__syncthreads();")
-        own = " - ".join(["warp", *(f"warp / {div} % {size} * {div}" for div, size in digits)])
+        own = " - ".join([w.warp, *(f"{w.warp} / {div} % {size} * {div}" for div, size in digits)])
         w.line(f"const int first = {own};")
         with w.registers("r", count) as r:
             for p in range(total):
@@ -78,7 +78,7 @@ def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tupl
                 for div, size in digits:
                     offset += (rest % size) * div
                     rest //= size
-                load = f"partial[((first + {offset}) * {count} + {r}) * 32 + lane]"
+                load = f"partial[((first + {offset}) * {count} + {r}) * 32 + {w.lane}]"
                 load = f"({load} != 0)" if dtype is DType.BOOL else load
                 target = f"{name}[{r}]"
                 text = load if p == 0 else combine(w, op.combiner, target, load, dtype)

@@ -128,7 +128,7 @@ def _descriptor(w: Writer, slot: ma.Slot, over: str, instr: WgInstr, side: str) 
     width = slot.swizzle
     out = Operand(w.unique(f"desc_{side}"), trans, rows, width, buffer.dtype.bytes)
     leading = rows * width if trans else 16
-    address = f"shared + {slot_offset(w, slot)}"
+    address = f"{w.shared} + {slot_offset(w, slot)}"
     make = w.speller.use("wgmma_descriptor")
     w.line(f"const u64 {out.name} = {make}<{leading}, {8 * width}, {width}>({address});")
     assert not trans or instr.both_majors, "the verifier admits MN-major 16-bit operands only"
@@ -165,9 +165,9 @@ def print_matrix_store(w: Writer, op: ma.MatrixStore) -> None:
     call = w.speller.use("stmatrix_x4" if pair == 2 else "stmatrix_x2")
     swizzle = w.speller.use(f"swizzle_{width}")
     with w.braces(""):
-        column = "lane / 16 * 16" if pair == 2 else "0"
-        row = "warp * 16 + lane % 16"
-        w.line(f"const u32 stage = shared + {slot_offset(w, op.slot)};")
+        column = f"{w.lane} / 16 * 16" if pair == 2 else "0"
+        row = f"{w.warp} * 16 + {w.lane} % 16"
+        w.line(f"const u32 stage = {w.shared} + {slot_offset(w, op.slot)};")
         w.line(f"const u32 lane_row = {swizzle}<{rows}>({row}, {column});")
         with w.registers("n", tiles, pair) as n:
             for block in range(blocks):

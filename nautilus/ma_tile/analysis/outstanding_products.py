@@ -27,7 +27,7 @@ from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, simplify
 from nautilus.core.ops import map_regions, regions
 from nautilus.ma_tile.analysis.product_stages import is_product
-from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, TileSchedulerOp, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
     ForOp,
     Frag,
@@ -42,6 +42,7 @@ from nautilus.ma_tile.ir.ops import (
     RolesOp,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import bound, reads
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, uniform_ranges
 

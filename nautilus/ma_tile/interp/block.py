@@ -22,7 +22,7 @@ from nautilus.ma_tile.interp.state.machine import Context, InterpError, Machine
 from nautilus.ma_tile.interp.state.shared_memory import Clock, OpFault
 from nautilus.ma_tile.interp.state.sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Task, Wait
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, coords, spread, uniform
-from nautilus.ma_tile.interp.tile_scheduler import tiles
+from nautilus.ma_tile.interp.tile_scheduler import tile_loop
 from nautilus.ma_tile.interp.tma import Meeting, load_together
 from nautilus.ma_tile.interp.wgmma import engine_addresses
 from nautilus.ma_tile.ir.async_ops import (
@@ -35,7 +35,6 @@ from nautilus.ma_tile.ir.async_ops import (
     MbarExpect,
     NamedArrive,
     ProxyFence,
-    TileSchedulerOp,
     TmaCommit,
     TmaLoad,
     TmaStore,
@@ -74,6 +73,7 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     UndefinedOp,
 )
+from nautilus.ma_tile.ir.tile_scheduler import QueuePop, QueuePush, TileFetch, TileFirst, TileReset, TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import buffers_of
 from nautilus.ma_tile.text.printer import format_op
 
@@ -90,6 +90,7 @@ class BlockRun:
         self.cluster = ClusterBarrier(self.shared, ranks, machine.components, machine.threads, machine.span)
         self.scheduler = Scheduler(seed, self.mbarriers)
         self.meetings: dict[tuple[int, int, int], Meeting] = {}
+        self.fetches = 0  # from the tile counter
         self.parts: dict[tuple[int, int], list[Array]] = {}  # of a multicast and block: every tile that it took part in
 
     def run(self) -> None:
@@ -178,7 +179,7 @@ class BlockRun:
             case RolesOp():
                 yield from self._roles(ctx, op)
             case TileSchedulerOp():
-                yield from tiles(self, ctx, op)
+                yield from tile_loop(self, ctx, op)
             case TmaLoad():
                 yield from load_together(self, ctx, op)
             case Barrier(number=number, threads=threads):
@@ -401,6 +402,7 @@ def _advance(run: BlockRun, ctx: Context, op: AdvanceOp) -> None:
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
     from nautilus.ma_tile.interp import data as data
     from nautilus.ma_tile.interp import dot as dot
+    from nautilus.ma_tile.interp import tile_scheduler as scheduler
     from nautilus.ma_tile.interp import tma
     from nautilus.ma_tile.interp import wgmma as wg
 
@@ -412,7 +414,8 @@ def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
         AsyncWait: data.cp_wait, MmaOp: dot.dot, MatrixLoad: dot.matrix_load, LetOp: _let, AdvanceOp: _advance,
         TmaLoad: tma.load, TmaStore: tma.store, TmaCommit: tma.commit, TmaWait: tma.wait,
         MatrixStore: wg.st_matrix, ProxyFence: wg.fence_proxy, WgFence: wg.wg_fence, WgCommit: wg.wg_commit,
-        WgWait: wg.wg_wait,
+        WgWait: wg.wg_wait, TileFirst: scheduler.first, TileFetch: scheduler.fetch, TileReset: scheduler.reset,
+        QueuePush: scheduler.push, QueuePop: scheduler.pop,
     }  # fmt: skip
 
 

@@ -1,35 +1,52 @@
-"""Persistent tiles of the physical interpreter: which tiles a block takes, and how they reach its roles.
+"""The persistent tile scheduler of the physical interpreter: which tiles a block processes, and the queue.
 
-``dynamic``: block b begins with tile b; who gets each of the rest is up to the adversary, decided once a
-launch from the seed.  The leading role sends every number through the mailbox, the end (a number that is
-no tile) too; each other warp gives the stage back.
+``dynamic``: block b begins with tile b.  An adversary, chosen by the seed of the launch, decides which block receives
+each of the other tiles, and in which order the blocks receive the numbers behind the last tile.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nautilus.core.types import DType
-from nautilus.ma_tile.interp.state.sync import Program, Wait
+from nautilus.ma_tile.interp.state.sync import Program
 from nautilus.ma_tile.interp.state.values import Fault, encode
-from nautilus.ma_tile.ir.async_ops import SchedulerQueue, TileSchedulerOp
+from nautilus.ma_tile.ir.ops import walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import (
+    BreakOp,
+    QueuePop,
+    QueuePush,
+    TileFetch,
+    TileFirst,
+    TileReset,
+    TileSchedulerOp,
+)
 
 if TYPE_CHECKING:
     from nautilus.ma_tile.interp.block import BlockRun
     from nautilus.ma_tile.interp.state.machine import Context
+    from nautilus.ma_tile.interp.state.values import Ints
 
 
 def split(count: int, blocks: int, seed: int) -> list[list[int]]:
-    """Tiles of each block under the dynamic order; every tile once, each block's in order."""
-    out = [[b] if b < count else [] for b in range(blocks)]
+    """Numbers that each block receives under the dynamic order: its tiles, then the one that ends its loop.
+
+    Every number of 0..count + blocks goes to one block, and each block receives its numbers in order.
+    """
+    out = [[b] for b in range(blocks)]
     rng = random.Random(seed)
     for tile in range(blocks, count):
         chosen = (tile % blocks, blocks - 1, rng.randrange(blocks))[seed % 3]
         out[chosen].append(tile)
+    ends = list(range(max(count, blocks), count + blocks))
+    rng.shuffle(ends)
+    for numbers in out:
+        if numbers[-1] < count:
+            numbers.append(ends.pop())
     return out
 
 
@@ -47,49 +64,75 @@ def fixed(order: str, count: int, block: int, blocks: int) -> Iterator[int]:
         round_ += 1
 
 
-def tiles(run: BlockRun, ctx: Context, op: TileSchedulerOp) -> Program:
+def tile_loop(run: BlockRun, ctx: Context, op: TileSchedulerOp) -> Program:
     """Run the body for every tile of the block."""
     kernel = run.machine.kernel
+    if op.order == "dynamic":
+        yield from _until_break(run, ctx, op)
+        return
     count = run.integer(ctx, op.count, "the number of tiles")
     block, blocks = run.block // kernel.cluster, run.machine.blocks // kernel.cluster
-    if op.mailbox is None:
-        for n, tile in enumerate(fixed(op.order, count, block, blocks)):
-            yield from run.program(ctx.inner(**{op.var: tile, op.seq: n}), op.body)
-        return
-    if kernel.cluster != 1:
+    for n, tile in enumerate(fixed(op.order, count, block, blocks)):
+        yield from run.program(ctx.inner(**{op.var: tile, op.iteration: n}), op.body)
+
+
+def _until_break(run: BlockRun, ctx: Context, op: TileSchedulerOp) -> Program:
+    """Run the body until its break leaves the loop."""
+    if run.machine.kernel.cluster != 1:
         raise Fault("unsupported", "dynamic tiles in clusters")
-    mine = iter([*split(count, blocks, run.machine.seed)[block], count])
+    at = next((n for n, x in enumerate(op.body) if isinstance(x, BreakOp)), None)
+    if at is None:
+        raise Fault("unsupported", "a dynamic tile loop without a break")
+    leave = op.body[at]
+    assert isinstance(leave, BreakOp)
     n = 0
     while True:
-        tile = yield from _next(run, ctx, op, op.mailbox, next(mine))
-        if tile >= count:
+        inner = ctx.inner(**{op.iteration: n})
+        yield from run.program(inner, op.body[:at])
+        if run.integer(inner, leave.cond, "the condition of a break"):
             return
-        yield from run.program(ctx.inner(**{op.var: tile, op.seq: n}), op.body)
+        yield from run.program(inner, op.body[at + 1 :])
         n += 1
 
 
-def _next(
-    run: BlockRun, ctx: Context, op: TileSchedulerOp, box: SchedulerQueue, tile: int
-) -> Generator[Wait, None, int]:
-    """The next tile's number: sent by the leader, received by the others."""
-    actor = ctx.actor
-    cursor = next((c for c in run.machine.kernel.cursors if c.name == box.cursor), None)
-    if cursor is None:
-        raise Fault("undefined-variable", f"no cursor is called {box.cursor}")
-    stage, phase = actor.cursors[cursor.stage], actor.cursors[cursor.phase]
-    full, empty = (run.mbarriers.at(name, stage, actor.rank) for name in (box.full, box.empty))
-    buffer = run.machine.smem(box.smem)
-    address = np.asarray([run.origin(ctx) + buffer.offset + stage * buffer.stage_bytes], np.int64)
-    awaited, parity = (empty, 1 - phase) if box.leads else (full, phase)
-    yield Wait(op, lambda: run.mbarriers.passed(awaited, parity))
-    run.mbarriers.observe(actor, awaited)
-    thread = ctx.threads[0, 0, :1]
-    if box.leads:
-        bits = encode(np.asarray([tile], np.int32), DType.I32)
-        run.shared.store(actor.clock, address, bits, thread, run.op_number(op))
-        run.mbarriers.arrive(actor, full, 1)
-    else:
-        tile = int(run.shared.load(actor.clock, address, 4, thread, run.op_number(op)).view(np.int32)[0])
-        run.mbarriers.arrive(actor, empty, 1 if actor.single else actor.warps)
-    run.advance(ctx, cursor.name, 1)
-    return tile
+def first(run: BlockRun, ctx: Context, op: TileFirst) -> None:
+    """The variable lives as long as the actor, as the states of pipelines do."""
+    ctx.actor.cursors[op.var] = run.block
+
+
+def fetch(run: BlockRun, ctx: Context, op: TileFetch) -> None:
+    """The next number that the adversary gives to this block. Raises Fault behind the end."""
+    loops = [x for x in walk_ops(run.machine.kernel.body) if isinstance(x, TileSchedulerOp)]
+    if op.var not in ctx.actor.cursors or not loops:
+        raise Fault("undefined-variable", f"no tile.first declares {op.var}")
+    count = run.integer(ctx, loops[0].count, "the number of tiles")
+    machine = run.machine
+    numbers = machine.cached(op, "numbers", lambda: split(count, machine.blocks, machine.seed))[run.block]
+    run.fetches += 1
+    if run.fetches >= len(numbers):
+        raise Fault("unsupported", "a fetch behind the last tile")
+    ctx.actor.cursors[op.var] = numbers[run.fetches]
+
+
+def reset(run: BlockRun, ctx: Context, op: TileReset) -> None:
+    """The block that receives the last number of the launch clears the counter."""
+    tile, count = (run.integer(ctx, e, "a number of tiles") for e in (op.tile, op.count))
+    if tile == run.machine.blocks + count - 1:
+        run.machine.counter_resets += 1
+
+
+def push(run: BlockRun, ctx: Context, op: QueuePush) -> None:
+    """One thread stores."""
+    bits = encode(np.asarray([run.integer(ctx, op.value, "a tile")], np.int32), DType.I32)
+    run.shared.store(ctx.actor.clock, _address(run, ctx, op), bits, ctx.threads[0, 0, :1], run.op_number(op))
+
+
+def pop(run: BlockRun, ctx: Context, op: QueuePop) -> None:
+    """One thread reads for its unit."""
+    thread, number = ctx.threads[0, 0, :1], run.op_number(op)
+    found = run.shared.load(ctx.actor.clock, _address(run, ctx, op), 4, thread, number)
+    ctx.variables[op.var] = int(found.view(np.int32)[0])
+
+
+def _address(run: BlockRun, ctx: Context, op: QueuePush | QueuePop) -> Ints:
+    return np.asarray([run.base(ctx, op.slot)], np.int64)

@@ -1,4 +1,4 @@
-"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with cursors, persistent tiles.
+"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with cursors.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Data Movement: bulk copies and
 tensor maps", "mbarrier".
@@ -38,12 +38,6 @@ Meaning.
 * ``tma.store`` is issued by thread 0 of the unit, reads the stage at an unknown later time; ``tma.commit`` and
   ``tma.wait n [read]`` are that thread's: at most n groups still read shared memory (without ``read``: are
   still not written).  A barrier behind the wait tells the other threads.
-* ``tiles v, n``: the unit runs the body once for every tile v in 0..count that its block takes, n = 0, 1, ...;
-  all roles and units of a block see the same sequence; every tile is taken by exactly one block of the launch
-  (of one cluster: all blocks of a cluster take the same v).  ``static``: block, block + blocks, ...;
-  ``snake``: likewise, every second round backwards, which evens out sorted lengths; ``dynamic``: the next free
-  one, in order: the role that ``leads`` fetches it and sends it through the ring of SMEM (i32[1] a stage) with
-  its full and empty barriers.
 * ``cluster.arrive``, ``cluster.wait``: the two halves of a barrier of all threads of the cluster, at the top of a
   kernel; a wait may stand under a condition behind the last arrival, and whoever need not wait goes on.  What
   threads did before they arrived is seen by those who waited, but for a ``relaxed`` arrival, which only counts.
@@ -57,7 +51,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
@@ -65,18 +58,15 @@ from nautilus.core.op_fields import (
     EXPR,
     EXPRS,
     INTEGER,
-    NAME,
     OPERAND,
     OPERANDS,
     READ_MEMORY,
-    REGION,
     VARIABLE,
     WRITE_MEMORY,
     flag,
 )
-from nautilus.core.ops import SPAN, Effect, FieldRole, Kind, declare, op, part
+from nautilus.core.ops import SPAN, Effect, declare, op
 from nautilus.core.source import Span
-from nautilus.core.text import syntax
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.values import (
@@ -85,15 +75,11 @@ from nautilus.ma_tile.ir.values import (
     COPY_SLOT,
     MA,
     READ_SLOT,
-    SCRATCH,
     STATE,
     WRITE_SLOT,
     Frag,
     Slot,
 )
-
-if TYPE_CHECKING:
-    from nautilus.ma_tile.ir.ops import MemOp
 
 #: the variable that numbers the units of a role
 UNIT = "unit"
@@ -117,30 +103,6 @@ class AdvanceOp:
 
     cursor: str = declare(STATE)
     by: Expr | None = declare(EXPR, default=None)
-    span: Span = SPAN
-
-
-@part("$cursor $full $empty $smem( $leads)?")
-class SchedulerQueue:
-    """How a dynamic sequence of tiles reaches the roles: a ring in shared memory and its barriers."""
-
-    cursor: str = declare(STATE)
-    full: str = declare(BARRIER)
-    empty: str = declare(BARRIER)
-    smem: str = declare(SCRATCH)
-    leads: bool = declare(flag("leads"), default=False)
-
-
-@op(MA, "tiles $var, $seq in $count $order( $mailbox)? {$body}")
-class TileSchedulerOp:
-    """The tiles of a persistent block; ``order``: static | snake | dynamic (then with ``mailbox``)."""
-
-    var: str = declare(VARIABLE)
-    seq: str = declare(VARIABLE)
-    count: Expr = declare(EXPR)
-    order: str = declare(NAME)
-    body: tuple[MemOp, ...] = declare(REGION)
-    mailbox: SchedulerQueue | None = declare(FieldRole(Kind.PART, syntax.part(SchedulerQueue, "queue")), default=None)
     span: Span = SPAN
 
 

@@ -88,7 +88,6 @@ from nautilus.ma_tile.ir.async_ops import MatrixStore as MatrixStore
 from nautilus.ma_tile.ir.async_ops import MbarExpect as MbarExpect
 from nautilus.ma_tile.ir.async_ops import NamedArrive as NamedArrive
 from nautilus.ma_tile.ir.async_ops import ProxyFence as ProxyFence
-from nautilus.ma_tile.ir.async_ops import TileSchedulerOp as TileSchedulerOp
 from nautilus.ma_tile.ir.async_ops import TmaCommit as TmaCommit
 from nautilus.ma_tile.ir.async_ops import TmaLoad as TmaLoad
 from nautilus.ma_tile.ir.async_ops import TmaStore as TmaStore
@@ -97,6 +96,13 @@ from nautilus.ma_tile.ir.async_ops import WgCommit as WgCommit
 from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
+from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
+from nautilus.ma_tile.ir.tile_scheduler import QueuePush as QueuePush
+from nautilus.ma_tile.ir.tile_scheduler import TileFetch as TileFetch
+from nautilus.ma_tile.ir.tile_scheduler import TileFirst as TileFirst
+from nautilus.ma_tile.ir.tile_scheduler import TileReset as TileReset
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp as TileSchedulerOp
 from nautilus.ma_tile.ir.values import (
     BARRIER,
     BARRIER_STAGE,
@@ -351,6 +357,7 @@ MemOp: TypeAlias = (
     | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
     | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
+    | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop
 )  # fmt: skip
 MA.close(MemOp)
 

@@ -65,7 +65,7 @@ def unwidened(v: Value, defs: Mapping[str, TileOp]) -> Value:
 
 
 _OPERANDS = frozenset(t for table in (MMA, WGMMA) for i in table.values() for t in i.operands)
-_HALF = (DType.F16, DType.BF16)
+_HALF = tuple(d for d in DType if d.is_half)
 
 
 def forms(v: Value, defs: Mapping[str, TileOp]) -> tuple[Value, ...]:

@@ -115,10 +115,10 @@ def _stages(kernel: MemKernel, rings: Sequence[Ring]) -> Iterator[tuple[Ring, st
                 yield ring, name, smem[name].stage_bytes * (ring.units if name in ring.apart else 1)
 
 
-def late_release(body: Block, last: Block, kernel: MemKernel, seq: str) -> tuple[Block, Block]:
+def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) -> tuple[Block, Block]:
     """``body`` of a tile that ends by giving back a lent stage, which now happens under the next tile's products.
 
-    ``last``: what stands behind the last tile; ``seq`` numbers the tiles of the block.  No other body changes.
+    ``last``: what stands behind the last tile; ``iteration`` numbers the tiles of the block.  No other body changes.
     """
     match body:
         case (*rest, TmaWait() as wait, MbarArrive() as arrive, AdvanceOp(by=None) as move):
@@ -133,7 +133,7 @@ def late_release(body: Block, last: Block, kernel: MemKernel, seq: str) -> tuple
     at = next((n + 1 for n, op in enumerate(rest[:first]) if isinstance(op, WgCommit)), 0)
     back = calc("add", Var(cursor.stage), cursor.stages - 1)
     before: Expr = calc("mod", back, cursor.stages)
-    later = calc("gt", Var(seq), 0)
+    later = calc("gt", Var(iteration), 0)
     release = IfOp(later, (wait, replace(arrive, stage=before)), wait.span)
     return (*rest[:at], release, *rest[at:], move), (wait, *last)
 

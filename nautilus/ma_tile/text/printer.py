@@ -10,7 +10,6 @@ from nautilus.core.text.assembly import DECLARATIONS, STEP, form_of, format_modu
 from nautilus.core.text.assembly import grammar as _grammar
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.text.syntax import format_type
-from nautilus.ma_tile.ir.async_ops import SchedulerQueue
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, Role
 from nautilus.ma_tile.ir.values import MA, Frag, Mbar, PipelineState, Slot, Smem
 from nautilus.ma_tile.text.parser import parse
@@ -51,7 +50,6 @@ _PARTS = {
     "type": Frag,
     "slot": Slot,
     "role": Role,
-    "queue": SchedulerQueue,
 }
 
 

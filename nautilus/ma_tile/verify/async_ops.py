@@ -26,8 +26,6 @@ from nautilus.ma_tile.ir.async_ops import (
     MbarExpect,
     NamedArrive,
     ProxyFence,
-    SchedulerQueue,
-    TileSchedulerOp,
     TmaCommit,
     TmaLoad,
     TmaStore,
@@ -40,10 +38,10 @@ from nautilus.ma_tile.ir.async_ops import (
     wg_acc_layout,
 )
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, RolesOp, Slot, Smem, walk_ops
+from nautilus.ma_tile.ir.ops import Frag, MbarArrive, MmaOp, Slot, Smem, walk_ops
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.ma_tile.verify.module import KernelScope
-from nautilus.ma_tile.verify.shared import element_count
+from nautilus.ma_tile.verify.tile_scheduler import TILE_SCHEDULER_RULES
 
 #: most positions a box has along one axis, and most axes of a tensor map
 _BOX, _RANK = 256, 5
@@ -298,55 +296,6 @@ def advance(s: KernelScope, op: AdvanceOp) -> None:
         s.need(not back, "cursors move on", "backwards")
 
 
-def tiles(s: KernelScope, op: TileSchedulerOp) -> None:
-    """One sequence for all roles of the block, at the top of each."""
-    s.uniform(op.count, "the number of tiles")
-    s.need(op.order in ("static", "snake", "dynamic"), "known orders of tiles", op.order)
-    top = s.path in ((), (RolesOp,))
-    s.need(top, "tiles are taken at the top of a role", " in ".join(t.__name__ for t in s.path))
-    for other in walk_ops(s.kernel.body):
-        if isinstance(other, TileSchedulerOp):
-            same = (other.count, other.order, _ring(other.mailbox)) == (op.count, op.order, _ring(op.mailbox))
-            s.need(same, "all roles take the same tiles", other.var)
-    s.need((op.mailbox is not None) == (op.order == "dynamic"), "dynamic tiles come through a mailbox", op.order)
-    ok = op.mailbox is None or s.kernel.cluster == 1
-    s.need(ok, "blocks of a cluster take tiles in a fixed order", op.order)
-    if op.mailbox is not None:
-        _mailbox(s, op.mailbox)
-
-    outer = set(s.vars), dict(s.types)
-    s.variable(op.var)
-    s.variable(op.seq)
-    s.nested(op.body, op)
-    s.vars, s.types = outer
-
-
-def _ring(box: SchedulerQueue | None) -> tuple[str, ...]:
-    return () if box is None else (box.full, box.empty, box.smem)
-
-
-def _mailbox(s: KernelScope, box: SchedulerQueue) -> None:
-    """A ring of single integers with one leader; every other warp (of a single role: its thread) gives back."""
-    s.need(s.role is not None, "dynamic tiles are for roles", box.smem)
-    s.need(box.cursor in s.cursors, "cursors are declared", box.cursor)
-    buffer, full, empty = s.smem.get(box.smem), s.mbars.get(box.full), s.mbars.get(box.empty)
-    if buffer is None:
-        s.fail("shared buffers are declared", box.smem)
-    if full is None or empty is None:
-        s.fail("mbarriers are declared", f"{box.full}, {box.empty}")
-    ok = buffer.dtype is DType.I32 and element_count(buffer) == 1
-    s.need(ok, "a mailbox holds one i32 a stage", buffer.name)
-    stages = {buffer.stages, full.stages, empty.stages, s.cursors[box.cursor].stages}
-    s.need(len(stages) == 1, "a mailbox has as many barriers as stages", str(sorted(stages)))
-    roles = [r for op in s.kernel.body if isinstance(op, RolesOp) for r in op.roles]
-    here = [(r, op) for r in roles for op in r.body if isinstance(op, TileSchedulerOp) and op.mailbox is not None]
-    leads = [r for r, op in here if op.mailbox is not None and op.mailbox.leads]
-    s.need(len(leads) == 1 and leads[0].units == 1, "one role of one unit leads", f"{len(leads)} roles")
-    back = sum(1 if r.single else r.last_warp - r.first_warp for r, _ in here if r is not leads[0])
-    ok = full.arrivals == 1 and empty.arrivals == max(back, 1)
-    s.need(ok, "a mailbox is given back by every warp that does not lead", f"{full.arrivals}, {empty.arrivals}: {back}")
-
-
 def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
     """All threads of a block that is in a cluster; where in the kernel, ``verify_cluster`` says."""
     _engines(s)
@@ -356,8 +305,8 @@ def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
 
 
 WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
-    LetOp: let, AdvanceOp: advance, TileSchedulerOp: tiles, TmaLoad: bulk_load, TmaStore: bulk_store,
+    LetOp: let, AdvanceOp: advance, TmaLoad: bulk_load, TmaStore: bulk_store,
     TmaCommit: bulk_commit, TmaWait: bulk_wait, MbarExpect: mbar_expect, NamedArrive: named_arrive,
     MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
-    ClusterArrive: cluster_mark, ClusterWait: cluster_mark,
+    ClusterArrive: cluster_mark, ClusterWait: cluster_mark, **TILE_SCHEDULER_RULES,
 }  # fmt: skip

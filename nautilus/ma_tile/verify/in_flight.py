@@ -19,8 +19,9 @@ from typing import NoReturn
 from nautilus.core.errors import VerifyError
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.ops import declaration
-from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TileSchedulerOp, TmaLoad, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.async_ops import WGMMA, MbarExpect, TmaLoad, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import ForOp, Frag, IfOp, MemKernel, MemOp, MmaOp, RolesOp, UndefinedOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import blocks, defined, reads
 from nautilus.ma_tile.text.printer import format_op
 

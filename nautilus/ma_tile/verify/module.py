@@ -18,17 +18,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, 
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import (
-    UNIT,
-    AdvanceOp,
-    LetOp,
-    MbarExpect,
-    TileSchedulerOp,
-    TmaCommit,
-    TmaLoad,
-    TmaStore,
-    TmaWait,
-)
+from nautilus.ma_tile.ir.async_ops import UNIT, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ForOp,
@@ -45,6 +35,15 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import (
+    BreakOp,
+    QueuePop,
+    QueuePush,
+    TileFetch,
+    TileFirst,
+    TileReset,
+    TileSchedulerOp,
+)
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify.cluster import check_cluster
@@ -59,7 +58,7 @@ INTEGERS = frozenset({DType.I32, DType.I64})
 #: what one thread can do alone
 _SINGLE = (
     IfOp, ForOp, LetOp, AdvanceOp, TileSchedulerOp, MbarArrive, MbarWait, MbarExpect, TmaLoad, TmaStore, TmaCommit,
-    TmaWait,
+    TmaWait, BreakOp, TileFirst, TileFetch, TileReset, QueuePush, QueuePop,
 )  # fmt: skip
 
 

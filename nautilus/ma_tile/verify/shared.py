@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.ops import declaration
 from nautilus.ma_tile.ir import traverse as walk
-from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore, TmaWait, WgWait
+from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore, TmaWait, WgWait
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
     ForOp,
@@ -21,6 +21,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.targets.limits import Limits
 
 

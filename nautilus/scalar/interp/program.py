@@ -95,7 +95,7 @@ def _input(b: Buffer, shape: tuple[int, ...], inputs: Mapping[str, Array]) -> Ar
     x = np.asarray(inputs[b.name])
     if x.shape != shape:
         raise ScalarRunError(f"input {b.name} has shape {x.shape}, declared {shape}")
-    bits = b.dtype in (DType.BF16, DType.F8E4M3, DType.F8E5M2) and x.dtype.kind == "u"
+    bits = b.dtype.stored_as_bits and x.dtype.kind == "u"
     return from_storage(x, b.dtype) if bits else round_to(x, b.dtype)
 
 

@@ -25,7 +25,7 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, kernel_of
 
 _TARGET: Mapping[DType, DType] = {
-    DType.F16: DType.F16, DType.BF16: DType.BF16, DType.F8E4M3: DType.F16, DType.F8E5M2: DType.F16,
+    d: d if d.is_half else DType.F16 for d in DType if d.is_half or d.is_float8
 }  # fmt: skip
 
 

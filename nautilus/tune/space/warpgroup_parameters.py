@@ -8,6 +8,7 @@ from typing import Any
 from nautilus.core.schedule import KernelPlan, WarpgroupPlan, option_of
 from nautilus.planner.kernel import ceil_pow2
 from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
+from nautilus.targets.records import DEFAULT_TARGET, TARGETS
 from nautilus.tune.space.shape import PRODUCT, KernelShape, others
 from nautilus.tune.space.tuning_parameter import (
     MOST,
@@ -140,7 +141,7 @@ def registers_for(m: WarpgroupPlan) -> tuple[int, int]:
 
 def divided_registers(warpgroups: int, low: int) -> tuple[int, int]:
     """``low`` for a producer's thread, and what that leaves for one of ``warpgroups`` consumers."""
-    launch = min(65536 // ((1 + warpgroups) * 128), 256) // 8 * 8
+    launch = min(TARGETS[DEFAULT_TARGET].limits.registers_at_launch((1 + warpgroups) * 128), 256)
     return low, min(240, ((1 + warpgroups) * launch - low) // warpgroups // 8 * 8)
 
 

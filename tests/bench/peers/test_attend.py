@@ -7,6 +7,7 @@ import pytest
 from nautilus.bench.contenders import NotApplicable
 from nautilus.bench.peers.attend import Operand, mask_function, mask_kind, match, score_function
 from nautilus.frontend.semantics.check import load_spec, load_text
+from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
 
 HEAD = """dim B = 2, H = 6, M = {m}, N = 32, D = 8
@@ -23,7 +24,7 @@ O[b, h, i, d] = sum[j](P[b, h, i, j] * V[b, {g}, j, d])
 """
 
 
-def spec_of(p: str, m: int = 32, kv: str = "H", g: str = "h"):  # type: ignore[no-untyped-def]
+def spec_of(p: str, m: int = 32, kv: str = "H", g: str = "h") -> Spec:
     return load_text(HEAD.format(m=m, kv=kv) + WHOLE.format(p=p, g=g))
 
 

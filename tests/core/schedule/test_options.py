@@ -94,7 +94,8 @@ def test_a_pass_reads_no_option_of_the_mapping_that_does_not_say_so(name: str) -
 
 
 @pytest.mark.parametrize(
-    ("cls", "o"), [p for p in OPTIONS if p.values[0] in MAPPINGS and not p.values[1].is_tag and p.values[1].name]
+    ("cls", "o"),
+    [pytest.param(cls, o, id=f"{cls.__name__}.{o.name}") for cls in MAPPINGS for o in options_of(cls) if not o.is_tag],
 )
 def test_values_out_of_bounds_are_refused(cls: type[Any], o: Option) -> None:
     wrong: Any = "none of them" if o.values else None

@@ -28,6 +28,7 @@ TRANSCENDENTAL = sorted({o for o in OPS if OPS[o] == 1} - {"not", "cast", "narro
 
 
 def leaf(dtype: DType) -> st.SearchStrategy[Expr]:
+    choices: list[st.SearchStrategy[Expr]]
     match dtype:
         case DType.I32:
             choices = [

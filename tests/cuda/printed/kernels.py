@@ -126,8 +126,13 @@ CHECK: mm__C<<<16, 384, 98336, stream>>>({{.*}}, map_A_64_64, map_B_64_64, map_C
 """
 
 
-def copies(tiles: str, extra: str = "", cursors: str = "", second: str = "") -> str:
-    """Y = X by tiles of 64 rows: one thread loads, four warps store. ``tiles``: the sequence, with {leads}."""
+def copies(order: str, extra: str = "", cursors: str = "", ops: tuple[str, str, str, str] = ("", "", "", "")) -> str:
+    """Y = X by tiles of 64 rows: one thread loads, four warps store.
+
+    ``ops``: of a dynamic order; before the loop of the producer, at the start and the end of its body, and at the start
+    of the consumers' body.
+    """
+    first, send, fetch, receive = ops
     return f"""
 module copy target sm_90a {{
   input X: f16[5, 4, 64, 64]
@@ -139,15 +144,19 @@ module copy target sm_90a {{
     cursor r stages 1{cursors}
     roles {{
       role load warps 0..4 registers 40 single {{
-        tiles v, q in 20 {tiles.format(leads=" leads")} {{
+        {first}
+        tile.loop v, q in 20 {order} {{
+          {send}
           mbar.wait empty[0] parity 1 - r_phase
           mbar.expect full[0] 8192
           tma.load s[0], X[v // 4, v % 4, i, j] mbar full[0]
           advance r
+          {fetch}
         }}
       }}
       role store warps 4..8 {{
-        tiles v, q in 20 {tiles.format(leads="")} {{
+        tile.loop v, q in 20 {order} {{
+          {receive}
           mbar.wait full[0] parity r_phase
           tma.store s[0], Y[v // 4, v % 4, i, j]
           tma.commit
@@ -184,9 +193,25 @@ CHECK: for (int q_2 = 0, v_2 = block; v_2 < 20; ++q_2, v_2 = q_2 * {{.*}} + (q_2
 """
 
 DYNAMIC = copies(
-    "dynamic t tfull tempty box{leads}",
+    "dynamic",
     "\n    smem box : i32[b: 1] stages 2 swizzle 0 pad 0 @ 8192",
     "\n    mbar tfull stages 2 arrivals 1 @ 8464\n    mbar tempty stages 2 arrivals 4 @ 8480\n    cursor t stages 2",
+    ops=(
+        "tile.first next",
+        """mbar.wait tempty[t_stage] parity 1 - t_phase
+          let v = next
+          tile.reset v of 20
+          queue.push box[t_stage], v
+          mbar.arrive tfull[t_stage]
+          advance t
+          break if v >= 20""",
+        "tile.fetch next",
+        """mbar.wait tfull[t_stage] parity t_phase
+          queue.pop v, box[t_stage]
+          mbar.arrive tempty[t_stage] each warp
+          advance t
+          break if v >= 20""",
+    ),
 )
 
 DYNAMIC_CHECKS = """

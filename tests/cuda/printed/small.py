@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nautilus.ma_tile.ir.ops import acc_layout
 from tests.ma_tile.programs import plain as programs
 
@@ -234,7 +236,7 @@ CHECK: mma_m16n8k16_f16(&acc[{{.*}}], &p[{{.*}}], b[0]);
 """
 
 #: name -> (MA-tile text or module, checks).
-PRINTED = {
+PRINTED: dict[str, tuple[Any, str]] = {
     "run": (RUN, RUN_CHECKS),
     "gather": (GATHER, GATHER_CHECKS),
     "wide": (WIDE, WIDE_CHECKS),

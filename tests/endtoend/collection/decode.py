@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 from unittest.mock import patch
 
 from nautilus.check.levels import Trace
@@ -95,7 +96,7 @@ def combines(plan: KernelPlan) -> bool:
     return isinstance(plan.mapping, WarpPlan) and plan.mapping.combine_in_block
 
 
-def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **mapping: object) -> Schedule:
+def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **mapping: Any) -> Schedule:
     """What the rules say for so many groups of units; ``mapping``: other options for the kernel of the units.
 
     ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
@@ -104,11 +105,11 @@ def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a"
     with forced(groups, units, step):
         found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
     assert found is not None and found.splits, "nothing was cut"
-    kernels = [replace(k, mapping=replace(k.mapping, **mapping)) if combines(k) else k for k in found.kernels]  # type: ignore[arg-type]
+    kernels = [replace(k, mapping=replace(k.mapping, **mapping)) if combines(k) else k for k in found.kernels]
     if cluster is not None:
         kernels = [
             replace(k, mapping=replace(k.mapping, cluster=cluster)) if k.mapping.cluster > 1 else k for k in kernels
-        ]  # type: ignore[arg-type]
+        ]
     return replace(found, kernels=tuple(kernels))
 
 

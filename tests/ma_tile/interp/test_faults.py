@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -206,7 +209,7 @@ def test_wrong_swizzle_of_the_copy() -> None:
 
 def test_swapped_accumulator_elements() -> None:
     m = f.swap_registers(p.ring(), "acc", 0, 1)
-    m = f.edit_ops(m, f.is_a(GlobalStore), lambda op: (f.replace(op, vec=1),))
+    m = f.edit_ops(m, f.is_a(GlobalStore), lambda op: (replace(op, vec=1),))
     assert wrong(m, RING, p.f16(RING["A"]) @ p.f16(RING["B"]).T)
 
 
@@ -222,7 +225,7 @@ def test_matrix_load_ignores_the_declared_registers() -> None:
 
 
 def test_convert_between_threads_is_refused() -> None:
-    def change(x):  # type: ignore[no-untyped-def]
+    def change(x: Any) -> Any:
         return type(x)(x.reg, tuple(reversed(x.lane)), x.warp)
 
     m = f.edit_layout(p.chained(), "p", change)
@@ -231,13 +234,13 @@ def test_convert_between_threads_is_refused() -> None:
 
 def test_dropped_convert() -> None:
     m = f.edit_ops(
-        p.chained(), f.is_a(ConvertOp), lambda op: (type(op)(f.replace(op.arg, name="pa"), op.arg),)  # type: ignore[union-attr, call-arg]
+        p.chained(), f.is_a(ConvertOp), lambda op: (type(op)(replace(op.arg, name="pa"), op.arg),)
     )  # fmt: skip
     assert not wrong(m, chained_inputs(), chained_reference(chained_inputs()))  # one row tile: same registers
 
 
 def test_reduce_without_scratch() -> None:
-    m = f.edit_ops(parse(p.REDUCE), f.is_a(ReduceOp), lambda op: (f.replace(op, scratch=None),), 0)
+    m = f.edit_ops(parse(p.REDUCE), f.is_a(ReduceOp), lambda op: (replace(op, scratch=None),), 0)
     caught(m, {"X": p.random(6, 8, 256)}, "layout", "reduce max %x over j")
 
 
@@ -245,12 +248,12 @@ def test_reduce_without_scratch() -> None:
 
 
 def test_unmasked_global_read_past_the_end() -> None:
-    m = f.edit_ops(parse(p.COPY), f.is_a(GlobalLoad), lambda op: (f.replace(op, mask=None),))
+    m = f.edit_ops(parse(p.COPY), f.is_a(GlobalLoad), lambda op: (replace(op, mask=None),))
     caught(m, X, "global-out-of-bounds", "ld.global X[r + i, j]")
 
 
 def test_unmasked_global_write_past_the_end() -> None:
-    m = f.edit_ops(parse(p.COPY), f.is_a(GlobalStore), lambda op: (f.replace(op, mask=None),))
+    m = f.edit_ops(parse(p.COPY), f.is_a(GlobalStore), lambda op: (replace(op, mask=None),))
     caught(m, X, "global-out-of-bounds", "st.global Y[r + i, j]")
 
 
@@ -285,7 +288,7 @@ def test_vector_that_the_swizzle_splits() -> None:
 
 
 def test_copy_of_an_impossible_size() -> None:
-    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (f.replace(op, vec=1),), 0)
+    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (replace(op, vec=1),), 0)
     caught(m, RING, "copy-size", "cp.async sa[0]")
 
 
@@ -296,5 +299,5 @@ def test_two_threads_write_different_values() -> None:
 
 def test_fragment_before_its_definition() -> None:
     m = parse(p.COPY)
-    m = f.edit_ops(m, f.is_a(GlobalLoad), lambda op: (f.replace(op, result=f.replace(op.result, name="z")),))  # type: ignore[union-attr]
+    m = f.edit_ops(m, f.is_a(GlobalLoad), lambda op: (replace(op, result=replace(op.result, name="z")),))
     caught(m, X, "undefined-fragment", "st.shared s[0] swizzle 128, %x")

@@ -243,17 +243,17 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("deadlock",),
         ("consumer of block 1 at `mbar.wait full",),
     ),
-    "mailbox that is never given back": (
+    "queue that is never released": (
         "dynamic",
         (("emptyt stages 2 arrivals 4", "emptyt stages 2 arrivals 5"),),
         ("deadlock",),
-        ("producer at `tiles v, turn",),
+        ("producer at `mbar.wait emptyt",),
     ),
-    "mailbox given back too early": (
+    "queue released too early": (
         "dynamic",
         (("emptyt stages 2 arrivals 4", "emptyt stages 2 arrivals 2"),),
         ("over-arrival", "unordered-writes", "overwrite-in-use"),
-        ("tiles v, turn",),
+        ("mbar.arrive emptyt", "queue.push"),
     ),
 }
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from nautilus.ma_tile.interp.module import run_block, run_module
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import format as to_text
 from nautilus.ma_tile.text.printer import parse
 from tests.ma_tile.programs import plain as p
@@ -32,7 +35,7 @@ def chained_inputs() -> dict[str, np.ndarray]:
 def chained_reference(x: dict[str, np.ndarray]) -> np.ndarray:
     q, k, v = (p.f16(x[n]).astype(np.float64) for n in "QKV")
     e = np.exp(q @ k.T)
-    return e @ v / e.sum(axis=1, keepdims=True)
+    return np.asarray(e @ v / e.sum(axis=1, keepdims=True))
 
 
 def test_chained_products_through_registers() -> None:
@@ -61,7 +64,7 @@ def test_roles_under_every_policy(seed: int) -> None:
 
 @pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.ring, lambda: p.ring("n_last"), p.chained,
                                   lambda: parse(p.REDUCE), p.roles])  # fmt: skip
-def test_text_parses_back_equal(make) -> None:  # type: ignore[no-untyped-def]
+def test_text_parses_back_equal(make: Callable[[], MemModule]) -> None:
     m = make()
     text = to_text(m)
     assert parse(text) == m

@@ -66,8 +66,13 @@ ROWS = [
     Row("roles {"),
     Row("let v = i * 2", exprs="i * 2", variables="v"),
     Row("advance c by n", exprs="n", effects="ADVANCE"),
-    Row("tiles v, w in n static {", exprs="n", variables="v w"),
-    Row("tiles v, w in n dynamic c full empty box leads {", exprs="n", variables="v w", scratch="box"),
+    Row("tile.loop v, w in n static {", exprs="n", variables="v w"),
+    Row("break if v >= n", exprs="v >= n", effects="LEAVE"),
+    Row("tile.first v", variables="v", effects="ADVANCE"),
+    Row("tile.fetch v", effects="ADVANCE COUNT"),
+    Row("tile.reset v of n", exprs="v; n", effects="COUNT"),
+    Row("queue.push s[t], v", "|s|", exprs="v; t"),
+    Row("queue.pop v, s[t]", "s| |", exprs="t", variables="v"),
     Row("tma.load s[t] swizzle 128, X[i, j + k] mbar b[u] multicast 2 stream", "||s", exprs="i; j + k; u; t"),
     Row("tma.store s[t], X[i, j]", "s| |", exprs="i; j; t"),
     Row("tma.commit", effects="COMMIT"),
@@ -129,6 +134,7 @@ def test_an_undeclared_op_is_an_error() -> None:
     class Strange:
         pass
 
+    strange: Any = Strange()
     for f in (traverse.touch, traverse.reads, traverse.defined, traverse.expressions, traverse.deep_touch):
         with pytest.raises(TypeError, match="Strange is not a declared op"):
-            f(Strange())  # type: ignore[operator]
+            f(strange)

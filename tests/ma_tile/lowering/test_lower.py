@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -101,7 +103,7 @@ def test_several_warps_a_row_meet_in_scratch() -> None:
 
 
 ODD = sorted(n for n in vars(odd) if n.isupper())
-GIVEN = {
+GIVEN: dict[str, dict[str, Any]] = {
     "PAGED": {"T": np.array([8, 0, 3, 3, 7, 1])},
     "PAGED_LOOP": {"T": np.array([8, 0, 3, 3, 7, 1])},
     "GATHER_INDEX_LOOP": {"L": np.array([0, 5, 64, 33])},

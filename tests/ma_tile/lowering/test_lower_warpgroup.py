@@ -33,7 +33,7 @@ def synchronous(module: TileModule, mapping: MappingPlan = TWO) -> MemModule:
     return low
 
 
-def fault(text: str, mapping: MappingPlan = TWO, target: str = "sm_90a") -> str:
+def fault(text: str, mapping: WarpgroupPlan = TWO, target: str = "sm_90a") -> str:
     """Why the engine refuses the one kernel of ``text``; ``""``: it does not."""
     module = tile(text)
     buffers = {b.name: b for b in module.buffers}
@@ -173,7 +173,7 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
         (programs.STRIDED, TWO, "does not step along its axes one by one"),
     ],
 )  # fmt: skip
-def test_faults(text: str, mapping: MappingPlan, reason: str) -> None:
+def test_faults(text: str, mapping: WarpgroupPlan, reason: str) -> None:
     found = fault(text, mapping)
     assert re.search(reason, found) if reason else not found, found
 

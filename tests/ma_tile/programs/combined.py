@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode, road, schedule
+from tests.engines import warp_of
 from tests.ma_tile.programs import plain as p
 
 GIVEN = Decode(256, heads=2, group=2)
@@ -67,7 +69,7 @@ ROWS = {"X": np.random.default_rng(0).normal(size=(2, 64, 32)).astype(np.float32
 def sums() -> np.ndarray:
     """What ``PAIR`` computes of ``ROWS``."""
     x = ROWS["X"].astype(np.float64)
-    return x.sum(1) + x.max((1, 2))[:, None]
+    return np.asarray(x.sum(1) + x.max((1, 2))[:, None])
 
 
 def edited(*changes: tuple[str, str], text: str = PAIR) -> str:
@@ -112,10 +114,10 @@ def joined(m: MemModule, *names: str) -> MemModule:
 
 
 @lru_cache(maxsize=8)
-def apart(given: Decode, groups: int, units: int, step: int, **memory: bool) -> MemModule:
+def apart(given: Decode, groups: int, units: int, step: int, **memory: Any) -> MemModule:
     """A kernel of ``given`` as it is before its blocks are joined."""
     wanted = schedule(given.text, groups, units, step, **memory)
-    kernels = tuple(replace(k, mapping=replace(k.mapping, combine_in_block=False, cluster=1)) for k in wanted.kernels)
+    kernels = tuple(replace(k, mapping=replace(warp_of(k), combine_in_block=False, cluster=1)) for k in wanted.kernels)
     module = road(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nautilus.core.passes import Pass
 from nautilus.ma_tile.ir.async_ops import wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.copies.await_copies import AwaitCopies
@@ -150,11 +151,12 @@ def gated(**sizes: int | str) -> MemModule:
 def through(m: MemModule, blocks: int = 132, **memory: Any) -> MemModule:
     """``m`` behind all passes of the level, in chunks of 64 columns; ``blocks`` stay where it is persistent."""
     plan = schedule(m, **{"stages": 2, "epilogue": "tma", "store_columns": 64, **memory})
-    for step in (ChunkEpilogue(plan), TmaStores(plan), PipelineMma(plan), SpecialiseWarps(plan)):
-        m = step.apply(m)
-    for step in (ZeroAccumulators(), AsyncMma(plan), PersistentGrid(plan, blocks), PingPong(plan), DeadFragments()):
-        m = step.apply(m)
-    for step in (AllocateShared(), Synchronize(), AwaitCopies()):
+    passes: tuple[Pass, ...] = (
+        *(ChunkEpilogue(plan), TmaStores(plan), PipelineMma(plan), SpecialiseWarps(plan)),
+        *(ZeroAccumulators(), AsyncMma(plan), PersistentGrid(plan, blocks), PingPong(plan), DeadFragments()),
+        *(AllocateShared(), Synchronize(), AwaitCopies()),
+    )
+    for step in passes:
         m = step.apply(m)
     verify(m)
     return m

@@ -195,8 +195,28 @@ module chain target sm_90a {{
 def tiles(order: str = "static", blocks: int = 3, count: int = 8) -> str:
     """Y = 2 X by tiles of 64 rows: persistent blocks, a producer, a consumer that stores by bulk copies."""
     dynamic = order == "dynamic"
-    box = " t fullt emptyt next" if dynamic else ""
-    lead = " leads" if dynamic else ""
+    before = "tile.first t_next" if dynamic else ""
+    send = (
+        """mbar.wait emptyt[t_stage] parity 1 - t_phase
+          let v = t_next
+          tile.reset v of {count}
+          queue.push next[t_stage], v
+          mbar.arrive fullt[t_stage]
+          advance t
+          break if v >= {count}"""
+        if dynamic
+        else ""
+    ).format(count=count)
+    receive = (
+        """mbar.wait fullt[t_stage] parity t_phase
+          queue.pop v, next[t_stage]
+          mbar.arrive emptyt[t_stage] each warp
+          advance t
+          break if v >= {count}"""
+        if dynamic
+        else ""
+    ).format(count=count)
+    fetch = "tile.fetch t_next" if dynamic else ""
     extra = (
         """smem next : i32[x: 1] stages 2 swizzle 0 pad 0 @ 24640
     mbar fullt stages 2 arrivals 1 @ 24656
@@ -219,15 +239,19 @@ module tiles target sm_90a {{
     cursor r stages 2
     roles {{
       role producer warps 0..4 single {{
-        tiles v, turn in {count} {order}{box}{lead} {{
+        {before}
+        tile.loop v, turn in {count} {order} {{
+          {send}
           mbar.wait empty[r_stage] parity 1 - r_phase
           mbar.expect full[r_stage] 8192
           tma.load sx[r_stage] swizzle 128, X[v * 64 + i, n] mbar full[r_stage]
           advance r by 1
+          {fetch}
         }}
       }}
       role consumer warps 4..8 {{
-        tiles v, turn in {count} {order}{box} {{
+        tile.loop v, turn in {count} {order} {{
+          {receive}
           let first = v * 64
           mbar.wait full[r_stage] parity r_phase
           %x = ld.shared sx[r_stage] swizzle 128 vec 2 : f16[i: 64, n: 64] #acc

@@ -71,7 +71,7 @@ def test_a_persistent_block_gives_it_back_in_the_next_tile() -> None:
     out = PersistentGrid(s, multiprocessors=1).apply(AsyncMma(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m))))
     body = role(out, "consumers")
     in_order(
-        body, "tiles tile", "mma wgmma.f16 smem q", "wg.commit", "if turn > 0 {", "tma.wait 0 read",
+        body, "tile.loop tile", "mma wgmma.f16 smem q", "wg.commit", "if iteration > 0 {", "tma.wait 0 read",
         "mbar.arrive empty_v[(v_stage + 1) % 2] each warp", "}", "wg.wait 0 %s0", "mbar.wait full_v",
         "tma.store out_O", "tma.store out_O", "tma.commit", "advance v", "}", "tma.wait 0 read",
     )  # fmt: skip

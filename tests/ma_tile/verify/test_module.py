@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 from nautilus.core.errors import UnsupportedError, VerifyError
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.ma_tile.interp.module import run_module
-from nautilus.ma_tile.ir.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp
+from nautilus.ma_tile.ir.ops import AsyncCopy, Barrier, GlobalLoad, MemModule, MmaOp, RolesOp
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify, verify_module
 from nautilus.ma_tile.verify.shared import interference
-from nautilus.targets.limits import TARGETS, limits
+from nautilus.targets.limits import limits
+from nautilus.targets.records import TARGETS
 from tests.ma_tile import faults as f
 from tests.ma_tile.programs import plain as p
 
@@ -22,7 +24,7 @@ from tests.ma_tile.programs import plain as p
 @pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.ring, lambda: p.ring("n_last"), p.chained,
                                   lambda: parse(p.REDUCE), p.roles])  # fmt: skip
 @pytest.mark.parametrize("target", sorted(TARGETS))
-def test_right_programs_pass(make, target: str) -> None:  # type: ignore[no-untyped-def]
+def test_right_programs_pass(make: Callable[[], MemModule], target: str) -> None:
     verify(replace(make(), target=target))
 
 
@@ -77,12 +79,12 @@ def test_swapped_operand_is_rejected(layout: str) -> None:
 
 
 def test_wrong_instruction() -> None:
-    m = f.edit_ops(p.ring(), f.is_a(MmaOp), lambda op: (f.replace(op, instr="m16n8k16.bf16"),))
+    m = f.edit_ops(p.ring(), f.is_a(MmaOp), lambda op: (replace(op, instr="m16n8k16.bf16"),))
     rejected(m, "instructions have their types", "mma m16n8k16.bf16")
 
 
 def test_copy_of_an_impossible_size() -> None:
-    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (f.replace(op, vec=1),))
+    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (replace(op, vec=1),))
     rejected(m, "copies move 4, 8 or 16 bytes", "cp.async sa[0]")
 
 
@@ -118,9 +120,10 @@ def test_roles() -> None:
     m = p.roles()
     (k,) = m.kernels
     (op,) = k.body
-    both = replace(op, roles=tuple(replace(r, first_warp=0) for r in op.roles))  # type: ignore[union-attr]
+    assert isinstance(op, RolesOp)
+    both = replace(op, roles=tuple(replace(r, first_warp=0) for r in op.roles))
     rejected(replace(m, kernels=(replace(k, body=(both,)),)), "roles have warps of their own", "roles")
-    odd = replace(op, roles=tuple(replace(r, registers=23) for r in op.roles))  # type: ignore[union-attr]
+    odd = replace(op, roles=tuple(replace(r, registers=23) for r in op.roles))
     rule = "register budgets are multiples of 8 from 24 to 256"
     rejected(replace(m, kernels=(replace(k, body=(odd,)),)), rule, "roles")
 

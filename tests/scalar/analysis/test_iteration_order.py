@@ -143,4 +143,4 @@ def test_a_loop_with_an_order_is_refused() -> None:
 def test_an_unknown_order_is_refused() -> None:
     s = default_schedule(prefill(causal()))
     with pytest.raises(ScheduleError, match="iteration_order is 'up'"):
-        check_schedule(replace(s, kernels=(replace(s.kernels[0], iteration_order="up"),)))
+        check_schedule(replace(s, kernels=(replace(s.kernels[0], iteration_order="up"),)))  # type: ignore[arg-type]

@@ -1,6 +1,9 @@
 """The interval analysis holds what actually occurs, for random expressions over random inputs."""
 
+from __future__ import annotations
+
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ _UNARY = ["exp", "tanh", "sigmoid", "erf", "abs", "sign", "floor", "ceil", "roun
 _LEAF = ["X[i, k]", "Z[i]", "f32(L[k])", "f32(i - k)", "0.5", "-3", "f32(B[i])"]
 
 
-def expression(rng, depth):
+def expression(rng: random.Random, depth: int) -> Any:
     if depth == 0:
         return rng.choice(_LEAF)
     a, b = expression(rng, depth - 1), expression(rng, rng.randrange(depth))
@@ -30,7 +33,7 @@ def expression(rng, depth):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_expressions(seed):
+def test_random_expressions(seed: int) -> None:
     rng = random.Random(seed)
     op = rng.choice(["sum", "max", "min", "sum", "max"])
     guard = rng.choice([": K", ": K | k <= i", ": K | k > i", ": K | k < 4"])
@@ -63,14 +66,14 @@ Y[i, k] = {expression(rng, 3)} + R[i]
             assert inside, f"{text}{name} in [{lo}, {hi}]: {values}"
 
 
-def interval(body, head=""):
+def interval(body: str, head: str = "") -> Any:
     p = lower(load_text(f"dim M = 5, K = 6\ninput X: f16[M, K]\n{head}output Y: f32[M, K]\nY[i, k] = {body}\n"))
     defs = find_defs(p)
     d = defs["Y"]
     return Ranges(defs, d.axes, d.guard).of(d.value)
 
 
-def test_relations_to_reductions():
+def test_relations_to_reductions() -> None:
     assert interval("X[i, k] - max[k](X[i, k])")[1] == 0
     assert interval("min[k](X[i, k]) - X[i, k]")[1] == 0
     assert interval("max[k](X[i, k]) - X[i, k]")[0] == 0
@@ -79,7 +82,7 @@ def test_relations_to_reductions():
     assert interval("f32(X[i, k]) / sum[k](X[i, k])")[1] > 1
 
 
-def test_wrapping_integers_have_the_range_of_their_type():
+def test_wrapping_integers_have_the_range_of_their_type() -> None:
     assert interval("f32(i8(i * 100)) + 0")[0] == -128
     lo, hi = interval("f32(sum[q: K](i32(X[i, q]) * 100000))")
     assert (lo, hi) == (-(2.0**31), 2.0**31 - 1)

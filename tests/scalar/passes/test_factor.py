@@ -1,11 +1,18 @@
 """``factor``: invariant factors leave sums, and an empty domain stays exactly 0."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from nautilus.core.certificate import Certificate
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
@@ -15,22 +22,22 @@ from tests.scalar.expect import expect, sound
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, random_inputs, small
 
 
-def ready(spec):
+def ready(spec: Spec) -> Program:
     return Dead().apply(Simplify().apply(Inline().apply(lower(spec))))
 
 
-def factored(spec):
+def factored(spec: Spec) -> tuple[Program, tuple[Certificate, ...]]:
     p, certificates = Factor().derive(ready(spec))
     sound(p)
     agree(spec, p)
     return p, certificates
 
 
-def spec_of(text):
+def spec_of(text: str) -> Spec:
     return load_text("\n".join(line.strip() for line in text.strip().splitlines()) + "\n")
 
 
-def test_the_division_leaves_the_sum():
+def test_the_division_leaves_the_sum() -> None:
     p, (c,) = factored(small(next(s for s in SHIPPED if s.stem == "causal_prefill")))
     expect(
         p,
@@ -53,7 +60,7 @@ EMPTY_ROWS = """
     O[i, d] = sum[j](P[i, j] * V[j, d])"""
 
 
-def test_empty_rows_are_selected_in_closed_form():
+def test_empty_rows_are_selected_in_closed_form() -> None:
     spec = spec_of(EMPTY_ROWS)
     p, (c,) = factored(spec)
     expect(p, "O[i, d] = select(i >= 2, O_acc[i, d] / P_sum[i], 0.0)")
@@ -62,7 +69,7 @@ def test_empty_rows_are_selected_in_closed_form():
     assert "not being empty" in c.proof and c.conditions
 
 
-def test_a_domain_without_closed_form_gets_an_any():
+def test_a_domain_without_closed_form_gets_an_any() -> None:
     spec = spec_of(EMPTY_ROWS.replace("j - i <= -2", "(i + j) % 4 == 3 and i < 4"))
     p, (c,) = factored(spec)
     expect(
@@ -78,7 +85,7 @@ def test_a_domain_without_closed_form_gets_an_any():
     assert "any over the same domain" in c.proof
 
 
-def test_finite_factors_need_no_condition():
+def test_finite_factors_need_no_condition() -> None:
     p, (c,) = factored(
         spec_of("""
         dim M = 4, N = 5
@@ -91,7 +98,7 @@ def test_finite_factors_need_no_condition():
     assert "finite" in c.proof
 
 
-def test_both_sides_of_the_bar_and_signs():
+def test_both_sides_of_the_bar_and_signs() -> None:
     p, _ = factored(
         spec_of("""
         dim M = 4, N = 5
@@ -112,19 +119,19 @@ def test_both_sides_of_the_bar_and_signs():
         "Y[i] = sum[j](X[i, 0] * 1.5)",  # nothing else
     ],
 )
-def test_left_alone(body):
+def test_left_alone(body: str) -> None:
     head = "dim M = 5\ninput X: f32[M, M]\ninput L: i32[M]\noutput Y: f32[M]\n"
     spec = spec_of(head + body.replace("sum[j]", "sum[j: M]"))
     p = ready(spec)
     assert Factor().derive(p) == (p, ())
 
 
-def test_the_schedule_may_forbid_it():
+def test_the_schedule_may_forbid_it() -> None:
     p = ready(small(next(s for s in SHIPPED if s.stem == "causal_prefill")))
     assert Factor(Schedule((), (), factor=False)).apply(p) is p
 
 
-def test_a_sum_read_twice_gives_its_factor_to_both_readers():
+def test_a_sum_read_twice_gives_its_factor_to_both_readers() -> None:
     p, _ = factored(
         spec_of("""
         dim M = 4, N = 5
@@ -140,16 +147,16 @@ def test_a_sum_read_twice_gives_its_factor_to_both_readers():
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
-def test_shipped_specs(path):
+def test_shipped_specs(path: Path) -> None:
     factored(small(path))
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language(name):
+def test_language(name: str) -> None:
     factored(language(name))
 
 
-def test_adversarial_rows():
+def test_adversarial_rows() -> None:
     spec = spec_of(EMPTY_ROWS)
     p, _ = factored(spec)
     x = random_inputs(spec)

@@ -1,9 +1,12 @@
 """``inline``: copies into readers, the original stays, roundings stay, size is bounded."""
 
+from __future__ import annotations
+
 import pytest
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import Schedule
+from nautilus.frontend.spec import Spec
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.inline import Inline, default_inline
@@ -11,11 +14,11 @@ from tests.scalar.expect import expect, sound
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
-def spec_named(stem):
+def spec_named(stem: str) -> Spec:
     return small(next(s for s in SHIPPED if s.stem == stem))
 
 
-def test_copied_never_moved():
+def test_copied_never_moved() -> None:
     spec = spec_named("causal_prefill")
     p = lower(spec)
     q = Inline(Schedule(("P",), ())).apply(p)
@@ -33,12 +36,12 @@ def test_copied_never_moved():
     expect(Dead().apply(q), "temp P_sum\n!kernel P {\n!temp P:")
 
 
-def test_default_rule_and_order():
+def test_default_rule_and_order() -> None:
     assert default_inline(lower(spec_named("causal_prefill"))) == ("S", "P")
     assert default_inline(lower(spec_named("f16"))) == ()
 
 
-def test_a_typed_temp_keeps_its_rounding():
+def test_a_typed_temp_keeps_its_rounding() -> None:
     spec = language("typed intermediate")
     p = Dead().apply(Inline().apply(lower(spec)))
     sound(p)
@@ -46,12 +49,12 @@ def test_a_typed_temp_keeps_its_rounding():
     expect(p, "S_acc[i] sum= cast<f32>(cast<f16>(X[i, j] * 1.0009765))")
 
 
-def test_outputs_are_not_inlined():
+def test_outputs_are_not_inlined() -> None:
     p = Inline().apply(lower(spec_named("add_rms_norm")))
     expect(p, "Y_sum[i] sum= cast<f32>(H[i, j_1]) * cast<f32>(H[i, j_1])")
 
 
-def test_size_is_bounded():
+def test_size_is_bounded() -> None:
     lines = ["dim N = 4", "input X: f32[N]", "output Y: f32[N]", "A0[i] = X[i]"]
     lines += [f"A{k + 1}[i] = sin(A{k}[i]) * A{k}[(i + {k}) % N] + A{k}[i // 2]" for k in range(12)]
     from nautilus.frontend.semantics.check import load_text
@@ -65,7 +68,7 @@ def test_size_is_bounded():
     agree(spec, q)
 
 
-def test_repeated_squares_do_not_explode():
+def test_repeated_squares_do_not_explode() -> None:
     from nautilus.frontend.semantics.check import load_text
 
     lines = ["dim N = 4", "input X: f32[N]", "output Y: f32[N]", "A0[i] = X[i] * 0.9"]
@@ -76,14 +79,14 @@ def test_repeated_squares_do_not_explode():
     assert len(p.kernels) < 10
 
 
-def test_what_cannot_be_inlined_is_refused():
+def test_what_cannot_be_inlined_is_refused() -> None:
     p = lower(spec_named("causal_prefill"))
     for name in ("S_sum", "O", "nothing"):
         with pytest.raises(ScheduleError, match="is not an elementwise temp"):
             Inline(Schedule((name,), ())).apply(p)
 
 
-def test_certificates():
+def test_certificates() -> None:
     _, certificates = Inline().derive(lower(spec_named("softmax")))
     assert certificates == ()
     _, certificates = Inline().derive(lower(spec_named("causal_prefill")))
@@ -92,7 +95,7 @@ def test_certificates():
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language(name):
+def test_language(name: str) -> None:
     spec = language(name)
     p = Dead().apply(Inline().apply(lower(spec)))
     sound(p)

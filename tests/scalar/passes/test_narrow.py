@@ -1,11 +1,19 @@
 """``narrow``: which factors, to which type, and the proof that they fit."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
+from nautilus.core.certificate import Certificate
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.factor import Factor
@@ -18,25 +26,25 @@ from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, smal
 ATTENTION = small(next(s for s in SHIPPED if s.stem == "causal_prefill"))
 
 
-def ready(spec):
+def ready(spec: Spec) -> Program:
     return Dead().apply(Factor().apply(Simplify().apply(Inline().apply(lower(spec)))))
 
 
-def narrowed(spec):
+def narrowed(spec: Spec) -> tuple[Program, tuple[Certificate, ...]]:
     p, certificates = Narrow().derive(ready(spec))
     sound(p)
     agree(spec, p)  # over the reals nothing happened
     return p, certificates
 
 
-def product(body, dtype="f16", weight="f16"):
+def product(body: str, dtype: str = "f16", weight: str = "f16") -> Spec:
     return load_text(
         f"dim M = 5, N = 6, K = 7\ninput X: {dtype}[M, K]\ninput W: {weight}[K, N]\ninput a: f32[M]\n"
         f"output Y: f32[M, N]\n{body}\n"
     )
 
 
-def test_probabilities():
+def test_probabilities() -> None:
     p, (c,) = narrowed(ATTENTION)
     expect(p, "sum= cast<f32>(narrow<f16>(exp(S_sum[b, h, i, j] * 0.35355339059327373 - P_max[b, h, i]))) * cast")
     assert c.notes == ("the factor is in [0, 1]",)
@@ -58,18 +66,18 @@ def test_probabilities():
         ("(i * 3 - k + f32(X[i, k]) * 0)", "f16", "[-6, 12]"),
     ],
 )
-def test_ranges_decide(factor, target, note):
+def test_ranges_decide(factor: Any, target: str, note: str) -> None:
     p, (c,) = narrowed(product(f"Y[i, j] = sum[k]({factor} * W[k, j])"))
     expect(p, f"narrow<{target}>(")
     assert note in c.notes[0]
 
 
-def test_bf16_needs_no_proof():
+def test_bf16_needs_no_proof() -> None:
     p, _ = narrowed(product("Y[i, j] = sum[k](exp(X[i, k]) * W[k, j])", weight="bf16"))
     expect(p, "cast<f32>(narrow<bf16>(exp(cast<f32>(X[i, k])))) * cast<f32>(W[k, j])")
 
 
-def test_a_maximum_over_another_domain_proves_nothing():
+def test_a_maximum_over_another_domain_proves_nothing() -> None:
     """P's domain is wider than the maximum's: the difference may be positive."""
     body = "E[i, k] = exp(X[i, k] - max[k | k <= i](X[i, k]))\nY[i, j] = sum[k](E[i, k] * W[k, j])"
     expect(narrowed(product(body))[0], "narrow<tf32>(exp(")
@@ -79,7 +87,7 @@ def test_a_maximum_over_another_domain_proves_nothing():
     expect(narrowed(product(body))[0], "narrow<tf32>(exp(")
 
 
-def test_a_share_of_a_sum_is_at_most_one():
+def test_a_share_of_a_sum_is_at_most_one() -> None:
     spec = product("P[i, k] = softmax[k](X[i, k])\nY[i, j] = sum[k](P[i, k] * W[k, j])")
     p = Dead().apply(Simplify().apply(Inline().apply(lower(spec))))  # not factored
     q, (c,) = Narrow().derive(p)
@@ -98,17 +106,17 @@ def test_a_share_of_a_sum_is_at_most_one():
         "Y[i, j] = max[k](exp(X[i, k]) * W[k, j])",  # not a sum
     ],
 )
-def test_left_alone(body):
+def test_left_alone(body: str) -> None:
     p = ready(product(body))
     assert Narrow().derive(p) == (p, ())
 
 
-def test_f32_tensors_stay():
+def test_f32_tensors_stay() -> None:
     p = ready(product("Y[i, j] = sum[k](exp(X[i, k]) * W[k, j])", weight="f32"))
     assert Narrow().derive(p) == (p, ())
 
 
-def test_strict_and_schedule():
+def test_strict_and_schedule() -> None:
     p = ready(ATTENTION)
     assert Narrow(strict=True).apply(p) is p
     assert Narrow(Schedule((), (), narrow=False)).apply(p) is p
@@ -116,7 +124,7 @@ def test_strict_and_schedule():
     assert Narrow().apply(q) == q
 
 
-def test_typed_results_stay_close():
+def test_typed_results_stay_close() -> None:
     spec = product("P[i, k] = softmax[k](X[i, k])\nY[i, j] = sum[k](P[i, k] * W[k, j])")
     p, _ = narrowed(spec)
     rng = np.random.default_rng(3)
@@ -127,10 +135,10 @@ def test_typed_results_stay_close():
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
-def test_shipped_specs(path):
+def test_shipped_specs(path: Path) -> None:
     narrowed(small(path))
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language(name):
+def test_language(name: str) -> None:
     narrowed(language(name))

@@ -1,7 +1,12 @@
 """Every pass of the level in order, on every spec: verified, printed and read back, and run after each."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
+from nautilus.frontend.spec import Spec
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.dead import Dead
@@ -19,7 +24,7 @@ from tests.scalar.expect import sound
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
-def road(spec):
+def road(spec: Spec) -> None:
     p = lower(spec)
     for step in (Simplify(), Inline(), Simplify(), Factor(), Simplify(), Narrow(), Dead()):
         p = step.apply(p)
@@ -35,10 +40,10 @@ def road(spec):
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
-def test_shipped_specs(path):
+def test_shipped_specs(path: Path) -> None:
     road(small(path))
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language(name):
+def test_language(name: str) -> None:
     road(language(name))

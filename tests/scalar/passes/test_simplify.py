@@ -1,5 +1,9 @@
 """``simplify``: canonical indices, guards and values; the meaning stays."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from nautilus.scalar.lowering import lower
@@ -32,7 +36,7 @@ PROGRAM = """program p {
 """
 
 
-def test_each_part():
+def test_each_part() -> None:
     p = Simplify().apply(parse_program(PROGRAM))
     sound(p)
     expect(
@@ -46,13 +50,13 @@ def test_each_part():
     )
 
 
-def test_nothing_to_do_gives_the_same_object():
+def test_nothing_to_do_gives_the_same_object() -> None:
     p = Simplify().apply(parse_program(PROGRAM))
     assert Simplify().apply(p) is p
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
-def test_shipped_specs(path):
+def test_shipped_specs(path: Path) -> None:
     spec = small(path)
     p = Simplify().apply(lower(spec))
     sound(p)
@@ -61,7 +65,7 @@ def test_shipped_specs(path):
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
-def test_language(name):
+def test_language(name: str) -> None:
     spec = language(name)
     p = Simplify().apply(lower(spec))
     sound(p)

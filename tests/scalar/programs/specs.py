@@ -1,13 +1,18 @@
 """Specs at small, odd sizes with random inputs: the shipped ones and a set that covers the language."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from nautilus.core.types import DType
 from nautilus.frontend.interp import round_outputs, run_spec
 from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.spec import Spec
 from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
 
 SHIPPED = sorted((Path(__file__).parents[3] / "specs").glob("*/*.naut"))
 SMALL = {
@@ -138,21 +143,21 @@ LANGUAGE = {
 }
 
 
-def small(path):
+def small(path: Path) -> Spec:
     """A shipped spec at small sizes."""
     spec = load_spec(path)
     dims = {d.name: SMALL[d.name] for d in spec.dims if d.value != 1}
     return load_spec(path, dims=dims)
 
 
-def language(name):
+def language(name: str) -> Spec:
     lines = [line.strip() for line in LANGUAGE[name].strip().splitlines()]
     return load_spec("\n".join(lines) + "\n")
 
 
-def random_inputs(spec, seed=0, runtime=9):
+def random_inputs(spec: Spec, seed: int = 0, runtime: int = 9) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    out = {}
+    out: dict[str, Any] = {}
     for t in spec.inputs:
         shape = tuple(e if isinstance(e, int) else runtime for e in t.shape)
         if t.dtype in (DType.I32, DType.I64):
@@ -164,7 +169,7 @@ def random_inputs(spec, seed=0, runtime=9):
     return out
 
 
-def agree(spec, program, inputs=None, tolerance=1e-9):
+def agree(spec: Spec, program: Program, inputs: Any = None, tolerance: float = 1e-9) -> None:
     """``program`` computes what ``spec`` means, outputs rounded alike."""
     inputs = random_inputs(spec) if inputs is None else inputs
     exact = run_spec(spec, inputs)

@@ -6,6 +6,7 @@ import random
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.passes.manager import Context
 from nautilus.tune.database.lookup import neighbours, ranked, tuned_schedule
-from nautilus.tune.database.rows import Key, key_of, schedule_hash
+from nautilus.tune.database.rows import Key, Row, key_of, schedule_hash
 from nautilus.tune.database.store import append
 from tests.tune.made import KEY, row
 
@@ -23,8 +24,8 @@ def never() -> str:
     raise AssertionError("the device was asked for without need")
 
 
-def names(found: list[object], device: str = "") -> list[str]:
-    return [r.name for r in ranked(found, lambda: device)]  # type: ignore[attr-defined, arg-type]
+def names(found: list[Row], device: str = "") -> list[str]:
+    return [r.name for r in ranked(found, lambda: device)]
 
 
 def test_the_fastest_right_one_wins() -> None:
@@ -56,14 +57,14 @@ def test_equal_times_are_ordered_by_hash() -> None:
 
 
 def test_neighbours_are_the_nearest_sizes() -> None:
-    def at(m: int, **more: object) -> object:
+    def at(m: int, **more: Any) -> Row:
         return row(Key(KEY.family, {"M": m, "N": 16}, "sm_80", "fast"), name=str(m), values={"s": 1}, **more)
 
     found = [at(8), at(16), at(64), at(4, samples=(9.0,)), at(4, samples=(8.0,)), at(512), at(7, checked=False)]
-    near = neighbours(found, KEY, 3)  # type: ignore[arg-type]
+    near = neighbours(found, KEY, 3)
     assert sorted(r.name for r in near[:2]) == ["16", "4"] and near[2].name == "64"
     assert [r.seconds for r in near if r.name == "4"] == [8.0]
-    assert neighbours(found, replace(KEY, arch="sm_90")) == []  # type: ignore[arg-type]
+    assert neighbours(found, replace(KEY, arch="sm_90")) == []
 
 
 def test_a_compilation_uses_it(matmul: Path, own_database: Path) -> None:

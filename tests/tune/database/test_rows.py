@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_the_key_depends_on_sizes_target_and_mathematics() -> None:
         key_of(load_text(toy.MATMUL.replace("A[i, k] *", "2.0 * A[i, k] *")), "sm_80", "fast"),
     ]
     assert len({key.hash, *(k.hash for k in others)}) == 5
-    assert Key(key.family, dict(reversed(key.sizes.items())), "sm_80", "fast").hash == key.hash
+    assert Key(key.family, dict(reversed(list(key.sizes.items()))), "sm_80", "fast").hash == key.hash
 
 
 def test_equal_schedules_have_equal_hashes() -> None:
@@ -64,6 +65,6 @@ def test_equal_schedules_have_equal_hashes() -> None:
 @pytest.mark.parametrize(
     "change", [{"state": "wrong"}, {"checked": False}, {"measure": "model"}, {"samples": ()}, {"schedule": None}]
 )
-def test_usable_takes_everything(change: dict[str, object]) -> None:
+def test_usable_takes_everything(change: dict[str, Any]) -> None:
     assert row().usable
     assert not replace(row(), **change).usable

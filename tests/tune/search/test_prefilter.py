@@ -17,6 +17,7 @@ from nautilus.tune.search.residual import FAILED, PRIOR, Fields, corrections, er
 from nautilus.tune.search.stopping import pruning_limit
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.workers.pool import Limit, Pool, Service
+from tests.engines import warp_of
 from tests.tune.toy import Choice
 
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -117,7 +118,7 @@ def test_similar_schedules_have_similar_corrections() -> None:
 def test_an_overrated_structure_is_not_preferred() -> None:
     odd = schedule(3, 16)
     odd = replace(
-        odd, kernels=tuple(replace(k, mapping=replace(k.mapping, combine_in_block=True)) for k in odd.kernels)
+        odd, kernels=tuple(replace(k, mapping=replace(warp_of(k), combine_in_block=True)) for k in odd.kernels)
     )
     fields = fields_with(a=schedule(1, 8), b=schedule(2, 8), c=schedule(3, 8), odd=odd)
     names, errors = ["a", "b"], np.array([0.7, 0.7])  # twice what the model said
@@ -169,7 +170,7 @@ def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
     for n in range(60):
         own = schedule(n, 8)
         rare = n in (40, 50, 55)
-        mapping = replace(own.kernels[0].mapping, combine_in_block=rare, cluster=2 if n == 55 else 1)
+        mapping = replace(warp_of(own.kernels[0]), combine_in_block=rare, cluster=2 if n == 55 else 1)
         own = replace(own, kernels=(replace(own.kernels[0], mapping=mapping),))
         made.found[f"{n:02}"] = ScoredPoint(1.0 + n, own, {})
     chosen = made.parents(made.best())

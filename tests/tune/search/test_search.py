@@ -24,6 +24,7 @@ from nautilus.tune.database.store import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.search.study import open_storage, optuna
 from nautilus.tune.types import Settings
+from tests.engines import warp_of
 from tests.shipped import ROOT
 from tests.tune import toy
 from tests.tune.made import row
@@ -63,7 +64,7 @@ def test_the_search_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_da
     assert [r for r in found if r.final and r.schedule_hash == about["schedule_hash"]]
     compiled = compile_file(Request(matmul, "sm_80", lookup=tuned_schedule, until="scalar"))
     assert compiled.tuned and compiled.context.schedule is not None
-    assert compiled.context.schedule.kernels[0].mapping.warps == (1, 4)
+    assert warp_of(compiled.context.schedule.kernels[0]).warps == (1, 4)
 
 
 def test_a_gain_within_noise_does_not_replace_the_default_schedule(

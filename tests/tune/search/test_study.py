@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from nautilus.core.errors import InputError
 from nautilus.core.schedule import Schedule
 from nautilus.tune.search import study as module
 from nautilus.tune.search.stopping import beats, best_in_top, nothing_left, rank_correlation
-from nautilus.tune.search.study import Study, open_storage, optuna, study_name
+from nautilus.tune.search.study import Sample, Study, open_storage, optuna, study_name
 from nautilus.tune.space.choices import SearchSpace
 from tests.tune.toy import Choice, Refused
 
@@ -200,7 +201,7 @@ def test_the_earlier_one_builds_it_where_the_later_one_gives_way(
     def sleep(seconds: float) -> None:
         two._study.tell(late.trial.number, state=optuna().trial.TrialState.FAIL)
 
-    monkeypatch.setattr(module.time, "sleep", sleep)
+    monkeypatch.setattr("nautilus.tune.search.study.time.sleep", sleep)
     assert one.claim(early, Schedule(), "h")
 
 
@@ -224,7 +225,12 @@ def test_time_zones_end_no_trial_of_another_host(
 def test_what_another_process_took_for_lost_can_still_be_told(tmp_path: Path, ticks: list[float]) -> None:
     storage = open_storage(f"sqlite:///{tmp_path / 's.db'}")
     made = study(storage)
-    for end in (lambda a: made.tell(a, 1.0, 2.0), lambda a: made.refuse(a, "why"), lambda a: made.withdraw(a, "why")):
+    ends: tuple[Callable[[Sample], object], ...] = (
+        lambda a: made.tell(a, 1.0, 2.0),
+        lambda a: made.refuse(a, "why"),
+        lambda a: made.withdraw(a, "why"),
+    )
+    for end in ends:
         sample = made.ask()
         made.claim(sample, Schedule(), "h")
         made._study.tell(sample.trial.number, state=optuna().trial.TrialState.FAIL)

@@ -13,6 +13,7 @@ from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
 from tests.cost.measured import SPECS, candidate, product, program, space
+from tests.engines import warp_of, warpgroup_of
 
 ARCH = "sm_90a"
 NAMES = [
@@ -22,7 +23,7 @@ NAMES = [
 
 
 def values(name: str, choice: str) -> tuple[object, ...]:
-    return next(c.values for c in choices(program(name), ARCH) if c.name == choice)
+    return next(c.values for c in choices(space(program(name), ARCH)) if c.name == choice)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,15 +91,15 @@ def test_one_choice_reaches_its_field() -> None:
     )
     assert isinstance(found, Schedule)
     (k,) = found.kernels
-    assert k.mapping.ordered_mma and k.axis("j").tile == 96 and k.rescale_policy == "skip"
-    assert k.mapping.warpgroups == 2 and k.mapping.persistent == "dynamic"
+    assert warpgroup_of(k).ordered_mma and k.axis("j").tile == 96 and k.rescale_policy == "skip"
+    assert warpgroup_of(k).warpgroups == 2 and warpgroup_of(k).persistent == "dynamic"
 
 
 def test_a_tile_takes_what_depends_on_it_along() -> None:
     p = product(4096, 4096, 4096)
     found = candidate(p, ARCH, {"C.warpgroup.block_tile": "128x192*2"})
     assert isinstance(found, Schedule)
-    m = found.kernels[0].mapping
+    m = warpgroup_of(found.kernels[0])
     assert (m.tile_scheduling, m.warpgroups, m.persistent, m.raster_group) == ("pingpong", 2, "static", 8)
     assert m.stages == 4 and m.store_columns == 64
     wide = candidate(product(8192, 8192, 8192), ARCH, {})
@@ -113,18 +114,21 @@ def test_units_may_share_rows_or_take_blocks_of_their_own() -> None:
     own = candidate(p, ARCH, {"O.warpgroup.row_tile": "64*2"})
     assert isinstance(own, Schedule)
     (k,) = own.kernels
-    assert (k.mapping.tile_scheduling, k.mapping.warpgroups, k.axis("i").tile) == ("pingpong", 2, 64)
+    assert (warpgroup_of(k).tile_scheduling, warpgroup_of(k).warpgroups, k.axis("i").tile) == ("pingpong", 2, 64)
     tall = schedule_of(space(p, ARCH), {"O.warpgroup.row_tile": "256/2"})
     assert isinstance(tall, Schedule)
-    assert not tall.kernels[0].mapping.register_operands  # no fragment of 128 rows a unit is held
+    assert not warpgroup_of(tall.kernels[0]).register_operands  # no fragment of 128 rows a unit is held
 
 
 def test_registers_are_shared_out_and_rings_filled_again() -> None:
     p = product(4096, 4096, 4096)
     (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.producer_registers": 56}).kernels  # type: ignore[union-attr]
-    assert (k.mapping.producer_registers, k.mapping.consumer_registers) == (56, 224)
+    assert (warpgroup_of(k).producer_registers, warpgroup_of(k).consumer_registers) == (56, 224)
     (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.persistent": "dynamic"}).kernels  # type: ignore[union-attr]
-    assert (k.mapping.producer_registers, k.mapping.consumer_registers) == (40, 232)  # a producer that fetches tiles
+    assert (warpgroup_of(k).producer_registers, warpgroup_of(k).consumer_registers) == (
+        40,
+        232,
+    )  # a producer that fetches tiles
     block = {"C.warpgroup.block_tile": "128x96*2"}
     (k,) = schedule_of(space(p, ARCH), block).kernels  # type: ignore[union-attr]
     (lent,) = schedule_of(space(p, ARCH), {**block, "C.warpgroup.epilogue": "tma-staged/64"}).kernels  # type: ignore[union-attr]
@@ -161,8 +165,8 @@ def test_units_of_a_block_take_turns(name: str) -> None:
     }
     assert {(c.splits, c.tile, c.interleave) for c in again} == {(2, 2, 1)}
     unit, joined, last = found.kernels
-    assert unit.mapping.combine_in_block and unit.mapping.stages == 2 and unit.axis("j").tile == 64
-    assert joined.mapping.warps[0] * joined.mapping.warps[1] == 2 and last.name == "O"
+    assert warp_of(unit).combine_in_block and unit.mapping.stages == 2 and unit.axis("j").tile == 64
+    assert warp_of(joined).warps[0] * warp_of(joined).warps[1] == 2 and last.name == "O"
     done = TrialLowering(p, ARCH).lower(found)
     assert done.module is not None and [k.cluster for k in done.module.kernels] == [2]
     values = {"interleave": "2x64", "groups": 2, "interleaved.O_acc_part_2.cluster": 1}
@@ -231,9 +235,8 @@ def test_choices_that_are_ruled_out_have_no_effect() -> None:
     p = program("attention/causal_prefill")
     base = schedule_of(space(p, ARCH), {})
     assert schedule_of(space(p, ARCH), {"O.warp.stages": 4}) == base
-    assert schedule_of(space(p, ARCH), {"O.engine": "warp", "O.warpgroup.row_tile": "64/1"}) == schedule_of(
-        p, ARCH, {"O.engine": "warp"}
-    )
+    both = {"O.engine": "warp", "O.warpgroup.row_tile": "64/1"}
+    assert schedule_of(space(p, ARCH), both) == schedule_of(space(p, ARCH), {"O.engine": "warp"})
     assert all(not n.startswith("O.warp.") for n, _ in neighbours(space(p, ARCH), defaults(space(p, ARCH))))
 
 

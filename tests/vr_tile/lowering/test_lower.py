@@ -1,25 +1,30 @@
 """The lowering against the Scalar interpreter, on hand-written programs in tiled form."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
-from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, StoreOp, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, ForOp, LoadOp, StoreOp, TileModule, results, walk_ops
 from tests.vr_tile import programs
 from tests.vr_tile.support import check_lowering, lowered, ops
 
 
-def find(m, kind):
+def find(m: TileModule, kind: Any) -> Any:
     return [op for op in walk_ops(m.kernels[0].body) if isinstance(op, kind)]
 
 
-def program(buffers, body, locals_="", grid="grid g in 0..1"):
+def program(buffers: str, body: str, locals_: str = "", grid: str = "grid g in 0..1") -> str:
     return f"program p {{\n{buffers}\nkernel k {{\n{locals_}\n{grid} {{\n{body}\n}} }} }}"
 
 
-def test_attention(filecheck):
+def test_attention(filecheck: Callable[..., None]) -> None:
     m = check_lowering(programs.ATTENTION)
     filecheck(
         text.format(m),
@@ -36,12 +41,12 @@ def test_attention(filecheck):
     assert [len(f.results) for f in find(m, ForOp)] == [3, 3]
 
 
-def test_rowwise():
+def test_rowwise() -> None:
     m = check_lowering(programs.ROWWISE)
     assert ops(m).count("select") == 1  # of the max: the sum's loads are 0 where masked
 
 
-def test_spans_survive():
+def test_spans_survive() -> None:
     m = lowered(programs.ATTENTION)
     lines = {op.span.line for op in walk_ops(m.kernels[0].body)}
     assert 0 not in lines and len(lines) > 8
@@ -93,7 +98,7 @@ A, B, D, E, S, W = (
         (f"{A} * {B} * select(i + j > k, 1.0, 2.0)", 0, None),
     ],
 )
-def test_sums_of_products(term, dots, operand):
+def test_sums_of_products(term: str, dots: int, operand: str) -> None:
     source = program(MATMUL_BUFFERS, MATMUL.replace("TERM", term), "local acc: f32[4, 8]")
     m = check_lowering(source)
     found = find(m, DotOp)
@@ -101,13 +106,13 @@ def test_sums_of_products(term, dots, operand):
     assert all(str(d.a.type.dtype) == operand for d in found)
 
 
-def test_the_running_sum_is_the_accumulator():
+def test_the_running_sum_is_the_accumulator() -> None:
     m = lowered(program(MATMUL_BUFFERS, MATMUL.replace("TERM", f"{A} * {B}"), "local acc: f32[4, 8]"))
     (loop,), (dot,) = find(m, ForOp), find(m, DotOp)
     assert dot.acc == loop.carried[0][0] and loop.yields == (dot.result,)
 
 
-def test_vectors_reduce_unless_asked():
+def test_vectors_reduce_unless_asked() -> None:
     body = """
       tile i in 0..4 { acc[i] = 0.0 }
       tile i in 0..4 { tile.red k in 0..12 { acc[i] sum= cast<f32>(A[i, k]) * cast<f32>(X[k]) } }
@@ -118,7 +123,7 @@ def test_vectors_reduce_unless_asked():
     assert len(find(check_lowering(source, vector_dots=True), DotOp)) == 1
 
 
-def test_integer_dot():
+def test_integer_dot() -> None:
     body = """
       tile i in 0..4, j in 0..8 { acc[i, j] = 0 }
       tile i in 0..4, j in 0..8 { tile.red k in 0..12 { acc[i, j] sum= cast<i32>(A[i, k]) * cast<i32>(B[k, j]) } }
@@ -129,20 +134,20 @@ def test_integer_dot():
     assert str(dot.a.type.dtype) == "i8" and str(dot.result.type.dtype) == "i32" and dot.acc is None
 
 
-def test_axes_of_one_element_vanish():
+def test_axes_of_one_element_vanish() -> None:
     body = "tile r in 0..1, c in 0..8 { Y[g + r, c] = X[g + r, c] * 2.0 }"
     m = check_lowering(program("input X: f32[3, 8]\noutput Y: f32[3, 8]", body, grid="grid g in 0..3"))
     assert [a.name for a in m.kernels[0].axes] == ["c"]
 
 
-def test_padding_is_not_read():
+def test_padding_is_not_read() -> None:
     """The masked tail of a row may hold anything, and lies outside the buffer."""
     (a, b) = find(lowered(programs.ROWWISE), LoadOp)[:2]
     assert text.format_op(a).endswith("where r0 * 4 + r < 6 and c < 13 : f32[r: 4, c: 16]")
     assert a.mask == b.mask
 
 
-def test_garbage_at_excluded_points_does_no_harm():
+def test_garbage_at_excluded_points_does_no_harm() -> None:
     """In-bounds elements that a guard excludes may be NaN, for a reduction and for both dot operands."""
     body = """
       tile i in 0..4, d in 0..8 { acc[i, d] = 0.0 }
@@ -162,7 +167,7 @@ def test_garbage_at_excluded_points_does_no_harm():
     assert np.isfinite(run_module(m, {"P": p, "V": v, "N": np.array([5])})["O"]).all()
 
 
-def test_zero_times_infinity_keeps_the_select():
+def test_zero_times_infinity_keeps_the_select() -> None:
     """A zero-filled factor does not excuse a select where the other one may be inf."""
     body = """
       tile i in 0..4 { s[i] = 0.0 }
@@ -174,7 +179,7 @@ def test_zero_times_infinity_keeps_the_select():
     assert "select" in ops(m)
 
 
-def test_rows_that_are_read_keep_their_value():
+def test_rows_that_are_read_keep_their_value() -> None:
     """A guard over rows matters where somebody reads the excluded rows without it."""
     body = """
       tile i in 0..4 { s[i] = 1.0 }
@@ -187,7 +192,7 @@ def test_rows_that_are_read_keep_their_value():
     assert "select" in ops(check_lowering(source))
 
 
-def test_lazy_select_and_gather():
+def test_lazy_select_and_gather() -> None:
     body = """
       tile i in 0..8, d in 0..4 {
         Y[g * 8 + i, d] = select(T[g * 8 + i] >= 0, cast<f32>(E[T[g * 8 + i], d]), 0.5)
@@ -198,7 +203,7 @@ def test_lazy_select_and_gather():
     assert any("where %t_tile" in text.format_op(op) for op in find(m, LoadOp))
 
 
-def test_paged_gather():
+def test_paged_gather() -> None:
     body = """
       tile i in 0..4 { s[i] = 0.0 }
       seq j0 in 0..3 {
@@ -215,7 +220,7 @@ def test_paged_gather():
 @pytest.mark.parametrize(
     "guard", ["", "where j <= i", "where i < 3", "where i < 3 and j <= i and j < 5", "where X[i, j] > 0.0"]
 )
-def test_combiners_and_guards(op, guard):
+def test_combiners_and_guards(op: str, guard: str) -> None:
     start = {"sum": "0.0", "prod": "1.0", "max": "-inf", "min": "inf"}[op]
     body = f"""
       tile i in 0..4 {{ s[i] = {start} }}
@@ -226,7 +231,7 @@ def test_combiners_and_guards(op, guard):
 
 
 @pytest.mark.parametrize("op", ["any", "all"])
-def test_logic(op):
+def test_logic(op: str) -> None:
     body = f"""
       tile i in 0..4 {{ s[i] = {"false" if op == "any" else "true"} }}
       tile i in 0..4 {{ tile.red j in 0..8 {{ s[i] {op}= X[i, j] where j < 6 }} }}
@@ -235,7 +240,7 @@ def test_logic(op):
     check_lowering(program("input X: bool[4, 6]\noutput O: bool[4]", body, "local s: bool[4]"))
 
 
-def test_values_that_lack_an_axis():
+def test_values_that_lack_an_axis() -> None:
     body = """
       tile i in 0..4, j in 0..8 { t[i, j] = X[i] }
       seq n in 0..3 { tile i in 0..4, j in 0..8 { t[i, j] = X[i] * 2.0 + Y[j] where n == 1 } }
@@ -249,7 +254,7 @@ def test_values_that_lack_an_axis():
     check_lowering(program(buffers, body, "local t: f32[4, 8]\nlocal s: f32[4]"))
 
 
-def test_nested_loops_and_two_kernels():
+def test_nested_loops_and_two_kernels() -> None:
     source = """
     program two {
       input X: f32[12, 6]
@@ -274,7 +279,7 @@ def test_nested_loops_and_two_kernels():
     check_lowering(source)
 
 
-def test_runtime_size():
+def test_runtime_size() -> None:
     source = """
     program p {
       input X: f32[N]
@@ -290,7 +295,7 @@ def test_runtime_size():
     assert [op.mask is not None for op in find(m, StoreOp)] == [True]
 
 
-def test_refusals():
+def test_refusals() -> None:
     body = "tile i in 0..4 { O[i] sum= X[i] }"
     with pytest.raises(UnsupportedError, match="update of a buffer in global memory"):
         lowered(program("input X: f32[4]\noutput O: f32[4]", body))
@@ -299,7 +304,7 @@ def test_refusals():
         lowered(program("input X: f32[4]\noutput O: f32[4]", body, "local s: f32[4]"))
 
 
-def test_a_guard_that_reads_memory_is_split():
+def test_a_guard_that_reads_memory_is_split() -> None:
     """Each bound goes to the operand that has its axes, and the sum of products stays one ``dot``."""
     guard = "select(j0 * 4 + j < 10, select(e < 6, W[i, j0 * 4 + j], false), false)"
     body = f"""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
+from nautilus.vr_tile.ir import TileModule
 from nautilus.vr_tile.passes.contract import Contract
 from nautilus.vr_tile.passes.dce import Dce
 from tests.vr_tile.support import check_pass, elementwise, ops, random_inputs
@@ -27,7 +27,7 @@ GELU = """
   %y = mul %h, %f : f32[i: 4, j: 8]"""
 
 
-def after(body: str) -> text.TileModule:
+def after(body: str) -> TileModule:
     return check_pass(elementwise(body), Contract(), Dce())
 
 

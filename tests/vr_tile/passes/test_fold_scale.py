@@ -1,5 +1,9 @@
 """``fold-scale``: what it makes of a small module, and that the module computes what it did."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +17,7 @@ from tests.vr_tile.support import check_pass, row
 @pytest.mark.parametrize(("combiner", "factor", "becomes"), [
     ("max", 0.25, "max"), ("min", 0.25, "min"), ("max", -2.0, "min"), ("min", -2.0, "max"), ("sum", -2.0, "sum"),
 ])  # fmt: skip
-def test_a_factor_leaves_a_reduction(combiner, factor, becomes):
+def test_a_factor_leaves_a_reduction(combiner: str, factor: Any, becomes: str) -> None:
     m = row(f"""
       %a = const {factor} : f32
       %s = mul %x, %a : f32[i: 4, j: 8]
@@ -22,7 +26,7 @@ def test_a_factor_leaves_a_reduction(combiner, factor, becomes):
     assert f"reduce {becomes} %x over j" in text.format(new)
 
 
-def test_a_factor_leaves_a_masked_maximum():
+def test_a_factor_leaves_a_masked_maximum() -> None:
     m = row("""
       %a = const 0.25 : f32
       %z = const -inf : f32
@@ -33,6 +37,6 @@ def test_a_factor_leaves_a_masked_maximum():
     for precision in ("fast", "strict"):  # exact, so strict has it too
         new = check_pass(m, FoldScale(precision), Dce(), tolerance=0)
         assert "select %c, %x, %z" in text.format(new)
-    bits = [run_module(n, {"X": np.random.default_rng(1).standard_normal((4, 8)), "R": np.zeros(4)}, mode="typed")["S"]
-            for n in (m, new)]  # fmt: skip
-    np.testing.assert_array_equal(*bits)
+    inputs = {"X": np.random.default_rng(1).standard_normal((4, 8)), "R": np.zeros(4)}
+    before, after = (run_module(n, inputs, mode="typed")["S"] for n in (m, new))
+    np.testing.assert_array_equal(before, after)

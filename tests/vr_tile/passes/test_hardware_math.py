@@ -8,6 +8,7 @@ import pytest
 from nautilus.core.functions.arrays import erf
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
+from nautilus.vr_tile.ir import TileModule
 from nautilus.vr_tile.passes.hardware_math import ERF_FORM, HardwareMath
 from nautilus.vr_tile.verify import verify
 from tests.vr_tile.support import module, ops, random_inputs
@@ -24,7 +25,7 @@ BODY = """
 PLAIN = "%two = const 2.0 : f32\n%y = mul %t, %two : f32[i: 4, j: 8]"
 
 
-def made(f: str, o: str = "f16", more: str = PLAIN) -> text.TileModule:
+def made(f: str, o: str = "f16", more: str = PLAIN) -> TileModule:
     return module(BODY.format(f=f, more=more), buffers=NARROW.format(o=o))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,11 @@ from nautilus.check.certificates import check
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.schedule.plans import RescalePolicy
 from nautilus.planner.kernels import default_schedule
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
+from nautilus.vr_tile.ir import TileModule
 from nautilus.vr_tile.lowering.lower import lower
 from nautilus.vr_tile.passes.cse import Cse
 from nautilus.vr_tile.passes.dce import Dce
@@ -90,14 +93,14 @@ GOOD = {"v": "f16", "start": "0.0", "arg": "%s", "mask": "select %c, %e, %zero",
         "out": "div %a2, %l2", "lse": "add %m2, %nat"}  # fmt: skip
 
 
-def walk(**changes: str) -> text.TileModule:
+def walk(**changes: str) -> TileModule:
     m = text.parse(WALK.format(**{**GOOD, **changes}))
     verify(m)
     return m
 
 
-def passed(repair: str, bits: int = 8) -> LazyRescale:
-    return LazyRescale(Schedule(kernels=(KernelPlan("k", (), (), rescale_policy=repair, lazy_bits=bits),)))
+def passed(policy: RescalePolicy, bits: int = 8) -> LazyRescale:
+    return LazyRescale(Schedule(kernels=(KernelPlan("k", (), (), rescale_policy=policy, lazy_bits=bits),)))
 
 
 def data(seed: int, spread: float = 8.0) -> dict[str, np.ndarray]:
@@ -120,7 +123,7 @@ def test_always_leaves_the_module() -> None:
     assert LazyRescale(None).apply(m) is m
 
 
-def test_skip_marks_the_repair_of_the_tile(filecheck) -> None:
+def test_skip_marks_the_repair_of_the_tile(filecheck: Callable[..., None]) -> None:
     m = check_pass(walk(), passed("skip"), inputs=data(0))
     filecheck(
         text.format(m),
@@ -133,7 +136,7 @@ def test_skip_marks_the_repair_of_the_tile(filecheck) -> None:
             np.testing.assert_array_equal(run_module(m, data(1), mode=kind)[name], w)
 
 
-def test_lazy_keeps_the_old_reference(filecheck) -> None:
+def test_lazy_keeps_the_old_reference(filecheck: Callable[..., None]) -> None:
     m = Dce().apply(check_pass(walk(), passed("lazy"), inputs=data(0)))
     filecheck(
         text.format(m),
@@ -175,9 +178,9 @@ def test_elements_stay_below_the_bound() -> None:
 
 
 REFUSED = {
-    "the maximum is an output": ({"lse": "add %m2, %zero"}, "stores what depends"),
-    "a sum that is not normalised": ({"out": "mul %a2, %scale"}, "stores what depends"),
-    "the logarithm alone": ({"lse": "add %nat, %zero"}, "stores what depends"),
+    "the maximum is an output": ({"lse": "add %m2, %zero"}, "stores a value that depends"),
+    "a sum that is not normalised": ({"out": "mul %a2, %scale"}, "stores a value that depends"),
+    "the logarithm alone": ({"lse": "add %nat, %zero"}, "stores a value that depends"),
     "an accumulator that does not start at 0": ({"start": "1.0"}, "not repaired"),
     "an exponent that is not the maximum's": ({"arg": "%x2"}, "does not provably bound"),
     "a mask that the sum does not have": ({"arg": "%x", "mask": "add %e, %zero"}, "does not provably bound"),

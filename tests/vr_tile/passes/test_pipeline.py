@@ -1,5 +1,7 @@
 """All passes in order: the module computes what it did, and nothing is left to do."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ STRICT = (
 
 
 @pytest.mark.parametrize("name", ["ATTENTION", "ROWWISE"])
-def test_pipeline(name):
+def test_pipeline(name: str) -> None:
     m = check_pass(lowered(getattr(programs, name)), *ALL)
     again = m
     for p in ALL:
@@ -33,7 +35,7 @@ def test_pipeline(name):
 
 
 @pytest.mark.parametrize("name", ["ATTENTION", "ROWWISE"])
-def test_strict_changes_no_bit(name):
+def test_strict_changes_no_bit(name: str) -> None:
     m = lowered(getattr(programs, name))
     data = random_inputs(m.buffers)
     want = run_module(m, data, mode="typed")
@@ -42,7 +44,7 @@ def test_strict_changes_no_bit(name):
         np.testing.assert_array_equal(got[k], v, err_msg=k)
 
 
-def test_one_fma_and_one_exponential_an_element():
+def test_one_fma_and_one_exponential_an_element() -> None:
     """The loop that no mask touches: scores, their raw maximum, fma, exp2, sums, products."""
     shown = text.format(check_pass(lowered(programs.ATTENTION), *ALL))
     loop = shown[shown.index("for j0 in 0..") : shown.index("for j0 in i0 * 2")]
@@ -50,7 +52,7 @@ def test_one_fma_and_one_exponential_an_element():
     assert full == ["dot", "fma", "exp2"]
 
 
-def test_a_loop_of_one_iteration_stays_like_its_chain():
+def test_a_loop_of_one_iteration_stays_like_its_chain() -> None:
     """Its variable is a known number, but its loads must not look invariant: they are copies to stage."""
     source = """
     program p {

@@ -14,7 +14,7 @@ from nautilus.ma_tile.interp.state.shared_memory import SharedMemory
 from nautilus.ma_tile.interp.state.sync import Actor
 from nautilus.ma_tile.interp.state.values import Array, Fault, Scope
 from nautilus.ma_tile.ir.layout import FragLayout
-from nautilus.ma_tile.ir.ops import ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, RolesOp, Smem, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, RolesOp, Smem, TileFetch, walk_ops
 
 
 class InterpError(NautilusError):
@@ -40,6 +40,7 @@ class Machine:
     ) -> None:
         self.module, self.kernel, self.memory, self.params = module, kernel, memory, params
         self.seed = seed
+        self.counter_resets = 0
         self.ops: list[MemOp] = list(walk_ops(kernel.body))
         self.number = {id(op): n for n, op in enumerate(self.ops)}
         self.buffers: dict[str, Smem] = {s.name: s for s in kernel.smem}
@@ -71,6 +72,13 @@ class Machine:
             raise KeyError(name)
 
         return int(Scope({}, self.params, {}, no_refs).eval(self.kernel.blocks))
+
+    def check_counter(self) -> None:
+        """Behind a whole launch the tile counter is 0 again. Raises InterpError."""
+        fetch = next((op for op in self.ops if isinstance(op, TileFetch)), None)
+        if fetch is not None and self.counter_resets != 1:
+            message = f"the tile counter is reset {self.counter_resets} times in a launch"
+            raise InterpError(self.kernel.name, "tile-counter", f"tile.fetch {fetch.var}", "", message)
 
     def smem(self, name: str) -> Smem:
         """The shared buffer called ``name``. Raises Fault."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import EVAL, eval_op, from_storage, round_to, storage_array
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.ma_tile.ir.layout import FragLayout
 
 Array: TypeAlias = NDArray[Any]
@@ -34,12 +34,7 @@ class Fault(Exception):
         self.kind, self.message = kind, message
 
 
-_REGISTER: Mapping[DType, Any] = {
-    DType.F64: np.float64, DType.F32: np.float32, DType.TF32: np.float32, DType.F16: np.float16,
-    DType.BF16: np.float32, DType.I64: np.int64, DType.I32: np.int32, DType.I16: np.int16,
-    DType.I8: np.int8, DType.U8: np.uint8, DType.BOOL: np.bool_, DType.F8E4M3: np.float32, DType.F8E5M2: np.float32,
-}  # fmt: skip
-_FLOAT8 = (DType.F8E4M3, DType.F8E5M2)
+_REGISTER: Mapping[DType, Any] = {d: np.dtype(f.numpy or "float32").type for d, f in FORMATS.items()}
 _BITS: Mapping[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -56,10 +51,10 @@ def bits_type(dtype: DType) -> Any:
 def round_registers(x: Array, dtype: DType) -> Array:
     """``x`` rounded to ``dtype`` in its register type."""
     with np.errstate(all="ignore"):
-        if dtype in (DType.BF16, DType.TF32):
-            return _round_bits(np.ascontiguousarray(x, np.float32), 16 if dtype is DType.BF16 else 13)
-        if dtype in _FLOAT8:
+        if dtype.is_float8:
             return np.asarray(round_to(x, dtype).astype(np.float32))
+        if FORMATS[dtype].numpy is None:  # the upper bits of an f32
+            return _round_bits(np.ascontiguousarray(x, np.float32), DType.F32.mantissa - dtype.mantissa)
         if dtype is DType.BOOL:
             return np.asarray(x != 0)
         if dtype.is_int and x.dtype.kind == "f":
@@ -78,7 +73,7 @@ def _round_bits(x: NDArray[np.float32], drop: int) -> Array:
 def encode(x: Array, dtype: DType) -> Array:
     """Registers to memory bits (unsigned, as wide as the type)."""
     x = np.ascontiguousarray(x, register_type(dtype))
-    if dtype in _FLOAT8:
+    if dtype.is_float8:
         return storage_array(x, dtype)
     if dtype is DType.BF16:
         bits = x.view(np.uint32) >> np.uint32(16)
@@ -88,7 +83,7 @@ def encode(x: Array, dtype: DType) -> Array:
 
 def decode(bits: Array, dtype: DType) -> Array:
     """Memory bits to registers; the inverse of :func:`encode`."""
-    if dtype in _FLOAT8:
+    if dtype.is_float8:
         return np.asarray(from_storage(bits, dtype).astype(np.float32))
     if dtype is DType.BF16:
         return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))

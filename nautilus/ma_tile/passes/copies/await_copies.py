@@ -18,8 +18,9 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.ma_tile.analysis.pipelines import Block, at_unit, explicit_units
-from nautilus.ma_tile.ir.async_ops import UNIT, AdvanceOp, MbarExpect, ProxyFence, TileSchedulerOp, TmaLoad
+from nautilus.ma_tile.ir.async_ops import UNIT, AdvanceOp, MbarExpect, ProxyFence, TmaLoad
 from nautilus.ma_tile.ir.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState, Smem
 from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars

@@ -29,8 +29,9 @@ from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.block_values import BLOCK, grid_values
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
-from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TileSchedulerOp, TmaLoad
+from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, expressions, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.text.printer import format_op
 

@@ -46,17 +46,7 @@ from nautilus.ma_tile.analysis.pipelines import (
     sites,
     unique_names,
 )
-from nautilus.ma_tile.ir.async_ops import (
-    GROUP_WARPS,
-    UNIT,
-    AdvanceOp,
-    LetOp,
-    MbarExpect,
-    TileSchedulerOp,
-    TmaLoad,
-    TmaStore,
-    TmaWait,
-)
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, AdvanceOp, LetOp, MbarExpect, TmaLoad, TmaStore, TmaWait
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -75,6 +65,7 @@ from nautilus.ma_tile.ir.ops import (
     SharedStore,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate

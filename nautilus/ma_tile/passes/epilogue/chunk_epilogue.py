@@ -30,7 +30,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TileSchedulerOp, TmaLoad, TmaStore, wg_acc_layout
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaLoad, TmaStore, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -50,6 +50,7 @@ from nautilus.ma_tile.ir.ops import (
     SliceOp,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import bound, each_kernel, expressions, reads, refs, warpgroup_plan_of
 from nautilus.ma_tile.passes.finalise.dead_fragments import clean
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming

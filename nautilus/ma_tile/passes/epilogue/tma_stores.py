@@ -64,7 +64,7 @@ from nautilus.ma_tile.rewriting.rename_axis import rename_axis
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
 
-#: bytes left for mailboxes, barriers and alignment
+#: bytes left for the tile-scheduler queue, barriers and alignment
 _SPARE = 1024
 
 Ranges = dict[str, tuple[int, int]]

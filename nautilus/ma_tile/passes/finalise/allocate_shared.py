@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.ops import declaration, regions
-from nautilus.ma_tile.ir.async_ops import TileSchedulerOp, TmaLoad, TmaStore
+from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, Smem, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import buffers_of, each_kernel, touch
 from nautilus.targets.limits import Limits, limits
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule, WarpPlan
-from nautilus.ma_tile.ir.ops import MemKernel, MemModule, TileSchedulerOp, walk_ops
+from nautilus.ma_tile.ir.ops import MemKernel, MemModule, TileFetch, walk_ops
 from nautilus.ma_tile.ir.traverse import plan_of
 from nautilus.targets.limits import limits
 
@@ -44,7 +44,7 @@ class DependentLaunch:
                 return k
             plan = plan_of(self.schedule, k) or WarpPlan()
             wanted = plan.dependent_launch if self.dependent_launch is None else self.dependent_launch
-            fetched = any(isinstance(op, TileSchedulerOp) and op.mailbox is not None for op in walk_ops(k.body))
+            fetched = any(isinstance(op, TileFetch) for op in walk_ops(k.body))
             return replace(k, early=True) if wanted and not fetched else k
 
         kernels = (*module.kernels[:1], *(one(a, b) for a, b in pairwise(module.kernels)))

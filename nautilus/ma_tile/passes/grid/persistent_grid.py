@@ -1,24 +1,26 @@
-"""Blocks that stay: as many as the device runs at once, each taking tiles until none is left.
+"""Persistent grid: as many blocks as the device runs at once, each of which processes tiles until none is left.
 
-Switch: ``WarpgroupPlan.persistent`` (static, snake, dynamic).  For kernels with roles: the body of each role goes
-into ``tiles``, the kernel's decoding of ``block`` becomes ``let`` over the tile's number, and cursors run on
-from tile to tile, so that the producer loads the next tile while the last one is finished.  A final wait for
-bulk stores stays behind the last tile, and a stage that results left through is given back in the next one
-(``lent_stages``).  Tiles come in the order of the schedule (``ma_tile.lowering.grid``).
+The switch is ``WarpgroupPlan.persistent`` (static, snake, dynamic), for kernels with roles.  The body of each role goes
+into a ``tile.loop``, and the kernel's decoding of ``block`` becomes ``let`` over the number of the tile.  Pipeline
+states continue from tile to tile, so that the producer loads the next tile while the consumers finish the last one.
+A final wait for TMA stores stays behind the last tile, and a stage that aliases the results is released in the next
+tile (``rewriting.stage_aliasing``).  The order of tiles is that of the schedule (``ma_tile.lowering.grid``).
 
-``dynamic``: the producer fetches the next tile and sends it to the consumers through a mailbox.
+``dynamic``: the producer fetches the next tile and sends it to the consumers (``rewriting.tile_queue``).
 
-The blocks of a cluster go together: a tile of the sequence stands for as many neighbouring tiles as the cluster has
-blocks, and the block's number modulo that says which is whose (static and snake only).
+The blocks of a cluster process the same tile of the sequence, which stands for as many neighbouring tiles as the
+cluster has blocks; the number of the block modulo the size of the cluster selects one of them (static and snake
+only).
 
-``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``; tile n of
-the block belongs to warpgroup n % warpgroups.  The other warpgroups advance their pipeline states by the stages that
-the tile uses.  That number must follow from bounds and conditions alone: ScheduleError else.  An ordered barrier
-(``named_barriers``) surrounds the waits and products of a tile.  It keeps main loops apart, so that the products of
-one tile run under the epilogue of another, and it is required: a parity only tells neighbouring phases apart, so a
-warpgroup may not wait for a stage before the previous load into that stage has arrived.
+``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``.  Tile n of
+the block belongs to warpgroup n % warpgroups, and the others advance their pipeline states by the stages that the
+tile uses.  That number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The
+warpgroups alternate (``rewriting.named_barriers``): one warpgroup at a time waits for stages and issues the MMAs of
+its tile.  That runs the MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity
+tells neighbouring phases apart only, so that no warpgroup may wait for a stage before the previous load to the same
+stage has arrived.
 
-A kernel stays as it is when it has no roles, or (cooperative) no more tiles than blocks that run at once.
+A kernel without roles stays as it is.  So does a cooperative kernel with no more tiles than blocks that run at once.
 """
 
 from __future__ import annotations
@@ -30,30 +32,19 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
 from nautilus.core.schedule import Schedule, WarpgroupPlan
-from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.pipelines import Block
-from nautilus.ma_tile.ir.async_ops import (
-    GROUP_WARPS,
-    UNIT,
-    WGMMA,
-    AdvanceOp,
-    LetOp,
-    SchedulerQueue,
-    TileSchedulerOp,
-    TmaWait,
-)
+from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_plan_of
-from nautilus.ma_tile.ir.values import Mbar, PipelineState, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn
 from nautilus.ma_tile.rewriting.stage_aliasing import late_release
+from nautilus.ma_tile.rewriting.tile_queue import TileQueue
 from nautilus.targets.limits import Limits, limits
 
-#: stages of the ring through which the numbers of dynamic tiles go
-_MAIL_STAGES = 2
 _ZERO, _ONE = integer(0), integer(1)
 
 
@@ -109,48 +100,45 @@ class _Persistent:
         taken = {name for name, _ in kernel.decode} | {n for k in kernel.cursors for n in (k.name, k.stage, k.phase)}
         taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
         taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
-        self.var, self.seq, self.box = (_free(n, taken) for n in ("tile", "turn", "mail"))
+        self.var, self.iteration = _free("tile", taken), _free("iteration", taken)
         self.blocks = simplify(calc("min", kernel.blocks, resident))
         self.count = kernel.blocks
         if kernel.cluster > 1:
             self.count = simplify(calc("floordiv", kernel.blocks, kernel.cluster))
         self.own = plan.is_pingpong
+        self.queue: TileQueue | None = None
+        if plan.persistent == "dynamic":
+            self.queue = TileQueue(_free("queue", taken), _free("next_tile", taken), self.var, self.count)
 
     def build(self, roles: RolesOp) -> MemKernel:
-        """The kernel with every role's body in ``tiles``."""
+        """The kernel with the body of every role in a tile loop."""
         k = self.kernel
         new = [self._role(r) for r in roles.roles]
         body = tuple(replace(op, roles=tuple(new)) if op is roles else op for op in k.body)
         out = replace(k, blocks=self.blocks, decode=(), body=body, warps=max(r.last_warp for r in new))
-        if self.plan.persistent != "dynamic":
+        if self.queue is None:
             return out
-        warps = sum(r.last_warp - r.first_warp for r in new if not r.single)
-        return replace(
-            out,
-            smem=(*k.smem, Smem(self.box, DType.I32, (), _MAIL_STAGES)),
-            mbars=(*k.mbars, Mbar(f"full_{self.box}", _MAIL_STAGES, 1), Mbar(f"empty_{self.box}", _MAIL_STAGES, warps)),
-            cursors=(*k.cursors, PipelineState(self.box, _MAIL_STAGES)),
-        )
+        return self.queue.declare(out, sum(r.last_warp - r.first_warp for r in new if not r.single))
 
     def _role(self, role: Role) -> Role:
         body, last = role.body, tuple[MemOp, ...]()
         while body and isinstance(body[-1], TmaWait):
             body, last = body[:-1], (body[-1], *last)
         if not role.single:
-            body, last = late_release(body, last, self.kernel, self.seq)
+            body, last = late_release(body, last, self.kernel, self.iteration)
         if self.own and not role.single:
             role, body = self._shared(role, body)
         lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)
-        mailbox = None
-        if self.plan.persistent == "dynamic":
-            full, empty = f"full_{self.box}", f"empty_{self.box}"
-            mailbox = SchedulerQueue(self.box, full, empty, self.box, role.single)
-        tiles = TileSchedulerOp(
-            self.var, self.seq, self.count, self.plan.persistent,
-            used_lets((*lets, *body)), mailbox, self.kernel.span,
+        body = used_lets((*lets, *body))
+        first: Block = (first_turn(self.plan.warpgroups),) if self.own and not role.single else ()
+        if self.queue is not None and role.single:
+            first, body = (*first, *self.queue.first()), self.queue.send(body)
+        elif self.queue is not None:
+            body = self.queue.receive(body)
+        loop = TileSchedulerOp(
+            self.var, self.iteration, self.count, self.plan.persistent, body, self.kernel.span
         )  # fmt: skip
-        first = (first_turn(self.plan.warpgroups),) if self.own and not role.single else ()
-        return replace(role, body=(*first, tiles, *last))
+        return replace(role, body=(*first, loop, *last))
 
     def _at_tile(self, e: Expr) -> Expr:
         """``e`` of the block that would have had this tile; a cluster takes as many tiles as it has blocks."""
@@ -162,13 +150,13 @@ class _Persistent:
         return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
-        """The consumer role with all its units, each of which runs ``body`` for every so-manieth tile."""
+        """The consumer role with all its units, each of which runs ``body`` for one tile in ``units``."""
         if role.units != 1:
             raise ScheduleError(
                 f"the consumers are {role.units} units that share a tile already", kernel=self.kernel.name
             )
         units = self.plan.warpgroups
-        mod = calc("mod", Var(self.seq), units)
+        mod = calc("mod", Var(self.iteration), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
         mine = IfOp(calc("eq", mod, Var(UNIT)), turn(body, busy, units))
@@ -177,7 +165,7 @@ class _Persistent:
         return replace(role, units=units, last_warp=last), (mine, others) if moves else (mine,)
 
     def _uses(self, body: Block) -> dict[str, Expr]:
-        """PipelineState -> how many stages a run of ``body`` moves it on."""
+        """Name of a pipeline state -> the stages by which a run of ``body`` advances it."""
         lets = {op.var: op.expr for op in body if isinstance(op, LetOp)}
         for var, e in lets.items():  # in order: each is in terms of the grid's variables when it is used
             lets[var] = substitute(e, lets)

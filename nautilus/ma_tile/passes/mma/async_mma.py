@@ -33,7 +33,7 @@ from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.outstanding_products import keep_in_flight
 from nautilus.ma_tile.analysis.product_stages import is_product
-from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, TileSchedulerOp, WgCommit, WgFence, WgWait
+from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
     Barrier,
     ConvertOp,
@@ -50,6 +50,7 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     walk_ops,
 )
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import (
     buffers_of,
     deep_touch,
@@ -321,8 +322,6 @@ def _variables(op: MemOp) -> set[str]:
         out |= {v for e in expressions(x) for v in free_vars(e)}
         if isinstance(x, AdvanceOp):
             out.add(x.cursor)
-        elif isinstance(x, TileSchedulerOp) and x.mailbox is not None:
-            out.add(x.mailbox.cursor)
     return out
 
 

@@ -18,8 +18,9 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.pipelines import Block
-from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA, NamedArrive, TileSchedulerOp
+from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
+from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
 from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn, turn_left_over
 

@@ -284,7 +284,7 @@ def test_one_ring_read_at_two_stages() -> None:
 def test_the_schedule_decides(across: bool) -> None:
     module = tile(STEPS)
     schedule = plan(module, replace(WARPS, double_buffer_fragments=across))
-    low = Pipeline().run(steps(MA_TILE), module, Context(arch="sm_80", schedule=schedule))
+    low, _ = Pipeline().run(steps(MA_TILE), module, Context(arch="sm_80", schedule=schedule))
     assert (count(low, "ld.matrix") > 0) is across
     assert count(low, "ahead 1") == (not across)
     agree(module, low)

@@ -97,7 +97,7 @@ def test_the_other_operand_is_shared_where_blocks_differ_in_columns() -> None:
 def test_a_cluster_takes_pairs_of_tiles(order: str) -> None:
     m = clustered(product(m=1024, n=128), blocks=5, persistent=order)
     assert "kernel product grid 4 warps 12 min_blocks 1 cluster 2 {" in text(m)  # as many as fit, and no half cluster
-    head = (f"tiles tile, turn in 8 {order} {{", "let i0 = tile", "let j0 = block % 2")
+    head = (f"tile.loop tile, iteration in 8 {order} {{", "let i0 = tile", "let j0 = block % 2")
     in_order(role(m, "producer"), *head, "mbar.wait empty_a_b")
     in_order(role(m, "consumers"), *head, "mbar.arrive empty_a_b[a_b_done_stage] each warp cluster")
 

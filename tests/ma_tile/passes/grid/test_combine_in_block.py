@@ -65,7 +65,7 @@ def test_the_schedule_decides() -> None:
     m = parse(PAIR)
     assert CombineInBlock().apply(m) is m
     assert CombineInBlock(plan(m)).apply(m) is m
-    assert CombineInBlock(plan(m, "part"), join=False).apply(m) is m
+    assert CombineInBlock(plan(m, "part"), combine_in_block=False).apply(m) is m
 
 
 def test_loads_under_a_mask_are_zero_outside() -> None:
@@ -251,7 +251,7 @@ def test_results_that_others_read_too_are_refused() -> None:
     with pytest.raises(ScheduleError, match=message):
         CombineInBlock(plan(m, "whole")).apply(m)  # nobody reads an output
     third = replace(m.kernels[1], name="third")
-    m = MemModule(m.name, m.target, m.params, m.buffers, (*m.kernels, third))
+    m = MemModule(m.name, m.target, m.buffers, m.params, (*m.kernels, third))
     with pytest.raises(ScheduleError, match=message):
         CombineInBlock(plan(m, "part")).apply(m)
 

@@ -9,7 +9,7 @@ import pytest
 
 from nautilus.core.errors import VerifyError
 from nautilus.core.schedule import Schedule
-from nautilus.driver import Request, compile_file
+from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.text.parser import parse
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.verify.module import verify
@@ -19,7 +19,7 @@ from tests.endtoend.collection.decode import Decode
 SHORT = Decode(1024, 128, batch=1, heads=64, group=8)  # few blocks in both kernels
 
 
-def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None):  # type: ignore[no-untyped-def]
+def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None) -> Result:
     return compile_file(Request(Path("given.naut"), arch, text=given.text, schedule=schedule))
 
 
@@ -32,6 +32,7 @@ def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
     assert early(SHORT, "sm_80") == [False, False]
     long = replace(SHORT, batch=8, n=16384)
     found = compiled(long).context.schedule
+    assert found is not None
     apart = replace(found, kernels=tuple(replace(k, mapping=replace(k.mapping, cluster=1)) for k in found.kernels))
     kernels = compiled(long, schedule=apart).modules["ma-tile"].kernels
     assert [(k.blocks.value, k.early) for k in kernels] == [(128, False), (64, False)]
@@ -39,6 +40,7 @@ def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
 
 def test_the_switch() -> None:
     found = compiled(SHORT).context.schedule
+    assert found is not None
     late = replace(
         found, kernels=tuple(replace(k, mapping=replace(k.mapping, dependent_launch=False)) for k in found.kernels)
     )
@@ -55,7 +57,7 @@ def test_text_and_launch() -> None:
     body = behind.split("{", 1)[1]
     assert "_part" not in body[: body.index("wait_for_kernel_in_front();")]  # nothing is read before
     assert "cudaLaunchKernelEx(&config, " in result.cuda
-    assert [x.early for x in plan_of(module).launches] == [False, True]
+    assert [x.programmatic for x in plan_of(module).launches] == [False, True]
 
 
 @pytest.mark.parametrize(("target", "kernels"), [("sm_90a", slice(1, 2)), ("sm_90", slice(0, 2))])

@@ -35,18 +35,28 @@ def persistent(m: MemModule, blocks: int = 3, **memory: Any) -> MemModule:
 def test_every_role_walks_the_tiles(order: str) -> None:
     m = persistent(product(m=512, n=128), persistent=order)
     assert "kernel product grid 3 " in text(m)
-    head = (f"tiles tile, turn in 8 {order} {{", "let i0 = tile // 2", "let j0 = tile % 2")
+    head = (f"tile.loop tile, iteration in 8 {order} {{", "let i0 = tile // 2", "let j0 = tile % 2")
     in_order(role(m, "producer"), *head, "mbar.wait empty_a_b", "advance a_b")
     in_order(role(m, "consumers"), *head, "mbar.wait full_a_b", "tma.store", "tma.commit", "}", "tma.wait 0 read")
     assert role(m, "consumers").splitlines()[-1] == "tma.wait 0 read"  # once, behind the last tile
 
 
-def test_dynamic_tiles_come_through_a_mailbox() -> None:
+def test_dynamic_tiles_come_through_the_queue() -> None:
     m = persistent(product(m=512, n=128), persistent="dynamic")
-    assert "smem mail : i32[] stages 2" in text(m)
-    assert "mbar full_mail stages 2 arrivals 1 " in text(m) and "mbar empty_mail stages 2 arrivals 8 " in text(m)
-    in_order(role(m, "producer"), "tiles tile, turn in 8 dynamic mail full_mail empty_mail mail leads {")
-    in_order(role(m, "consumers"), "tiles tile, turn in 8 dynamic mail full_mail empty_mail mail {")
+    assert "smem queue : i32[] stages 2" in text(m)
+    assert "mbar full_queue stages 2 arrivals 1 " in text(m) and "mbar empty_queue stages 2 arrivals 8 " in text(m)
+    loop = "tile.loop tile, iteration in 8 dynamic {"
+    in_order(
+        role(m, "producer"), "tile.first next_tile", loop, "mbar.wait empty_queue[queue_stage] parity 1 - queue_phase",
+        "let tile = next_tile", "tile.reset tile of 8", "queue.push queue[queue_stage], tile",
+        "mbar.arrive full_queue[queue_stage]", "advance queue", "break if tile >= 8", "let i0 = tile // 2",
+        "tma.load", "tile.fetch next_tile", "}",
+    )  # fmt: skip
+    in_order(
+        role(m, "consumers"), loop, "mbar.wait full_queue[queue_stage] parity queue_phase",
+        "queue.pop tile, queue[queue_stage]", "mbar.arrive empty_queue[queue_stage] each warp", "advance queue",
+        "break if tile >= 8", "let i0 = tile // 2", "tma.store",
+    )  # fmt: skip
 
 
 def test_units_with_tiles_of_their_own() -> None:
@@ -58,7 +68,7 @@ def test_units_with_tiles_of_their_own() -> None:
         "if unit == 1 {",
         "named.arrive 4, 256",
         "let i0 = tile",
-        "if turn % 2 == unit {",
+        "if iteration % 2 == unit {",
         "barrier (4 + unit), 256",  # a turn holds all waits for loads
         "mbar.wait full_q",
         "for t in",
@@ -67,19 +77,19 @@ def test_units_with_tiles_of_their_own() -> None:
         "st.matrix out_O[unit]",
         "tma.commit",
         "}",
-        "if turn % 2 != unit {",
+        "if iteration % 2 != unit {",
         "advance k by i0 + 1",
         "advance v by i0 + 1",
         "advance q by 1",
     )
-    assert "turn" not in role(m, "producer").replace("tile, turn in", "")
+    assert "iteration" not in role(m, "producer").replace("tile, iteration in", "")
 
 
 def test_loops_that_may_not_run_move_no_cursor() -> None:
     m = persistent(
         parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
     )
-    in_order(role(m, "consumers"), "if turn % 2 != unit {", "advance k by max(i0 - 2, 0)")
+    in_order(role(m, "consumers"), "if iteration % 2 != unit {", "advance k by max(i0 - 2, 0)")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
     loop = f"for t in 0..5 carry() {{\nif {condition} {{\ntma.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
     m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
-    in_order(role(m, "consumers"), "if turn % 2 != unit {", f"advance b by {count}")
+    in_order(role(m, "consumers"), "if iteration % 2 != unit {", f"advance b by {count}")
 
 
 def test_an_uncountable_number_of_stages_is_refused() -> None:
@@ -107,8 +117,8 @@ def test_an_uncountable_number_of_stages_is_refused() -> None:
 def test_kernels_that_stay() -> None:
     m = product(m=512, n=128)
     assert PersistentGrid(schedule(m, persistent="static"), multiprocessors=3).apply(m) == m  # no roles
-    assert "tiles" not in text(persistent(m, blocks=8))  # one tile a block
-    assert "tiles" not in text(persistent(m, persistent="none"))
+    assert "tile.loop" not in text(persistent(m, blocks=8))  # one tile a block
+    assert "tile.loop" not in text(persistent(m, persistent="none"))
     with pytest.raises(ScheduleError, match="pingpong tile scheduling needs a persistent grid"):
         persistent(product(units=1), persistent="none", tile_scheduling="pingpong")
 

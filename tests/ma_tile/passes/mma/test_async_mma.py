@@ -22,6 +22,7 @@ from nautilus.ma_tile.verify.module import verify
 from tests.ma_tile.programs import kernels as role_programs
 from tests.ma_tile.programs.products import backward, chained
 from tests.ma_tile.roles import in_order, placed, role, schedule
+from tests.shapes import static
 
 
 def consumers(m: MemModule, overlap: bool = True, rescale: str = "early", **memory: Any) -> str:
@@ -293,7 +294,8 @@ def agree(m: MemModule, **memory: Any) -> None:
         low = step(plan).apply(low)
     low = placed(low)
     rng = np.random.default_rng(5)
-    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.space is Space.INPUT}
+    given = [b for b in m.buffers if b.space is Space.INPUT]
+    data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in given}
     want, got = run_module(m, data), run_module(low, data)
     for name, x in want.items():
         np.testing.assert_array_equal(got[name], x, err_msg=name)
@@ -364,7 +366,8 @@ def test_a_wrong_order_is_reported(fault: str) -> None:
         text = text.replace(old, new)
     m = parse(text)
     rng = np.random.default_rng(1)
-    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.space is Space.INPUT}
+    given = [b for b in m.buffers if b.space is Space.INPUT]
+    data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in given}
     with pytest.raises(InterpError) as info:
         for seed in range(8):
             run_module(m, data, seed=seed)

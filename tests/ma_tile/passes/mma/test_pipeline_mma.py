@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nautilus.core.schedule import WarpgroupPlan
+from nautilus.core.schedule.mapping import RescalePlacement
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
@@ -25,6 +26,7 @@ from tests.ma_tile.programs.kernels import product
 from tests.ma_tile.programs.products import backward, chained
 from tests.ma_tile.programs.tiles import attention
 from tests.ma_tile.roles import placed, schedule
+from tests.shapes import static
 
 #: ranges that cover tiles 0 .. 3 of four, the first of which certainly runs
 CHAINS = [
@@ -138,7 +140,7 @@ def test_a_loop_that_loses_its_only_iteration_goes() -> None:
 def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, hold: bool, rescale: str) -> None:
     m = chained(*ranges, grid=grid, masked=True)
     rng = np.random.default_rng(grid)
-    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in m.buffers if b.name != "O"}
+    data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in m.buffers if b.name != "O"}
     low = ahead(RegisterOperands(register_operands=hold).apply(m), rescale)
     assert low != m
     want = run_module(m, data)["O"]
@@ -166,7 +168,7 @@ def test_every_product_but_the_first_level_is_one_stage(filecheck: Callable[[str
 
 @pytest.mark.parametrize("rescale", ["early", "late"])
 @pytest.mark.parametrize(("rows", "keys"), [(256, 256), (130, 258)])
-def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: str) -> None:
+def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: RescalePlacement) -> None:
     """Two units, masked tiles first: against the VR-tile interpreter."""
     from nautilus.vr_tile import interp as vr_interp
 
@@ -179,7 +181,7 @@ def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, res
     low = placed(low)
     assert ma_format(low).count("wg.wait 1") == 2
     rng = np.random.default_rng(rows)
-    data = {b.name: rng.standard_normal(b.shape).astype(np.float16) for b in tiles.buffers if b.name != "O"}
+    data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in tiles.buffers if b.name != "O"}
     want = vr_interp.run_module(tiles, data, mode="typed")["O"]
     np.testing.assert_allclose(run_module(low, data)["O"].astype(float), want.astype(float), rtol=2e-3, atol=2e-3)
 

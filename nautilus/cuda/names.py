@@ -1,0 +1,105 @@
+"""C names of what a module declares: arguments, kernels and host functions.
+
+A name that C++ or the emitted text uses itself gets a suffix; every other name stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nautilus.core.functions import FUNCTIONS, Call
+from nautilus.cuda.intrinsics import HELPERS
+from nautilus.ma_tile.ir.ops import MemModule
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Keywords and alternative tokens of C++20 and of CUDA C++.
+_KEYWORDS = _words("""
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype
+    default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int
+    long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template
+    this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+    while xor xor_eq restrict
+""")
+
+#: Macros of the headers and of compilers, whose spelling is not reserved.
+_MACROS = _words("""
+    NULL NAN INFINITY HUGE_VAL EOF BUFSIZ RAND_MAX INT_MAX INT_MIN CHAR_BIT linux unix assert
+""")
+
+#: Types and functions that the emitted text mentions.
+_USED = _words("""
+    f16 bf16 u16 u32 u64 TensorMap size_t int2 int4 uint2 uint4 float2 float4 make_uint2 make_uint4 threadIdx
+    blockIdx blockDim gridDim min max abs fabs fabsf floor floorf ceil ceilf rint rintf round exp expf exp2 exp2f
+    log logf log2 log2f sin sinf cos cosf tanh tanhf erf erff pow powf sqrt sqrtf rsqrt rsqrtf fma fmaf fmod fmodf
+    atomicAdd main
+""")
+
+#: Variables of the emitted kernels and of the launcher.
+_LOCALS = _words("""
+    lane warp block smem shared r k m n stage lane_row word other first partial tile_counter status stream
+    workspace early config sizes strides box map encode_map EncodeTiled CUresult CUtensorMap
+""")
+
+_FUNCTIONS = frozenset(name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names)
+
+RESERVED = _KEYWORDS | _MACROS | _USED | _LOCALS | _FUNCTIONS | frozenset(HELPERS)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether C++, CUDA or the emitted text gives ``name`` a meaning; wgmma helpers are made from their shapes."""
+    return name in RESERVED or name.startswith(("at_", "__", "cuda", "wgmma_", "bulk_", "load_pinned_"))
+
+
+def sanitize(name: str) -> str:
+    """A C identifier that reads like ``name``."""
+    text = re.sub(r"[^0-9A-Za-z_]", "_", name)
+    if not text or text[0].isdigit():
+        text = "v" + text
+    return text + "_" if is_reserved(text) else text
+
+
+def allocate(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """A C identifier for each of ``names``, no two alike and none of ``taken``."""
+    used, out = set(taken), dict[str, str]()
+    for name in names:
+        base = text = sanitize(name)
+        number = 1
+        while text in used:
+            number += 1
+            text = f"{base}_{number}"
+        used.add(text)
+        out[name] = text
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleNames:
+    """C names at file scope: ``kernels`` maps the kernel to its symbol."""
+
+    launch: str
+    workspace: str
+    kernels: Mapping[str, str]
+    arguments: Mapping[str, str]
+
+
+def module_names(module: MemModule) -> ModuleNames:
+    """Every C name that ``module`` declares at file scope or as an argument."""
+    host = allocate([f"{module.name}_launch", f"{module.name}_workspace"])
+    launch, workspace = host.values()
+    symbols = allocate((f"{module.name}__{k.name}" for k in module.kernels), host.values())
+    kernels = dict(zip((k.name for k in module.kernels), symbols.values(), strict=True))
+    names = [*(b.name for b in module.buffers), *(p.name for p in module.params)]
+    return ModuleNames(launch, workspace, kernels, allocate(names, (launch, workspace, *symbols.values())))
+
+
+def kernel_symbols(module: MemModule) -> Mapping[str, str]:
+    """Symbol of each ``__global__`` function -> name of its kernel."""
+    return {symbol: name for name, symbol in module_names(module).kernels.items()}

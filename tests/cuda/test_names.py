@@ -1,0 +1,90 @@
+"""C names: those that C++, CUDA or the emitted text uses, and symbols that stay apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nautilus.cuda.names import RESERVED, allocate, kernel_symbols, module_names, sanitize
+from nautilus.cuda.writer import Writer
+from nautilus.driver import Request, compile_file
+from nautilus.runtime.nvrtc import compile_cuda
+
+ROOT = Path(__file__).parents[2]
+
+#: Names of tensors that mean something to C++, to the emitted text, to the launcher or to the MA-tile IR.
+NAMES = (
+    ("stream", "workspace", "status"), ("block", "unit", "lane"), ("class", "this", "mbarrier_wait"),
+    ("smem", "shared", "block_"), ("f16", "map", "TensorMap"), ("blockIdx", "expf", "r"), ("at_i", "warp", "tile"),
+    ("i", "NAN", "u32"), ("stage", "b", "a"), ("map_B_64_64", "names_launch", "names__C"),
+)  # fmt: skip
+KINDS = {
+    "sm_80": "dim M = 64, N = 64, K = 64\ninput {0}: f16[M, K]\ninput {1}: f16[N, K]\noutput {2}: f32[M, N]\n"
+    "{2}[i, j] = exp(sum[k]({0}[i, k] * {1}[j, k]))\n",
+    "sm_90a": "dim M = 256, N = 256, K = 256\ninput {0}: f16[M, K]\ninput {1}: f16[N, K]\noutput {2}: f32[M, N]\n"
+    "{2}[i, j] = sum[k]({0}[i, k] * {1}[j, k])\n",
+}
+
+
+@pytest.mark.parametrize("arch", sorted(KINDS))
+@pytest.mark.parametrize("names", NAMES, ids=" ".join)
+def test_names_with_a_meaning_compile(names: tuple[str, ...], arch: str, tmp_path: Path) -> None:
+    path = tmp_path / "names.naut"
+    path.write_text(KINDS[arch].format(*names))
+    text = compile_file(Request(path, arch)).cuda
+    compile_cuda(text, arch, "ptx")
+    host = text.split("#ifndef __CUDACC_RTC__")[1]
+    declared = re.findall(r"names_launch\(([^)]*)\)", host)[0]
+    arguments = [part.split()[-1].lstrip("*") for part in declared.split(",")]
+    assert len(set(arguments)) == len(arguments)
+    locals_ = {"status", "early", "config", "sizes", "strides", "box"}
+    assert not locals_ & set(arguments)
+
+
+SPELLED = [
+    ("attention/causal_prefill", "sm_90a"), ("matmul/swiglu", "sm_80"), ("rowwise/softmax", "sm_80"),
+    ("matmul/i8_i32", "sm_80"), ("attention/causal_decode", "sm_90a"),
+]  # fmt: skip
+
+
+def test_other_names_stay_as_they_are() -> None:
+    names = ("Q", "stages", "O_part", "x1", "block")
+    assert [sanitize(name) for name in names] == ["Q", "stages", "O_part", "x1", "block_"]
+    assert allocate(("block", "block_", "x")) == {"block": "block_", "block_": "block__2", "x": "x"}
+
+
+def test_symbols_lead_back_to_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "my__spec.naut"
+    path.write_text("dim M = 32\ninput X: f32[M]\noutput a__b: f32[M]\noutput b: f32[M]\n"
+                    "a__b[i] = exp(X[i])\nb[i] = X[M - 1 - i]\n")  # fmt: skip
+    result = compile_file(Request(path, "sm_80"))
+    module = result.modules["ma-tile"]
+    found = kernel_symbols(module)
+    assert sorted(found.values()) == sorted(k.name for k in module.kernels)
+    for symbol, name in found.items():
+        assert symbol == f"my__spec__{name}" and f"\n{symbol}(" in result.cuda
+    twice = replace(module, kernels=tuple(replace(module.kernels[0], name=n) for n in ("x.y", "x_y", "x-y")))
+    assert len(kernel_symbols(twice)) == 3 and list(kernel_symbols(twice).values()) == ["x.y", "x_y", "x-y"]
+    assert len(set(module_names(twice).kernels.values())) == 3
+
+
+@pytest.mark.parametrize(("spec", "arch"), SPELLED)
+def test_what_the_printer_spells_is_reserved(spec: str, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every identifier of a kernel is a name that was allocated, or one that no argument gets."""
+    writers: list[Writer] = []
+    made = Writer.__post_init__
+
+    def noted(self: Writer) -> None:
+        made(self)
+        writers.append(self)
+
+    monkeypatch.setattr(Writer, "__post_init__", noted)
+    result = compile_file(Request(ROOT / f"specs/{spec}.naut", arch))
+    text = re.sub(r"//[^\n]*", "", result.cuda.split('extern "C" __global__ void ', 1)[1].split("#ifndef")[0])
+    text = re.sub(r'"[^"]*"', "", text)
+    words = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text)) - {w for x in writers for w in x.taken}
+    words -= set(module_names(result.modules["ma-tile"]).kernels.values()) | {"pragma", "unroll", "x", "a", "b"}
+    assert {w for w in words if w not in RESERVED and sanitize(w) == w} == set()
