@@ -116,6 +116,7 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 }
 """
 
+
 def _encode(m: TensorMap, name: str, base: str) -> list[str]:
     def array(kind: str, values: tuple[int, ...]) -> str:
         return f"const {kind} {{name}}[] = {{{{{', '.join(map(str, values)) or '0'}}}}};"

@@ -65,7 +65,7 @@ def test_text(filecheck: Callable[..., None]) -> None:
         (
             biased,
             {"columns": 128, "rows": 128, "units": 1, **LARGE},
-            {"own_tiles": True, "ping_pong": True, "stages": 5},
+            {"tile_scheduling": "pingpong", "ordered_mma": True, "stages": 5},
         ),
         (biased, {"columns": 192, "m": 1000, "n": 1064, "k": 192}, {}),
     ],

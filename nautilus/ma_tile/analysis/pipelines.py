@@ -15,7 +15,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import simplify
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import UNIT, LetOp, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import deep_touch, rebuild, touch
@@ -96,7 +96,7 @@ def blocks(body: Block) -> Iterator[Block]:
             yield from blocks(op.body)
 
 
-def find_rings(kernel: MemKernel, plan: MemoryPlan) -> tuple[Ring, ...]:
+def find_rings(kernel: MemKernel, plan: WarpgroupPlan) -> tuple[Ring, ...]:
     """The rings of a kernel's loads, in order of first use. Raises ScheduleError for stages that cannot be told."""
     order = dict.fromkeys(op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad))
     smem = {s.name: s for s in kernel.smem}
@@ -114,9 +114,9 @@ def find_rings(kernel: MemKernel, plan: MemoryPlan) -> tuple[Ring, ...]:
 
 
 def _ring(
-    kernel: MemKernel, plan: MemoryPlan, smem: dict[str, Smem], buffers: tuple[str, ...], apart: frozenset[str]
+    kernel: MemKernel, plan: WarpgroupPlan, smem: dict[str, Smem], buffers: tuple[str, ...], apart: frozenset[str]
 ) -> Ring:
-    depth = max(1, plan.stages if is_walked(kernel.body, frozenset(buffers)) else plan.held_stages)
+    depth = max(1, plan.stages if is_walked(kernel.body, frozenset(buffers)) else plan.resident_stages)
     size = sum(smem[b].stage_bytes * (kernel.units if b in apart else 1) for b in buffers)
     return Ring("_".join(buffers), buffers, apart, depth, kernel.units, size)
 

@@ -6,8 +6,8 @@ the product before), or is made in the instruction's own layout from loads.  Rig
 loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
 layouts or their projections, where it belongs to one unit and, along columns, to four lanes.
 
-Units that share tiles (``MemoryPlan.own_tiles`` false) each run the whole kernel on their part of the
-rows (``ma_tile.lowering.consumers``): a loaded left operand has one stage a unit, right operands are shared.
+Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
+(``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
 
 What comes out is synchronous: bulk loads and products that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the product and the reason
@@ -19,7 +19,7 @@ from __future__ import annotations
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Op, Var
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
@@ -38,33 +38,34 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 
 def warpgroup_fault(
-    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+    kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpgroupPlan, target: str, strict: bool = False
 ) -> str | None:
-    """Why the engine cannot do ``kernel`` under ``memory``, or None."""
+    """Why the engine cannot do ``kernel`` under ``mapping``, or None."""
     try:
-        lower_warpgroup_kernel(kernel, buffers, memory, target, strict)
+        lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
     except ScheduleError as error:
         return error.reason
     return None
 
 
 def lower_warpgroup_kernel(
-    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+    kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpgroupPlan, target: str, strict: bool = False
 ) -> MemKernel:
-    """One kernel, synchronous. With ``own_tiles``: what one unit does, as a kernel of one unit.
+    """One kernel, synchronous. With pingpong tile scheduling: what one warpgroup does, as a
+    kernel of one.
 
     ``strict``: only instructions that keep all bits of their accumulators.
     """
     if not limits(target).warpgroup:
         raise ScheduleError(f"the engine warpgroup is for targets with warpgroup products, not {target}", "engine")
-    plan = plan_warpgroup(kernel, memory, strict)
+    plan = plan_warpgroup(kernel, mapping, strict)
     own = kernel if plan.units == 1 else split_axis(kernel, plan.rows, plan.units)
-    work = _WarpgroupLowering(own, buffers, memory, plan)
+    work = _WarpgroupLowering(own, buffers, mapping, plan)
     work.block(own.body)
-    blocks, decode = decode_grid(kernel, memory)
+    blocks, decode = decode_grid(kernel, mapping)
     b = work.b
     return MemKernel(
-        kernel.name, blocks, GROUP_WARPS * plan.units, memory.min_blocks, decode, dict(b.layouts),
+        kernel.name, blocks, GROUP_WARPS * plan.units, mapping.min_blocks, decode, dict(b.layouts),
         tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, plan.units,
     )  # fmt: skip
 
@@ -72,8 +73,8 @@ def lower_warpgroup_kernel(
 class _WarpgroupLowering(Lowering):
     """How the engine ``warpgroup`` moves values; ``kernel`` is what one unit does."""
 
-    def __init__(self, kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, plan: GroupPlan) -> None:
-        super().__init__(kernel, buffers, memory, dict(plan.dots))
+    def __init__(self, kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpgroupPlan, plan: GroupPlan) -> None:
+        super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan = plan
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
         self.ranges = {UNIT: (0, plan.units - 1)} | {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, UNIT, WGMMA
 from nautilus.ma_tile.lowering.products import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
@@ -31,12 +31,12 @@ class GroupPlan:
     units: int
 
 
-def plan_warpgroup(kernel: TileKernel, memory: MemoryPlan, strict: bool = False) -> GroupPlan:
+def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = False) -> GroupPlan:
     """The products of ``kernel``. Raises ScheduleError that names the one that cannot be, and why.
 
     ``strict``: not by instructions whose sums have fewer bits than their type.
     """
-    units = 1 if memory.own_tiles else memory.units
+    units = mapping.warpgroups if mapping.tile_scheduling == "cooperative" else 1
     ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
     drafts = draft_dots(kernel, WGMMA)
     plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], units, strict) for op in ops}

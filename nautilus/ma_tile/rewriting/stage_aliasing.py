@@ -1,6 +1,6 @@
 """Results leave through a stage of a ring, where shared memory has no room for a buffer of their own.
 
-With ``MemoryPlan.epilogue`` ``bulk-ring``, part of ``specialise_warps``.  The buffer through which the tile's bulk
+With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise_warps``.  The buffer through which the tile's bulk
 stores go is put over the walked operand whose first load comes last: the next tile needs its stages last.  At the
 end of the tile the ring has one more instance, which nobody loads:
 
@@ -81,29 +81,29 @@ class Loan:
         return replace(s, stage=calc("add", base, s.stage))
 
 
-def find_loan(kernel: MemKernel, rings: Sequence[Ring], own_tiles: bool) -> Loan | None:
+def find_loan(kernel: MemKernel, rings: Sequence[Ring], pingpong: bool) -> Loan | None:
     """What the bulk stores of ``kernel`` borrow; None where there are none. Raises ScheduleError where they cannot."""
     names = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, MatrixStore)}
     buffers = [s for s in kernel.smem if s.name in names]
     if not buffers:
         return None
     (buffer, *more) = buffers
-    if more or own_tiles:
-        why = "units have tiles of their own" if own_tiles else "results leave through buffers of several shapes"
-        raise ScheduleError(f"epilogue bulk-ring: {why}", kernel=kernel.name)
+    if more or pingpong:
+        why = "pingpong warpgroups take whole tiles" if pingpong else "results leave through buffers of several shapes"
+        raise ScheduleError(f"epilogue tma-staged: {why}", kernel=kernel.name)
     everywhere = sum(s.buffer == buffer.name for op in walk_ops(kernel.body) for s in touch(op).all)
     here = [n for n, op in enumerate(kernel.body) if any(s.buffer == buffer.name for s in touch(op).all)]
     apart, first = len(here) < everywhere, min(here, default=0)
     loaded = frozenset(b for r in rings for b in r.buffers)
     if apart or any(is_load(x, loaded) for op in kernel.body[first:] for x in walk_ops((op,))):
         raise ScheduleError(
-            "epilogue bulk-ring: results leave in a loop, a branch, or before the last load", kernel=kernel.name
+            "epilogue tma-staged: results leave in a loop, a branch, or before the last load", kernel=kernel.name
         )
     for ring, over, size in _stages(kernel, rings):
         if size % buffer.stage_bytes == 0 and size >= buffer.bytes:
             return Loan(ring, over, buffer, size // buffer.stage_bytes)
     detail = f"{buffer.bytes} bytes in stages of {buffer.stage_bytes} fit no stage of a walked operand"
-    raise ScheduleError(f"epilogue bulk-ring: {detail}", kernel=kernel.name)
+    raise ScheduleError(f"epilogue tma-staged: {detail}", kernel=kernel.name)
 
 
 def _stages(kernel: MemKernel, rings: Sequence[Ring]) -> Iterator[tuple[Ring, str, int]]:

@@ -163,4 +163,3 @@ TILE_SCHEDULER_RULES: Mapping[type, Rule] = {
     TileSchedulerOp: tile_loop, BreakOp: break_if, TileFirst: tile_first, TileFetch: tile_fetch,
     TileReset: tile_reset, QueuePush: queue_push, QueuePop: queue_pop,
 }  # fmt: skip
-

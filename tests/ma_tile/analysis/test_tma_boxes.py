@@ -32,9 +32,7 @@ module one {{
 
 
 def test_a_box() -> None:
-    assert planned("h, i0 * 128 + i, k", "i0 * 128 + i < 300") == TmaBox(
-        (TileAxis("i", 128), TileAxis("k", 64)), 128
-    )
+    assert planned("h, i0 * 128 + i, k", "i0 * 128 + i < 300") == TmaBox((TileAxis("i", 128), TileAxis("k", 64)), 128)
 
 
 def test_the_contiguous_axis_comes_last() -> None:

@@ -21,7 +21,7 @@ def right(name: str) -> str:
     """A kernel of two units without faults: rings of ``cp.async``, of bulk copies, or the small pair's staging."""
     if name == "pair":
         return ma_format(joined(parse(PAIR)))
-    return ma_format(joined(apart(GIVEN, 1, 2, 16, bulk_copies=name == "bulk"), "O_acc_part"))
+    return ma_format(joined(apart(GIVEN, 1, 2, 16, tma_loads=name == "bulk"), "O_acc_part"))
 
 
 def failure(m: MemModule, seed: int = 0) -> InterpError:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import MappingPlan, WarpgroupPlan
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
 from nautilus.ma_tile.lowering.warpgroup import warpgroup_fault
@@ -20,24 +20,24 @@ from tests.ma_tile.lowering.support import agree, count, in_order, plan, tile
 from tests.ma_tile.programs import warpgroup_tiles as programs
 from tests.ma_tile.programs.tiles import attention, matmul, softmax_rows
 
-TWO = MemoryPlan(engine="warpgroup", units=2)
-ONE = MemoryPlan(engine="warpgroup", units=1)
-OWN = MemoryPlan(engine="warpgroup", units=2, own_tiles=True)
+TWO = WarpgroupPlan(warpgroups=2)
+ONE = WarpgroupPlan(warpgroups=1)
+OWN = WarpgroupPlan(warpgroups=2, tile_scheduling="pingpong")
 
 
-def synchronous(module: TileModule, memory: MemoryPlan = TWO) -> MemModule:
+def synchronous(module: TileModule, mapping: MappingPlan = TWO) -> MemModule:
     """Lowered, with its buffers placed, and verified."""
-    low = AllocateShared().apply(lower_raw(module, plan(module, memory), "sm_90a"))
+    low = AllocateShared().apply(lower_raw(module, plan(module, mapping), "sm_90a"))
     assert ma_parse(ma_format(low)) == low
     ma_verify(low)
     return low
 
 
-def fault(text: str, memory: MemoryPlan = TWO, target: str = "sm_90a") -> str:
+def fault(text: str, mapping: WarpgroupPlan = TWO, target: str = "sm_90a") -> str:
     """Why the engine refuses the one kernel of ``text``; ``""``: it does not."""
     module = tile(text)
     buffers = {b.name: b for b in module.buffers}
-    return warpgroup_fault(module.kernels[0], buffers, memory, target) or ""
+    return warpgroup_fault(module.kernels[0], buffers, mapping, target) or ""
 
 
 def test_attention_shared_by_two_units() -> None:
@@ -150,7 +150,7 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "memory", "reason"),
+    ("text", "mapping", "reason"),
     [
         (softmax_rows(256, 64, 128, 64), TWO, "no matrix product"),
         (matmul(128, 64, 64, 128, 64, 64, "f32", "f32"), TWO, r"product %cn .* of f32 and f32, 64 deep, has no"),
@@ -173,8 +173,8 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
         (programs.STRIDED, TWO, "does not step along its axes one by one"),
     ],
 )  # fmt: skip
-def test_faults(text: str, memory: MemoryPlan, reason: str) -> None:
-    found = fault(text, memory)
+def test_faults(text: str, mapping: WarpgroupPlan, reason: str) -> None:
+    found = fault(text, mapping)
     assert re.search(reason, found) if reason else not found, found
 
 
@@ -190,11 +190,11 @@ def test_refusals_are_schedule_errors() -> None:
     assert "targets with warpgroup products, not sm_80" in fault(matmul(128, 64, 64, 128, 64, 64), TWO, "sm_80")
 
 
-THREE = MemoryPlan(engine="warpgroup", units=3)
+THREE = WarpgroupPlan(warpgroups=3)
 
 
 @pytest.mark.parametrize(
-    ("text", "memory"),
+    ("text", "mapping"),
     [
         (attention(77, 77, 64, 128, 64), TWO),
         (attention(130, 200, 64, 192, 32), THREE),
@@ -215,9 +215,9 @@ THREE = MemoryPlan(engine="warpgroup", units=3)
         (programs.TWO_ROW_AXES, ONE),
     ],
 )  # fmt: skip
-def test_it_computes_what_the_tiles_say(text: str, memory: MemoryPlan) -> None:
+def test_it_computes_what_the_tiles_say(text: str, mapping: MappingPlan) -> None:
     module = tile(text)
-    agree(module, synchronous(module, memory))
+    agree(module, synchronous(module, mapping))
 
 
 def test_rows_of_the_wrong_unit_are_noticed() -> None:

@@ -1,6 +1,6 @@
 """Warp specialisation: one thread of a producer warpgroup issues all bulk loads, consumer units compute.
 
-Switch: ``MemoryPlan.specialise``.  The kernel's bulk loads are synchronous before the pass and its units all
+Switch: ``WarpgroupPlan.warp_specialised``.  The kernel's bulk loads are synchronous before the pass and its units all
 run the same body; behind it the body is one ``roles`` op:
 
 * ``producer``: the slice of the body that the loads need, that is control flow around them, in program
@@ -12,7 +12,7 @@ run the same body; behind it the body is one ``roles`` op:
 
 Results may leave through a stage of a ring (``lent_stages``).
 
-Depth of a ring: ``stages`` where it is filled in a loop, else ``held_stages``.  Whatever comes later in
+Depth of a ring: ``stages`` where it is filled in a loop, else ``resident_stages``.  Whatever comes later in
 program order never has to be loaded for a stage to be released, so a producer that follows program order
 cannot deadlock; a pass that moves a release down must keep it before the site ``depth`` instances on.
 
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, walk
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import (
     Block,
     Ring,
@@ -66,7 +66,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.stage_aliasing import find_loan
@@ -78,24 +78,26 @@ _BLOCK_WIDE = (AsyncCopy, AsyncCommit, AsyncWait, SharedStore, TileSchedulerOp, 
 
 @dataclass(frozen=True, slots=True)
 class SpecialiseWarps:
-    """``specialise`` overrides the schedule's switch."""
+    """``warp_specialised`` overrides the schedule's switch."""
 
     schedule: Schedule | None = None
-    specialise: bool | None = None
+    warp_specialised: bool | None = None
     name = "specialise-warps"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
 
         def one(k: MemKernel) -> MemKernel:
-            plan = plan_of(self.schedule, k)
-            wanted = plan.specialise if self.specialise is None else self.specialise
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            wanted = plan.warp_specialised if self.warp_specialised is None else self.warp_specialised
             return specialise(k, plan, target) if wanted and obstacle(k) is None else k
 
         return each_kernel(module, one)
 
 
-def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:
+def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
     """``kernel`` as a producer and consumers. Raises ScheduleError where that does not fit."""
     kernel = replace(kernel, body=explicit_units(kernel.body))
     rings = find_rings(kernel, plan)
@@ -103,9 +105,10 @@ def specialise(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
     clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], rings)
     if clash is not None:
         raise ScheduleError(f"the name {clash} is taken", kernel=kernel.name)
-    units, (low, high) = kernel.units, plan.registers
-    check_registers(kernel, plan.units if plan.own_tiles else units, plan.registers, target)
-    loan = find_loan(kernel, rings, plan.own_tiles) if plan.epilogue == "bulk-ring" else None
+    units, low, high = kernel.units, plan.producer_registers, plan.consumer_registers
+    pingpong = plan.tile_scheduling == "pingpong"
+    check_registers(kernel, plan.warpgroups if pingpong else units, (low, high), target)
+    loan = find_loan(kernel, rings, pingpong) if plan.epilogue == "tma-staged" else None
     producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
     if any(UNIT in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
         raise ScheduleError("when the producer loads depends on the unit", kernel=kernel.name)

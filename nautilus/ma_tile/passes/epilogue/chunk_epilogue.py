@@ -1,6 +1,6 @@
 """Elementwise work on finished accumulators goes column by column, a few registers at a time.
 
-Switch: ``MemoryPlan.store_columns``, columns of a chunk (0: whole tiles).  A store behind the last product of a
+Switch: ``WarpgroupPlan.store_columns``, columns of a chunk (0: whole tiles).  A store behind the last product of a
 kernel whose value lies as an accumulator of a warpgroup product, ``rows`` x ``columns``, becomes stores of
 64 rows x ``store_columns`` each (or as many columns as divide the tile)::
 
@@ -51,7 +51,7 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import bound, each_kernel, expressions, plan_of, reads, refs
+from nautilus.ma_tile.ir.traverse import bound, each_kernel, expressions, reads, refs, warpgroup_plan_of
 from nautilus.ma_tile.passes.finalise.dead_fragments import clean
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.ma_tile.verify.layout import same_map
@@ -66,15 +66,18 @@ _LEAST = 16
 
 @dataclass(frozen=True, slots=True)
 class ChunkEpilogue:
-    """``columns`` overrides the schedule's."""
+    """``store_columns`` overrides the schedule's."""
 
     schedule: Schedule | None = None
-    columns: int | None = None
+    store_columns: int | None = None
     name = "chunk-epilogue"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            columns = plan_of(self.schedule, k).store_columns if self.columns is None else self.columns
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            columns = plan.store_columns if self.store_columns is None else self.store_columns
             return chunk(k, columns) if columns else k
 
         return each_kernel(module, one)

@@ -1,6 +1,6 @@
 """Blocks that make partial results of one result become units of one block, which combines them itself.
 
-Switch: ``MemoryPlan.join`` of a kernel whose results only one other kernel reads.  Kernel A writes temps that
+Switch: ``WarpPlan.combine_in_block`` of a kernel whose results only one other kernel reads.  Kernel A writes temps that
 nobody but kernel B reads, and each of B's R blocks reads exactly what U blocks of A write: then A's blocks are units
 of B's blocks, and the temps live in shared memory::
 
@@ -44,7 +44,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import map_slots, plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import map_slots, rebuild, warp_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
 from nautilus.ma_tile.rewriting.named_barriers import STORE, of_unit
@@ -58,17 +58,18 @@ SMALL = 1024  # bytes that need not share their place
 
 @dataclass(frozen=True, slots=True)
 class CombineInBlock:
-    """``join`` overrides the schedule's switch."""
+    """``combine_in_block`` overrides the schedule's switch."""
 
     schedule: Schedule | None = None
-    join: bool | None = None
+    combine_in_block: bool | None = None
     name = "combine-in-block"
 
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
         for a in module.kernels:
-            wanted = plan_of(self.schedule, a).join if self.join is None else self.join
-            if wanted:
+            plan = warp_plan_of(self.schedule, a)
+            wanted = plan is not None and plan.combine_in_block
+            if wanted if self.combine_in_block is None else self.combine_in_block:
                 module = _joined(module, a, target)
         return module
 

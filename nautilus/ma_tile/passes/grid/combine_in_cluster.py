@@ -1,6 +1,6 @@
 """Blocks that make partial results of one result become a cluster, whose first block combines them (PTX ISA, clusters).
 
-Switch: ``MemoryPlan.cluster`` P of a kernel of single warps whose results only one other kernel reads.  Kernel A writes
+Switch: ``WarpPlan.cluster`` P of a kernel whose results only one other kernel reads.  Kernel A writes
 temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A write: then those are
 the blocks of a cluster, and the temps live in the shared memory of its first block::
 
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.ma_tile.analysis.block_values import BLOCK
 from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
 from nautilus.ma_tile.ir.ops import (
@@ -47,7 +47,7 @@ from nautilus.ma_tile.ir.ops import (
     TileSchedulerOp,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import rebuild, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, fresh
 from nautilus.targets.limits import Limits, limits
@@ -64,7 +64,7 @@ class CombineInCluster:
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
         for a in module.kernels:
-            size = self._size(plan_of(self.schedule, a))
+            size = self._size(warp_plan_of(self.schedule, a))
             if size > 1:
                 pair = pair_of(module, a, f"a cluster of {size}")
                 whole = _clustered(pair, size, target)
@@ -72,11 +72,11 @@ class CombineInCluster:
                 module = merged(module, pair, whole)
         return module
 
-    def _size(self, plan: MemoryPlan) -> int:
+    def _size(self, plan: WarpPlan | None) -> int:
         """Clusters of warpgroups share loads (pass ``multicast-loads``)."""
         if self.cluster is not None:
             return self.cluster
-        return plan.cluster if plan.engine == "warp" else 1
+        return 1 if plan is None else plan.cluster
 
 
 def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:

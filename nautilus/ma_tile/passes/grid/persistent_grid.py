@@ -1,6 +1,6 @@
 """Persistent grid: as many blocks as the device runs at once, each of which processes tiles until none is left.
 
-The switch is ``MemoryPlan.persistent`` (static, snake, dynamic), for kernels with roles.  The body of each role goes
+The switch is ``WarpgroupPlan.persistent`` (static, snake, dynamic), for kernels with roles.  The body of each role goes
 into a ``tile.loop``, and the kernel's decoding of ``block`` becomes ``let`` over the number of the tile.  Pipeline
 states continue from tile to tile, so that the producer loads the next tile while the consumers finish the last one.
 A final wait for TMA stores stays behind the last tile, and a stage that aliases the results is released in the next
@@ -12,15 +12,15 @@ The blocks of a cluster process the same tile of the sequence, which stands for 
 cluster has blocks; the number of the block modulo the size of the cluster selects one of them (static and snake
 only).
 
-``own_tiles``: the consumer role, of one unit so far, gets ``MemoryPlan.units``.  Tile n of the block belongs to unit
-n % units, and the other units advance their pipeline states by the stages that the tile uses.  That number must
-follow from bounds and conditions alone; the pass raises ScheduleError else.  The units alternate
-(``rewriting.named_barriers``): one unit at a time waits for stages and issues the MMAs of its tile.  That runs the
-MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity tells neighbouring phases
-apart only, so that no unit may wait for a stage before the previous load to the same stage has arrived.
+``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``.  Tile n of
+the block belongs to warpgroup n % warpgroups, and the others advance their pipeline states by the stages that the
+tile uses.  That number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The
+warpgroups alternate (``rewriting.named_barriers``): one warpgroup at a time waits for stages and issues the MMAs of
+its tile.  That runs the MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity
+tells neighbouring phases apart only, so that no warpgroup may wait for a stage before the previous load to the same
+stage has arrived.
 
-A kernel without roles stays as it is.  So does a kernel whose units share tiles and that has no more tiles than blocks
-that run at once.
+A kernel without roles stays as it is.  So does a cooperative kernel with no more tiles than blocks that run at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -60,17 +60,22 @@ class PersistentGrid:
         target = limits(module.target)
         if self.multiprocessors is not None:
             target = replace(target, multiprocessors=self.multiprocessors)
-        return each_kernel(module, lambda k: persistent(k, plan_of(self.schedule, k), target))
+
+        def one(k: MemKernel) -> MemKernel:
+            plan = warpgroup_plan_of(self.schedule, k)
+            return k if plan is None else persistent(k, plan, target)
+
+        return each_kernel(module, one)
 
 
-def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:
+def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
     """``kernel`` with blocks that take many tiles. Raises ScheduleError where that cannot be."""
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
     if roles is None or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
     if plan.persistent == "none":
-        if plan.own_tiles and plan.units > 1:
-            raise ScheduleError("units with tiles of their own need a persistent grid", kernel=kernel.name)
+        if plan.is_pingpong:
+            raise ScheduleError("pingpong tile scheduling needs a persistent grid", kernel=kernel.name)
         return kernel
     resident = target.multiprocessors * kernel.min_blocks
     if not resident:
@@ -79,7 +84,7 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         if plan.persistent == "dynamic":
             raise ScheduleError("blocks of a cluster cannot take dynamic tiles", kernel=kernel.name)
         resident -= resident % kernel.cluster
-    own = plan.own_tiles and plan.units > 1
+    own = plan.is_pingpong
     if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
         return kernel
     if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
@@ -90,7 +95,7 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
 class _Persistent:
     """One kernel on its way."""
 
-    def __init__(self, kernel: MemKernel, plan: MemoryPlan, resident: int) -> None:
+    def __init__(self, kernel: MemKernel, plan: WarpgroupPlan, resident: int) -> None:
         self.kernel, self.plan = kernel, plan
         taken = {name for name, _ in kernel.decode} | {n for k in kernel.cursors for n in (k.name, k.stage, k.phase)}
         taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
@@ -100,7 +105,7 @@ class _Persistent:
         self.count = kernel.blocks
         if kernel.cluster > 1:
             self.count = simplify(calc("floordiv", kernel.blocks, kernel.cluster))
-        self.own = plan.own_tiles and plan.units > 1
+        self.own = plan.is_pingpong
         self.queue: TileQueue | None = None
         if plan.persistent == "dynamic":
             self.queue = TileQueue(_free("queue", taken), _free("next_tile", taken), self.var, self.count)
@@ -125,7 +130,7 @@ class _Persistent:
             role, body = self._shared(role, body)
         lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)
         body = used_lets((*lets, *body))
-        first: Block = (first_turn(self.plan.units),) if self.own and not role.single else ()
+        first: Block = (first_turn(self.plan.warpgroups),) if self.own and not role.single else ()
         if self.queue is not None and role.single:
             first, body = (*first, *self.queue.first()), self.queue.send(body)
         elif self.queue is not None:
@@ -150,7 +155,7 @@ class _Persistent:
             raise ScheduleError(
                 f"the consumers are {role.units} units that share a tile already", kernel=self.kernel.name
             )
-        units = self.plan.units
+        units = self.plan.warpgroups
         mod = calc("mod", Var(self.iteration), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]

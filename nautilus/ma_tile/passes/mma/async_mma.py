@@ -57,27 +57,29 @@ from nautilus.ma_tile.ir.traverse import (
     defined,
     each_kernel,
     expressions,
-    plan_of,
     reads,
     touch,
+    warpgroup_plan_of,
 )
 from nautilus.ma_tile.rewriting.renaming import Names
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncMma:
-    """``in_flight`` and ``pin`` override the schedule's ``in_flight`` and ``pin_waits``."""
+    """``outstanding_mma`` and ``volatile_waits`` override the schedule's."""
 
     schedule: Schedule | None = None
-    in_flight: bool | None = None
-    pin: bool | None = None
+    outstanding_mma: bool | None = None
+    volatile_waits: bool | None = None
     name = "async-mma"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            memory = plan_of(self.schedule, k)
-            in_flight = memory.in_flight if self.in_flight is None else self.in_flight
-            return order(k, in_flight, memory.pin_waits if self.pin is None else self.pin)
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            outstanding = plan.outstanding_mma if self.outstanding_mma is None else self.outstanding_mma
+            return order(k, outstanding, plan.volatile_waits if self.volatile_waits is None else self.volatile_waits)
 
         return each_kernel(module, one)
 

@@ -1,13 +1,13 @@
-"""Consumer units take turns at products, so that one computes while another's elementwise work runs.
+"""Ordered products of consumer warpgroups: one issues its products while others do elementwise work.
 
-Switch: ``MemoryPlan.ping_pong``, for consumer roles of at least two units that share tiles.  The batch of
-products of one loop iteration, from the first to the last that its body issues (with the fence before and the
-commit behind), is one turn (``barriers``).  Every unit takes as many turns, and at the end unit 0 takes the one
-that is left over, so that every arrival is met.  Runs behind ``async-mma``.
+Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
+barrier (``named_barriers``) surrounds the products of one loop iteration, from the first to the last that its body
+issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often, and at the end
+warpgroup 0 executes one extra ``bar.sync`` to match the last ``bar.arrive``.  Runs behind ``async-mma``.
 
-Units with tiles of their own take turns anyway (``persistent_grid``).
+Pingpong tile scheduling orders the products of warpgroups anyway (``persistent_grid``).
 
-ScheduleError where the number of turns would depend on the unit.
+ScheduleError where the number of passes through the barrier would depend on the warpgroup.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
 from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn, turn_left_over
 
 
 @dataclass(frozen=True, slots=True)
 class PingPong:
-    """``ping_pong`` overrides the schedule's switch."""
+    """``ordered_mma`` overrides the schedule's switch."""
 
     schedule: Schedule | None = None
-    ping_pong: bool | None = None
+    ordered_mma: bool | None = None
     name = "ping-pong"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            wanted = plan_of(self.schedule, k).ping_pong if self.ping_pong is None else self.ping_pong
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            wanted = plan.ordered_mma if self.ordered_mma is None else self.ordered_mma
             return take_turns(k) if wanted else k
 
         return each_kernel(module, one)

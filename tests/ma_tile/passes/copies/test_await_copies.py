@@ -52,7 +52,7 @@ def test_one_unit_needs_no_condition() -> None:
 
 
 def test_what_threads_write_is_fenced_from_loads() -> None:
-    m = awaited(TmaStores(epilogue="bulk").apply(product()))
+    m = awaited(TmaStores(epilogue="tma").apply(product()))
     body = "\n".join(format_ops(m.kernels[0].body))
     in_order(body, "fence.proxy", "barrier", "tma.load", "st.matrix", "tma.store")
     in_order(body, "barrier (1 + unit), 128", "st.matrix", "fence.proxy", "barrier (1 + unit), 128", "tma.store")

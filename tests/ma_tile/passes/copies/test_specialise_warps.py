@@ -55,7 +55,7 @@ def test_operands_of_one_product_share_a_ring() -> None:
 
 
 def test_roles_have_warps_registers_and_units() -> None:
-    m = specialised(product(units=1), registers=(40, 232))
+    m = specialised(product(units=1), producer_registers=40, consumer_registers=232)
     (roles,) = m.kernels[0].body
     assert isinstance(roles, RolesOp)
     found = [(r.name, r.first_warp, r.last_warp, r.registers, r.units, r.single) for r in roles.roles]
@@ -64,7 +64,7 @@ def test_roles_have_warps_registers_and_units() -> None:
 
 
 def test_held_operands_have_their_own_depth_and_are_released_behind_the_loop() -> None:
-    m = specialised(chained(), stages=3, held_stages=1)
+    m = specialised(chained(), stages=3, resident_stages=1)
     assert "mbar full_q stages 1" in text(m) and "mbar full_k stages 3" in text(m)
     in_order(
         role(m, "consumers"),
@@ -130,7 +130,7 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
     assert obstacle(barrier.kernels[0]) == "Barrier needs all threads of the block"
     done = SpecialiseWarps().apply(product())
     assert SpecialiseWarps().apply(done) == done
-    assert SpecialiseWarps(specialise=False).apply(product()) == product()
+    assert SpecialiseWarps(warp_specialised=False).apply(product()) == product()
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
 )
 def test_registers_must_fit(units: int, registers: tuple[int, int], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        specialised(product(m=384, units=units), registers=registers)
-    specialised(product(m=384, units=units), registers=(24, 160))
+        specialised(product(m=384, units=units), producer_registers=registers[0], consumer_registers=registers[1])
+    specialised(product(m=384, units=units), producer_registers=24, consumer_registers=160)
 
 
 def test_a_read_of_an_unknown_instance_is_refused() -> None:

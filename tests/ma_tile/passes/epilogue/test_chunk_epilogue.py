@@ -21,7 +21,7 @@ from tests.ma_tile.programs.products import chained
 
 
 def chunked(m: MemModule, columns: int = 64) -> MemModule:
-    out = ChunkEpilogue(columns=columns).apply(m)
+    out = ChunkEpilogue(store_columns=columns).apply(m)
     verify(out)
     assert parse(ma_format(out)) == out
     return out
@@ -124,10 +124,15 @@ def test_same_numbers(make: Callable[..., MemModule], sizes: dict[str, Any], col
     ("make", "sizes", "plan", "blocks"),
     [
         (biased, {"m": 120, "n": 120}, {}, 132),
-        (gated, {"m": 128, "n": 128}, {"ping_pong": True}, 132),
+        (gated, {"m": 128, "n": 128}, {"ordered_mma": True}, 132),
         (biased, {"rows": 128, "m": 512, "n": 256}, {"persistent": "static"}, 2),
         (biased, {"columns": 192, "m": 512, "n": 192}, {"persistent": "static", "stages": 3}, 2),
-        (biased, {"columns": 192, "m": 512, "n": 192, "units": 1}, {"persistent": "dynamic", "own_tiles": True}, 2),
+        (
+            biased,
+            {"columns": 192, "m": 512, "n": 192, "units": 1},
+            {"persistent": "dynamic", "tile_scheduling": "pingpong"},
+            2,
+        ),
     ],
 )
 def test_same_numbers_behind_all_passes(

@@ -17,7 +17,7 @@ from tests.ma_tile.roles import in_order, placed, role, schedule, text
 
 
 def stored(m: MemModule, limit: int | None = None, **memory: Any) -> MemModule:
-    s = schedule(m, **{"epilogue": "bulk", **memory})
+    s = schedule(m, **{"epilogue": "tma", **memory})
     return placed(SpecialiseWarps(s).apply(TmaStores(s, limit=limit).apply(m)))
 
 
@@ -57,14 +57,14 @@ def test_stores_that_stay(old: str, new: str) -> None:
     before = ma_format(product())
     assert old in before
     m = parse(before.replace(old, new))
-    assert TmaStores(epilogue="bulk").apply(m) == m
+    assert TmaStores(epilogue="tma").apply(m) == m
 
 
 def test_other_epilogues_stay() -> None:
     m = product()
     assert TmaStores(epilogue="direct").apply(m) == m
     done = SpecialiseWarps().apply(m)
-    assert TmaStores(epilogue="bulk").apply(done) == done
+    assert TmaStores(epilogue="tma").apply(done) == done
 
 
 def test_stores_of_one_shape_share_a_buffer() -> None:
@@ -80,12 +80,14 @@ def test_stores_of_one_shape_share_a_buffer() -> None:
 
 
 def test_units_with_tiles_of_their_own_have_a_stage_each() -> None:
-    m = stored(product(units=1), own_tiles=True, units=3, registers=(32, 160))
+    m = stored(
+        product(units=1), tile_scheduling="pingpong", warpgroups=3, producer_registers=32, consumer_registers=160
+    )
     assert "smem out_C : f16[i: 64, j: 64] stages 3" in text(m) and "st.matrix out_C[unit]" in text(m)
 
 
 def test_the_stage_of_a_dead_operand_serves_the_store() -> None:
-    m = stored(chained(), epilogue="bulk-reuse")
+    m = stored(chained(), epilogue="tma-aliased")
     assert "smem out" not in text(m)
     assert "smem v : f16[j: 64, d: 64]" in text(m)  # its columns were called e, those of q are d
     in_order(
@@ -102,11 +104,11 @@ def test_the_stage_of_a_dead_operand_serves_the_store() -> None:
 
 
 def test_no_operand_to_reuse() -> None:
-    with pytest.raises(ScheduleError, match="epilogue bulk-reuse: no operand leaves a stage to the store of C"):
-        stored(product(), epilogue="bulk-reuse")
+    with pytest.raises(ScheduleError, match="epilogue tma-aliased: no operand leaves a stage to the store of C"):
+        stored(product(), epilogue="tma-aliased")
     met = parse(ma_format(chained()).replace("    %zero", "    for d in 0..1 carry() {\nyield\n}\n    %zero"))
-    with pytest.raises(ScheduleError, match="bulk-reuse"):
-        stored(met, epilogue="bulk-reuse")  # of the right shape, but the axis cannot have its name
+    with pytest.raises(ScheduleError, match="tma-aliased"):
+        stored(met, epilogue="tma-aliased")  # of the right shape, but the axis cannot have its name
 
 
 @pytest.mark.parametrize(("cols", "width"), [(256, 64), (192, 64), (160, 32)])

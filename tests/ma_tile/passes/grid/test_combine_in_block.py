@@ -65,7 +65,7 @@ def test_the_schedule_decides() -> None:
     m = parse(PAIR)
     assert CombineInBlock().apply(m) is m
     assert CombineInBlock(plan(m)).apply(m) is m
-    assert CombineInBlock(plan(m, "part"), join=False).apply(m) is m
+    assert CombineInBlock(plan(m, "part"), combine_in_block=False).apply(m) is m
 
 
 def test_loads_under_a_mask_are_zero_outside() -> None:

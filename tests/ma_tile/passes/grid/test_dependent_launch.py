@@ -33,7 +33,7 @@ def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
     long = replace(SHORT, batch=8, n=16384)
     found = compiled(long).context.schedule
     assert found is not None
-    apart = replace(found, kernels=tuple(replace(k, memory=replace(k.memory, cluster=1)) for k in found.kernels))
+    apart = replace(found, kernels=tuple(replace(k, mapping=replace(k.mapping, cluster=1)) for k in found.kernels))
     kernels = compiled(long, schedule=apart).modules["ma-tile"].kernels
     assert [(k.blocks.value, k.early) for k in kernels] == [(128, False), (64, False)]
 
@@ -41,7 +41,9 @@ def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
 def test_the_switch() -> None:
     found = compiled(SHORT).context.schedule
     assert found is not None
-    late = replace(found, kernels=tuple(replace(k, memory=replace(k.memory, early=False)) for k in found.kernels))
+    late = replace(
+        found, kernels=tuple(replace(k, mapping=replace(k.mapping, dependent_launch=False)) for k in found.kernels)
+    )
     assert not any(k.early for k in compiled(SHORT, schedule=late).modules["ma-tile"].kernels)
 
 

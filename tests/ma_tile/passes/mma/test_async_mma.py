@@ -114,15 +114,13 @@ def test_without_overlap_each_result_is_waited_for() -> None:
 
 
 def test_pinned_waits() -> None:
-    body = consumers(chained(), pin_waits=True)
+    body = consumers(chained(), volatile_waits=True)
     assert body.count("wg.wait") == body.count("pinned") == 4
 
 
 def test_a_load_waits_for_who_reads_the_stage(filecheck: Callable[[str, str], None]) -> None:
     """Synchronous loads, one buffer: nobody reads the result, but the next load overwrites the operand."""
-    m = edited(
-        chained(), ("%x0_0 = mul %s_0, %scale", "tma.load sk[0] swizzle 128, K[j, d]\n%x0_0 = mul %s_0, %scale")
-    )
+    m = edited(chained(), ("%x0_0 = mul %s_0, %scale", "tma.load sk[0] swizzle 128, K[j, d]\n%x0_0 = mul %s_0, %scale"))
     filecheck(
         ma_format(ordered(m)),
         """
@@ -164,7 +162,7 @@ def test_pending_products_stay_as_they_are() -> None:
 
 def test_an_epilogue_through_an_operand_costs_no_overlap() -> None:
     m = edited(chained(), ("output O: f32", "output O: f16"))
-    body = consumers(m, epilogue="bulk-reuse")
+    body = consumers(m, epilogue="tma-aliased")
     assert "st.matrix sq" in body and "wg.wait 1 %s_0" in body
 
 
@@ -260,7 +258,7 @@ def test_a_loop_that_may_not_run_releases_nothing_then() -> None:
 
 def test_the_release_cursor_moves_with_tiles_of_others() -> None:
     m = role_programs.product(m=64 * 264, units=1)
-    body = consumers(m, stages=3, own_tiles=True, units=2, persistent="static")
+    body = consumers(m, stages=3, tile_scheduling="pingpong", warpgroups=2, persistent="static")
     assert "advance a_b by 3" in body and "advance a_b_done by 3" in body
 
 
@@ -273,7 +271,7 @@ def test_every_cursor_is_declared_once() -> None:
 @pytest.mark.parametrize(
     ("change", "memory"),
     [
-        ((), {"in_flight": False}),
+        ((), {"outstanding_mma": False}),
         ((), {"stages": 1}),
         ((("yield %next", "%more = neg %next : f32[i: 64, j: 64] #acc\nyield %more"),), {}),
     ],
@@ -307,7 +305,7 @@ def agree(m: MemModule, **memory: Any) -> None:
 @pytest.mark.parametrize(("stages", "overlap", "hold"), [(1, True, False), (2, True, True), (2, False, False)])
 def test_chained_products_agree(stages: int, overlap: bool, hold: bool, rescale: str) -> None:
     m = chained(("b", "b + 1"), ("0", "b"), ("b + 1", "4"), grid=2, masked=True)
-    agree(m, stages=stages, overlap=overlap, hold=hold, rescale=rescale)
+    agree(m, stages=stages, pipeline_mma=overlap, register_operands=hold, rescale_placement=rescale)
 
 
 def test_several_levels_of_products_agree() -> None:
@@ -317,13 +315,15 @@ def test_several_levels_of_products_agree() -> None:
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("in_flight", [False, True])
 def test_accumulating_loops_agree(stages: int, in_flight: bool) -> None:
-    agree(role_programs.product(), stages=stages, in_flight=in_flight)
-    agree(edited(role_programs.product(), ("for t in 0..3", "for t in 0..i0")), stages=stages, in_flight=in_flight)
+    agree(role_programs.product(), stages=stages, outstanding_mma=in_flight)
+    agree(
+        edited(role_programs.product(), ("for t in 0..3", "for t in 0..i0")), stages=stages, outstanding_mma=in_flight
+    )
 
 
 def test_tiles_of_ones_own_agree() -> None:
     m = role_programs.product(m=64 * 5, k=256, units=1)
-    agree(m, stages=3, own_tiles=True, units=2, persistent="static")
+    agree(m, stages=3, tile_scheduling="pingpong", warpgroups=2, persistent="static")
 
 
 RELEASE = "mbar.arrive empty_sv[sv_stage] each warp\nadvance sv\n"
