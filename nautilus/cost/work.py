@@ -29,6 +29,12 @@ from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SIZE = 1024  # assumed value of a size that is known only at launch
+#: ops that cost nothing by themselves; so do barriers of one warp and relaxed arrivals at the cluster's barrier
+_FREE = frozenset({
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.AsyncCommit, ma.AsyncWait, ma.Barrier,
+    ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.ProxyFence,
+    ma.WgFence, ma.ClusterArrive, ma.ClusterWait,
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -319,6 +325,8 @@ class _Counter:
                     self.special(times, self.warps * 32 * SPECIAL[name] * self.registers(r))
             case ma.IndexOp(result=r):
                 self.elementwise(times, self.warps * 2.0 * self.registers(r))
+            case _ if type(op) not in _FREE:
+                raise TypeError(f"{type(op).__name__} has no cost")
 
     def mma(self, op: MmaOp, times: Any) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""

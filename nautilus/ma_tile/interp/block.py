@@ -75,6 +75,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop, QueuePush, TileFetch, TileFirst, TileReset, TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import buffers_of
+from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 
 
@@ -420,3 +421,9 @@ def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
 
 
 _DATA = _table()
+#: what :meth:`BlockRun._control` runs: ops with bodies, and ops that let other threads go on
+_CONTROL = (
+    ForOp, IfOp, RolesOp, TileSchedulerOp, Barrier, NamedArrive, MbarArrive, MbarExpect, MbarWait, ClusterArrive,
+    ClusterWait,
+)  # fmt: skip
+MA.complete({**_DATA, **dict.fromkeys(_CONTROL)}, "interpreter")
