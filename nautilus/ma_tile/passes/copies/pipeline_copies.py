@@ -15,7 +15,7 @@ The loops of a chain (``vr_tile.ir``) walk one index space and share the rings: 
 the seams, with the address and mask of the loop that the future iteration belongs to.  An issue
 behind the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
 is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.walk_order``
-mixed-first, which targets with ring cursors ask for) stays as it is: right, but not overlapped.
+mixed-first, which targets with ring pipelines ask for) stays as it is: right, but not overlapped.
 
 Waits and barriers are gone afterwards and shared memory is allocated anew: run ``synchronize`` next.
 """

@@ -44,7 +44,7 @@ class DependentLaunch:
                 return k
             wanted = plan_of(self.schedule, k).early if self.early is None else self.early
             fetched = any(isinstance(op, TileFetch) for op in walk_ops(k.body))
-            return replace(k, early=True) if wanted and not fetched else k
+            return replace(k, pdl=True) if wanted and not fetched else k
 
         kernels = (*module.kernels[:1], *(one(a, b) for a, b in pairwise(module.kernels)))
         return module if kernels == module.kernels else replace(module, kernels=kernels)

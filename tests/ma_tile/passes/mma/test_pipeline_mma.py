@@ -168,7 +168,7 @@ def test_every_product_but_the_first_level_is_one_stage(filecheck: Callable[[str
 @pytest.mark.parametrize("rescale", ["early", "late"])
 @pytest.mark.parametrize(("rows", "keys"), [(256, 256), (130, 258)])
 def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: str) -> None:
-    """Two units, masked tiles first: against the VR-tile interpreter."""
+    """Two consumers, masked tiles first: against the VR-tile interpreter."""
     from nautilus.vr_tile import interp as vr_interp
 
     tiles = tile_parse(mixed_first(attention(rows, keys, 64, 128, 64, 2)))
