@@ -29,11 +29,10 @@ from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SIZE = 1024  # assumed value of a size that is known only at launch
-#: ops that cost nothing by themselves; so do barriers of one warp and relaxed arrivals at the cluster's barrier
-_FREE = frozenset({
+_FREE = frozenset({  # ops that cost nothing, as do barriers of one warp and relaxed cluster arrivals
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.AsyncCommit, ma.AsyncWait, ma.Barrier,
     ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.ProxyFence,
-    ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, ma.TileFirst, ma.TileFetch, ma.TileReset, ma.QueuePush,
+    ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, TileFirst, ma.TileFetch, ma.TileReset, ma.QueuePush,
     ma.QueuePop,
 })  # fmt: skip
 

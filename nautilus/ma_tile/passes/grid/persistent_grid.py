@@ -13,8 +13,8 @@ cluster has blocks; the number of the block modulo the size of the cluster selec
 only).
 
 ``own_tiles``: the consumer role, of one consumer so far, gets ``MemoryPlan.units``.  Tile n of the block belongs to
-consumer n % consumers, and the other consumers advance their pipeline states by the stages that the tile uses.  That number must
-follow from bounds and conditions alone; the pass raises ScheduleError else.  The consumers alternate
+consumer n % consumers, and the other consumers advance their pipeline states by the stages that the tile uses.  That
+number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The consumers alternate
 (``rewriting.named_barriers``): one consumer at a time waits for stages and issues the MMAs of its tile.  That runs the
 MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity tells neighbouring phases
 apart only, so that no consumer may wait for a stage before the previous load to the same stage has arrived.
