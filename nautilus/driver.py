@@ -103,7 +103,7 @@ def _has_warpgroups(request: Request, result: Result) -> bool:
     if "cuda" in result.modules:
         return True
     schedule = result.context.schedule
-    return request.is_spec and schedule is not None and any(k.memory.engine == "warpgroup" for k in schedule.kernels)
+    return request.is_spec and schedule is not None and any(k.mapping.engine == "warpgroup" for k in schedule.kernels)
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

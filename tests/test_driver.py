@@ -76,7 +76,7 @@ class Refusing:
             return
         assert record.context.schedule is not None
         (plan,) = record.context.schedule.kernels
-        self.engines.append(plan.memory.engine)
+        self.engines.append(plan.mapping.engine)
         if len(self.engines) > self.count:
             return
         if self.error is ScheduleError:

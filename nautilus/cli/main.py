@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nautilus import __version__
-from nautilus.passes.pipelines import STAGE_NAMES, STAGES
+from nautilus.passes.pipelines import STAGE_NAMES, STAGES, listing
 
 if TYPE_CHECKING:
     from nautilus.driver import Request
 
-_COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain")
+_COMMANDS = ("compile", "check", "run", "bench", "tune", "db", "explain", "schedule")
 _EMIT = ("cu", "ptx", "cubin", "json", "scalar", "vr", "ma")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -119,7 +119,7 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 
 def _show_pipeline(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
-        click.echo(print_pipeline(), nl=False)
+        click.echo(listing(), nl=False)
         ctx.exit()
 
 
@@ -371,13 +371,13 @@ def explain_command(**options: Any) -> None:
     explain_spec(**options)
 
 
-def print_pipeline() -> str:
-    """The stages and their passes in order, for ``--print-passes``."""
-    lines = []
-    for stage in STAGES:
-        names = ", ".join(p.name for p in stage.passes)
-        lines.append(f"{stage.name} ({stage.suffix})" + (f": {names}" if names else ""))
-    return "\n".join(lines) + "\n"
+@cli.command("schedule")
+@click.option("--reference", is_flag=True, required=True, help="Print the page of all fields, in Markdown.")
+def schedule_command(**_options: Any) -> None:
+    """Describe the schedule file."""
+    from nautilus.core.schedule.reference import reference
+
+    click.echo(reference(), nl=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

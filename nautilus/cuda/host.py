@@ -116,6 +116,7 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 }
 """
 
+
 def _encode(m: TensorMap, name: str, base: str) -> list[str]:
     def array(kind: str, values: tuple[int, ...]) -> str:
         return f"const {kind} {{name}}[] = {{{{{', '.join(map(str, values)) or '0'}}}}};"
@@ -186,7 +187,7 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             f"    status = cudaFuncSetAttribute({kernel}, {attribute});",
             "    if (status != cudaSuccess) return status;",
         ]
-    if k.early:
+    if k.pdl:
         return [*lines, *_early(k, kernel, args), "    if (status != cudaSuccess) return status;"]
     return [
         *lines,

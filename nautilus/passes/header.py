@@ -16,7 +16,7 @@ from typing import Any
 from nautilus import __version__
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.expressions import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
 from nautilus.frontend.error_bound import stated
@@ -70,9 +70,8 @@ def compact(schedule: Schedule) -> Iterator[str]:
     """``schedule`` as JSON with a few lines a kernel: :meth:`Schedule.from_json` reads them back."""
     raw = asdict(schedule)
     kernels = raw.pop("kernels")
-    usual = asdict(MemoryPlan())
-    for kernel in kernels:  # what is left out has its default
-        kernel["memory"] = {k: v for k, v in kernel["memory"].items() if v != usual[k]}
+    for kernel, plan in zip(kernels, schedule.kernels, strict=True):  # what is left out has its default
+        kernel["mapping"] = said(plan.mapping)
     yield from _wrapped("{", json.dumps(raw)[1:-1] + ', "kernels": [')
     for n, kernel in enumerate(kernels):
         last = n + 1 == len(kernels)

@@ -146,3 +146,12 @@ def stage(name: str) -> Stage:
         if s.name == name:
             return s
     raise KeyError(name)
+
+
+def listing() -> str:
+    """The stages and their passes in order, one stage a line."""
+    lines = []
+    for s in STAGES:
+        names = ", ".join(p.name for p in s.passes)
+        lines.append(f"{s.name} ({s.suffix})" + (f": {names}" if names else ""))
+    return "\n".join(lines) + "\n"

@@ -4,15 +4,14 @@
 other operand depends on ``h`` itself, computes ``G`` rows from the same data.  They become one tile where
 that takes fewer tiles of :data:`ROWS` rows than its other rows do.
 
-*Splits.*  A kernel that streams operands along a walk is as fast as the memory only with enough bytes in
-flight: blocks times the bytes that a block has asked for ahead.  On an H200 4.2 MB reach 90% of the
-bandwidth and 8.4 MB all of it; more splits than that only add partial results and tails.  So: the
-smallest number of chunks with :data:`IN_FLIGHT` bytes in flight, in at most one wave of blocks, and only
-where the time that the walk saves is more than the second kernel takes.  ``batch_invariant`` asks for
-chunks that depend on the walk's extent alone, whatever else the grid has.
+*Splits.*  A kernel that streams operands along a loop reaches the memory bandwidth only with enough outstanding
+bytes: blocks times the bytes that a block prefetches.  On an H200 4.2 MB reach 90% of the bandwidth and 8.4 MB all
+of it; more splits only add partial results and tails.  The rule takes the smallest number of chunks with
+:data:`OUTSTANDING` bytes, in at most one wave of blocks, and only where the time that the loop saves is more than the
+second kernel takes.  With ``batch_invariant``, chunks depend on the loop's extent alone.
 
-Only for kernels whose walk ends in reductions (a chain of products or row-wise work): one phase has them
-all, nothing is written along the walk, and a block has one tile of the result.
+The rule is for kernels whose loop ends in reductions (a chain of products, or row-wise work): one phase has them all,
+nothing is written along the loop, and a block has one tile of the result.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from math import prod
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan
-from nautilus.planner import streaming as plan_join
+from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
+from nautilus.planner import streaming
 from nautilus.planner.kernel import bare, dot_of
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
@@ -35,9 +34,9 @@ from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import Limits, limits
 
-IN_FLIGHT = 8 << 20  # bytes asked for at any time that keep the memory busy
+OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # of the bandwidth is reached with half of them
-STEPS = 4  # of the walk, the least in a chunk that loads ahead
+STEPS = 4  # of the loop, the least in a chunk that loads ahead
 CHUNK = 1024  # elements of a batch-invariant chunk, more where there would be too many
 MOST = 16  # batch-invariant chunks
 
@@ -124,83 +123,83 @@ def default_splits(
     out: list[SplitPlan] = []
     for plan in default_schedule(program, arch, fallbacks).kernels:
         unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
-        walk = _walk(plan, unified, stored(program, defs, plan.ops))
-        if walk is None:
+        loop = _loop(plan, unified, stored(program, defs, plan.ops))
+        if loop is None:
             continue
-        tile, extent = plan.axis(walk).tile, unified.extents[walk]
+        tile, extent = plan.axis(loop).tile, unified.extents[loop]
         if not isinstance(extent, int):
-            continue  # how long the walk is, and so whether a second kernel pays, is known at launch only
-        stream = _stream(plan, unified, walk, limits(arch))
-        ends = _reductions(unified, walk)
+            continue  # how long the loop is, and so whether a second kernel pays, is known at launch only
+        stream = _stream(plan, unified, loop, limits(arch))
+        ends = _reductions(unified, loop)
         if not any(_failed(d, fallbacks) for d in ends):
             row = stream.step // tile
             grid = 1 if invariant else stream.blocks
-            found = plan_join.cut(plan, unified, walk, grid, row, stream.partial, limits(arch))
+            found = streaming.cut(plan, unified, loop, grid, row, stream.partial, limits(arch))
             if found is not None:
-                named = [(d.name, _own_name(d, defs, walk)) for d in ends]
+                named = [(d.name, _own_name(d, defs, loop)) for d in ends]
                 out += twice(program, named, replace(found, groups=_fixed(extent)) if invariant else found)
                 continue
         count = _fixed(extent) if invariant else _count(stream)
         count = min(count, blocks(extent, tile))
         if count > 1:
-            out += [SplitPlan(d.name, _own_name(d, defs, walk), count, tile) for d in _reductions(unified, walk)]
+            out += [SplitPlan(d.name, _own_name(d, defs, loop), count, tile) for d in _reductions(unified, loop)]
     return tuple(out)
 
 
 def _failed(d: Def, fallbacks: Fallbacks) -> bool:
-    """Whether the units that reduce ``d`` would not do. Those who combine them first give up their cluster."""
+    """Whether the interleaved split of ``d`` failed later. A kernel that combines first gives up its cluster."""
     part = f"{d.name}_part"
     return any(name == part or (name.startswith(part) and fallbacks.exhausted(name)) for name, _ in fallbacks.taken)
 
 
-def twice(program: Program, ends: list[tuple[str, str]], found: plan_join.Cut) -> list[SplitPlan]:
-    """Reductions ``ends``, each with its axis, in chunks that take turns; and where there are several groups, these."""
-    chunks = found.groups * found.units
-    first = [SplitPlan(name, axis, chunks, found.step, found.units) for name, axis in ends]
+def twice(program: Program, ends: list[tuple[str, str]], found: streaming.Cut) -> list[SplitPlan]:
+    """Reductions ``ends``, each with its axis, in interleaved chunks; with several groups also their combinations."""
+    chunks = found.groups * found.warps
+    first = [SplitPlan(name, axis, chunks, found.step, found.warps) for name, axis in ends]
     if found.groups == 1:
         return first
     cut = read_defs(SplitKUpdate(Schedule(splits=tuple(first))).apply(program))
     made = {d.name for d in cut.values() if (c := chunks_of(d)) is not None and c.tile}
     rest = [d for d in cut.values() if d.is_reduction and d.name not in made]
     combine = [d for d in rest if any(ld.buffer in made for ld in d.reads())]
-    return [*first, *(SplitPlan(d.name, d.red[0].name, found.groups, found.units) for d in combine)]
+    return [*first, *(SplitPlan(d.name, d.red[0].name, found.groups, found.warps) for d in combine)]
 
 
 def _may_split(d: Def) -> bool:
     """Whether ``d`` reduces enough to be worth a look at the plan of its kernel."""
-    return any((size(a) or 0) >= (CHUNK if dot_of(d) is None else plan_join.SHORTEST) for a in d.red)
+    return any((size(a) or 0) >= (CHUNK if dot_of(d) is None else streaming.SHORTEST) for a in d.red)
 
 
-def _reductions(unified: Unified, walk: str) -> list[Def]:
-    return [d for d in unified.defs if any(a.name == walk for a in d.red)]
+def _reductions(unified: Unified, loop: str) -> list[Def]:
+    return [d for d in unified.defs if any(a.name == loop for a in d.red)]
 
 
-def _own_name(d: Def, defs: dict[str, Def], walk: str) -> str:
-    return defs[d.name].red[[a.name for a in d.red].index(walk)].name
+def _own_name(d: Def, defs: dict[str, Def], loop: str) -> str:
+    return defs[d.name].red[[a.name for a in d.red].index(loop)].name
 
 
-def _walk(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | None:
+def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | None:
     """The axis to cut (module docstring); None where the kernel is of another kind."""
-    walks = [a.name for a in plan.axes if a.role == LOOP]
-    if len(walks) != 1 or plan.memory.engine != "warp":
+    loops = [a.name for a in plan.axes if a.role == LOOP]
+    if len(loops) != 1 or plan.mapping.engine != "warp":
         return None
-    (walk,) = walks
-    ends = {d.name for d in _reductions(unified, walk)}
-    homes = [p for p in phases(plan) if ends & set(p)]
-    along = [d.name for d in unified.defs if any(a.name == walk for a in d.par)]
+    (loop,) = loops
+    ends = {d.name for d in _reductions(unified, loop)}
+    ends_of = [p for p in phases(plan) if ends & set(p)]
+    along = [d.name for d in unified.defs if any(a.name == loop for a in d.par)]
     spread = {a.name for a in plan.axes if a.role == GRID and a.tile > 1}
     product = any(
         (dot := dot_of(d)) is not None and spread & set(dot.rows) and spread & set(dot.columns) for d in unified.defs
     )
-    whole = len({n for p in homes for n in p if n in ends}) == sum(n in ends for p in phases(plan) for n in p)
-    if len(homes) != 1 or not whole or product or any(n in kept for n in along):
+    whole = len({n for p in ends_of for n in p if n in ends}) == sum(n in ends for p in phases(plan) for n in p)
+    if len(ends_of) != 1 or not whole or product or any(n in kept for n in along):
         return None
-    return walk
+    return loop
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What a kernel reads along its walk. Bytes of one step of a block, of all of it, and of the partial results."""
+    """What a kernel reads along its loop. Bytes of one step of a block, of all of it, and of the partial results."""
 
     blocks: int
     step: int  # bytes
@@ -211,7 +210,7 @@ class _Stream:
     partial: int
 
 
-def _stream(plan: KernelPlan, unified: Unified, walk: str, target: Limits) -> _Stream:
+def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _Stream:
     def extent(axis: str) -> int:
         e = unified.extents[axis]
         return e if isinstance(e, int) else 1 << 20
@@ -219,16 +218,17 @@ def _stream(plan: KernelPlan, unified: Unified, walk: str, target: Limits) -> _S
     tiles = {a.name: min(a.tile, extent(a.name)) for a in plan.axes}
     names = {d.name for d in unified.defs}
     reads = dict.fromkeys(ld for d in unified.defs for ld in d.reads() if ld.buffer not in names)
-    step = sum(_bytes(ld, tiles) for ld in reads if walk in _vars(ld))
-    held = sum(_bytes(ld, tiles) for ld in reads if walk not in _vars(ld))
+    step = sum(_bytes(ld, tiles) for ld in reads if loop in _vars(ld))
+    held = sum(_bytes(ld, tiles) for ld in reads if loop not in _vars(ld))
     count = prod(blocks(extent(a.name), a.tile) for a in plan.axes if a.role == GRID)
-    steps = blocks(extent(walk), plan.axis(walk).tile)
-    ahead = step * max(1, plan.memory.stages)
-    warps = plan.memory.warps[0] * plan.memory.warps[1]
+    steps = blocks(extent(loop), plan.axis(loop).tile)
+    ahead = step * max(1, plan.mapping.stages)
+    assert isinstance(plan.mapping, WarpPlan)
+    warps = prod(plan.mapping.warps)
     dots = any(dot_of(d) is not None for d in unified.defs)
     room = target.smem_sm // (ahead + held + 1024) if dots else target.threads_sm // (32 * warps) // 2
     slots = max(1, min(room, target.threads_sm // (32 * warps), 32)) * (target.multiprocessors or MULTIPROCESSORS)
-    results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, walk))
+    results = sum(4 * prod(extent(a.name) for a in d.par) for d in _reductions(unified, loop))
     return _Stream(
         count, step, slots, ahead, steps if not dots else max(1, steps // STEPS), count * steps * step, results
     )
@@ -244,19 +244,19 @@ def _bytes(ld: Load, tiles: dict[str, int]) -> int:
 
 def _count(s: _Stream) -> int:
     """The smallest number of chunks that keeps the memory busy, if it pays."""
-    wanted = blocks(IN_FLIGHT, max(1, s.blocks * s.ahead))
+    wanted = blocks(OUTSTANDING, max(1, s.blocks * s.ahead))
     count = max(1, min(wanted, s.slots // s.blocks, s.steps))
     return count if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
 
 
 def _seconds(s: _Stream, count: int) -> float:
     """Time of the kernel in ``count`` chunks, and of what combines them."""
-    full = min(1.0, count * s.blocks * s.ahead / IN_FLIGHT)
+    full = min(1.0, count * s.blocks * s.ahead / OUTSTANDING)
     share = full * 2 * HALF if full < 0.5 else HALF + (2 * full - 1) * (1 - HALF)
     combine = COMBINE + 2 * count * s.partial / BANDWIDTH if count > 1 else 0.0
     return s.total / (BANDWIDTH * share) + combine
 
 
 def _fixed(extent: int) -> int:
-    """Chunks of a walk of ``extent`` elements, whatever the grid."""
+    """Chunks of a loop of ``extent`` elements, whatever the grid."""
     return min(MOST, blocks(extent, CHUNK))

@@ -25,7 +25,7 @@ from math import prod
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def, size
@@ -144,7 +144,7 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
     ops = tuple(d.name for d in g.defs)
     order = _loop_order(g, grid, rest)
     axes = tuple(g.roles[x] for x in order)
-    return KernelPlan(name, ops, axes, _phases(g), memory=_memory(g))
+    return KernelPlan(name, ops, axes, _phases(g), mapping=_mapping(g))
 
 
 def _grid_axes(g: _Group, kept: frozenset[str]) -> list[str]:
@@ -312,14 +312,14 @@ def _free_walk_tile(g: _Group) -> None:
     g.roles[g.walk] = AxisPlan(g.walk, LOOP, min(floor_pow2(min(room, limit)), extent))
 
 
-def _memory(g: _Group) -> MemoryPlan:
+def _mapping(g: _Group) -> WarpPlan:
     if not g.dots:
         # 16 to 32 elements a thread; elementwise work 8, one vector.
         each = 1024 if any(d.is_reduction for d in g.defs) else 256
         warps = max(1, min(16, g.volume() // each))
         rows = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
         down = min(rows, warps)
-        return MemoryPlan(warps=(down, warps // down), stages=1, epilogue="direct")
+        return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")
     grid = [g.tile(x) for d in g.dots.values() for x in (*d.rows, *d.columns) if g.roles[x].role == GRID]
     rows = max(grid, default=16)
     both = any(
@@ -328,9 +328,9 @@ def _memory(g: _Group) -> MemoryPlan:
         for d in g.dots.values()
     )
     if both:
-        return MemoryPlan(warps=(2 if rows >= 32 else 1, 2), stages=3, order="grouped")
-    order = "longest-first" if _uneven(g) else "natural"
-    return MemoryPlan(warps=(max(1, min(8, rows // 16)), 1), stages=2, order=order)
+        return WarpPlan(warps=(2 if rows >= 32 else 1, 2), stages=3, raster_order="grouped")
+    grid_of_warps = (max(1, min(8, rows // 16)), 1)
+    return WarpPlan(warps=grid_of_warps, stages=2, raster_order="longest-first" if _uneven(g) else "natural")
 
 
 def _uneven(g: _Group) -> bool:

@@ -19,7 +19,7 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from nautilus.planner.kernel import dot_of, one_by_one, plan_kernel
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -73,7 +73,7 @@ def default_schedule(program: Program, arch: str = "sm_90a", fallbacks: Fallback
     steps = {g: fallbacks.steps(plan.name) for g, plan in plans.items()}
     kernels = {plans[g].name: sized(plans[g], unified[g], target, steps[g]) for g in _ordered(defs, groups)}
     whole = {plans[g].name: unified[g] for g in _ordered(defs, groups)}
-    return Schedule(kernels=tuple(plan_join.joined(kernels, whole, target, fallbacks).values()))
+    return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
 
 
 def sized(plan: KernelPlan, unified: Unified, target: Limits, steps: int) -> KernelPlan:

@@ -1,20 +1,19 @@
-"""Rules for kernels that stream a long operand past a few rows: blocks of single-warp units with rings of their own.
+"""Rules for kernels that stream a long operand past a few rows: split-K, interleaved between the warps of a block.
 
-Such a kernel (one new query against a cache of keys) is as fast as the memory only with enough bytes in flight, which
-few rows do not give.  The walk is cut twice: into groups, each a block, and within a group into the *units* of the
-block (``split_k_update`` with ``turns``, ``combine-in-block``), which take tiles in turn, so that a block reads one
-contiguous stream, and combine in shared memory.
+Such a kernel (one new query against a cache of keys) is bound by memory bandwidth, which takes more outstanding loads
+than a few rows make.  The reduction loop is split twice: into groups, one a block, and within a group into the warps
+of the block (``split-k-update`` with ``interleave``, ``combine-in-block``).  These take tiles in rotation, so that a
+block reads one contiguous stream, each into a pipeline of its own, and combine their partial results in shared memory.
 
-Measured on an H200 (16-bit operands, 4096 to 65536 keys; the study counts a multiprocessor at about 70 GB/s):
+Measured on an H200 (16-bit operands, 4096 to 65536 keys; a multiprocessor loads about 70 GB/s):
 
-* a unit reads :data:`STAGE` bytes a step into a ring of three stages: fewer stages cost 2 to 13%, smaller steps 4%;
-* four units where there is one block a multiprocessor, two where there are more blocks than multiprocessors: two of
-  them then share one;
-* the fewest groups that keep the memory busy: a second kernel costs more than 70 of 132 multiprocessors lose, up to
-  about 4096 keys;
-* two groups are a cluster, one of which combines what both made (``combine-in-cluster``): that takes 0.4 us where a
-second
-  kernel takes 1.7; clusters of four or eight such blocks cost 6 to 10%, so more groups have their second kernel.
+* a warp reads :data:`STAGE` bytes a step, three stages ahead: fewer stages cost 2 to 13%, smaller steps 4%;
+* a block has four warps where there is one block a multiprocessor, two where there are more blocks than
+  multiprocessors and two blocks share one;
+* there are as few groups as saturate the memory: up to about 4096 keys a second kernel costs more than 70 idle
+  multiprocessors of 132;
+* two groups form a cluster, whose first block combines the partial results (``combine-in-cluster``) in 0.4 us, where
+  a second kernel takes 1.7; clusters of four or eight blocks cost 6 to 10%, so more groups have a second kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from math import gcd, prod
 
 from nautilus.core.expr.nodes import Var, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.planner.kernel import dot_of, floor_pow2
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
@@ -37,55 +36,55 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 _RATES = machine(DEFAULT_TARGET)  # the device that the study measured
 ROWS = 16  # of the smallest tile of a product
-STAGE = 16 << 10  # bytes of one step of a unit
+STAGE = 16 << 10  # bytes of one step of a warp
 STAGES = 3
-UNITS, PAIR = 4, 2  # of a block that has a multiprocessor for itself, and of one that shares it
-SHORTEST = 256  # elements of a walk that is worth it
+WARPS, PAIR = 4, 2  # of a block that has a multiprocessor for itself, and of one that shares it
+SHORTEST = 256  # elements of the shortest loop that is split
 MULTIPROCESSOR = _RATES.load_rate  # bytes a second that one multiprocessor loads
 BANDWIDTH = _RATES.dram_read  # bytes a second of the memory
 COMBINE = 2.3e-6  # seconds of a second kernel behind the first
 MULTIPROCESSORS = 108  # where the target does not say
 CLUSTER = 2  # blocks that combine among themselves
 _SMALL = 4 << 10  # bytes of barriers, of small partial results and between buffers
-_RESERVE = 20 << 10  # bytes of shared memory for the held rows of all units and for small partial results
+_RESERVE = 20 << 10  # bytes of shared memory for the resident rows of all warps and for small partial results
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``groups`` of ``units`` chunks, which take tiles of ``step`` elements in turn."""
+    """``groups`` of interleaved chunks, one for each of ``warps``, in tiles of ``step`` elements."""
 
     groups: int
-    units: int
+    warps: int
     step: int
 
 
-def cut(plan: KernelPlan, unified: Unified, walk: str, grid: int, row: int, results: int, target: Limits) -> Cut | None:
-    """How the walk of ``plan`` is cut; None where the kernel is of another kind.
+def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, results: int, target: Limits) -> Cut | None:
+    """How the loop of ``plan`` is split; None where the kernel is of another kind.
 
-    ``grid``: blocks of the uncut kernel; ``row``: bytes that one of them reads for each element of the walk;
+    ``grid``: blocks of the unsplit kernel; ``row``: bytes that one of them reads for each element of the loop;
     ``results``: bytes of the results of all of them.
     """
-    extent = unified.extents[walk]
+    extent = unified.extents[loop]
     if not isinstance(extent, int) or not few_rows(plan, unified) or not target.async_copy or extent < SHORTEST:
         return None
     many = target.multiprocessors or MULTIPROCESSORS
-    units = PAIR if grid > many else UNITS
+    warps = PAIR if grid > many else WARPS
     step = max(ROWS, min(128, floor_pow2(STAGE // max(1, row))))
-    while units > 1 and units * step * row * 2 + _RESERVE > target.smem_block:
-        units //= 2
-    if units < PAIR or blocks(extent, step) < 2 * units:
+    while warps > 1 and warps * step * row * 2 + _RESERVE > target.smem_block:
+        warps //= 2
+    if warps < PAIR or blocks(extent, step) < 2 * warps:
         return None
-    rounds = blocks(extent, step * units)  # of the units of a block that walks everything
-    most = min(max(1, many * UNITS // units // grid), rounds // 2)
+    rounds = blocks(extent, step * warps)  # iterations of the warps of one block over the whole loop
+    most = min(max(1, many * WARPS // warps // grid), rounds // 2)
 
     def seconds(groups: int) -> float:
         busy = min(many, grid * groups)
         together = 2 * groups * results / BANDWIDTH + COMBINE if groups > 1 else 0.0
         return grid * extent * row / min(BANDWIDTH, busy * MULTIPROCESSOR) + together
 
-    # groups that are not whole would walk into each other's ranges, under conditions and with rings of their own
+    # groups of unequal length would need conditions, and pipelines that end at different times
     whole = [n for n in range(1, most + 1) if rounds % n == 0]
-    return Cut(min(whole, key=seconds), units, step)
+    return Cut(min(whole, key=seconds), warps, step)
 
 
 def few_rows(plan: KernelPlan, unified: Unified) -> bool:
@@ -96,10 +95,10 @@ def few_rows(plan: KernelPlan, unified: Unified) -> bool:
         return False
     extent = unified.extents[spread[0].name]
     alike = all(spread[0].name in (*dot.rows, *dot.columns) for dot in dots)
-    return isinstance(extent, int) and extent <= ROWS and alike and plan.memory.engine == "warp"
+    return isinstance(extent, int) and extent <= ROWS and alike and plan.mapping.engine == "warp"
 
 
-# -- the kernels of what was cut --------------------------------------------------------------
+# -- the kernels of a split loop --------------------------------------------------------------
 
 
 def joined(
@@ -108,21 +107,21 @@ def joined(
     target: Limits,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> dict[str, KernelPlan]:
-    """``plans`` by name, where a kernel's chunks take turns: those as units, and who combines them to their measure.
+    """``plans`` by name, with those of interleaved chunks as warps of a block, and their readers sized to them.
 
     ``fallbacks``: of kernels that failed later as clusters.
     """
     out = dict(plans)
     for name, plan in plans.items():
-        found = turns_of(unified[name])
+        found = interleaved_chunks(unified[name])
         if found is None or not few_rows(plan, unified[name]):
             continue
         parts = _parts(unified[name], found.by)
         reader = _reader(unified, name, parts)
         if reader is None:
             continue
-        out[name] = _units(plan, unified[name], found, target)
-        out[reader] = _combining(out[reader], unified[reader], parts, out[name], found.turns, found.turns)
+        out[name] = _warp_of_block(plan, unified[name], found, target)
+        out[reader] = _combining(out[reader], unified[reader], parts, out[name], found.interleave, found.interleave)
         if not fallbacks.steps(reader):
             out |= _cluster(out, unified, reader, shared_bytes(out[name], unified[name], found), target)
     return out
@@ -144,15 +143,15 @@ def _reads(unified: Unified, names: Mapping[str, Def]) -> bool:
 
 
 def shared_bytes(plan: KernelPlan, unified: Unified, chunks: Chunks) -> int:
-    """Shared memory of a block of units: their rings, and what they keep."""
+    """Shared memory of a block: the pipelines of its warps, and what they keep."""
     row, held = loaded(plan, unified, chunks.axis)
-    return chunks.turns * (plan.memory.stages * row * plan.axis(chunks.axis).tile + held)
+    return chunks.interleave * (plan.mapping.stages * row * plan.axis(chunks.axis).tile + held)
 
 
 def _cluster(
     plans: Mapping[str, KernelPlan], unified: Mapping[str, Unified], name: str, used: int, target: Limits
 ) -> dict[str, KernelPlan]:
-    """Plans of kernel ``name``, whose blocks combine units, and of its reader, where two such blocks are a cluster.
+    """Plans of kernel ``name``, whose blocks combine warps, and of its reader, where two such blocks form a cluster.
 
     ``used``: bytes of shared memory of its blocks; what the cluster combines lies behind them.
     """
@@ -167,38 +166,41 @@ def _cluster(
     pushed = sum(d.buffer.dtype.bytes * prod(tiles[a.name] for a in d.par) for d in parts.values())
     if used + CLUSTER * pushed + _SMALL > target.smem_block:
         return {}
-    warps = plan.memory.warps[0] * plan.memory.warps[1]
-    last = _combining(plans[reader], unified[reader], parts, plan, CLUSTER, warps)
-    if last.memory.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some would have nothing to do
+    assert isinstance(plan.mapping, WarpPlan)
+    last = _combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps))
+    assert isinstance(last.mapping, WarpPlan)
+    if last.mapping.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some would have nothing to do
         return {}
-    return {name: replace(plan, memory=replace(plan.memory, cluster=CLUSTER)), reader: last}
+    return {name: replace(plan, mapping=replace(plan.mapping, cluster=CLUSTER)), reader: last}
 
 
-def turns_of(unified: Unified) -> Chunks | None:
-    """How the chunks of a kernel take turns, if they do."""
+def interleaved_chunks(unified: Unified) -> Chunks | None:
+    """The interleaved chunks of a kernel, if it has any."""
     return next((c for d in unified.defs if (c := chunks_of(d)) is not None and c.tile), None)
 
 
-def _units(plan: KernelPlan, unified: Unified, chunks: Chunks, target: Limits) -> KernelPlan:
-    """The kernel of one unit: one warp, its ring, nothing between it and the combination."""
+def _warp_of_block(plan: KernelPlan, unified: Unified, chunks: Chunks, target: Limits) -> KernelPlan:
+    """The kernel of one warp: its pipeline, and nothing between it and the combination."""
     row, _ = loaded(plan, unified, chunks.axis)
     step = row * plan.axis(chunks.axis).tile
-    room = (target.smem_sm // 2 if chunks.turns <= PAIR else target.smem_block) - _RESERVE // UNITS * chunks.turns
-    stages = max(2, min(STAGES, room // max(1, step * chunks.turns)))
-    memory = MemoryPlan(warps=(1, 1), stages=stages, epilogue="direct", join=True)
+    room = (
+        target.smem_sm // 2 if chunks.interleave <= PAIR else target.smem_block
+    ) - _RESERVE // WARPS * chunks.interleave
+    stages = max(2, min(STAGES, room // max(1, step * chunks.interleave)))
+    mapping = WarpPlan(warps=(1, 1), stages=stages, epilogue="direct", combine_in_block=True)
     axes = tuple(replace(a, tile=chunks.tile) if a.name == chunks.axis else a for a in plan.axes)
-    return replace(plan, axes=axes, repair="auto", memory=memory)
+    return replace(plan, axes=axes, rescale_policy="auto", mapping=mapping)
 
 
-def loaded(plan: KernelPlan, unified: Unified, walk: str) -> tuple[int, int]:
-    """Bytes that a block loads for each element of ``walk``, and those that it keeps."""
-    tiles = {a.name: a.tile for a in plan.axes if a.name != walk}
+def loaded(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
+    """Bytes that a block loads for each element of ``loop``, and those that it keeps."""
+    tiles = {a.name: a.tile for a in plan.axes if a.name != loop}
     names = {d.name for d in unified.defs}
     row = held = 0
     for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
         axes = frozenset[str]().union(*map(free_vars, ld.index))
         size = ld.dtype.bytes * prod(tiles.get(x, 1) for x in axes)
-        row, held = (row + size, held) if walk in axes else (row, held + size)
+        row, held = (row + size, held) if loop in axes else (row, held + size)
     return row, held
 
 
@@ -214,7 +216,7 @@ def _combining(
                 own = made.axis(a.name)
                 tiles[e.name] = own.tile
         chunk = next((x.name for d in unified.defs for x in d.red), chunk)
-    if unified.extents.get(chunk) == chunks:  # all at once: no walk
+    if unified.extents.get(chunk) == chunks:  # all at once, without a loop
         whole = tuple(AxisPlan(a.name, TILE, chunks) if a.name == chunk else a for a in plan.axes)
         plan = replace(plan, axes=whole, phases=tuple((d.name,) for d in unified.defs))
     axes = tuple(_tile_of(a, unified, tiles, chunks) for a in plan.axes)
@@ -224,15 +226,15 @@ def _combining(
     along = gcd(rows, count)
     warps = (along, count // along)
     most = free // (32 * count)
-    if count > chunks:  # more warps than the chunks can be shared out to: columns take them
+    if count > chunks:  # warps beyond the number of chunks divide the columns
         most = min(most, axes[-1].tile // (32 * warps[1]))
     vec = max(1, min(16 // out, floor_pow2(most) if most else 1))
-    memory = MemoryPlan(warps=warps, stages=0, epilogue="direct", vector_bytes=vec * out)
-    return replace(plan, axes=axes, memory=memory)
+    mapping = WarpPlan(warps=warps, stages=0, epilogue="direct", vector_bytes=vec * out)
+    return replace(plan, axes=axes, mapping=mapping)
 
 
 def _tile_of(a: AxisPlan, unified: Unified, tiles: Mapping[str, int], chunks: int) -> AxisPlan:
-    """A grid axis in tiles of what one block of units makes; a walk in one step."""
+    """A grid axis in tiles of what one producing block makes; a loop in one step."""
     if a.role == LOOP:
         return replace(a, tile=chunks)
     if a.role != GRID or a.name not in tiles:

@@ -20,7 +20,7 @@ from itertools import product
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op
-from nautilus.core.schedule import KernelPlan, MemoryPlan
+from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as plan_warpgroup
 from nautilus.planner.kernel import Dot, ceil_pow2, dot_of
@@ -77,8 +77,8 @@ def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, walk: str)
     width = max((ld.dtype.bytes for d in unified.defs for ld in d.reads()), default=4)
     lines = sum(a.tile for a in plan.axes if a.role == GRID and a.tile > 1)
     stage = lines * (plan.axis(walk).tile * width + 16)
-    stages = max(1, min(plan.memory.stages, limits.smem_block // max(1, stage)))
-    return replace(plan, memory=replace(plan.memory, stages=stages))
+    stages = max(1, min(plan.mapping.stages, limits.smem_block // max(1, stage)))
+    return replace(plan, mapping=replace(plan.mapping, stages=stages))
 
 
 def _half_operands(d: Def) -> bool:
@@ -134,10 +134,11 @@ def _product(
     if dots > 1 and (m, n) != (128, 128):
         return plan
     pair = 2 * (stages * stage + 1024) <= limits.smem_sm and prod(warps) <= 4
-    memory = MemoryPlan(
-        warps=warps, stages=stages, min_blocks=2 if pair else 1, order="grouped", fragments_across=stages >= 3
-    )
-    return with_tiles(plan, {row: m, column: n, walk: STEP}, memory)
+    mapping = WarpPlan(
+        warps=warps, stages=stages, min_blocks=2 if pair else 1, raster_order="grouped",
+        double_buffer_fragments=stages >= 3,
+    )  # fmt: skip
+    return with_tiles(plan, {row: m, column: n, walk: STEP}, mapping)
 
 
 def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]) -> KernelPlan:
@@ -154,10 +155,12 @@ def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: s
         held, walked = 2 * rows * deep, 2 * step * (deep + width)  # bytes
         if rows > most or width == 0 or accumulators > ACCUMULATORS or held + walked > limits.smem_block:
             continue
-        order = plan.memory.order
+        order = plan.mapping.raster_order
         # blocks of uneven length have neighbours at other places of their loops: a ring hides more
         ring = order == "longest-first" and 2 * (held + 2 * walked + 1024) <= limits.smem_sm
         pair = each == 32 and 2 * (held + walked + 1024) <= limits.smem_sm
-        memory = MemoryPlan(warps=(rows // each, 1), stages=2 if ring else 1, min_blocks=2 if pair else 1, order=order)
-        return with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, memory)
+        mapping = WarpPlan(
+            warps=(rows // each, 1), stages=2 if ring else 1, min_blocks=2 if pair else 1, raster_order=order
+        )
+        return with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, mapping)
     return plan

@@ -1,15 +1,14 @@
-"""Numbers for kernels on targets with warpgroup products and bulk copies (sm_90a): tiles, units, rings.
+"""Sizes of kernels on targets with warpgroup products and TMA copies (sm_90a): tiles, warpgroups, pipelines.
 
-The same two structures as in ``plan_tiles``: a *product*, whose rows and columns are both spread over
-blocks, and a *chain*, whose walk feeds accumulators that live in registers.  The choices are those
-that measurements on an H200 left open to size and structure; what a kernel of another shape needs,
-nobody measured, and it keeps the general plan.
+The two structures are those of ``planner.tiles``: a *product*, whose rows and columns are both spread over blocks,
+and a *chain* (back-to-back GEMM), whose reduction loop feeds accumulators that live in registers.  The rules are
+measured on an H200.  A kernel of another structure keeps the general plan.
 
-* a chain: two units of 64 rows, three where the accumulators are narrow; the walk in steps of 128,
-  64 where shared memory or registers end (two of them are the rows of a tile, so that none is wasted at a
-  diagonal); rings of two stages, one of which lends room to the results where there is none else.  Units take
-  turns at products where these are short beside the elementwise work: narrow accumulators, or several special
-  functions for each element between the products, which then start as early as they can.
+* a chain: two warpgroups of 64 rows, three for narrow accumulators; steps of 128, or 64 where shared memory or
+  registers do not suffice (two steps are then the rows of a tile, so that a diagonal wastes none); pipelines of two
+  stages.  Results that have no room in shared memory alias a pipeline stage.  An ordered barrier serialises the
+  products of the warpgroups where they are short beside the elementwise work: for narrow accumulators, or for several
+  special functions for each element between the products.
 * a product: the tile with the best merit x useful area per wave of blocks.
 """
 
@@ -22,7 +21,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as within
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan
+from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.kernel import Dot
 from nautilus.scalar.analysis.axes import Unified
@@ -31,30 +30,30 @@ from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
-ROWS = 64  # of one unit's instruction
-UNITS = 2
-HELD_SHARE = 0.85  # of a thread's registers may be accumulators and operands
-MANY_ROWS = 2048  # from which on the ends of wide tiles do not matter
-WAVES = 3  # of tiles in a section, so that its longest and its shortest even out
-OUTER = 16  # or so many outer points
-L2_BYTES = 16 << 20  # of operands that blocks in flight may share
+ROWS = 64  # of one wgmma instruction
+WARPGROUPS = 2
+LIVE_SHARE = 0.85  # of a thread's registers may be accumulators and operands
+MANY_ROWS = 2048  # from here on a partial last tile does not matter
+WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
+OUTER = 16  # or so many outer grid points in a supertile
+L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block tile of a product. ``own``: each of the two units takes whole tiles; ``merit``: measured TFLOP/s.
+    """A block tile of a product, cooperative or ``pingpong``. ``merit``: measured TFLOP/s.
 
-    ``dots``: for products of so many accumulators alone, 0: of any; ``units`` share the tile or take turns.
+    ``dots``: the number of accumulators that the tile is for; 0: any number.
     """
 
     rows: int
     columns: int
-    own: bool
+    pingpong: bool
     merit: int
     dots: int = 0
-    units: int = UNITS
+    warpgroups: int = WARPGROUPS
 
 
 #: what a tile reaches where it fills every wave (H200, 8192^3)
@@ -62,18 +61,20 @@ PRODUCTS = (
     Tile(256, 192, False, 827),
     Tile(128, 320, False, 825),
     Tile(128, 256, False, 802),
-    Tile(192, 256, False, 828, dots=2, units=3),  # two accumulators: a unit has 64 rows of both
+    Tile(192, 256, False, 828, dots=2, warpgroups=3),  # two accumulators: a warpgroup has 64 rows of both
     Tile(128, 192, True, 798),
     Tile(128, 128, True, 770),
     Tile(128, 128, False, 720),
     Tile(128, 64, False, 500),
 )
-SHORT = tuple(d for d in DType if d.is_float8)  # their sums are short: each stage's is held beside the whole one
-HELD_TWICE = 192  # columns for which a unit can hold two accumulators
+SHORT = tuple(
+    d for d in DType if d.is_float8
+)  # the instruction's sums have few bits: each stage's is added to a second one
+TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand
 NARROW_MERIT = 0.95  # of a tile that needs them
-CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a unit
+CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup
 
 
 def extent(unified: Unified, axis: str) -> int:
@@ -82,14 +83,14 @@ def extent(unified: Unified, axis: str) -> int:
     return e if isinstance(e, int) else 1 << 20
 
 
-def with_tiles(plan: KernelPlan, tiles: dict[str, int], memory: MemoryPlan) -> KernelPlan:
-    """``plan`` with other tiles and memory choices."""
+def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) -> KernelPlan:
+    """``plan`` with other tiles and another mapping."""
     axes = tuple(AxisPlan(a.name, a.role, tiles.get(a.name, a.tile)) for a in plan.axes)
-    return replace(plan, axes=axes, memory=memory)
+    return replace(plan, axes=axes, mapping=mapping)
 
 
 def product(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int,
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, dots: int,
     operand: DType = DType.F16, light: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small.
@@ -98,7 +99,7 @@ def product(
     most 64 accumulators a thread.
     """
     rows, columns, step = extent(unified, row), extent(unified, column), 2 * STEP // operand.bytes
-    if rows < 128 or columns < 64 or extent(unified, walk) < 2 * step:
+    if rows < 128 or columns < 64 or extent(unified, loop) < 2 * step:
         return None
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
     best: tuple[float, Tile, int] | None = None
@@ -108,14 +109,14 @@ def product(
             n % NARROW
             or tile.dots not in (0, dots)
             or n > -(-columns // CHUNK) * CHUNK
-            or (light and (tile.own or tile.units > UNITS or tile.rows * tile.columns > 1 << 14))
+            or (light and (tile.pingpong or tile.warpgroups > WARPGROUPS or tile.rows * tile.columns > 1 << 14))
         ):
             continue
-        if operand in SHORT and (tile.own or tile.rows * tile.columns > UNITS * ROWS * HELD_TWICE):
+        if operand in SHORT and (tile.pingpong or tile.rows * tile.columns > WARPGROUPS * ROWS * TWICE):
             continue
         stage = 2 * STEP * (tile.rows + tile.columns)
-        stages = min(8, (limits.smem_block - _RESERVE - tile.units * 2 * 2 * ROWS * CHUNK) // stage)
-        if stages < (4 if tile.own else 3):
+        stages = min(8, (limits.smem_block - _RESERVE - tile.warpgroups * 2 * 2 * ROWS * CHUNK) // stage)
+        if stages < (4 if tile.pingpong else 3):
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
         score = merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
@@ -125,13 +126,14 @@ def product(
         return None
     _, tile, stages = best
     chunk = CHUNK if tile.columns // dots % CHUNK == 0 else NARROW
-    memory = MemoryPlan(
-        engine="warpgroup", units=tile.units, own_tiles=tile.own, stages=stages, epilogue="bulk", store_columns=chunk,
-        order="grouped", group=(2048 if tile.columns > 256 or tile.units > UNITS else 1024) // tile.rows,
-        registers=(24, 240) if tile.units == UNITS else (32, 160),
-        persistent="static", overlap=False,
+    low, high = (24, 240) if tile.warpgroups == WARPGROUPS else (32, 160)
+    mapping = WarpgroupPlan(
+        warpgroups=tile.warpgroups, tile_scheduling="pingpong" if tile.pingpong else "cooperative", stages=stages,
+        epilogue="tma", store_columns=chunk, raster_order="grouped",
+        raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
+        producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
     )  # fmt: skip
-    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, walk: step}, memory)
+    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, loop: step}, mapping)
 
 
 def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:
@@ -141,57 +143,57 @@ def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: i
     return others * rows * columns / (waves * multiprocessors * tile_rows * tile_columns)
 
 
-def walked_bytes(unified: Unified, walk: str) -> int:
-    """Bytes of the tensors that the walk runs through, each element once."""
+def streamed_bytes(unified: Unified, loop: str) -> int:
+    """Bytes of the tensors that the loop reads, each element once."""
     ranges = {a: (0, extent(unified, a) - 1) for a in unified.extents}
     found: dict[str, int] = {}
     names = {d.name for d in unified.defs}
     for ld in (ld for d in unified.defs for ld in d.reads()):
-        if ld.buffer not in names and any(walk in free_vars(e) for e in ld.index):
+        if ld.buffer not in names and any(loop in free_vars(e) for e in ld.index):
             highs = [bounds(e, ranges)[1] for e in ld.index]
             found[ld.buffer] = ld.dtype.bytes * prod(1 + (h or 0) for h in highs)
     return sum(found.values())
 
 
-def _sections(plan: KernelPlan, unified: Unified, walk: str, row: str, rows: int, limits: Limits) -> int:
-    """Runs of the outer axes, of which one fits in the L2 cache and still has several waves of tiles.
+def _supertiles(plan: KernelPlan, unified: Unified, loop: str, row: str, rows: int, limits: Limits) -> int:
+    """Supertiles of the outer axes: each fits in the L2 cache and has several waves of tiles.
 
-    A divisor of the number of outer points: then all runs are alike and the bounds of walks stay known.
+    The number divides the outer grid points, so that all supertiles are alike and the bounds of loops stay known.
     """
     outer = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name != row)
     tiles = outer * -(-extent(unified, row) // rows)
-    fit = -(-walked_bytes(unified, walk) // L2_BYTES)
+    fit = -(-streamed_bytes(unified, loop) // L2_BYTES)
     most = min(fit, max(tiles // (WAVES * max(1, limits.multiprocessors)), outer // OUTER), outer)
     return next(n for n in range(max(1, most), 0, -1) if outer % n == 0)
 
 
-def _lends(unified: Unified, sums: list[Def], walk: str, step: int, width: int, units: int) -> bool:
-    """Whether a stage of the operand that the accumulators read along the walk takes chunks of all units' results."""
+def _has_room_in_stage(unified: Unified, sums: list[Def], loop: str, step: int, width: int, warpgroups: int) -> bool:
+    """Whether a stage of the operand that the accumulators read along the loop holds chunks of all results."""
     names = {d.name for d in unified.defs}
     found = (ld for d in sums for ld in d.reads() if ld.buffer not in names)
-    loads = [ld for ld in found if any(walk in free_vars(e) for e in ld.index)]
+    loads = [ld for ld in found if any(loop in free_vars(e) for e in ld.index)]
     piece = ROWS * CHUNK * DType.F16.bytes
     stage = step * width * (loads[0].dtype.bytes if len(loads) == len(sums) == 1 else 0)
-    return stage % piece == 0 and stage >= 2 * units * piece
+    return stage % piece == 0 and stage >= 2 * warpgroups * piece
 
 
-def _places(unified: Unified, walk: str) -> bool:
-    """Whether positions along the walk are numbers to compute with, which live beside the accumulators.
+def _places(unified: Unified, loop: str) -> bool:
+    """Whether the loop's index enters the computation, so that its values live beside the accumulators.
 
-    The results then leave in narrower pieces: 3 to 9% on an H200 (a bias that grows with the distance).
+    Narrower epilogue chunks are then 3 to 9% faster on an H200.
     """
 
     def place(e: Expr) -> bool:
         if isinstance(e, Var):
-            return e.name == walk
+            return e.name == loop
         return not isinstance(e, Load) and any(map(place, children(e)))
 
     return any(place(d.value) for d in unified.defs)
 
 
-def _special(unified: Unified, row: str, walk: str) -> int:
-    """Special functions that are evaluated for every pair of a row and a position of the walk."""
-    pair = {row, walk}
+def _special(unified: Unified, row: str, loop: str) -> int:
+    """Special functions that are evaluated for every pair of a row and an iteration point of the loop."""
+    pair = {row, loop}
     return len({e for d in unified.defs for e in within(d.value) if _is_special(e) and pair <= free_vars(e)})
 
 
@@ -200,43 +202,44 @@ def _is_special(e: Expr) -> bool:
 
 
 def chain(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot], light: bool = False
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], light: bool = False
 ) -> KernelPlan | None:
-    """Tiles of products that feed each other along a walk; None: too few rows or too wide.
+    """Tiles of products that feed each other along a loop; None: too few rows or too wide.
 
-    ``light``: two units, half the walk's step, nothing held: for work between the products that needs registers.
+    ``light``: two warpgroups, half the loop's step, no operand in registers: for elementwise work that needs them.
     """
-    sums = [d for d in unified.defs if d.name in dots and all(a.name != walk for a in d.par)]
-    width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk)) for d in sums)
-    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
-    if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, walk) < 128:
+    sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
+    width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)
+    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
+    if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, loop) < 128:
         return None
-    uneven = plan.memory.order == "longest-first"
-    units = 3 if width <= 64 and not light and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
+    uneven = plan.mapping.raster_order == "longest-first"
+    warpgroups = 3 if width <= 64 and not light and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
-    rows, stages = ROWS * units, 2
-    held, walked = 2 * rows * deep, 2 * step * (deep + width)
+    rows, stages = ROWS * warpgroups, 2
+    resident, streamed = 2 * rows * deep, 2 * step * (deep + width)
     own = 2 * rows * width
-    free = limits.smem_block - _RESERVE - held - stages * walked
-    lent = own > free and _lends(unified, sums, walk, step, width, units)
+    free = limits.smem_block - _RESERVE - resident - stages * streamed
+    aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
     # a producer that fetches tiles or loads for two blocks needs more registers
-    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.memory.order == "natural"
+    even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"
     pairs = not uneven and not light and 64 < width <= 128 and even
     fetched = uneven or width > 128
-    registers = (32, 160) if units == 3 else (40, 232) if fetched or pairs else (24, 240)
-    piece = NARROW if own <= free and _places(unified, walk) else CHUNK if own <= free or lent else 0
-    heavy = units == 2 and width <= 128 and not light and _special(unified, row, walk) >= 2
-    turns = units == 3 or heavy or (width <= 64 and not light)
-    # accumulators of both products, the operand between them, and the held one
+    low, high = (32, 160) if warpgroups == 3 else (40, 232) if fetched or pairs else (24, 240)
+    chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if own <= free or aliased else 0
+    heavy = warpgroups == 2 and width <= 128 and not light and _special(unified, row, loop) >= 2
+    ordered = warpgroups == 3 or heavy or (width <= 64 and not light)
+    # accumulators of both products, the operand between them, and the one in registers
     live = width // 2 + step // 2 + step // 4 + deep // 4
-    memory = MemoryPlan(
-        engine="warpgroup", units=units, stages=stages, order=plan.memory.order,
-        epilogue="bulk" if own <= free else "bulk-ring" if lent else "bulk-reuse", registers=registers,
-        persistent="dynamic" if fetched else "static", rescale="early" if heavy else "late",
-        cluster=2 if pairs else 1, store_columns=piece, ping_pong=turns, pin_waits=heavy, in_flight=not heavy,
-        hold=not light and live <= HELD_SHARE * registers[1],
-        held_stages=2 if own + held <= free else 1,
-        sections=_sections(plan, unified, walk, row, rows, limits) if uneven else 0,
+    mapping = WarpgroupPlan(
+        warpgroups=warpgroups, stages=stages, raster_order=plan.mapping.raster_order,
+        epilogue="tma" if own <= free else "tma-staged" if aliased else "tma-aliased",
+        producer_registers=low, consumer_registers=high,
+        persistent="dynamic" if fetched else "static", rescale_placement="early" if heavy else "late",
+        cluster=2 if pairs else 1, store_columns=chunk, ordered_mma=ordered, volatile_waits=heavy,
+        outstanding_mma=not heavy, register_operands=not light and live <= LIVE_SHARE * high,
+        resident_stages=2 if own + resident <= free else 1,
+        l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    sized = with_tiles(plan, {row: rows, walk: step}, memory)
-    return replace(sized, walk_order="mixed-first", repair="auto")
+    sized = with_tiles(plan, {row: rows, loop: step}, mapping)
+    return replace(sized, iteration_order="mixed-first", rescale_policy="auto")

@@ -12,7 +12,7 @@ from typing import Any
 
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Param
-from nautilus.core.schedule import KernelPlan
+from nautilus.core.schedule import KernelPlan, said
 from nautilus.cost.model import Estimate, KernelEstimate
 from nautilus.cost.registers import bodies, peak
 from nautilus.cost.work import shares_loads
@@ -99,7 +99,8 @@ def describe_kernel(
         "structure": shape.kind if shape is not None else "other",
         "reductions": _REDUCTIONS.get(mode or "", ""),
         "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],
-        "engine": plan.memory.engine,
+        "engine": plan.mapping.engine,
+        "options": said(plan.mapping),
         "roles": roles(kernel),
         "order": order(plan, kernel),
         "pipelines": [
@@ -113,7 +114,7 @@ def describe_kernel(
         "registers": found.registers,
         "live_registers": max(live, default=0),
         "shared_bytes": kernel.smem_bytes,
-        "source": SOURCES.get((shape.kind if shape is not None else "", plan.memory.engine), "general default rules"),
+        "source": SOURCES.get((shape.kind if shape is not None else "", plan.mapping.engine), "general default rules"),
     }
 
 
@@ -128,20 +129,19 @@ def roles(kernel: MemKernel) -> str:
         return f"{kernel.warps} warps without specialisation" if kernel.warps > 1 else "1 warp"
     texts = []
     for r in found:
-        what = (
-            "one thread issues copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"
-        )
+        each = (r.last_warp - r.first_warp) // r.consumers
+        what = "one thread issues copies" if r.single else f"{r.consumers} x {each} warps"
         texts.append(f"{r.name}: {what}" + (f", {r.registers} registers a thread" if r.registers else ""))
     return "; ".join(texts)
 
 
 def order(plan: KernelPlan, kernel: MemKernel) -> str:
     """The assignment of tiles to blocks as text."""
-    m = plan.memory
+    m = plan.mapping
     tiles = next((op for op in ma.walk_ops(kernel.body) if isinstance(op, ma.TileSchedulerOp)), None)
-    text = m.order if m.order != "grouped" else f"rasterised in groups of {m.group} tiles"
-    if m.sections > 1:
-        text += f", {m.sections} L2 supertiles"
+    text = m.raster_order if m.raster_order != "grouped" else f"rasterised in groups of {m.raster_group} tiles"
+    if m.l2_supertiles > 1:
+        text += f", {m.l2_supertiles} L2 supertiles"
     if kernel.cluster > 1:
         text += (
             f", clusters of {kernel.cluster} {'multicast loads' if shares_loads(kernel) else 'combine partial results'}"
@@ -163,9 +163,19 @@ def kernel_lines(k: Mapping[str, Any]) -> list[str]:
     ]
     if pipelines:
         lines.append(f"  shared     {pipelines}")
+    options = ", ".join(f"{name} {_shown(value)}" for name, value in k["options"].items() if name != "engine")
+    if options:
+        lines.append(f"  options    {options}")
     if k["reductions"]:
         lines.append(f"  reductions {k['reductions']}")
     return [*lines, f"  rule       {k['source']}"]
+
+
+def _shown(value: object) -> str:
+    """An option's value as text."""
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def estimate_data(found: Estimate, module: MemModule) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
 from nautilus.driver import Request, Result, compile_checked
 from nautilus.scalar.analysis.definitions import read_defs
@@ -136,16 +136,16 @@ def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str
 
 def _is_part(plan: KernelPlan) -> bool:
     """Whether the kernel is fused into its consumer by a split-K combine in a block or a cluster."""
-    return plan.memory.join or (plan.memory.cluster > 1 and plan.memory.engine == "warp")
+    return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
 def _space_size(space: Space) -> dict[str, int]:
     base = space.base
-    turns = 1 if space.turns is None else len(space.turns.blocks) * len(space.turns.groups)
-    points = [sum(_points(len(x.values) for x in k.knobs[e]) for e in k.plans) for k in base.kernels]
+    interleaved = 1 if space.interleaved is None else len(space.interleaved.blocks) * len(space.interleaved.groups)
+    points = [sum(_points(len(x.values) for x in k.parameters[e]) for e in k.plans) for k in base.kernels]
     return {
         "choices": len(defaults(space)),
-        "points": len(space.splits) * turns * len(space.packs) * len(space.ways) * _points(points),
+        "points": len(space.splits) * interleaved * len(space.packs) * len(space.ways) * _points(points),
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import KernelPlan, MemoryPlan, Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.spec import Spec
 from nautilus.passes.manager import Record
@@ -106,5 +106,6 @@ def _single_definition(program: Program, name: str, arch: str) -> KernelPlan:
     except ScheduleError:
         return one_by_one(unified, name)
     sized = size_kernel(plan, unified, limits(arch), warpgroup=False)
-    memory = MemoryPlan(warps=sized.memory.warps, stages=1, fragments_ahead=0)
-    return replace(sized, partition=False, memory=memory)
+    assert isinstance(sized.mapping, WarpPlan)
+    mapping = WarpPlan(warps=sized.mapping.warps, stages=1, prefetch_fragments=0)
+    return replace(sized, partition=False, mapping=mapping)

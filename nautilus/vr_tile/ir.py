@@ -14,7 +14,7 @@ buffer's storage type.  ``for`` runs its body for lo <= VAR < hi in order; a car
 each iteration and ``yield`` gives its successor; with no iteration the results are the initial
 values.  Loops of one ``chain`` iterate over disjoint ranges of one index space with bodies that differ in masks
 only, so that they can share staging buffers and copies may be prefetched across loop boundaries.  Each range adjoins
-that of an earlier loop of the chain; the iteration order may start in the middle (``KernelPlan.walk_order``).
+that of an earlier loop of the chain; the iteration order may start in the middle (``KernelPlan.iteration_order``).
 
 ``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
 of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,

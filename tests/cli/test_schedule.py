@@ -53,15 +53,15 @@ def test_the_schedule_records_what_was_inlined(tmp_path: Path) -> None:
 def test_nothing_inlined_and_choices_left_open(tmp_path: Path) -> None:
     spec, path = str(SPECS / "attention/causal_prefill.naut"), tmp_path / "p.json"
     default = output(tmp_path, spec, None, "-O1")
-    path.write_text('{"version": 1}')
+    path.write_text('{"version": 2}')
     assert output(tmp_path, spec, path) == default
-    path.write_text('{"version": 1, "inline": []}')
+    path.write_text('{"version": 2, "inline": []}')
     assert output(tmp_path, spec, path) != default
     assert '"inline": []' in (tmp_path / "out.cu").read_text()
 
 
 def edit(path: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Set ``kernels.0.memory.stages`` and the like."""
+    """Set ``kernels.0.mapping.stages`` and the like."""
 
     def apply(raw: Any) -> None:
         *parents, last = path.split(".")
@@ -72,7 +72,7 @@ def edit(path: str, value: object) -> Callable[[dict[str, Any]], None]:
     return apply
 
 
-MEMORY, AXES = "kernels.0.memory.", "kernels.0.axes."
+MAPPING, AXES = "kernels.0.mapping.", "kernels.0.axes."
 
 
 @pytest.mark.parametrize(
@@ -80,35 +80,44 @@ MEMORY, AXES = "kernels.0.memory.", "kernels.0.axes."
     [
         (AXES + "0.tile", 64, 0, ""),
         (AXES + "0.tile", 37, 0, ""),
-        (MEMORY + "stages", 0, 0, ""),
-        (MEMORY + "stages", 1, 0, ""),
-        (MEMORY + "stages", 2, 0, ""),
-        (MEMORY + "warps", [2, 1], 0, ""),
-        (MEMORY + "order", "natural", 0, ""),
+        (MAPPING + "stages", 0, 0, ""),
+        (MAPPING + "stages", 1, 0, ""),
+        (MAPPING + "stages", 2, 0, ""),
+        (MAPPING + "warps", [2, 1], 0, ""),
+        (MAPPING + "raster_order", "natural", 0, ""),
         ("factor", False, 0, ""),
-        (MEMORY + "stages", 60, 4, "shared memory of a block"),
-        (MEMORY + "stages", -1, 4, "kernel C: memory: stages is -1, not 0 to 64"),
-        (MEMORY + "warps", [0, 1], 4, "warps are 0 x 1"),
-        (MEMORY + "warps", [64, 1], 4, "warps are 64 x 1"),
-        (MEMORY + "min_blocks", 0, 4, "min_blocks is 0, not 1 to 32"),
-        (MEMORY + "group", 0, 4, "group is 0"),
-        (MEMORY + "order", "random", 4, "order is 'random', not one of natural, longest-first, grouped"),
-        (MEMORY + "epilogue", "fast", 4, "epilogue is 'fast', not one of shared, direct"),
-        (MEMORY + "vector_bytes", 5, 4, "vector_bytes is 5"),
-        (AXES + "0.tile", 0, 4, "axis 'i' cannot have a tile of 0"),
-        (AXES + "0.role", "lop", 4, "axis 'i' has role 'lop', not one of grid, loop, tile"),
+        (MAPPING + "stages", 60, 4, "shared memory of a block"),
+        (MAPPING + "stages", -1, 4, "kernel C: mapping: stages is -1, not 0 to 64"),
+        (MAPPING + "warps", [0, 1], 4, "warps is 0 x 1, not 1 or more"),
+        (MAPPING + "warps", [64, 1], 4, "warps are 64 x 1"),
+        (MAPPING + "min_blocks", 0, 4, "min_blocks is 0, not 1 to 32"),
+        (MAPPING + "raster_group", 0, 4, "raster_group is 0"),
+        (MAPPING + "raster_order", "random", 4, "raster_order is 'random', not one of natural, longest-first, grouped"),
+        (MAPPING + "epilogue", "fast", 4, "epilogue is 'fast', not one of shared, direct"),
+        (MAPPING + "vector_bytes", 5, 4, "vector_bytes is 5"),
+        (AXES + "0.tile", 0, 4, "kernel C: axis i: tile is 0, not 1 to 1048576"),
+        (AXES + "0.role", "lop", 4, "kernel C: axis i: role is 'lop', not one of grid, loop, tile"),
         (AXES + "0.name", "z", 4, "no axis 'z'"),
         (AXES + "0.name", "k", 4, "'k' is listed twice"),
         ("kernels.0.name", "a b", 4, "'a b' is not a name"),
         ("inline", ["C"], 4, "'C' is not an elementwise temp"),
         ("inline", ["Z"], 4, "'Z' is not an elementwise temp"),
-        (MEMORY + "stage", 3, 2, "unknown field kernels[0].memory.stage; did you mean 'stages'?"),
+        (MAPPING + "stage", 3, 2, "unknown field kernels[0].mapping.stage; did you mean 'stages'?"),
         ("tiles", 3, 2, "unknown field tiles"),
-        (MEMORY + "stages", "3", 2, 'kernels[0].memory.stages is "3", not an integer'),
-        (MEMORY + "stages", True, 2, "stages is true, not an integer"),
-        (MEMORY + "warps", [1], 2, "warps has 1 entries, not 2"),
+        (
+            MAPPING + "bulk_copies",
+            True,
+            2,
+            "unknown field kernels[0].mapping.bulk_copies; it is called tma_loads since",
+        ),
+        (MAPPING + "warpgroups", 2, 2, "kernels[0].mapping.warpgroups is a field of engine warpgroup, not of warp"),
+        (MAPPING + "engine", "tensor", 2, 'kernels[0].mapping.engine is "tensor", not one of warp, warpgroup'),
+        (MAPPING[:-1], {}, 2, "no field kernels[0].mapping.engine; it is one of warp, warpgroup"),
+        (MAPPING + "stages", "3", 2, 'kernels[0].mapping.stages is "3", not an integer'),
+        (MAPPING + "stages", True, 2, "stages is true, not an integer"),
+        (MAPPING + "warps", [1], 2, "warps has 1 entries, not 2"),
         ("kernels.0", 3, 2, "kernels[0] is 3, not an object"),
-        ("version", 2, 2, "schedule version 2 is not 1"),
+        ("version", 3, 2, "schedule version 3 is not 2"),
     ],
 )
 def test_edited_schedules(
@@ -126,7 +135,7 @@ def test_edited_schedules(
     assert (tmp_path / "k.cu").exists() == (code == 0)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "{", "\0", "[" * 100_000, '{"version": 1, "kernels": {}}'])
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", "\0", "[" * 100_000, '{"version": 2, "kernels": {}}'])
 def test_files_that_are_no_schedule(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "s.json"
     path.write_text(text)

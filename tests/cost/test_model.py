@@ -35,7 +35,7 @@ def test_gemm_times_match_measurements(shape: tuple[int, int, int]) -> None:
     p = product(m, n, k)
     guessed, measured = [], []
     for tile, percent in TILES.items():
-        guessed.append(seconds(p, C__warpgroup__block=tile))
+        guessed.append(seconds(p, C__warpgroup__block_tile=tile))
         measured.append(2.0 * m * n * k / (percent[at] / 100 * LIBRARY[shape] * 1e12))
     assert all(0.85 < g / t < 1.15 for g, t in zip(guessed, measured, strict=True))
     assert in_top(guessed, measured, 5)
@@ -44,7 +44,7 @@ def test_gemm_times_match_measurements(shape: tuple[int, int, int]) -> None:
 
 def test_the_best_tile_of_a_gemm_depends_on_its_shape() -> None:
     square, wide, small = product(4096, 4096, 4096), product(8192, 8192, 8192), product(2048, 2048, 2048)
-    block = "C.warpgroup.block"
+    block = "C.warpgroup.block_tile"
     assert seconds(square, **{block: "128x256/2"}) < seconds(square, **{block: "128x128*2"})
     assert seconds(square, **{block: "128x128*2"}) < 0.95 * seconds(square, **{block: "128x320/2"})
     assert seconds(small, **{block: "128x128*2"}) < 0.9 * seconds(small, **{block: "128x192*2"})
@@ -57,7 +57,7 @@ def test_stages_and_stores_of_a_gemm() -> None:
     base = seconds(p)
     assert 1.1 < seconds(p, C__warpgroup__stages=2) / base < 1.4  # measured 1.25
     assert abs(seconds(p, C__warpgroup__stages=3) / base - 1) < 0.01
-    assert 1.02 < seconds(p, C__warpgroup__store="direct") / base < 1.15  # 1.10
+    assert 1.02 < seconds(p, C__warpgroup__epilogue="direct") / base < 1.15  # 1.10
     assert 1.0 < seconds(p, C__warpgroup__cluster=2) / base < 1.05  # 1.01 to 1.03
     assert 1.0 < seconds(p, C__warpgroup__persistent="none") / base < 1.05  # 1.03
     assert seconds(p, C__engine="warp") > 1.4 * base
@@ -88,23 +88,29 @@ def test_back_to_back_gemm_times_match_measurements(name: str, dims: dict[str, i
 def test_choices_of_a_back_to_back_gemm_are_in_the_measured_order() -> None:
     p = attention("global_prefill", B=4, H=16, M=4096, N=4096)
     base = seconds(p)
-    assert 1.1 < seconds(p, O__warpgroup__overlap=False) / base < 1.35
+    assert 1.1 < seconds(p, O__warpgroup__pipeline_mma=False) / base < 1.35
     assert (
-        seconds(p, O__warpgroup__specialise=False, O__warpgroup__persistent="none", O__warpgroup__cluster=1)
+        seconds(p, O__warpgroup__warp_specialised=False, O__warpgroup__persistent="none", O__warpgroup__cluster=1)
         > 1.2 * base
     )
     assert 1.0 < seconds(p, O__warpgroup__stages=1) / base < 1.1  # 1.05
-    steps = {s: seconds(p, O__warpgroup__step=s, O__warpgroup__store="bulk-reuse/0") for s in (64, 80, 96, 128)}
+    steps = {
+        s: seconds(p, O__warpgroup__loop_tile=s, O__warpgroup__epilogue="tma-aliased/0") for s in (64, 80, 96, 128)
+    }
     assert steps[128] < steps[96] < steps[80] < steps[64]
     assert 1.05 < steps[64] / steps[128] < 1.25  # 1.13
-    assert abs(seconds(p, O__warpgroup__ping_pong=True) / base - 1) < 0.02
-    assert seconds(p, O__warpgroup__repair="always") > seconds(p, O__warpgroup__repair="skip") > base * 0.999
+    assert abs(seconds(p, O__warpgroup__ordered_mma=True) / base - 1) < 0.02
+    assert (
+        seconds(p, O__warpgroup__rescale_policy="always")
+        > seconds(p, O__warpgroup__rescale_policy="skip")
+        > base * 0.999
+    )
 
 
 def test_three_consumer_warpgroups_pay_for_narrow_accumulators_only() -> None:
     narrow, wide = attention("global_prefill_d64"), attention("global_prefill_d64", M=4096, N=4096)
-    assert seconds(narrow, O__warpgroup__rows="192/3") < seconds(narrow, O__warpgroup__rows="128/2")
-    done = examine(space(attention("global_prefill"), ARCH), {"O.warpgroup.rows": "192/3"})
+    assert seconds(narrow, O__warpgroup__row_tile="192/3") < seconds(narrow, O__warpgroup__row_tile="128/2")
+    done = examine(space(attention("global_prefill"), ARCH), {"O.warpgroup.row_tile": "192/3"})
     assert done.fault is not None and "registers" in done.fault
     assert wide is not narrow
 
@@ -123,13 +129,13 @@ def test_three_consumer_warpgroups_pay_for_narrow_accumulators_only() -> None:
 )
 def test_heads_beyond_the_l2_cache_need_an_l2_swizzle(name: str, dims: dict[str, int], slower: float) -> None:
     p = attention(name, **dims)
-    assert seconds(p, O__warpgroup__sections=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
+    assert seconds(p, O__warpgroup__l2_supertiles=0) / seconds(p) == pytest.approx(slower, abs=0.06)  # measured
 
 
 def test_uneven_tiles_are_fastest_longest_first() -> None:
     p = attention("causal_prefill", B=1, H=16, M=16384, N=16384)
-    assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__order="natural") > 1.1 * seconds(p)
-    assert seconds(p, O__warpgroup__order="natural") > seconds(p)
+    assert seconds(p, O__warpgroup__persistent="static", O__warpgroup__raster_order="natural") > 1.1 * seconds(p)
+    assert seconds(p, O__warpgroup__raster_order="natural") > seconds(p)
 
 
 @pytest.mark.parametrize(
@@ -175,17 +181,17 @@ def test_decoding_times_match_measurements(name: str, n: int, microseconds: floa
 def test_choices_of_split_k_warps_are_in_the_measured_order() -> None:
     p, long = attention("gqa_decode"), attention("gqa_decode", N=16384)
     base = seconds(p)
-    assert 1.02 < seconds(p, units__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
-    assert seconds(p, units="4x16") > 1.02 * base  # 1.04
-    assert seconds(p, units="2x32") > 1.2 * base  # half of the bytes in flight
-    assert seconds(p, units__O_acc_part__join=False) > 1.05 * base  # one launch more
-    second = examine(space(p, ARCH), {**defaults(space(p, ARCH)), "groups": 2, "units.O_acc_part_2.cluster": 1})
+    assert 1.02 < seconds(p, interleaved__O_acc_part__stages=2) / base < 1.13  # measured 1.02 to 1.13
+    assert seconds(p, interleave="4x16") > 1.02 * base  # 1.04
+    assert seconds(p, interleave="2x32") > 1.2 * base  # half of the bytes in flight
+    assert seconds(p, interleaved__O_acc_part__combine_in_block=False) > 1.05 * base  # one launch more
+    second = examine(space(p, ARCH), {**defaults(space(p, ARCH)), "groups": 2, "interleaved.O_acc_part_2.cluster": 1})
     assert second.module is not None and estimate(second.module, ARCH).seconds > 1.02 * base
-    assert seconds(long, groups=1) > seconds(long, units__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
+    assert seconds(long, groups=1) > seconds(long, interleaved__O_acc_part_2__cluster=1) > seconds(long) + 1e-6
     assert seconds(p, splits=4) > 1.05 * base
-    assert abs(seconds(p, units__O_acc_part__repair="always") / base - 1) < 0.01
+    assert abs(seconds(p, interleaved__O_acc_part__rescale_policy="always") / base - 1) < 0.01
     many = attention("causal_decode")
-    assert abs(seconds(many, units="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
+    assert abs(seconds(many, interleave="4x32") / seconds(many) - 1) < 0.03  # enough in flight either way
 
 
 def test_few_blocks_need_splits() -> None:

@@ -18,21 +18,21 @@ TOO_MANY = "fragments need"
 
 #: spec, choices, whether ptxas neither serialised wgmma nor spilled registers
 COMPILED: list[tuple[str, dict[str, Any], bool]] = [
-    ("matmul/f16", {"C.warpgroup.block": "256x192/2"}, True),
-    ("matmul/f16", {"C.warpgroup.block": "128x192*2"}, True),
-    ("matmul/f16", {"C.warpgroup.block": "128x320/2"}, True),
-    ("matmul/f16", {"C.warpgroup.block": "192x192/3"}, True),
-    ("matmul/f16", {"C.warpgroup.block": "192x256/3"}, False),
-    ("matmul/bias_gelu", {"C.warpgroup.block": "256x192/2"}, True),
-    ("matmul/swiglu", {"C.warpgroup.block": "128x96*2"}, True),
-    (CHAIN, {"O.warpgroup.rows": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.step": 80}, True),
-    (CHAIN, {"O.warpgroup.rows": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.step": 96}, False),
-    (CHAIN, {"O.warpgroup.rows": "192/3", "O.warpgroup.cluster": 1}, False),
-    (CHAIN, {"O.warpgroup.step": 176, "O.warpgroup.store": "bulk-reuse/0"}, True),
-    (NARROW, {"O.warpgroup.hold": True}, False),
-    (NARROW, {"O.warpgroup.step": 160}, False),
-    (NARROW, {"O.warpgroup.rows": "128/2", "O.warpgroup.step": 176}, True),
-    (WIDE, {"O.warpgroup.hold": True, "O.warpgroup.step": 80}, False),
+    ("matmul/f16", {"C.warpgroup.block_tile": "256x192/2"}, True),
+    ("matmul/f16", {"C.warpgroup.block_tile": "128x192*2"}, True),
+    ("matmul/f16", {"C.warpgroup.block_tile": "128x320/2"}, True),
+    ("matmul/f16", {"C.warpgroup.block_tile": "192x192/3"}, True),
+    ("matmul/f16", {"C.warpgroup.block_tile": "192x256/3"}, False),
+    ("matmul/bias_gelu", {"C.warpgroup.block_tile": "256x192/2"}, True),
+    ("matmul/swiglu", {"C.warpgroup.block_tile": "128x96*2"}, True),
+    (CHAIN, {"O.warpgroup.row_tile": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.loop_tile": 80}, True),
+    (CHAIN, {"O.warpgroup.row_tile": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.loop_tile": 96}, False),
+    (CHAIN, {"O.warpgroup.row_tile": "192/3", "O.warpgroup.cluster": 1}, False),
+    (CHAIN, {"O.warpgroup.loop_tile": 176, "O.warpgroup.epilogue": "tma-aliased/0"}, True),
+    (NARROW, {"O.warpgroup.register_operands": True}, False),
+    (NARROW, {"O.warpgroup.loop_tile": 160}, False),
+    (NARROW, {"O.warpgroup.row_tile": "128/2", "O.warpgroup.loop_tile": 176}, True),
+    (WIDE, {"O.warpgroup.register_operands": True, "O.warpgroup.loop_tile": 80}, False),
     ("rowwise/layer_norm", {"Y.warps": 1}, True),
 ]
 
@@ -56,7 +56,7 @@ def test_liveness_counts_tiles_once() -> None:
     p = program("matmul/f16")
     assert 128 < live(p, {}) < 128 + 40  # accumulators, and one chunk in halves on its way out
     p = program(NARROW)
-    wide, narrow = live(p, {}), live(p, {"O.warpgroup.step": 64})
+    wide, narrow = live(p, {}), live(p, {"O.warpgroup.loop_tile": 64})
     assert wide - narrow == 64 // 2 + 64 // 4  # scores and probabilities of 64 columns fewer
 
 

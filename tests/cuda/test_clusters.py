@@ -92,8 +92,9 @@ def test_a_single_slab_is_cut_by_rows() -> None:
     ],
 )
 def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) -> None:
-    registers = (32, 160) if "d64" in path else (40, 232)
-    done = compile_file(scheduled(path, dims, cluster=2, persistent="static", registers=registers))
+    low, high = (32, 160) if "d64" in path else (40, 232)
+    changed = {"cluster": 2, "persistent": "static", "producer_registers": low, "consumer_registers": high}
+    done = compile_file(scheduled(path, dims, **changed))
     (kernel,) = done.modules["ma-tile"].kernels
     loads = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad)]
     assert kernel.cluster == 2 and kernel.blocks.value == 132
@@ -104,7 +105,7 @@ def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) ->
 
 
 def test_a_causal_walk_is_refused() -> None:
-    plan = {"cluster": 2, "persistent": "static", "order": "natural"}
+    plan = {"cluster": 2, "persistent": "static", "raster_order": "natural"}
     request = scheduled("attention/causal_prefill.naut", {}, **plan)
     with pytest.raises(ScheduleError, match=r"how often s_\w+ is loaded differs .* depends on i0"):
         compile_file(request)
@@ -144,7 +145,7 @@ def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
 def test_rings_of_such_blocks_are_their_own() -> None:
     """Nobody else arrives on their barriers: neither their start nor the block's end is the cluster's."""
     given = Decode(1024, 128, heads=4, group=4).text
-    text = compilation(given, schedule(given, 2, 4, 32, bulk_copies=True)).result.cuda
+    text = compilation(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda
     assert "mbarrier_init" in text and "__cluster_dims__(2, 1, 1)" in text and "cluster_barrier" not in text
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(text, "sm_90a").resources)
 
@@ -159,7 +160,7 @@ SHAPES = (
 def test_default_plans_compile_without_spills(given: Decode) -> None:
     result = compile_file(Request(Path("given.naut"), text=given.text))
     (kernel,) = result.modules["ma-tile"].kernels
-    assert kernel.cluster == 2 and not kernel.early
+    assert kernel.cluster == 2 and not kernel.pdl
     built = compile_cuda(result.cuda, "sm_90a")
     assert "warning" not in built.log.lower(), built.log
     assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources)

@@ -38,7 +38,7 @@ def test_default_plans_compile_without_spills(given: Decode, arch: str) -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_rings_of_bulk_copies_compile_without_spills(groups: int) -> None:
     text = Decode(1000 if groups == 1 else 1024, 128, heads=4, group=4).text
-    cuda = compilation(text, schedule(text, groups, 4, 32, bulk_copies=True)).result.cuda
+    cuda = compilation(text, schedule(text, groups, 4, 32, tma_loads=True)).result.cuda
     assert "cp.async.bulk.tensor" in cuda and "L2_PROMOTION_L2_128B" in cuda
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(cuda, "sm_90a").resources)
 
@@ -69,8 +69,8 @@ def test_how_large_units_are() -> None:
     assert unit_warps(single) == 1 and not is_grouped(single)
     assert unit_warps(parse(PAIR).kernels[0]) == 0 and not is_grouped(parse(PAIR).kernels[0])
     assert unit_warps(product().kernels[0]) == 4
-    two = parse(ma_format(joined(parse(PAIR))).replace("units 4", "units 2")).kernels[0]
-    with pytest.raises(UnsupportedError, match="units of 2 warps"):
+    two = parse(ma_format(joined(parse(PAIR))).replace("consumers 4", "consumers 2")).kernels[0]
+    with pytest.raises(UnsupportedError, match="consumers of 2 warps"):
         unit_warps(two)
 
 
@@ -78,7 +78,7 @@ def test_how_large_units_are() -> None:
 
 
 def test_bytes_that_are_read_once_are_no_longer_fetched_ahead() -> None:
-    m = joined(apart(GIVEN, 1, 2, 16, bulk_copies=True), "O_acc_part")
+    m = joined(apart(GIVEN, 1, 2, 16, tma_loads=True), "O_acc_part")
     text = ma_format(m)
     assert text.count(" stream\n") == text.count("tma.load") > 0
     maps = kernel_maps(m, m.kernels[0])
@@ -91,7 +91,7 @@ def test_bytes_that_are_read_once_are_no_longer_fetched_ahead() -> None:
 
 def test_one_buffer_as_a_stream_and_not() -> None:
     """They are two maps with names of their own."""
-    m = joined(apart(GIVEN, 1, 2, 16, bulk_copies=True), "O_acc_part")
+    m = joined(apart(GIVEN, 1, 2, 16, tma_loads=True), "O_acc_part")
     mixed = parse(ma_format(m).replace(" stream\n", "\n", 1))
     found = kernel_maps(mixed, mixed.kernels[0])
     assert len({x.name for x in found}) == len(found) == 3

@@ -19,7 +19,7 @@ from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.planner import cuts as plan_cuts
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from tests.endtoend.collection.decode import Decode, compilation, drawn, schedule
 from tests.endtoend.support import Compilation, complaints
 
@@ -39,7 +39,7 @@ DEFAULT = (
 def joint(made: Compilation) -> list[int]:
     """Units of each kernel that has any."""
     kernels = made.result.modules["ma-tile"].kernels
-    return [r.units for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
+    return [r.consumers for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
 
 
 def clusters(made: Compilation) -> list[int]:
@@ -73,7 +73,7 @@ FORCED = [
 def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool) -> None:
     """Chunks of equal length, of others, and empty ones."""
     text = Decode(n, heads=4, group=2).text
-    made = compilation(text, schedule(text, groups, units, step, bulk_copies=bulk))
+    made = compilation(text, schedule(text, groups, units, step, tma_loads=bulk))
     assert joint(made) == [units]
     assert clusters(made) == {1: [1], 2: [2], 3: [1, 1]}[groups]
     wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
@@ -83,7 +83,7 @@ def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool
 @pytest.mark.parametrize("bulk", [False, True])
 def test_groups_of_two_with_a_second_kernel(bulk: bool) -> None:
     text = Decode(256, heads=4, group=2).text
-    made = compilation(text, schedule(text, 2, 4, 16, bulk_copies=bulk, cluster=1))
+    made = compilation(text, schedule(text, 2, 4, 16, tma_loads=bulk, cluster=1))
     assert joint(made) == [4] and clusters(made) == [1, 1]
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
@@ -143,7 +143,7 @@ def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.Mo
     assert [k.cluster for k in fitting.modules["ma-tile"].kernels] == [2]
     found = compile_file(Request(Path("given.naut"), text=large.text))
     assert [k.cluster for k in found.modules["ma-tile"].kernels] == [1, 1] and not found.context.fallbacks.taken
-    monkeypatch.setattr(plan_join, "_SMALL", -(1 << 20))
+    monkeypatch.setattr(streaming, "_SMALL", -(1 << 20))
     again = compile_file(Request(Path("given.naut"), text=large.text))
     assert again.context.fallbacks.taken == (("O_acc_part_2", 1),)
     assert again.cuda == found.cuda
@@ -163,7 +163,7 @@ def test_bulk_copies_are_taken() -> None:
     """The tests above would pass if every ring stayed one of ``cp.async``."""
     for n, groups in ((256, 2), (201, 1)):
         text = Decode(n, heads=4, group=2).text
-        module = compilation(text, schedule(text, groups, 4, 16, bulk_copies=True)).result.modules["ma-tile"]
+        module = compilation(text, schedule(text, groups, 4, 16, tma_loads=True)).result.modules["ma-tile"]
         loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, TmaLoad)]
         assert loads and all(op.stream for op in loads)
 
@@ -174,7 +174,7 @@ def test_random_specs_and_cuts(seed: int) -> None:
     given, r = drawn(seed), random.Random(seed)
     choice = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
     try:
-        chosen = schedule(given.text, *choice, stages=r.choice((2, 3)), bulk_copies=r.random() < 0.5)
+        chosen = schedule(given.text, *choice, stages=r.choice((2, 3)), tma_loads=r.random() < 0.5)
         made = compilation(given.text, chosen)
     except ScheduleError as error:
         assert "bytes of shared memory are needed" in str(error), f"{given} {choice}: {error}"

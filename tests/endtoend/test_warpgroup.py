@@ -35,7 +35,7 @@ def engines(made: Compilation) -> set[str]:
     """Engines of the kernels."""
     schedule = made.result.context.schedule
     assert schedule is not None
-    return {k.memory.engine for k in schedule.kernels}
+    return {k.mapping.engine for k in schedule.kernels}
 
 
 def compilation(text: str, schedule: Schedule | None = None) -> Compilation:

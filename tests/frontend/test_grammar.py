@@ -12,8 +12,7 @@ from nautilus.frontend.semantics.symbols import BUILTINS
 from nautilus.frontend.syntax import grammar, load
 
 PROGRAM = (
-    "from nautilus.frontend.semantics.check import load_text\n"
-    "print(load_text('output O: f32[3]\\nO[i] = i\\n').name)"
+    "from nautilus.frontend.semantics.check import load_text\nprint(load_text('output O: f32[3]\\nO[i] = i\\n').name)"
 )
 
 

@@ -59,7 +59,7 @@ FORCED = [
 @pytest.mark.parametrize("group", [1, 4])
 def test_groups_and_units(group: int, n: int, groups: int, units: int, step: int, stages: int, bulk: bool) -> None:
     text = Decode(n, 128, 2, 4, group).text
-    check(text, INPUTS, schedule(text, groups, units, step, stages=stages, bulk_copies=bulk))
+    check(text, INPUTS, schedule(text, groups, units, step, stages=stages, tma_loads=bulk))
 
 
 #: grids for which the rules want two groups: whole, with short last tiles, other heads and types
@@ -87,7 +87,7 @@ FORCED_CLUSTERS = [(1024, 4, 32, 2, False), (1000, 2, 64, 3, False), (1024, 4, 3
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_a_cluster_and_a_second_kernel(cluster: int, n: int, units: int, step: int, stages: int, bulk: bool) -> None:
     text = Decode(n, 128, 2, 12, 3, dtype="bf16").text
-    plan = schedule(text, 2, units, step, stages=stages, bulk_copies=bulk, cluster=cluster)
+    plan = schedule(text, 2, units, step, stages=stages, tma_loads=bulk, cluster=cluster)
     result = check(text, INPUTS, plan)
     assert [k.cluster for k in result.modules["ma-tile"].kernels] == [2] * (cluster == 2) + [1, 1] * (cluster == 1)
 

@@ -21,6 +21,7 @@ from nautilus.driver import Request, Result, build_cubin
 from nautilus.frontend.interp import run_spec
 from nautilus.runtime.device import bindings, check, default_arch
 from nautilus.runtime.launch import Session
+from tests.engines import warpgroup_of
 from tests.gpu.test_warpgroup import CAUSAL, attention
 
 pytestmark = [
@@ -38,7 +39,7 @@ TIMES = 12
 def built() -> tuple[Result, Any]:
     result, cubin = build_cubin(Request(Path("given.naut"), text=TEXT))
     schedule = result.context.schedule
-    assert schedule is not None and schedule.kernels[0].memory.persistent == "dynamic"
+    assert schedule is not None and warpgroup_of(schedule.kernels[0]).persistent == "dynamic"
     return result, cubin
 
 

@@ -210,6 +210,9 @@ def test_any_choices_of_a_product(seed: int) -> None:
 def test_as_many_tiles_as_fill_the_card(persistent: str) -> None:
     text = attention(64, 150, 130, CAUSAL, 1, heads=80)
     schedule = schedules.changed(
-        schedules.default(text), schedules.Change({"persistent": persistent, "units": 2, "registers": (40, 232)})
+        schedules.default(text),
+        schedules.Change(
+            {"persistent": persistent, "warpgroups": 2, "producer_registers": 40, "consumer_registers": 232}
+        ),
     )
     check(text, ("random",), schedule)

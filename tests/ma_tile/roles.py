@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpgroupPlan
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import MemModule, RolesOp
 from nautilus.ma_tile.text.printer import format as ma_format
@@ -14,10 +14,12 @@ from nautilus.ma_tile.verify.module import verify
 from tests.shipped import ROOT
 
 
-def schedule(module: MemModule, **memory: Any) -> Schedule:
-    """The same memory plan for every kernel."""
-    plan = MemoryPlan(**{"engine": "warpgroup", **memory})
-    return Schedule((), tuple(KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), memory=plan) for k in module.kernels))
+def schedule(module: MemModule, **mapping: Any) -> Schedule:
+    """The same mapping for every kernel."""
+    plan = WarpgroupPlan(**mapping)
+    return Schedule(
+        (), tuple(KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), mapping=plan) for k in module.kernels)
+    )
 
 
 def text(module: MemModule) -> str:
@@ -50,10 +52,10 @@ def placed(module: MemModule) -> MemModule:
     return out
 
 
-def scheduled(path: str, dims: dict[str, int], **memory: Any) -> Request:
-    """A spec for sm_90a under its default schedule with other choices for memory."""
+def scheduled(path: str, dims: dict[str, int], **mapping: Any) -> Request:
+    """A spec for sm_90a under its default schedule with other options of the mapping."""
     request = Request(ROOT / "specs" / path, "sm_90a", dims=dims)
     base = compile_file(replace(request, until="scalar")).context.schedule
     assert base is not None
-    kernels = tuple(replace(k, memory=replace(k.memory, **memory)) for k in base.kernels)
+    kernels = tuple(replace(k, mapping=replace(k.mapping, **mapping)) for k in base.kernels)
     return replace(request, schedule=replace(base, kernels=kernels))

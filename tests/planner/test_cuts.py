@@ -11,7 +11,7 @@ import pytest
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from nautilus.planner.cuts import default_packs, default_splits, plan_packs, plan_splits
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.ir import Program
@@ -19,6 +19,7 @@ from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import limits
+from tests.engines import warp_of
 from tests.scalar.programs.build import attention, causal
 from tests.scalar.programs.small import argmax, column_sums, logsumexp, matmul, softmax, swiglu
 from tests.shipped import SPECS
@@ -40,12 +41,14 @@ def splits(program: Program, arch: str = "sm_90a", invariant: bool = False) -> t
 
 def counts(program: Program, arch: str = "sm_90a", invariant: bool = False) -> dict[str, int]:
     """How often each reduction is cut: in how many chunks that share no range."""
-    return {s.op: s.splits // s.turns for s in reversed(splits(program, arch, invariant))}
+    return {s.op: s.splits // s.interleave for s in reversed(splits(program, arch, invariant))}
 
 
 def units(program: Program, arch: str = "sm_90a", invariant: bool = False) -> set[tuple[int, int, int]]:
     """(groups, units of each, elements of a turn) of every reduction that is cut in chunks that take turns."""
-    return {(s.splits // s.turns, s.turns, s.tile) for s in splits(program, arch, invariant) if s.turns > 1}
+    return {
+        (s.splits // s.interleave, s.interleave, s.tile) for s in splits(program, arch, invariant) if s.interleave > 1
+    }
 
 
 def test_heads_that_share_keys_are_packed_where_rows_are_few() -> None:
@@ -81,18 +84,18 @@ def test_units_of_few_groups(batch: int, n: int, groups: int, own: int) -> None:
     """Eight key heads a sequence, 16 KB a step of a unit; more groups only where that is worth a second kernel."""
     found = splits(decode(batch, n))
     first, second = found[:3], found[3:]
-    assert [(s.op, s.axis, s.splits, s.tile, s.turns) for s in first] == [
+    assert [(s.op, s.axis, s.splits, s.tile, s.interleave) for s in first] == [
         (name, "j", groups * own, 32, own) for name in ENDS
     ]
     # the combination is cut again, one group of it for each block of units
-    assert [(s.op, s.axis, s.splits, s.tile, s.turns) for s in second] == (
+    assert [(s.op, s.axis, s.splits, s.tile, s.interleave) for s in second] == (
         [] if groups == 1 else [(name, "j_chunk", groups, own, 1) for name in ENDS]
     )
 
 
 def test_what_is_too_short_for_units_is_not_cut() -> None:
-    assert splits(decode(1, 128)) == () and splits(decode(1, plan_join.SHORTEST - 1)) == ()
-    assert units(decode(1, plan_join.SHORTEST)) == {(1, 4, 32)}
+    assert splits(decode(1, 128)) == () and splits(decode(1, streaming.SHORTEST - 1)) == ()
+    assert units(decode(1, streaming.SHORTEST)) == {(1, 4, 32)}
 
 
 def test_units_and_their_rings_fit_the_target() -> None:
@@ -103,8 +106,8 @@ def test_units_and_their_rings_fit_the_target() -> None:
         cut = SplitKUpdate(plan_splits(program, arch=arch)).apply(program)
         made = default_schedule(cut, arch).kernels[0]
         own = next(iter(units(decode(4, 4096), arch)))[1]
-        assert made.memory.join and made.memory.warps == (1, 1) and made.memory.stages >= 2
-        assert own * made.memory.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
+        assert warp_of(made).combine_in_block and warp_of(made).warps == (1, 1) and made.mapping.stages >= 2
+        assert own * made.mapping.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
 
 
 def test_groups_are_whole_rounds_of_their_units() -> None:
@@ -119,7 +122,7 @@ def test_more_rows_than_a_smallest_tile_are_no_units() -> None:
     program = attention(32, 16384, 128, heads=8, guard=causal(16383))
     found = splits(program, "sm_80")
     (plan,) = default_schedule(program, "sm_80").kernels
-    assert found and not any(s.turns > 1 for s in found)
+    assert found and not any(s.interleave > 1 for s in found)
     assert {s.tile for s in found} <= {plan.axis("j").tile}
 
 
@@ -160,9 +163,9 @@ def test_cut_programs_plan_as_a_kernel_for_each_level(batch: int, ends: list[str
     new = SplitKUpdate(plan_splits(program)).apply(program)
     kernels = default_schedule(new).kernels
     assert [k.ops[-1] for k in kernels] == ends
-    assert [k.memory.join for k in kernels] == [True, *(False for _ in ends[1:])]
+    assert [warp_of(k).combine_in_block for k in kernels] == [True, *(False for _ in ends[1:])]
     # who combines has as many threads as the units together
-    assert prod(kernels[1].memory.warps) == 4
+    assert prod(warp_of(kernels[1]).warps) == 4
     assert default_packs(new) == ()
 
 
@@ -181,9 +184,11 @@ def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list
     program = Pack(plan_packs(decode(batch, n, heads))).apply(decode(batch, n, heads))
     new = SplitKUpdate(plan_splits(program)).apply(program)
     kernels = default_schedule(new).kernels
-    assert [k.memory.cluster for k in kernels] == clusters
-    assert len({prod(k.memory.warps) for k in kernels[1:] if 2 in clusters}) < 2  # whoever is in it has as many threads
-    assert all(k.memory.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
+    assert [k.mapping.cluster for k in kernels] == clusters
+    assert (
+        len({prod(warp_of(k).warps) for k in kernels[1:] if 2 in clusters}) < 2
+    )  # whoever is in it has as many threads
+    assert all(k.mapping.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
 
 
 def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
@@ -194,7 +199,7 @@ def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
         cuts = default_splits(program, fallbacks=fallbacks)
         new = SplitKUpdate(Schedule(splits=cuts)).apply(program)
         kernels = default_schedule(new, fallbacks=fallbacks).kernels
-        found[steps] = [(k.memory.join, k.memory.cluster) for k in kernels]
+        found[steps] = [(warp_of(k).combine_in_block, k.mapping.cluster) for k in kernels]
     assert found[0] == [(True, 1), (False, 2), (False, 1)]
     assert found[1] == [(True, 1), (False, 1), (False, 1)]
     assert not any(join for join, _ in found[2])
@@ -205,11 +210,11 @@ def test_the_units_without_turns_are_what_they_were() -> None:
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
     found = default_splits(program, fallbacks=Fallbacks.of({"O_acc_part": 1}))
     (plan,) = default_schedule(program).kernels
-    assert {(s.splits, s.tile, s.turns) for s in found} == {(16, plan.axis("j").tile, 1)}
+    assert {(s.splits, s.tile, s.interleave) for s in found} == {(16, plan.axis("j").tile, 1)}
 
 
 @pytest.mark.parametrize("path", [p for p in SPECS if "prefill" in p.name], ids=lambda p: p.stem)
 def test_prefill_keeps_its_plan(path: Path) -> None:
     schedule = compile_file(Request(path, until="scalar")).context.schedule
     assert schedule is not None and schedule.packs is None and schedule.splits is None
-    assert len(schedule.kernels) == 1 and schedule.kernels[0].memory.engine == "warpgroup"
+    assert len(schedule.kernels) == 1 and schedule.kernels[0].mapping.engine == "warpgroup"

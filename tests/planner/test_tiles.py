@@ -7,6 +7,7 @@ import pytest
 from nautilus.core.schedule import KernelPlan
 from nautilus.driver import Request, compile_file
 from nautilus.targets.limits import limits
+from tests.engines import warp_of, warpgroup_of
 from tests.shipped import ROOT
 
 PRODUCTS = ["matmul/f16", "matmul/bf16", "matmul/nt", "matmul/tn", "matmul/bias_gelu", "matmul/batched"]
@@ -29,9 +30,9 @@ def tiles(k: KernelPlan) -> dict[str, int]:
 def test_products_are_wide_where_shared_memory_is(spec: str) -> None:
     k = planned(spec, "sm_90")
     assert (tiles(k)["i"], tiles(k)["j"], tiles(k)["k"]) == (128, 256, 64)
-    assert (k.memory.warps, k.memory.stages, k.memory.fragments_across) == ((2, 4), 4, True)
+    assert (warp_of(k).warps, k.mapping.stages, warp_of(k).double_buffer_fragments) == ((2, 4), 4, True)
     small = planned(spec, "sm_86")
-    assert (tiles(small)["i"], tiles(small)["j"]) == (128, 128) and small.memory.warps == (2, 2)
+    assert (tiles(small)["i"], tiles(small)["j"]) == (128, 128) and warp_of(small).warps == (2, 2)
 
 
 def test_few_blocks_stay_narrow() -> None:
@@ -41,19 +42,19 @@ def test_few_blocks_stay_narrow() -> None:
 
 def test_two_products_share_the_accumulators() -> None:
     k = planned("matmul/swiglu", "sm_90")
-    assert (tiles(k)["i"], tiles(k)["j"]) == (128, 128) and k.memory.warps == (2, 4)
+    assert (tiles(k)["i"], tiles(k)["j"]) == (128, 128) and warp_of(k).warps == (2, 4)
 
 
 @pytest.mark.parametrize("spec", CHAINS)
 def test_chains_take_32_rows_a_warp_where_accumulators_fit(spec: str) -> None:
     k = planned(spec, "sm_90")
-    assert (tiles(k)["i"], tiles(k)["j"], k.memory.warps, k.memory.min_blocks) == (128, 32, (4, 1), 2)
-    assert k.memory.stages == (1 if k.memory.order == "natural" else 2)
+    assert (tiles(k)["i"], tiles(k)["j"], warp_of(k).warps, k.mapping.min_blocks) == (128, 32, (4, 1), 2)
+    assert k.mapping.stages == (1 if k.mapping.raster_order == "natural" else 2)
 
 
 def test_wide_heads_take_16_rows_a_warp() -> None:
     k = planned("attention/causal_prefill_d256", "sm_90")
-    assert (tiles(k)["i"], k.memory.warps, k.memory.min_blocks) == (128, (8, 1), 1)
+    assert (tiles(k)["i"], warp_of(k).warps, k.mapping.min_blocks) == (128, (8, 1), 1)
     assert tiles(planned("attention/causal_prefill_d256", "sm_86"))["i"] == 64
 
 
@@ -61,7 +62,7 @@ def test_wide_heads_take_16_rows_a_warp() -> None:
 def test_other_types_keep_the_stages_that_fit(arch: str) -> None:
     k = planned("matmul/f32", arch)
     stage = (tiles(k)["i"] + tiles(k)["j"]) * (tiles(k)["k"] * 4 + 16)
-    assert 1 <= k.memory.stages <= 3 and k.memory.stages * stage <= limits(arch).smem_block
+    assert 1 <= k.mapping.stages <= 3 and k.mapping.stages * stage <= limits(arch).smem_block
 
 
 def test_short_and_few_rows_keep_the_general_plan() -> None:
@@ -73,10 +74,10 @@ def test_short_and_few_rows_keep_the_general_plan() -> None:
 @pytest.mark.parametrize("spec", ["attention/causal_prefill_d256", "attention/global_prefill_d256"])
 def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
     k = planned(spec, "sm_90a")
-    assert (tiles(k)["i"], tiles(k)["j"], k.memory.stages) == (128, 64, 2)
-    assert (k.memory.epilogue, k.memory.store_columns) == ("bulk-ring", 64)
+    assert (tiles(k)["i"], tiles(k)["j"], k.mapping.stages) == (128, 64, 2)
+    assert (k.mapping.epilogue, warpgroup_of(k).store_columns) == ("tma-staged", 64)
     narrow = planned("attention/causal_prefill", "sm_90a")
-    assert (tiles(narrow)["j"], narrow.memory.epilogue) == (128, "bulk")
+    assert (tiles(narrow)["j"], narrow.mapping.epilogue) == (128, "tma")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,6 @@ def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
 def test_units_take_turns_where_products_are_short_beside_the_rest(
     spec: str, rows: int, turns: bool, soon: bool
 ) -> None:
-    m = planned(spec, "sm_90a", M=rows, N=rows).memory
-    assert m.ping_pong == turns
-    assert (m.pin_waits, m.rescale == "early", not m.in_flight) == (soon, soon, soon)
+    m = warpgroup_of(planned(spec, "sm_90a", M=rows, N=rows))
+    assert m.ordered_mma == turns
+    assert (m.volatile_waits, m.rescale_placement == "early", not m.outstanding_mma) == (soon, soon, soon)

@@ -28,7 +28,7 @@ from tests.scalar.test_fusion import agree
 
 def turns(program: Program, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:
     """``groups`` of ``units`` chunks of every reduction (of ``ops``) along its last axis, combined group by group."""
-    first = tuple(replace(s, turns=units) for s in cuts(program, groups * units, tile, ops).splits or ())
+    first = tuple(replace(s, interleave=units) for s in cuts(program, groups * units, tile, ops).splits or ())
     if groups == 1:
         return Schedule(splits=first)
     cut = read_defs(SplitKUpdate(Schedule(splits=first)).apply(program))
@@ -113,7 +113,7 @@ def test_guards_are_recognised() -> None:
     cut = read_defs(SplitKUpdate(turns(program, 2, 3, 4)).apply(program))
     assert chunks_of(cut["M_part"]) == Chunks("j_chunk", "j", 4, 4, 3)
     found = chunks_of(cut["M_part_2"])
-    assert found is not None and (found.size, found.tile, found.turns) == (3, 0, 1)
+    assert found is not None and (found.size, found.tile, found.interleave) == (3, 0, 1)
     assert chunks_of(cut["M"]) is None
     ones = read_defs(SplitKUpdate(turns(program, 1, 3, 1)).apply(program))
     assert chunks_of(ones["M_part"]) == Chunks("j_chunk", "j", 1, 1, 3)

@@ -184,7 +184,7 @@ def test_an_illegal_schedule_says_why() -> None:
     with pytest.raises(ScheduleError, match="a tile of 4 does not hold axis 'd'"):
         final(program, plan(d=AxisPlan("d", "tile", 4)))
     with pytest.raises(ScheduleError, match="role 'rows', not grid, loop or tile"):
-        final(program, plan(i=AxisPlan("i", "rows", 4)))
+        final(program, plan(i=AxisPlan("i", "rows", 4)))  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match="no axis 'z'"):
         final(program, plan(z=AxisPlan("z", "grid", 4)))
 

@@ -61,7 +61,7 @@ def test_a_fused_cluster_combine_is_listed() -> None:
 def test_refused_points_have_an_estimate() -> None:
     found = explained("matmul/f16")
     refused = {(a["choice"], a["value"]): a for a in found["refused"]}
-    wide = refused["C.warpgroup.block", "192x320/3"]
+    wide = refused["C.warpgroup.block_tile", "192x320/3"]
     assert "registers" in wide["reason"] and wide["time_ratio"] > 1.0
     ratios = [a["time_ratio"] for a in found["alternatives"]]
     assert ratios == sorted(ratios) and len(ratios) > 20

@@ -19,6 +19,7 @@ from nautilus.planner.kernels import default_schedule
 from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.workers.build import Builder, BuildJob, Built
 from nautilus.tune.workers.measure import FinalsJob, Machine, Measured, MeasureJob
+from tests.engines import warp_of
 
 MATMUL = """\
 dim M = 128, N = 128, K = 64
@@ -64,13 +65,13 @@ def schedule_of(space: TrialLowering, values: Mapping[str, Any]) -> Schedule | R
     plain = default_schedule(space.program, space.arch)
     (kernel,) = plain.kernels
     # group makes no difference: two values, one schedule
-    memory = replace(kernel.memory, stages=values["stages"], warps=tuple(values["warps"]))
-    return replace(plain, kernels=(replace(kernel, memory=memory),))
+    memory = replace(warp_of(kernel), stages=values["stages"], warps=tuple(values["warps"]))
+    return replace(plain, kernels=(replace(kernel, mapping=memory),))
 
 
 def cost(schedule: Schedule) -> float:
-    memory = schedule.kernels[0].memory
-    return 1e-3 * (1.0 + abs(memory.stages - 1) + (memory.warps != (1, 4)))
+    mapping = warp_of(schedule.kernels[0])
+    return 1e-3 * (1.0 + abs(mapping.stages - 1) + (mapping.warps != (1, 4)))
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Runner:
         if isinstance(job, FinalsJob):
             return {b.hash: Measured(True, 1e-4, finals(b.schedule)) for b in job.built}
         log("measure", job, self.ordinal)
-        stages = str(job.built.schedule.kernels[0].memory.stages)
+        stages = str(job.built.schedule.kernels[0].mapping.stages)
         fault = dict(part.split(":")[::-1] for part in os.environ.get("FAULTS", "").split()).get(stages)
         if fault == "hang":
             time.sleep(1000.0)

@@ -193,6 +193,7 @@ _RULES: Mapping[str, Callable[[Op], Expr | None]] = {
     "cast": _convert, "narrow": _convert,
 }  # fmt: skip
 
+
 def widens(source: DType, target: DType) -> bool:
     """Every value of ``source`` is a value of ``target``."""
     return holds(target, source)

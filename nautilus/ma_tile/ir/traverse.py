@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Access, Kind, declaration, map_fields, map_regions, regions
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan
 from nautilus.ma_tile.ir.ops import AsyncCopy, Frag, MemKernel, MemModule, MemOp, Slot, walk_ops
 from nautilus.ma_tile.ir.values import MA
 
@@ -140,12 +140,24 @@ def variables(op: MemOp) -> tuple[str, ...]:
     return declaration(type(op)).variables(op)
 
 
-def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MemoryPlan:
-    """The memory plan of ``kernel``, or the default one."""
+def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MappingPlan | None:
+    """The mapping of ``kernel``; None where the schedule has no such kernel."""
     for k in schedule.kernels if schedule is not None else ():
         if k.name == kernel.name:
-            return k.memory
-    return MemoryPlan()
+            return k.mapping
+    return None
+
+
+def warp_plan_of(schedule: Schedule | None, kernel: MemKernel) -> WarpPlan | None:
+    """The plan of ``kernel`` for the engine ``warp``, the default one if unplanned; None for another engine."""
+    plan = plan_of(schedule, kernel) or WarpPlan()
+    return plan if isinstance(plan, WarpPlan) else None
+
+
+def warpgroup_plan_of(schedule: Schedule | None, kernel: MemKernel) -> WarpgroupPlan | None:
+    """The plan of ``kernel`` for the engine ``warpgroup``, the default one if unplanned; None for another engine."""
+    plan = plan_of(schedule, kernel) or WarpgroupPlan()
+    return plan if isinstance(plan, WarpgroupPlan) else None
 
 
 def each_kernel(module: MemModule, f: Callable[[MemKernel], MemKernel]) -> MemModule:

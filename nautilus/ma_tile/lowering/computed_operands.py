@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import MappingPlan
 from nautilus.ma_tile.analysis.access import RefAxes, vector_width
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
@@ -22,12 +22,12 @@ from nautilus.vr_tile.ir import TileKernel, Value
 
 
 def operand_chains(
-    kernel: TileKernel, buffers: Mapping[str, Buffer], memory: MemoryPlan,
+    kernel: TileKernel, buffers: Mapping[str, Buffer], mapping: MappingPlan,
     dots: Mapping[str, DotPlan], refs: RefAxes, warps: int,
 ) -> dict[str, FragLayout]:  # fmt: skip
     """Value name -> layout, for the members of every such chain."""
     work = _Chains(
-        {a.name: a.size for a in kernel.axes}, buffers, memory, refs, warps, definitions(kernel.body), users(kernel)
+        {a.name: a.size for a in kernel.axes}, buffers, mapping, refs, warps, definitions(kernel.body), users(kernel)
     )
     out: dict[str, FragLayout] = {}
     for op in vr.walk_ops(kernel.body):
@@ -56,7 +56,7 @@ def users(kernel: TileKernel) -> dict[str, list[vr.TileOp]]:
 class _Chains:
     sizes: Mapping[str, int]
     buffers: Mapping[str, Buffer]
-    memory: MemoryPlan
+    mapping: MappingPlan
     refs: RefAxes
     warps: int
     defs: Mapping[str, vr.TileOp]
@@ -90,7 +90,7 @@ class _Chains:
             if isinstance(s, vr.LoadOp) and set(s.result.type.names) == set(v.type.names):
                 axis = v.type.axes[-1]
                 buffer = self.buffers[s.buffer]
-                limit = min(axis.size & -axis.size, max(1, self.memory.vector_bytes // buffer.dtype.bytes))
+                limit = min(axis.size & -axis.size, max(1, self.mapping.vector_bytes // buffer.dtype.bytes))
                 best = max(best, vector_width(buffer, s.index, s.mask, axis.name, limit, self.refs))
         return best
 

@@ -3,9 +3,9 @@
 * ``natural``: the first grid axis varies slowest.
 * ``longest-first``: an axis on which loop bounds depend becomes the slowest and runs backwards, so
   that the longest blocks of every other axis start first.
-  With ``sections`` the other axes together are cut into that many runs, walked one after the other and
-  each longest first, so that what the tiles of a run share stays in the L2 cache.
-* ``grouped``: ``group`` tiles of the last axis but one are walked together, so that the tiles in
+  With ``l2_supertiles`` the other axes together are cut into that many supertiles, one after the other and
+  each longest first, so that the operands that the tiles of a supertile share stay in the L2 cache.
+* ``grouped``: ``raster_group`` tiles of the last axis but one are numbered together, so that the tiles in
   flight share operands in the L2 cache.
 """
 
@@ -14,27 +14,27 @@ from __future__ import annotations
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Var, free_vars
 from nautilus.core.index.simplify import simplify
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import MappingPlan
 from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
 
 Decode = tuple[tuple[str, Expr], ...]
 BLOCK = Var("block")
 
 
-def decode_grid(kernel: TileKernel, memory: MemoryPlan) -> tuple[Expr, Decode]:
+def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]:
     """(number of blocks, grid variables in terms of ``block``)."""
     grid = kernel.grid
     blocks: Expr = integer(1)
     for g in grid:
         blocks = _mul(blocks, g.extent)
-    if memory.order == "grouped" and len(grid) >= 2:
-        return blocks, _grouped(grid, memory.group)
-    if memory.order == "longest-first":
+    if mapping.raster_order == "grouped" and len(grid) >= 2:
+        return blocks, _grouped(grid, mapping.raster_group)
+    if mapping.raster_order == "longest-first":
         bound = _bounding(kernel)
         first = [g for g in grid if g.var in bound]
         rest = [g for g in grid if g.var not in bound]
-        in_sections = memory.sections > 1 and first and rest
-        decode = dict(_sections(first, rest, memory.sections) if in_sections else _linear((*first, *rest)))
+        in_supertiles = mapping.l2_supertiles > 1 and first and rest
+        decode = dict(_supertiles(first, rest, mapping.l2_supertiles) if in_supertiles else _linear((*first, *rest)))
         for g in first:
             last = calc("sub", g.extent, 1)
             decode[g.var] = simplify(calc("sub", last, decode[g.var]))
@@ -66,12 +66,12 @@ def _linear(grid: tuple[GridAxis, ...], number: Expr = BLOCK) -> Decode:
     return tuple(reversed(out))
 
 
-def _sections(first: list[GridAxis], rest: list[GridAxis], sections: int) -> Decode:
-    """``first`` slowest inside each section of ``rest``; the last section may be shorter."""
+def _supertiles(first: list[GridAxis], rest: list[GridAxis], count: int) -> Decode:
+    """``first`` slowest inside each of ``count`` supertiles of ``rest``; the last one may be shorter."""
     long, wide = (_product(axes) for axes in (first, rest))
-    size: Expr = calc("floordiv", calc("add", wide, sections - 1), sections)
+    size: Expr = calc("floordiv", calc("add", wide, count - 1), count)
     if isinstance(wide, Const):
-        size = integer(-(-int(wide.value) // sections))
+        size = integer(-(-int(wide.value) // count))
     whole = _mul(size, long)
     start = _mul(calc("floordiv", BLOCK, whole), size)
     here: Expr = size

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.schedule import MemoryPlan
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
@@ -190,8 +189,11 @@ class Template:
         ]  # fmt: skip
 
 
-def make_template(kernel: TileKernel, votes: Votes, memory: MemoryPlan, fixed_warps: int | None) -> Template:
-    """Divide lanes and warps between the axes; ``fixed_warps`` keeps the number of warps, else idle ones go."""
+def make_template(kernel: TileKernel, votes: Votes, warps: tuple[int, int], fixed_warps: int | None) -> Template:
+    """Divide lanes and warps between the axes; ``warps`` of rows and columns are wanted.
+
+    ``fixed_warps`` keeps the number of warps, else idle ones go.
+    """
     sizes = {a.name: a.size for a in kernel.axes}
     columns, rows = _classes(kernel, votes)
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
@@ -208,9 +210,9 @@ def make_template(kernel: TileKernel, votes: Votes, memory: MemoryPlan, fixed_wa
     for size in row_sizes:
         row_lanes.append(gcd(left, size))
         left //= row_lanes[-1]
-    wanted = fixed_warps or memory.warps[0] * memory.warps[1]
+    wanted = fixed_warps or warps[0] * warps[1]
     col_warps, row_warps = _share_warps(
-        wanted, memory.warps[0], span // (vec[lead] * col_lanes) if lead else 1,
+        wanted, warps[0], span // (vec[lead] * col_lanes) if lead else 1,
         [s // n for s, n in zip(row_sizes, row_lanes, strict=True)], kept,
     )  # fmt: skip
     used = col_warps * prod(row_warps)
@@ -311,13 +313,13 @@ class Homes:
         return self.template.layout(axes)
 
 
-def make_homes(kernel: TileKernel, votes: Votes, memory: MemoryPlan, dots: Mapping[str, DotPlan]) -> Homes:
+def make_homes(kernel: TileKernel, votes: Votes, warps: tuple[int, int], dots: Mapping[str, DotPlan]) -> Homes:
     """Layouts for ``kernel`` given how its products are computed."""
     sizes = {a.name: a.size for a in kernel.axes}
     tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
     scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]
     total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
-    template = make_template(kernel, votes, memory, total)
+    template = make_template(kernel, votes, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))

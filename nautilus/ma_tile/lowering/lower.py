@@ -2,7 +2,7 @@
 
 * ``warp`` (:mod:`nautilus.ma_tile.lowering.warp`): all warps run the same code, products are those of
   single warps, tiles come by cp.async.
-* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): units of four warps, warpgroup products, bulk
+* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): consumers of four warps, warpgroup products, bulk
   copies; for targets that have them.
 
 The ops come out in dependence order without waits or barriers; :func:`lower_module` then allocates
@@ -15,7 +15,7 @@ Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.
 from __future__ import annotations
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
@@ -24,9 +24,9 @@ from nautilus.vr_tile.ir import TileKernel, TileModule
 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
     """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
-    plans = {k.name: k.memory for k in schedule.kernels} if schedule is not None else {}
+    plans = {k.name: k.mapping for k in schedule.kernels} if schedule is not None else {}
     buffers = {b.name: b for b in module.buffers}
-    kernels = tuple(lower_kernel(k, buffers, plans.get(k.name, MemoryPlan()), target, strict) for k in module.kernels)
+    kernels = tuple(lower_kernel(k, buffers, plans.get(k.name, WarpPlan()), target, strict) for k in module.kernels)
     return MemModule(module.name, target, module.buffers, module.params, kernels)
 
 
@@ -44,9 +44,9 @@ def lower(module: TileModule, schedule: Schedule | None, arch: str, strict: bool
 
 
 def lower_kernel(
-    kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, target: str, strict: bool = False
+    kernel: TileKernel, buffers: dict[str, Buffer], mapping: MappingPlan, target: str, strict: bool = False
 ) -> MemKernel:
     """One kernel by its engine. ``strict``: sums keep all bits of f32."""
-    if memory.engine == "warpgroup":
-        return lower_warpgroup_kernel(kernel, buffers, memory, target, strict)
-    return lower_warp_kernel(kernel, buffers, memory)
+    if mapping.engine == "warpgroup":
+        return lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
+    return lower_warp_kernel(kernel, buffers, mapping)

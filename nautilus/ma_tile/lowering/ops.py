@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, rewrite
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import MappingPlan
 from nautilus.core.source import Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -51,12 +51,13 @@ class Lowering(ABC):
     """The walk over one kernel; what it makes is in ``b``."""
 
     def __init__(
-        self, kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan, dots: dict[str, DotPlan]
-    ) -> None:
-        self.kernel, self.buffers, self.memory, self.dots = kernel, buffers, memory, dots
+        self, kernel: TileKernel, buffers: dict[str, Buffer], mapping: MappingPlan, dots: dict[str, DotPlan],
+        warps: tuple[int, int],
+    ) -> None:  # fmt: skip
+        self.kernel, self.buffers, self.mapping, self.dots = kernel, buffers, mapping, dots
         self.refs = value_axes(kernel)
-        votes = collect(kernel, buffers, self.refs, memory.vector_bytes, dots)
-        self.homes: Homes = make_homes(kernel, votes, memory, dots)
+        votes = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots)
+        self.homes: Homes = make_homes(kernel, votes, warps, dots)
         self.b = Builder(self.homes.template.warps)
         for axes, layout in self.homes.fixed.items():
             self.b.layout(layout, "acc_" + "_".join(a.name for a in kernel.axes if a.name in axes))
@@ -66,7 +67,7 @@ class Lowering(ABC):
         self.env: dict[str, Entry] = {}
         self.loops: list[tuple[str | None, list[Smem]]] = []
         self.chains: dict[str, list[Smem]] = {}
-        self.override = operand_chains(kernel, buffers, memory, dots, self.refs, self.b.warps)
+        self.override = operand_chains(kernel, buffers, mapping, dots, self.refs, self.b.warps)
 
     # -- walk ---------------------------------------------------------------------------------
     def block(self, body: tuple[vr.TileOp, ...]) -> None:
@@ -212,7 +213,7 @@ class Lowering(ABC):
         axis = contiguous_axis(buffer, index, type_.names, self.refs)
         if axis is None or buffer.dtype.bytes > 4:
             return 1
-        limit = min(register_run(layout, axis), max(1, self.memory.vector_bytes // buffer.dtype.bytes))
+        limit = min(register_run(layout, axis), max(1, self.mapping.vector_bytes // buffer.dtype.bytes))
         return vector_width(buffer, index, mask, axis, limit, self.refs)
 
     def _map_layout(self, op: vr.MapOp) -> FragLayout:

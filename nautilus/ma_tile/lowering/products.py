@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
 from nautilus.ma_tile.ir.ops import MMA, MmaInstr
@@ -91,11 +91,11 @@ def as_operand(v: Value, defs: Mapping[str, TileOp], types: frozenset[DType]) ->
     return next((x for x in forms(v, defs) if x.type.dtype in types), unwidened(v, defs))
 
 
-def plan_dots(kernel: TileKernel, memory: MemoryPlan) -> dict[str, DotPlan]:
+def plan_dots(kernel: TileKernel, mapping: WarpPlan) -> dict[str, DotPlan]:
     """A plan per product, by the name of its result."""
     sizes = {a.name: a.size for a in kernel.axes}
     drafts = draft_dots(kernel, MMA)
-    grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, memory.warps)
+    grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, mapping.warps)
     return {name: _settle(d, sizes, grid) for name, d in drafts.items()}
 
 

@@ -9,7 +9,7 @@ barriers.
 from __future__ import annotations
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.ir import ops as ma
@@ -24,14 +24,14 @@ from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
 
-def lower_warp_kernel(kernel: TileKernel, buffers: dict[str, Buffer], memory: MemoryPlan) -> MemKernel:
-    """One kernel. ``memory.warps`` is the wanted warp grid; tiles that do not fit it get another."""
-    work = _WarpLowering(kernel, buffers, memory, plan_dots(kernel, memory))
+def lower_warp_kernel(kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpPlan) -> MemKernel:
+    """One kernel. ``mapping.warps`` is the wanted warp grid; tiles that do not fit it get another."""
+    work = _WarpLowering(kernel, buffers, mapping, plan_dots(kernel, mapping), mapping.warps)
     work.block(kernel.body)
-    blocks, decode = decode_grid(kernel, memory)
+    blocks, decode = decode_grid(kernel, mapping)
     b = work.b
     return MemKernel(
-        kernel.name, blocks, b.warps, memory.min_blocks, decode, dict(b.layouts),
+        kernel.name, blocks, b.warps, mapping.min_blocks, decode, dict(b.layouts),
         tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span,
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ class _WarpLowering(Lowering):
     def store(self, op: vr.StoreOp) -> None:
         """Accumulators with epilogue ``shared`` are stored by rows."""
         frag = self.any_form(op.value)
-        shared = self.memory.epilogue == "shared" and self._is_accumulator(self.b.layouts[frag.layout])
+        shared = self.mapping.epilogue == "shared" and self._is_accumulator(self.b.layouts[frag.layout])
         if shared and len(op.value.type.axes) > 1:
             frag = self._through_shared(op, frag, self.buffers[op.buffer])
         self.b.emit(self.global_store(op, frag))
@@ -78,7 +78,7 @@ class _WarpLowering(Lowering):
             frag = rounded
         last = contiguous_axis(buffer, op.index, value.type.names, self.refs) or value.type.names[-1]
         axes = (*(a for a in type_.axes if a.name != last), *(a for a in type_.axes if a.name == last))
-        limit = max(1, self.memory.vector_bytes // buffer.dtype.bytes)
+        limit = max(1, self.mapping.vector_bytes // buffer.dtype.bytes)
         limit = min(limit, axes[-1].size & -axes[-1].size)
         vec = vector_width(buffer, op.index, op.mask, last, limit, self.refs)
         rows = spread(axes, vec, self.b.warps)
@@ -135,7 +135,7 @@ class _WarpLowering(Lowering):
 
     def _stage(self, entry: Entry, op: vr.LoadOp, plan: DotPlan) -> Slot:
         """A loaded operand to shared memory, unchanged."""
-        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.memory.vector_bytes)
+        copy = plan_copy(op, self.buffers[op.buffer], self.refs, self.b.warps, self.mapping.vector_bytes)
         dtype = op.result.type.dtype
         where = place(copy.axes, dtype, plan.instr, plan.k)
         buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, copy.axes, where.swizzle, where.pad)

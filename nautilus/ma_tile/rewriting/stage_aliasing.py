@@ -1,14 +1,14 @@
 """Results leave through a stage of a ring, where shared memory has no room for a buffer of their own.
 
-With ``MemoryPlan.epilogue`` ``bulk-ring``, part of ``specialise_warps``.  The buffer through which the tile's bulk
+With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise_warps``.  The buffer through which the tile's bulk
 stores go is put over the walked operand whose first load comes last: the next tile needs its stages last.  At the
 end of the tile the ring has one more instance, which nobody loads:
 
-* the producer waits until its stage is empty, that is until *all* units have read what was in it, and arrives on
+* the producer waits until its stage is empty, that is until *all* consumers have read what was in it, and arrives on
   the full barrier without announcing bytes; then it goes on with the next tile's loads;
 * the consumers wait for it before their first store to the stage, and give it back behind the last ``tma.wait``.
 
-With two stages or more the stage lent is not the one that the last products read, so that units need not meet, and
+With two stages or more the stage lent is not the one that the last products read, so that consumers need not meet, and
 all other operands of the next tile can be loaded while the results leave.  A persistent block gives the stage back
 only behind the next tile's first products (:func:`late_release`), so that nobody stands still while the last store
 reads.  No deadlock: the producer keeps program order, and a stage is given back before anything later is asked for.
@@ -47,7 +47,7 @@ class Loan:
         return (
             MbarWait(ring.empty, ring.stage, free),
             MbarArrive(ring.full, ring.stage),
-            AdvanceOp(ring.cursor.name),
+            AdvanceOp(ring.pipeline.name),
         )
 
     def placed(self, body: Block) -> Block:
@@ -62,7 +62,7 @@ class Loan:
             out.append(map_slots(op, self._slot))
             if n == end:
                 arrive = MbarArrive(ring.empty, ring.stage, "warp", span=op.span)
-                out += [arrive, AdvanceOp(ring.cursor.name, span=op.span)]
+                out += [arrive, AdvanceOp(ring.pipeline.name, span=op.span)]
         return tuple(out)
 
     def smem(self, s: Smem) -> Smem:
@@ -81,29 +81,29 @@ class Loan:
         return replace(s, stage=calc("add", base, s.stage))
 
 
-def find_loan(kernel: MemKernel, rings: Sequence[Ring], own_tiles: bool) -> Loan | None:
+def find_loan(kernel: MemKernel, rings: Sequence[Ring], pingpong: bool) -> Loan | None:
     """What the bulk stores of ``kernel`` borrow; None where there are none. Raises ScheduleError where they cannot."""
     names = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, MatrixStore)}
     buffers = [s for s in kernel.smem if s.name in names]
     if not buffers:
         return None
     (buffer, *more) = buffers
-    if more or own_tiles:
-        why = "units have tiles of their own" if own_tiles else "results leave through buffers of several shapes"
-        raise ScheduleError(f"epilogue bulk-ring: {why}", kernel=kernel.name)
+    if more or pingpong:
+        why = "pingpong warpgroups take whole tiles" if pingpong else "results leave through buffers of several shapes"
+        raise ScheduleError(f"epilogue tma-staged: {why}", kernel=kernel.name)
     everywhere = sum(s.buffer == buffer.name for op in walk_ops(kernel.body) for s in touch(op).all)
     here = [n for n, op in enumerate(kernel.body) if any(s.buffer == buffer.name for s in touch(op).all)]
     apart, first = len(here) < everywhere, min(here, default=0)
     loaded = frozenset(b for r in rings for b in r.buffers)
     if apart or any(is_load(x, loaded) for op in kernel.body[first:] for x in walk_ops((op,))):
         raise ScheduleError(
-            "epilogue bulk-ring: results leave in a loop, a branch, or before the last load", kernel=kernel.name
+            "epilogue tma-staged: results leave in a loop, a branch, or before the last load", kernel=kernel.name
         )
     for ring, over, size in _stages(kernel, rings):
         if size % buffer.stage_bytes == 0 and size >= buffer.bytes:
             return Loan(ring, over, buffer, size // buffer.stage_bytes)
     detail = f"{buffer.bytes} bytes in stages of {buffer.stage_bytes} fit no stage of a walked operand"
-    raise ScheduleError(f"epilogue bulk-ring: {detail}", kernel=kernel.name)
+    raise ScheduleError(f"epilogue tma-staged: {detail}", kernel=kernel.name)
 
 
 def _stages(kernel: MemKernel, rings: Sequence[Ring]) -> Iterator[tuple[Ring, str, int]]:
@@ -125,14 +125,14 @@ def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) ->
             pass
         case _:
             return body, last
-    cursor = next(c for c in kernel.cursors if c.name == move.cursor)
-    lent = any(s.over is not None for s in kernel.smem) and arrive.stage == Var(cursor.stage)
+    pipeline = next(c for c in kernel.pipelines if c.name == move.pipeline)
+    lent = any(s.over is not None for s in kernel.smem) and arrive.stage == Var(pipeline.stage)
     if not lent:
         return body, last
-    first = next((n for n, op in enumerate(rest) if _mentions(op, {cursor.name, cursor.stage, cursor.phase})), 0)
+    first = next((n for n, op in enumerate(rest) if _mentions(op, {pipeline.name, pipeline.stage, pipeline.phase})), 0)
     at = next((n + 1 for n, op in enumerate(rest[:first]) if isinstance(op, WgCommit)), 0)
-    back = calc("add", Var(cursor.stage), cursor.stages - 1)
-    before: Expr = calc("mod", back, cursor.stages)
+    back = calc("add", Var(pipeline.stage), pipeline.stages - 1)
+    before: Expr = calc("mod", back, pipeline.stages)
     later = calc("gt", Var(iteration), 0)
     release = IfOp(later, (wait, replace(arrive, stage=before)), wait.span)
     return (*rest[:at], release, *rest[at:], move), (wait, *last)
@@ -140,7 +140,7 @@ def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) ->
 
 def _mentions(op: MemOp, names: set[str]) -> bool:
     for x in walk_ops((op,)):
-        if isinstance(x, AdvanceOp) and x.cursor in names:
+        if isinstance(x, AdvanceOp) and x.pipeline in names:
             return True
         if any(free_vars(e) & names for e in expressions(x)):
             return True

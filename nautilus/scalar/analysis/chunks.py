@@ -24,14 +24,15 @@ from nautilus.scalar.analysis.derived_names import blocks
 class Chunks:
     """``axis`` is cut by the parallel axis ``by``; ``size`` elements each, 0 where known at launch only.
 
-    ``tile``: elements that a chunk takes in a turn, 0 where it takes no turns; ``turns``: of so many.
+    ``tile``: elements that an interleaved chunk takes at a time, 0 where chunks are contiguous; ``interleave``: chunks
+    that share a range.
     """
 
     by: str
     axis: str
     size: int
     tile: int = 0
-    turns: int = 1
+    interleave: int = 1
 
 
 def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
@@ -42,24 +43,24 @@ def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
     return calc("floordiv", calc("add", tiles, count - 1), count)
 
 
-def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, turns: int = 1) -> Expr:
+def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, interleave: int = 1) -> Expr:
     """Where ``axis`` lies in chunk ``by`` of ``count``. Chunks are whole tiles; the last ones may be short or empty.
 
-    ``turns`` neighbouring chunks, which divide ``count``, take tiles of one range in turn, all equally many.
+    ``interleave`` neighbouring chunks, which divide ``count``, take tiles of one range in rotation, all equally many.
     """
-    picked = calc("eq", calc("mod", calc("floordiv", Var(axis), tile), turns), calc("mod", Var(by), turns))
-    if turns == count:
+    picked = calc("eq", calc("mod", calc("floordiv", Var(axis), tile), interleave), calc("mod", Var(by), interleave))
+    if interleave == count:
         return picked
-    group: Expr = Var(by) if turns == 1 else calc("floordiv", Var(by), turns)
-    rounds = chunk_tiles(extent, tile * turns, count // turns)
+    group: Expr = Var(by) if interleave == 1 else calc("floordiv", Var(by), interleave)
+    rounds = chunk_tiles(extent, tile * interleave, count // interleave)
     if isinstance(rounds, Const):
-        size: Expr = integer(int(rounds.value) * tile * turns)
+        size: Expr = integer(int(rounds.value) * tile * interleave)
         low: Expr = calc("mul", group, size)
     else:
-        size = calc("mul", rounds, tile * turns)
-        low = calc("mul", calc("mul", group, rounds), tile * turns)
+        size = calc("mul", rounds, tile * interleave)
+        low = calc("mul", calc("mul", group, rounds), tile * interleave)
     inside = calc("and", calc("le", low, Var(axis)), calc("lt", Var(axis), calc("add", low, size)))
-    whole = conjunction((inside, picked) if turns > 1 else (inside,))
+    whole = conjunction((inside, picked) if interleave > 1 else (inside,))
     assert whole is not None
     return whole
 
@@ -70,7 +71,7 @@ def chunks_of(d: Def) -> Chunks | None:
     conditions = conjuncts(d.guard)
     for c in conditions:
         match c:
-            case Op(op="eq", args=(Op(op="mod", args=(tiles, Const(value=turns))), mine)):
+            case Op(op="eq", args=(Op(op="mod", args=(tiles, Const(value=interleave))), mine)):
                 by = free_vars(mine)
                 match tiles:
                     case Op(op="floordiv", args=(Var(name=axis), Const(value=tile))):
@@ -79,8 +80,8 @@ def chunks_of(d: Def) -> Chunks | None:
                         turn = 1
                     case _:
                         continue
-                if axis in walked and len(by) == 1 and by <= spread and int(turns) > 1:
-                    return Chunks(next(iter(by)), axis, turn, turn, int(turns))
+                if axis in walked and len(by) == 1 and by <= spread and int(interleave) > 1:
+                    return Chunks(next(iter(by)), axis, turn, turn, int(interleave))
     for low in conditions:
         match low:
             case Op(op="le", args=(start, Var(name=axis))) if axis in walked:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.scalar.ir import Kernel, Kind, Loop, Stmt
 
-GRID, LOOP, TILE = "grid", "loop", "tile"
+GRID: Final = "grid"
+LOOP: Final = "loop"
+TILE: Final = "tile"
 
 
 def phases(plan: KernelPlan) -> tuple[tuple[str, ...], ...]:

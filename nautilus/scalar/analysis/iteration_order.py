@@ -1,4 +1,4 @@
-"""The iteration order of the pieces of a partitioned reduction loop (``KernelPlan.walk_order``).
+"""The iteration order of the pieces of a partitioned reduction loop (``KernelPlan.iteration_order``).
 
 ``partition`` splits a reduction loop into up to three pieces in ascending order.  The combiner of a reduction is
 associative and commutative, and the repair term of a rolling update holds for any two references (``repair``), so the

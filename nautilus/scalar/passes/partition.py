@@ -3,7 +3,7 @@
 For every guarded statement of a ``seq`` loop, each conjunct that is affine in the loop variable has a range in which it
 can hold (*live*) and one in which it holds for the whole tile (*full*).  Blocks without a live statement of lasting
 effect are not executed.  Blocks in which every conjunct is full run without guards.  The other blocks run unchanged
-before and after the full range, unless ``walk_order`` selects another order.
+before and after the full range, unless ``iteration_order`` selects another order.
 
 A conjunct that is not affine, or depends on data, makes every block mixed and none dead.  Bounds are
 expressions of the variables around the loop.  Exact: integer division rounds the right way, tile
@@ -51,7 +51,7 @@ class Partition:
     def apply(self, program: Program) -> Program:
         """The program with its loops split into ranges of blocks, without dead ranges."""
         plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
-        kernels = (_kernel(k, plan.walk_order) if plan.partition else k for k, plan in plans)
+        kernels = (_kernel(k, plan.iteration_order) if plan.partition else k for k, plan in plans)
         return replace(program, kernels=tuple(kernels))
 
 
@@ -105,7 +105,7 @@ def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> 
         return pieces
     reason = obstacle(loop, locals_)
     if reason is not None:
-        raise ScheduleError(f"walk_order {order}: {reason}", f"loop {loop.var}")
+        raise ScheduleError(f"iteration_order {order}: {reason}", f"loop {loop.var}")
     mixed = tuple(p.body == loop.body for p in pieces)
     certain = tuple(_certain(p, ranges) for p in pieces)
     return ordered(pieces, mixed, certain)

@@ -202,7 +202,8 @@ def _part(
         k = needs.index(n)
         return _reference(_of_chunk(n, by, state), state.cuts[n.buffer], repair.references[k])
 
-    guard = conjunction((chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits, plan.turns), d.guard))
+    chunk = chunk_guard(by.name, axis.name, axis.extent, plan.tile, plan.splits, plan.interleave)
+    guard = conjunction((chunk, d.guard))
     buffer = state.temp(f"{d.name}_part", d.buffer.dtype, (by, *d.par))
     return replace(
         d, name=buffer.name, buffer=buffer, par=(by, *d.par), value=rewrite(value, own), guard=guard, at=None

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.numerics import Array
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, WarpPlan
 
 LENGTH = 6.0  # fields
 _CONSTANT, _STRUCTURE, _SHARED, _NOISE = 0.3, 0.15, 0.10, 0.01  # standard deviations of the logarithm
@@ -83,16 +83,17 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
 def structure_of(schedule: Schedule) -> str:
     """The kernels of ``schedule`` and the organisation of their blocks as text, without sizes."""
     kernels = [
-        (m.engine, m.specialise, m.own_tiles, m.join, m.persistent != "none", m.cluster > 1, m.ping_pong)
-        for k in schedule.kernels
-        for m in [k.memory]
+        (m.engine, m.combine_in_block, m.cluster > 1)
+        if isinstance(m, WarpPlan)
+        else (m.engine, m.warp_specialised, m.tile_scheduling, m.persistent != "none", m.cluster > 1, m.ordered_mma)
+        for m in (k.mapping for k in schedule.kernels)
     ]
     return grouping_of(schedule) + json.dumps(kernels)
 
 
 def grouping_of(schedule: Schedule) -> str:
     """The grouping of definitions into kernels as text, without the kernels' own fields."""
-    cuts = [(s.op, s.splits > 1, s.turns > 1) for s in schedule.splits or ()]
+    cuts = [(s.op, s.splits > 1, s.interleave > 1) for s in schedule.splits or ()]
     return json.dumps([schedule.inline, cuts, [k.ops for k in schedule.kernels]])
 
 

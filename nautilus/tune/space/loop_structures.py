@@ -77,7 +77,7 @@ def unified_size(unified: Unified, axis: str) -> int:
 
 
 def _has_products(plan: KernelPlan) -> bool:
-    return plan.memory.epilogue != "direct"
+    return plan.mapping.engine == "warpgroup" or plan.mapping.epilogue != "direct"
 
 
 def _row_axis(plan: KernelPlan, unified: Unified) -> str | None:

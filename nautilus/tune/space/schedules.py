@@ -1,19 +1,18 @@
 """The space of schedules of a program: named choices of a few values each, made from its Scalar IR by rules.
 
-Layers.  *Splits*: into how many chunks long walks of few blocks are cut (``tune.space.splits``), or that units of a
-block
-take turns along them; then *units* says how many, in which steps, and *groups* in how many blocks.  *Packs*: whether
-points that share operands share row tiles.  *Inline*: whether an elementwise definition is kept in memory
-(``tune.space.inlining``).  *Kernels*: which definitions become one kernel (``tune.space.fusion``).  *Engine*:
-products by
-warpgroups or by single warps.  *Knobs*: tiles, roles, rings, order, epilogue, repairs, for each kernel and engine
-(``tune.space.parameters``).  A choice is called ``KERNEL.ENGINE.KNOB`` (``split.`` before it for kernels of cut
-walks, ``units.``
-for those whose units take turns); one that belongs to a kernel or an engine that another choice rules out has no
-effect.  No operator is known by name: everything follows from the structure.
+Layers.  *Splits*: into how many chunks the long reduction loops of few blocks are cut (``tune.space.splits``), or that
+they are interleaved between the warps of a block; then *interleave* says how many warps in which steps, and *groups*
+in how many blocks.  *Packs*: whether points that share operands share row tiles.  *Inline*: whether an elementwise
+definition is kept in memory (``tune.space.inlining``).  *Kernels*: which definitions become one kernel
+(``tune.space.fusion``).  *Engine*: products by warpgroups or by single warps.  *Tuning parameters*: tiles, roles,
+pipelines, order, epilogue, rescaling, for each kernel and engine (``tune.space.parameters``).
+
+A choice is called ``KERNEL.ENGINE.PARAMETER`` (``split.`` before it for kernels of split loops, ``interleaved.`` for
+those of interleaved splits); one that belongs to a kernel or an engine that another choice rules out has no effect.
+No operator is known by name: everything follows from the structure.
 
 ``examine`` refuses what is not legal: the passes themselves carry the schedule out down to the MA-tile level
-(``tune.search.trial_lowering``), and what they refuse (shared memory, registers of roles, divisibility, a repair
+(``tune.search.trial_lowering``), and what they refuse (shared memory, registers of roles, divisibility, a rescaling
 without a proof, a product that the engine has not) is refused with their words.
 """
 
@@ -31,14 +30,16 @@ from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.search.trial_lowering import Lowered, TrialLowering
 from nautilus.tune.space import fusion, inlining, splits
-from nautilus.tune.space.parameters import TuningParameter, apply, knobs
+from nautilus.tune.space.parameters import apply, parameters
 from nautilus.tune.space.shape import KernelShape, shape_of
-from nautilus.tune.space.splits import Turns
+from nautilus.tune.space.splits import Interleaving
+from nautilus.tune.space.tuning_parameter import TuningParameter
 
 KERNELS, SPLITS, PACKS, INLINE = "kernels", "splits", "packs", "inline"
-UNITS, GROUPS = "units", "groups"  # UNITS is also the value of SPLITS that makes both count
+INTERLEAVE, GROUPS = "interleave", "groups"
+INTERLEAVED = "interleaved"  # the value of SPLITS that makes both count
 RULE, NONE = "rule", "none"
-_OTHER = 3  # knobs of the engine that the rules do not take: more would hide what matters from a sampler
+_OTHER = 3  # parameters of the engine that the rules do not take: more would hide what matters from a sampler
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,18 @@ class Refused:
 
 @dataclass(frozen=True)
 class KernelSpace:
-    """One kernel: the rule-made plan by each engine, the one that the rules take first, and the knobs of each."""
+    """One kernel: the rule-made plan by each engine, the one that the rules take first, and the parameters of each."""
 
     name: str
     plans: Mapping[str, KernelPlan]
     shapes: Mapping[str, KernelShape]
-    knobs: Mapping[str, tuple[TuningParameter, ...]]
+    parameters: Mapping[str, tuple[TuningParameter, ...]]
     prefix: str = ""  # of the names of choices: kernels of cut walks are others than those of whole ones
 
-    def label(self, engine: str, knob: str) -> str:
+    def label(self, engine: str, parameter: str) -> str:
         """The name of a choice."""
-        return (
-            f"{self.prefix}{self.name}.{engine}.{knob}" if len(self.plans) > 1 else f"{self.prefix}{self.name}.{knob}"
-        )
+        own = f"{self.prefix}{self.name}"
+        return f"{own}.{engine}.{parameter}" if len(self.plans) > 1 else f"{own}.{parameter}"
 
     @property
     def engine(self) -> str:
@@ -82,7 +82,7 @@ class KernelSpace:
         if len(self.plans) > 1:
             yield self.engine, tuple(self.plans), next(iter(self.plans))
         for n, e in enumerate(self.plans):
-            for k in self.knobs[e] if n == 0 else self.knobs[e][:_OTHER]:
+            for k in self.parameters[e] if n == 0 else self.parameters[e][:_OTHER]:
                 yield self.label(e, k.name), k.values, k.default
 
 
@@ -98,10 +98,10 @@ class Variant:
     @property
     def fallbacks(self) -> Fallbacks:
         """Kernels whose products are by single warps have nothing left to give up."""
-        return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.memory.engine == "warp"})
+        return Fallbacks.of({k.name: WITHOUT for k in self.base.kernels if k.mapping.engine == "warp"})
 
 
-_Way = int | Cut  # chunks for blocks, or for units that take turns
+_Way = int | Cut  # chunks for blocks, or interleaved chunks for the warps of a block
 _Key = tuple[str, _Way]  # packs, splits
 Point = tuple[TrialLowering, Schedule]  # a schedule and the program that it belongs to
 
@@ -114,7 +114,7 @@ class Space:
     splits: tuple[int | str, ...]
     packs: tuple[str, ...]
     standard: _Way  # what the rules take
-    turns: Turns | None
+    interleaved: Interleaving | None
     uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
     variants: dict[_Key, Variant | Refused]
     kept: dict[str, Point | Refused] = field(default_factory=dict)  # by value of ``inline``
@@ -135,11 +135,11 @@ class Space:
     @property
     def split(self) -> int | str:
         """The rules' value of ``splits``."""
-        return self.standard if isinstance(self.standard, int) else UNITS
+        return self.standard if isinstance(self.standard, int) else INTERLEAVED
 
     @property
     def regrouped_key(self) -> _Key:
-        """The variant whose definitions may be grouped otherwise: units are joined as they are, or not at all."""
+        """The variant whose definitions may be grouped otherwise: an interleaved split stays, or there is none."""
         return RULE, self.standard if isinstance(self.standard, int) else 1
 
     @property
@@ -163,15 +163,15 @@ def space_of(trials: TrialLowering) -> Space:
     """The space of a program; made once, it serves all questions about the program."""
     base, arch = trials.base_schedule(), trials.arch
     whole = trials.split(_open(base.packs or (), ()))
-    turns = splits.turns(whole, trials.split(base), base, arch)
-    standard: _Way = max((c.splits for c in base.splits or ()), default=1) if turns is None else turns.rule
+    interleaved = splits.interleaving(whole, trials.split(base), base, arch)
+    standard: _Way = max((c.splits for c in base.splits or ()), default=1) if interleaved is None else interleaved.rule
     uncut = {RULE: base if standard == 1 else trials.base_schedule(_open(base.packs or (), ()))}
     if base.packs:
         uncut[NONE] = trials.base_schedule(_open((), ()))
     counts = splits.counts(trials.split(uncut[RULE]), uncut[RULE], arch)
     listed = sorted({*counts, *([standard] if isinstance(standard, int) else [])})
     return Space(
-        trials, (*listed, *([] if turns is None else [UNITS])), tuple(uncut), standard, turns, uncut,
+        trials, (*listed, *([] if interleaved is None else [INTERLEAVED])), tuple(uncut), standard, interleaved, uncut,
         {(RULE, standard): _variant(trials, base, standard)},
     )  # fmt: skip
 
@@ -197,8 +197,8 @@ def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
         if isinstance(way, int):
             cut = splits.cuts(program, uncut, way)
         else:
-            assert space.turns is not None
-            cut = space.turns.cuts(program, way)
+            assert space.interleaved is not None
+            cut = space.interleaved.cuts(program, way)
         if not cut:
             return Refused(f"{SPLITS}: no walk is long enough for {way} chunks")
         base = space.trials.base_schedule(_open(uncut.packs or (), cut))
@@ -217,19 +217,19 @@ def _variant(trials: TrialLowering, base: Schedule, way: _Way) -> Variant:
 
 def _prefix(way: _Way) -> str:
     """Of the names of choices, which are listed for the rules' packs only."""
-    return "units." if isinstance(way, Cut) else "split." if way > 1 else ""
+    return "interleaved." if isinstance(way, Cut) else "split." if way > 1 else ""
 
 
 def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fixed: bool) -> KernelSpace:
     """``fixed``: the plan follows from other choices."""
     unified = fusion.unified_of(program, plan.ops)
-    plans = {plan.memory.engine: plan}
-    if plan.memory.engine == "warpgroup":
+    plans: dict[str, KernelPlan] = {plan.mapping.engine: plan}
+    if plan.mapping.engine == "warpgroup":
         other = fusion.plan_group(program, plan.ops, arch, WITHOUT)
-        if other.memory.engine not in plans:
-            plans[other.memory.engine] = replace(other, name=plan.name)
+        if other.mapping.engine not in plans:
+            plans[other.mapping.engine] = replace(other, name=plan.name)
     shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
-    found = {e: () if fixed and p.memory.cluster == 1 else knobs(p, shapes[e]) for e, p in plans.items()}
+    found = {e: () if fixed and p.mapping.cluster == 1 else parameters(p, shapes[e]) for e, p in plans.items()}
     return KernelSpace(plan.name, plans, shapes, found, prefix)
 
 
@@ -238,8 +238,8 @@ def choices(space: Space) -> tuple[Choice, ...]:
     found: dict[str, tuple[object, ...]] = {}
     if len(space.splits) > 1:
         found[SPLITS] = space.splits
-    if space.turns is not None:
-        found |= {UNITS: space.turns.blocks, GROUPS: space.turns.groups}
+    if space.interleaved is not None:
+        found |= {INTERLEAVE: space.interleaved.blocks, GROUPS: space.interleaved.groups}
     if len(space.packs) > 1:
         found[PACKS] = space.packs
     if len(space.inline) > 1:
@@ -262,8 +262,8 @@ def defaults(space: Space) -> dict[str, object]:
     found: dict[str, object] = {}
     if len(space.splits) > 1:
         found[SPLITS] = space.split
-    if space.turns is not None:
-        found |= {n: v for n, v, known in _turn_defaults(space.turns) if len(known) > 1}
+    if space.interleaved is not None:
+        found |= {n: v for n, v, known in _interleaved_defaults(space.interleaved) if len(known) > 1}
     if len(space.packs) > 1:
         found[PACKS] = RULE
     if len(space.inline) > 1:
@@ -275,11 +275,11 @@ def defaults(space: Space) -> dict[str, object]:
     return found
 
 
-def _turn_defaults(turns: Turns) -> list[tuple[str, object, tuple[object, ...]]]:
-    """(name, default, values) of what is to choose about units that take turns."""
+def _interleaved_defaults(found: Interleaving) -> list[tuple[str, object, tuple[object, ...]]]:
+    """(name, default, values) of what there is to choose about an interleaved split."""
     return [
-        (UNITS, splits.block_text(turns.rule), turns.blocks),
-        (GROUPS, turns.rule.groups, turns.groups),
+        (INTERLEAVE, splits.block_text(found.rule), found.blocks),
+        (GROUPS, found.rule.groups, found.groups),
     ]
 
 
@@ -342,19 +342,19 @@ def _turned(space: Space, values: Mapping[str, object]) -> Schedule | Refused:
 def _structure(space: Space, values: Mapping[str, object]) -> _Key | Refused:
     listed: list[tuple[str, object, tuple[object, ...]]]
     listed = [(PACKS, RULE, space.packs), (SPLITS, space.split, space.splits)]
-    if space.turns is not None:
-        listed += _turn_defaults(space.turns)
+    if space.interleaved is not None:
+        listed += _interleaved_defaults(space.interleaved)
     chosen: dict[str, Any] = {}
     for name, standard, known in listed:
         chosen[name] = values.get(name, standard)
         if chosen[name] not in known:
             return Refused(f"{name} is {chosen[name]!r}, not one of: {', '.join(map(str, known))}")
-    if space.turns is None or chosen[SPLITS] != UNITS:
+    if space.interleaved is None or chosen[SPLITS] != INTERLEAVED:
         return chosen[PACKS], chosen[SPLITS]
     try:
-        return chosen[PACKS], space.turns.cut(chosen[UNITS], chosen[GROUPS])
+        return chosen[PACKS], space.interleaved.cut(chosen[INTERLEAVE], chosen[GROUPS])
     except ScheduleError as error:
-        return Refused(f"{UNITS}: {error}")
+        return Refused(f"{INTERLEAVE}: {error}")
 
 
 def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refused:
@@ -384,10 +384,10 @@ def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:
     if engine not in k.plans:
         raise ScheduleError(f"no plan with the engine {engine}: its products or sizes do not suit it")
     chosen: dict[str, Any] = {}
-    for knob in k.knobs[engine]:
-        name = k.label(engine, knob.name)
+    for p in k.parameters[engine]:
+        name = k.label(engine, p.name)
         if name in values:
-            chosen[knob.name] = values[name]
+            chosen[p.name] = values[name]
     return apply(k.plans[engine], k.shapes[engine], chosen)
 
 

@@ -57,7 +57,7 @@ def shape_of(plan: KernelPlan, unified: Unified, limits: Limits) -> KernelShape:
     size = max((ld.dtype.bytes for d in unified.defs if d.name in dots for ld in d.reads()), default=2)
     return KernelShape(
         kind, unified, limits, row, column, walk, len(dots), width, deep, size,
-        plan.memory.order == "longest-first", _repaired(plan, unified, walk),
+        plan.mapping.raster_order == "longest-first", _repaired(plan, unified, walk),
     )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Cutting the walk of few blocks into chunks: how often, and which reductions together.
+"""Split-K for kernels of few blocks: into how many chunks, and which reductions together.
 
-Chunks are taken by other blocks, or by units of the same block in turn and by groups of them (``planner.streaming``).
+Chunks go to other blocks, or are interleaved between the warps of a block and groups of them (``planner.streaming``).
 
-All reductions over the axis that a kernel walks are cut alike, in chunks of whole tiles of that walk
-(``split_k_update``).  A launch that fills the machine gains nothing: partial results cost traffic and a second
-kernel, so the choice exists only where blocks are few and the walk is long.
+All reductions over a kernel's loop axis are split alike, in chunks of whole tiles of that loop (``split-k-update``).
+A launch that fills the machine gains nothing: partial results cost traffic and a second kernel, so the choice exists
+only where blocks are few and the loop is long.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
-from nautilus.planner import streaming as plan_join
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan, WarpPlan
+from nautilus.planner import streaming
 from nautilus.planner.cuts import twice
 from nautilus.planner.streaming import MULTIPROCESSORS, Cut
 from nautilus.planner.warpgroup import extent
@@ -27,25 +27,25 @@ from nautilus.tune.space.fusion import unified_of
 from nautilus.tune.space.loop_structures import walk_of
 
 COUNTS = (2, 3, 4, 8, 16, 32, 64)
-GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of units
+GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of interleaved chunks
 FEW = 2  # blocks for each multiprocessor, from which on splitting is not worth a look
-TILES = 4  # of the walk in a chunk, at least
+TILES = 4  # of the loop in a chunk, at least
 
 
 def cuts(program: Program, base: Schedule, splits: int) -> tuple[SplitPlan, ...]:
-    """The reductions of every long walk of ``base``, in ``splits`` chunks."""
+    """The reductions of every long loop of ``base``, in ``splits`` chunks."""
     defs = read_defs(program)
     out = []
     for plan in base.kernels:
-        walk = walk_of(plan)
-        if walk is None or any(o not in defs for o in plan.ops):
+        loop = walk_of(plan)
+        if loop is None or any(o not in defs for o in plan.ops):
             continue
         unified = unified_of(program, plan.ops)
         for d in unified.defs:
-            at = [n for n, a in enumerate(d.red) if a.name == walk]
-            if at and extent(unified, walk) >= TILES * splits * plan.axis(walk).tile:
+            at = [n for n, a in enumerate(d.red) if a.name == loop]
+            if at and extent(unified, loop) >= TILES * splits * plan.axis(loop).tile:
                 axis = defs[d.name].red[at[0]].name
-                out.append(SplitPlan(d.name, axis, splits, plan.axis(walk).tile))
+                out.append(SplitPlan(d.name, axis, splits, plan.axis(loop).tile))
     return tuple(out)
 
 
@@ -65,19 +65,19 @@ def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
     return (1,)
 
 
-# -- units that take turns ------------------------------------------------------------------------
+# -- interleaved splits ------------------------------------------------------------------------
 
-UNITS = (2, 4, 8)  # of a block
-STEPS = (16, 32, 64, 128, 256)  # elements that a unit takes in a turn
+WARPS = (2, 4, 8)  # of a block
+STEPS = (16, 32, 64, 128, 256)  # elements that a warp takes at a time
 _RESERVE = 2048  # bytes of shared memory for barriers and small partial results
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """How the rules cut a walk into chunks that take turns, and what else is worth a look.
+class Interleaving:
+    """How the rules interleave the chunks of a loop, and which other ways are worth a measurement.
 
-    ``ends``: the reductions, and which of its axes each is cut along; ``blocks``: units and the step of each, as
-    text; ``groups``: of units.
+    ``ends``: the reductions, and which of its axes each is split along; ``blocks``: warps of a block and the step of
+    each, as text; ``groups``: numbers of blocks.
     """
 
     rule: Cut
@@ -89,10 +89,10 @@ class Turns:
 
     def cut(self, block: str, groups: int) -> Cut:
         """The cut that two choices say. Raises ScheduleError where they do not go together."""
-        units, step = map(int, block.split("x"))
-        found = Cut(groups, units, step)
+        warps, step = map(int, block.split("x"))
+        found = Cut(groups, warps, step)
         if found != self.rule and not _whole(self.extent, found):
-            detail = f"{rounds(self.extent, found)} rounds of {units} tiles of {step} elements are no {groups} groups"
+            detail = f"{rounds(self.extent, found)} rounds of {warps} tiles of {step} elements are no {groups} groups"
             raise ScheduleError(f"{detail} of two rounds or more, all alike")
         return found
 
@@ -106,13 +106,13 @@ class Turns:
 
 
 def block_text(cut: Cut) -> str:
-    """``4x32``: four units, each with steps of 32 elements."""
-    return f"{cut.units}x{cut.step}"
+    """``4x32``: four warps, each with steps of 32 elements."""
+    return f"{cut.warps}x{cut.step}"
 
 
 def rounds(size: int, cut: Cut) -> int:
-    """Turns of every unit, were there one group."""
-    return blocks(size, cut.units * cut.step)
+    """Iterations of every warp, were there one group."""
+    return blocks(size, cut.warps * cut.step)
 
 
 def _whole(size: int, cut: Cut) -> bool:
@@ -121,51 +121,56 @@ def _whole(size: int, cut: Cut) -> bool:
     return every % cut.groups == 0 and every >= 2 * cut.groups
 
 
-def turns(whole: Program, program: Program, base: Schedule, arch: str) -> Turns | None:
-    """What there is to choose where the rules let units of ``base`` take turns; ``program``: ``whole`` in chunks."""
-    first = [c for c in base.splits or () if c.turns > 1]
-    joined = [k for k in base.kernels if k.memory.join]
+def interleaving(whole: Program, program: Program, base: Schedule, arch: str) -> Interleaving | None:
+    """What there is to choose where the rules interleave the chunks of ``base``; ``program``: ``whole`` in chunks."""
+    first = [c for c in base.splits or () if c.interleave > 1]
+    joined = [k for k in base.kernels if _combines(k)]
     if not first or not joined:
         return None
-    rule = Cut(first[0].splits // first[0].turns, first[0].turns, first[0].tile)
+    rule = Cut(first[0].splits // first[0].interleave, first[0].interleave, first[0].tile)
     defs = read_defs(whole)
     ends = tuple((c.op, [a.name for a in defs[c.op].red].index(c.axis)) for c in first)
-    alike = len({(c.splits, c.turns, c.tile) for c in first}) == len(joined) == 1
+    alike = len({(c.splits, c.interleave, c.tile) for c in first}) == len(joined) == 1
     size, block_values, groups = _worth(program, joined[0], rule, arch) if alike else (0, (), ())
-    return Turns(
+    return Interleaving(
         rule, base.splits or (), ends, size,
         tuple(dict.fromkeys((*block_values, block_text(rule)))), tuple(sorted({1, rule.groups, *groups})),
     )  # fmt: skip
 
 
 def _worth(program: Program, plan: KernelPlan, rule: Cut, arch: str) -> tuple[int, tuple[str, ...], tuple[int, ...]]:
-    """(elements of the walk, units and steps whose rings fit, numbers of groups) worth a look."""
+    """(elements of the loop, warps and steps whose pipelines fit, numbers of groups) worth a measurement."""
     target = limits(arch)
     unified = unified_of(program, plan.ops)
-    chunks = plan_join.turns_of(unified)
+    chunks = streaming.interleaved_chunks(unified)
     assert chunks is not None
-    size, (row, held) = extent(unified, chunks.axis), plan_join.loaded(plan, unified, chunks.axis)
+    size, (row, held) = extent(unified, chunks.axis), streaming.loaded(plan, unified, chunks.axis)
     fit = [
         c
-        for c in (Cut(1, units, step) for units in UNITS for step in STEPS)
-        if c.units * (2 * c.step * row + held) + _RESERVE <= target.smem_block and _whole(size, c)
+        for c in (Cut(1, warps, step) for warps in WARPS for step in STEPS)
+        if c.warps * (2 * c.step * row + held) + _RESERVE <= target.smem_block and _whole(size, c)
     ]
     grid = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID and a.name != chunks.by)
     most = max(rule.groups, 4 * FEW * (target.multiprocessors or MULTIPROCESSORS) // grid)
-    groups = tuple(n for n in GROUPS if n <= most and any(_whole(size, Cut(n, c.units, c.step)) for c in fit))
+    groups = tuple(n for n in GROUPS if n <= most and any(_whole(size, Cut(n, c.warps, c.step)) for c in fit))
     return size, tuple(block_text(c) for c in fit), groups
 
 
 def combining(program: Program, base: Schedule) -> frozenset[str]:
-    """Names of the kernels that combine what units made: how is settled by how the walk is cut."""
+    """Names of the kernels that combine interleaved chunks: their plans follow from the split."""
     defs = read_defs(program)
-    parts = {o for k in base.kernels if k.memory.join for o in k.ops}
-    first = {k.name for k in base.kernels if not k.memory.join and _reads(defs, k, parts)}
-    again = {c.op for c in base.splits or () if c.turns > 1}
+    parts = {o for k in base.kernels if _combines(k) for o in k.ops}
+    first = {k.name for k in base.kernels if not _combines(k) and _reads(defs, k, parts)}
+    again = {c.op for c in base.splits or () if c.interleave > 1}
     if sum(c.op in again for c in base.splits or ()) == len(again):
         return frozenset(first)
     made = {o for k in base.kernels if k.name in first for o in k.ops}
-    return frozenset(first | {k.name for k in base.kernels if not k.memory.join and _reads(defs, k, made)})
+    return frozenset(first | {k.name for k in base.kernels if not _combines(k) and _reads(defs, k, made)})
+
+
+def _combines(plan: KernelPlan) -> bool:
+    """Whether the kernel's warps combine their partial results in a block."""
+    return isinstance(plan.mapping, WarpPlan) and plan.mapping.combine_in_block
 
 
 def _reads(defs: Mapping[str, Def], plan: KernelPlan, names: set[str]) -> bool:

@@ -64,7 +64,7 @@ class LazyRescale(CertifyingPass[TileModule]):
 
 
 def _kernel(k: TileKernel, plan: KernelPlan, certificates: list[Certificate]) -> TileKernel:
-    if plan.repair == "always":
+    if plan.rescale_policy == "always":
         return k
     names = Peephole(k)
     body, at_top = k.body, []
@@ -73,14 +73,14 @@ def _kernel(k: TileKernel, plan: KernelPlan, certificates: list[Certificate]) ->
         if not repairs:
             continue
         work = _Rewrite(names, family, repairs)
-        if plan.repair != "skip":
+        if plan.rescale_policy != "skip":
             found = _threshold(k, family, plan.lazy_bits)
             if isinstance(found, float):
                 work.limit = names.fresh(TileType(next(iter(family.values()))[1].type.dtype))
                 at_top.append(ConstOp(work.limit, found))
                 certificates += certify(k, {key: slot for key, (slot, _) in family.items()}, plan.lazy_bits)
-            elif plan.repair == "lazy":
-                raise ScheduleError(f"repair lazy: {found}", kernel=k.name)
+            elif plan.rescale_policy == "lazy":
+                raise ScheduleError(f"rescale_policy lazy: {found}", kernel=k.name)
         body = tuple(work.op(op) for op in body)
     return k if body == k.body and not at_top else replace(k, body=(*at_top, *body))
 

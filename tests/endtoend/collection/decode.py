@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 from nautilus.check.levels import Trace
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
-from nautilus.planner import streaming as plan_join
+from nautilus.planner import streaming
 from nautilus.planner.streaming import Cut
 from tests.endtoend.support import Compilation
 
@@ -84,26 +84,31 @@ def forced(groups: int, units: int, step: int) -> Iterator[None]:
     """The rules cut every walk of theirs so, however short it is."""
 
     def cut(plan: object, unified: object, walk: str, *rest: object) -> Cut | None:
-        found = plan_join.few_rows(plan, unified)  # type: ignore[arg-type]
+        found = streaming.few_rows(plan, unified)  # type: ignore[arg-type]
         return Cut(groups, units, step) if found else None
 
-    with patch.object(plan_join, "cut", cut), patch.object(plan_join, "SHORTEST", 1):
+    with patch.object(streaming, "cut", cut), patch.object(streaming, "SHORTEST", 1):
         yield
 
 
-def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **memory: Any) -> Schedule:
-    """What the rules say for so many groups of units; ``memory``: other choices for the kernel of the units.
+def combines(plan: KernelPlan) -> bool:
+    """Whether the kernel's warps combine their partial results in a block."""
+    return isinstance(plan.mapping, WarpPlan) and plan.mapping.combine_in_block
+
+
+def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **mapping: Any) -> Schedule:
+    """What the rules say for so many groups of units; ``mapping``: other options for the kernel of the units.
 
     ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
     """
-    cluster = memory.pop("cluster", None)
+    cluster = mapping.pop("cluster", None)
     with forced(groups, units, step):
         found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
     assert found is not None and found.splits, "nothing was cut"
-    kernels = [replace(k, memory=replace(k.memory, **memory)) if k.memory.join else k for k in found.kernels]
+    kernels = [replace(k, mapping=replace(k.mapping, **mapping)) if combines(k) else k for k in found.kernels]
     if cluster is not None:
         kernels = [
-            replace(k, memory=replace(k.memory, cluster=cluster)) if k.memory.cluster > 1 else k for k in kernels
+            replace(k, mapping=replace(k.mapping, cluster=cluster)) if k.mapping.cluster > 1 else k for k in kernels
         ]
     return replace(found, kernels=tuple(kernels))
 

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import AsyncCopy, AsyncWait, Barrier, ConvertOp, MemModule, MmaOp, Slot, walk_ops
 from nautilus.ma_tile.verify.module import verify
@@ -20,7 +20,7 @@ from tests.ma_tile.programs.tiles import attention
 def kernel(stages: int = 2) -> tuple[MemModule, dict[str, np.ndarray]]:
     """The module, and inputs for it (100 x 130: both edges are ragged)."""
     module = tile(attention(100, 130, 64, 64, 32))
-    return lowered(module, MemoryPlan(warps=(4, 1), stages=stages)), inputs(module)
+    return lowered(module, WarpPlan(warps=(4, 1), stages=stages)), inputs(module)
 
 
 def ring_of(m: MemModule) -> str:

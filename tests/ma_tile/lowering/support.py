@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, Schedule, WarpPlan
 from nautilus.ma_tile.interp import module as ma_interp
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
@@ -34,21 +34,21 @@ def tile(text: str) -> TileModule:
     return module
 
 
-def plan(module: TileModule, memory: MemoryPlan) -> Schedule:
+def plan(module: TileModule, mapping: MappingPlan) -> Schedule:
     """A schedule that gives every kernel the same memory plan."""
-    kernels = tuple(KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), memory=memory) for k in module.kernels)
+    kernels = tuple(KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), mapping=mapping) for k in module.kernels)
     return Schedule((), kernels)
 
 
 def lowered(
-    module: TileModule, memory: MemoryPlan | None = None, target: str = "sm_80", carry: bool = True
+    module: TileModule, mapping: MappingPlan | None = None, target: str = "sm_80", carry: bool = True
 ) -> MemModule:
     """All the way through the passes of the level (``carry``: with fragments carried across iterations)."""
-    schedule = plan(module, memory or MemoryPlan())
+    schedule = plan(module, mapping or WarpPlan())
     out = lower_raw(module, schedule, target)
     out = AllocateShared().apply(DeadFragments().apply(out))
     out = PipelineCopies(schedule).apply(out)
-    out = DoubleBufferFragments(across=carry).apply(out)
+    out = DoubleBufferFragments(double_buffer_fragments=carry).apply(out)
     return PrefetchFragments().apply(Synchronize().apply(AllocateShared().apply(out)))
 
 
@@ -83,10 +83,10 @@ def agree(module: TileModule, low: MemModule, **given: np.ndarray) -> None:
         np.testing.assert_allclose(got[name].astype(np.float64), y, rtol=2e-3, atol=slack, err_msg=name)
 
 
-def compiled(text: str, memory: MemoryPlan | None = None, carry: bool = True, **given: np.ndarray) -> MemModule:
+def compiled(text: str, mapping: MappingPlan | None = None, carry: bool = True, **given: np.ndarray) -> MemModule:
     """Lower ``text``, compare both sides, return the low one."""
     module = tile(text)
-    low = lowered(module, memory, carry=carry)
+    low = lowered(module, mapping, carry=carry)
     agree(module, low, **given)
     return low
 

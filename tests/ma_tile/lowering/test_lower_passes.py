@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.ma_tile.interp.module import InterpError
 from nautilus.ma_tile.ir.ops import AsyncWait, Barrier, ForOp, MemModule, walk_ops
 from nautilus.ma_tile.ir.traverse import rebuild
@@ -36,7 +36,7 @@ def barriers(op: ForOp) -> int:
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_a_ring_has_one_barrier_an_iteration(stages: int) -> None:
-    low = compiled(GEMM, MemoryPlan(warps=(2, 2), stages=stages), carry=False)
+    low = compiled(GEMM, WarpPlan(warps=(2, 2), stages=stages), carry=False)
     assert [barriers(x) for x in loops(low)] == [1]
     in_order(
         low,
@@ -49,7 +49,7 @@ def test_a_ring_has_one_barrier_an_iteration(stages: int) -> None:
 
 
 def test_one_buffer_is_refilled_behind_its_last_reader() -> None:
-    low = compiled(FLASH, MemoryPlan(warps=(2, 1), stages=1))
+    low = compiled(FLASH, WarpPlan(warps=(2, 1), stages=1))
     assert [barriers(x) for x in loops(low)] == [2, 2]
     in_order(
         low,
@@ -63,7 +63,7 @@ def test_one_buffer_is_refilled_behind_its_last_reader() -> None:
 
 
 def test_a_chain_keeps_its_ring_full_across_the_seam() -> None:
-    low = compiled(FLASH, MemoryPlan(warps=(2, 1), stages=3))
+    low = compiled(FLASH, WarpPlan(warps=(2, 1), stages=3))
     first, second = loops(low)
     assert barriers(first) == barriers(second) == 1
     prologue = ma_format(low).split("for j0")[1:]
@@ -71,12 +71,12 @@ def test_a_chain_keeps_its_ring_full_across_the_seam() -> None:
 
 
 def test_masks_of_a_later_loop_reach_the_copies_issued_for_it() -> None:
-    low = compiled(attention(77, 77, 32, 32, 16), MemoryPlan(warps=(2, 1), stages=2))
+    low = compiled(attention(77, 77, 32, 32, 16), WarpPlan(warps=(2, 1), stages=2))
     in_order(low, r"cp\.async s_kt1\[\(j0 \+ 1\) % 2\].* where .* or j0 \* 16 \+ j < 61 ")
 
 
 def test_without_stages_nothing_overlaps() -> None:
-    low = compiled(GEMM, MemoryPlan(warps=(2, 2), stages=0))
+    low = compiled(GEMM, WarpPlan(warps=(2, 2), stages=0))
     in_order(low, r"for k0", r"cp\.async s_at", r"cp\.async s_bt", r"cp\.wait 0\n\s*barrier", "mma", "yield")
 
 
@@ -84,7 +84,7 @@ def test_without_stages_nothing_overlaps() -> None:
 @pytest.mark.parametrize("text", [FLASH, GEMM])
 def test_every_barrier_and_wait_in_a_loop_is_needed(text: str, stages: int) -> None:
     module = tile(text)
-    low = lowered(module, MemoryPlan(warps=(2, 1), stages=stages))
+    low = lowered(module, WarpPlan(warps=(2, 1), stages=stages))
     kernel = low.kernels[0]
     inside = [x for loop in loops(low) for x in walk_ops((loop,)) if isinstance(x, Barrier | AsyncWait)]
     for gone in inside:
@@ -95,7 +95,7 @@ def test_every_barrier_and_wait_in_a_loop_is_needed(text: str, stages: int) -> N
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_fragments_are_carried_across_iterations(stages: int) -> None:
-    low = compiled(GEMM, MemoryPlan(warps=(2, 2), stages=stages))
+    low = compiled(GEMM, WarpPlan(warps=(2, 2), stages=stages))
     assert [barriers(x) for x in loops(low)] == [1]
     in_order(
         low,
@@ -108,12 +108,12 @@ def test_fragments_are_carried_across_iterations(stages: int) -> None:
 
 
 def test_synchronize_is_idempotent() -> None:
-    low = lowered(tile(FLASH), MemoryPlan(warps=(2, 1), stages=2))
+    low = lowered(tile(FLASH), WarpPlan(warps=(2, 1), stages=2))
     assert Synchronize().apply(low) == low
 
 
 def test_the_epilogue_shares_bytes_with_dead_operands() -> None:
-    low = compiled(GEMM, MemoryPlan(warps=(2, 2), stages=2))
+    low = compiled(GEMM, WarpPlan(warps=(2, 2), stages=2))
     kernel = low.kernels[0]
     ranges = live_ranges(kernel)
     out = next(s for s in kernel.smem if s.name == "out_C")
@@ -124,31 +124,31 @@ def test_the_epilogue_shares_bytes_with_dead_operands() -> None:
 
 def test_too_much_shared_memory_is_refused_with_numbers() -> None:
     module = tile(GEMM)
-    raw = lower_raw(module, plan(module, MemoryPlan(warps=(2, 2))), "sm_80")
+    raw = lower_raw(module, plan(module, WarpPlan(warps=(2, 2))), "sm_80")
     with pytest.raises(ScheduleError, match=r"kernel C: \d+ bytes of shared memory are needed, a block may have 4096"):
         AllocateShared(limit=4096).apply(raw)
 
 
 def test_swizzled_buffers_are_aligned_to_their_pattern() -> None:
-    low = lowered(tile(attention(64, 64, 64, 32, 16)), MemoryPlan(warps=(2, 1)))
+    low = lowered(tile(attention(64, 64, 64, 32, 16)), WarpPlan(warps=(2, 1)))
     for s in low.kernels[0].smem:
         assert s.swizzle == 0 or s.offset % (8 * s.swizzle) == 0
 
 
 def test_fragments_are_read_ahead_where_both_operands_are_shared() -> None:
-    low = PrefetchFragments(ahead=2).apply(lowered(tile(FLASH), MemoryPlan(warps=(2, 1))))
+    low = PrefetchFragments(prefetch_fragments=2).apply(lowered(tile(FLASH), WarpPlan(warps=(2, 1))))
     assert count(low, "ahead 2") == 2
 
 
 def test_dead_fragments_go() -> None:
     module = tile(FLASH)
-    raw = lower_raw(module, plan(module, MemoryPlan(warps=(2, 1))), "sm_80")
+    raw = lower_raw(module, plan(module, WarpPlan(warps=(2, 1))), "sm_80")
     text = ma_format(DeadFragments().apply(raw))
     for name in re.findall(r"layout #(\w+) =", text):
         assert len(re.findall(rf"#{name}\b", text)) > 1
 
 
 def test_passes_have_names_and_leave_finished_kernels_alone() -> None:
-    low = lowered(tile(GEMM), MemoryPlan(warps=(2, 2), stages=2))
+    low = lowered(tile(GEMM), WarpPlan(warps=(2, 2), stages=2))
     assert PipelineCopies(stages=2).name == "pipeline-copies"
     assert PipelineCopies(stages=2).apply(low) == low

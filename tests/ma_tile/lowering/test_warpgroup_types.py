@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpgroupPlan, WarpPlan
 from nautilus.driver import Request, build_cubin
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
@@ -16,7 +16,7 @@ from nautilus.ma_tile.text.printer import format as ma_format
 from tests.ma_tile.lowering.support import agree, in_order, lowered, plan, tile
 from tests.ma_tile.programs.tiles import matmul
 
-TWO = MemoryPlan(engine="warpgroup", units=2)
+TWO = WarpgroupPlan(warpgroups=2)
 
 
 def synchronous(text: str) -> MemModule:
@@ -38,7 +38,7 @@ TYPES = [
 def test_products_agree(dtype: str, out: str, acc: str, instr: str) -> None:
     text = matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="jk")
     low = synchronous(text)
-    in_order(low, rf"mma wgmma\.{instr} smem s_at\[unit\]")
+    in_order(low, rf"mma wgmma\.{instr} smem s_at\[consumer\]")
     agree(tile(text), low)
 
 
@@ -96,7 +96,7 @@ def test_a_left_operand_is_rounded_to_tf32_in_registers() -> None:
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
 def test_without_the_engine_products_of_8_bit_floats_are_scalar(dtype: str) -> None:
     text = matmul(32, 16, 32, 32, 16, 32, dtype, "f32", "f32", b="jk")
-    low = lowered(tile(text), MemoryPlan(warps=(2, 1)), "sm_90")
+    low = lowered(tile(text), WarpPlan(warps=(2, 1)), "sm_90")
     in_order(low, r"smem \w+ : f8e\dm\d\[", r"mma fma ")
     agree(tile(text), low)
 

@@ -27,48 +27,63 @@ from tests.ma_tile.roles import schedule
 CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "product": (product(m=200), {"stages": 3}, 1),
     "one-stage": (product(m=128, k=128), {"stages": 1}, 1),
-    "three-units": (product(m=384, units=3), {"registers": (32, 160)}, 1),
+    "three-consumers": (product(m=384, units=3), {"registers": (32, 160)}, 1),
     "chained": (chained(rows=128), {}, 1),
-    "ahead": (chained(rows=128, ahead=True), {"ping_pong": True}, 1),
-    "reuse": (chained(), {"epilogue": "bulk-reuse", "persistent": "static"}, 1),
-    "ring": (chained(rows=384, s=384, step=128, wide=128), {"epilogue": "bulk-ring", "persistent": "static"}, 1),
+    "ahead": (chained(rows=128, ahead=True), {"ordered_mma": True}, 1),
+    "reuse": (chained(), {"epilogue": "tma-aliased", "persistent": "static"}, 1),
+    "ring": (chained(rows=384, s=384, step=128, wide=128), {"epilogue": "tma-staged", "persistent": "static"}, 1),
     "ring-dynamic": (
         chained(rows=512, s=512, step=128, wide=128, triangle=True),
-        {"epilogue": "bulk-ring", "persistent": "dynamic", "stages": 3},
+        {"epilogue": "tma-staged", "persistent": "dynamic", "stages": 3},
         2,
     ),
     "ring-one": (
         chained(s=256, step=128, wide=128, ahead=True),
-        {"epilogue": "bulk-ring", "persistent": "snake", "stages": 1, "ping_pong": True},
+        {"epilogue": "tma-staged", "persistent": "snake", "stages": 1, "ordered_mma": True},
         1,
     ),
-    "ring-alone": (chained(rows=128, s=256, step=128, wide=128), {"epilogue": "bulk-ring"}, 1),
-    "direct": (chained(rows=128), {"epilogue": "direct", "held_stages": 2}, 1),
-    "static": (product(m=384, n=128), {"persistent": "static", "ping_pong": True}, 4),
-    "snake": (chained(rows=512, s=256, triangle=True), {"persistent": "snake", "held_stages": 2}, 2),
-    "dynamic": (chained(rows=512, s=256, triangle=True), {"persistent": "dynamic", "ping_pong": True}, 3),
-    "own": (product(m=256, n=128, units=1), {"persistent": "static", "own_tiles": True, "ping_pong": True}, 3),
-    "own-odd": (product(m=320, units=1), {"persistent": "static", "own_tiles": True, "stages": 4}, 1),
+    "ring-alone": (chained(rows=128, s=256, step=128, wide=128), {"epilogue": "tma-staged"}, 1),
+    "direct": (chained(rows=128), {"epilogue": "direct", "resident_stages": 2}, 1),
+    "static": (product(m=384, n=128), {"persistent": "static", "ordered_mma": True}, 4),
+    "snake": (chained(rows=512, s=256, triangle=True), {"persistent": "snake", "resident_stages": 2}, 2),
+    "dynamic": (chained(rows=512, s=256, triangle=True), {"persistent": "dynamic", "ordered_mma": True}, 3),
+    "own": (
+        product(m=256, n=128, units=1),
+        {"persistent": "static", "tile_scheduling": "pingpong", "ordered_mma": True},
+        3,
+    ),
+    "own-odd": (product(m=320, units=1), {"persistent": "static", "tile_scheduling": "pingpong", "stages": 4}, 1),
     "own-dynamic": (
         chained(units=1, s=256, triangle=True),
-        {"persistent": "dynamic", "own_tiles": True, "ping_pong": True, "stages": 3},
+        {"persistent": "dynamic", "tile_scheduling": "pingpong", "ordered_mma": True, "stages": 3},
         2,
     ),
     "own-three": (
         product(m=448, units=1),
-        {"persistent": "snake", "own_tiles": True, "units": 3, "registers": (32, 160), "ping_pong": True},
+        {
+            "persistent": "snake",
+            "tile_scheduling": "pingpong",
+            "warpgroups": 3,
+            "producer_registers": 32,
+            "consumer_registers": 160,
+            "ordered_mma": True,
+        },
         2,
     ),
-    "own-reuse": (chained(units=1), {"persistent": "static", "own_tiles": True, "epilogue": "bulk-reuse"}, 1),
-    "awaited": (product(m=200), {"specialise": False}, 1),
-    "awaited-ring": (chained(rows=128, wide=128), {"specialise": False, "epilogue": "bulk-ring"}, 1),
-    "awaited-chain": (chained(rows=128, ahead=True), {"specialise": False, "epilogue": "bulk-reuse"}, 1),
+    "own-reuse": (
+        chained(units=1),
+        {"persistent": "static", "tile_scheduling": "pingpong", "epilogue": "tma-aliased"},
+        1,
+    ),
+    "awaited": (product(m=200), {"warp_specialised": False}, 1),
+    "awaited-ring": (chained(rows=128, wide=128), {"warp_specialised": False, "epilogue": "tma-staged"}, 1),
+    "awaited-chain": (chained(rows=128, ahead=True), {"warp_specialised": False, "epilogue": "tma-aliased"}, 1),
 }
 
 
 def passed(m: MemModule, plan: dict[str, Any], blocks: int, pending: bool, limit: int | None = None) -> MemModule:
     """``m`` through the passes around roles; ``pending``: with products that are waited for late."""
-    s = schedule(m, **{"epilogue": "bulk", **plan})
+    s = schedule(m, **{"epilogue": "tma", **plan})
     out = SpecialiseWarps(s).apply(TmaStores(s, limit=limit).apply(m))
     out = AsyncMma(s).apply(out) if pending else out
     out = PingPong(s).apply(PersistentGrid(s, multiprocessors=blocks).apply(out))
@@ -113,8 +128,8 @@ def test_stores_in_pieces(cols: int) -> None:
 
 def test_units_with_tiles_of_their_own_need_their_turns() -> None:
     m = chained(units=1)
-    after = passed(m, {"persistent": "static", "own_tiles": True}, 1, pending=False)
-    lines = [x for x in ma_format(after).splitlines() if "barrier (4 + unit)" not in x and "named.arrive" not in x]
+    after = passed(m, {"persistent": "static", "tile_scheduling": "pingpong"}, 1, pending=False)
+    lines = [x for x in ma_format(after).splitlines() if "barrier (4 + consumer)" not in x and "named.arrive" not in x]
     with pytest.raises(InterpError, match="q"):
         same(m, parse("\n".join(lines)), (1, 2))
 

@@ -1,4 +1,4 @@
-"""Kernels whose blocks become units of another kernel's blocks, or clusters: a small pair, and real ones."""
+"""Kernels whose blocks become consumers of another kernel's blocks, or clusters: a small pair, and real ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nautilus.core.numerics import Array
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.grid.combine_in_block import CombineInBlock
 from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
@@ -17,6 +17,7 @@ from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode, compilation, schedule
+from tests.engines import warp_of
 from tests.ma_tile.programs import plain as p
 
 GIVEN = Decode(256, heads=2, group=2)
@@ -80,17 +81,17 @@ def edited(*changes: tuple[str, str], text: str = PAIR) -> str:
 
 
 def plan(m: MemModule, *joined: str) -> Schedule:
-    """A schedule that wants the blocks of kernels ``joined`` as units."""
+    """A schedule that wants the blocks of kernels ``joined`` as consumers."""
     axes = (AxisPlan("i", "tile", 1),)
     return Schedule(
-        (), tuple(KernelPlan(k.name, (), axes, memory=MemoryPlan(join=k.name in joined)) for k in m.kernels)
+        (), tuple(KernelPlan(k.name, (), axes, mapping=WarpPlan(combine_in_block=k.name in joined)) for k in m.kernels)
     )
 
 
 def cluster_plan(m: MemModule, name: str, size: int) -> Schedule:
     """A schedule that wants the blocks of kernel ``name`` in clusters of ``size``."""
     kernels = (
-        KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), memory=MemoryPlan(cluster=size if k.name == name else 1))
+        KernelPlan(k.name, (), (AxisPlan("i", "tile", 1),), mapping=WarpPlan(cluster=size if k.name == name else 1))
         for k in m.kernels
     )
     return Schedule((), tuple(kernels))
@@ -116,7 +117,7 @@ def joined(m: MemModule, *names: str) -> MemModule:
 def apart(given: Decode, groups: int, units: int, step: int, **memory: Any) -> MemModule:
     """A kernel of ``given`` as it is before its blocks are joined."""
     wanted = schedule(given.text, groups, units, step, **memory)
-    kernels = tuple(replace(k, memory=replace(k.memory, join=False, cluster=1)) for k in wanted.kernels)
+    kernels = tuple(replace(k, mapping=replace(warp_of(k), combine_in_block=False, cluster=1)) for k in wanted.kernels)
     module = compilation(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module

@@ -22,16 +22,16 @@ from tests.ma_tile.passes.test_pipeline import arguments, passed, same
 from tests.ma_tile.programs.kernels import chained, product
 from tests.ma_tile.roles import in_order, role, schedule, text
 
-RING = {"epilogue": "bulk-ring", "persistent": "static"}
+RING = {"epilogue": "tma-staged", "persistent": "static"}
 
 
 def wide(**more: int) -> MemModule:
-    """A stage of v is as large as two buffers of 64 x 64 for each of two units."""
+    """A stage of v is as large as two buffers of 64 x 64 for each of two consumers."""
     return chained(**{"rows": 384, "s": 256, "step": 128, "wide": 128, **more})  # type: ignore[arg-type]
 
 
 def lent(m: MemModule, **memory: object) -> MemModule:
-    s = schedule(m, **{"epilogue": "bulk-ring", **memory})
+    s = schedule(m, **{"epilogue": "tma-staged", **memory})
     return SpecialiseWarps(s).apply(TmaStores(s).apply(m))
 
 
@@ -55,10 +55,10 @@ def test_the_ring_has_an_instance_that_nobody_loads() -> None:
         "mbar.arrive empty_v[v_stage] each warp",
         "mbar.arrive empty_q[q_stage] each warp",  # the held operand is free before the results leave
         "mbar.wait full_v[v_stage] parity v_phase",
-        "st.matrix out_O[v_stage * 4 + unit * 2]",
-        "tma.store out_O[v_stage * 4 + unit * 2]",
-        "st.matrix out_O[v_stage * 4 + (unit * 2 + 1)]",
-        "tma.store out_O[v_stage * 4 + (unit * 2 + 1)]",
+        "st.matrix out_O[v_stage * 4 + consumer * 2]",
+        "tma.store out_O[v_stage * 4 + consumer * 2]",
+        "st.matrix out_O[v_stage * 4 + (consumer * 2 + 1)]",
+        "tma.store out_O[v_stage * 4 + (consumer * 2 + 1)]",
         "tma.wait 0 read",
         "mbar.arrive empty_v[v_stage] each warp",
         "advance v",
@@ -68,9 +68,7 @@ def test_the_ring_has_an_instance_that_nobody_loads() -> None:
 def test_a_persistent_block_gives_it_back_in_the_next_tile() -> None:
     m = wide(ahead=True)
     s = schedule(m, **RING)
-    out = PersistentGrid(s, multiprocessors=1).apply(
-        AsyncMma(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m)))
-    )
+    out = PersistentGrid(s, multiprocessors=1).apply(AsyncMma(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m))))
     body = role(out, "consumers")
     in_order(
         body, "tile.loop tile", "mma wgmma.f16 smem q", "wg.commit", "if iteration > 0 {", "tma.wait 0 read",
@@ -90,7 +88,7 @@ def _without(line: str, at: int) -> Callable[[str], str]:
 
 FAULTS: dict[str, tuple[Callable[[str], str], str]] = {
     "given back while the last store may still read": (_without("tma.wait 0 read", 0), "may still read"),
-    "stored to while the other unit may still read": (_without("mbar.wait empty_v[v_stage]", -1), "read|phase"),
+    "stored to while the other consumer may still read": (_without("mbar.wait empty_v[v_stage]", -1), "read|phase"),
     "not waited for": (_without("mbar.wait full_v[v_stage]", -1), "read|written|phase"),
     "no fence": (_without("fence.proxy", -1), "fence"),
 }
@@ -120,11 +118,11 @@ def test_clusters_give_it_back_to_both_blocks() -> None:
 
 def test_where_no_stage_fits() -> None:
     with pytest.raises(
-        ScheduleError, match="bulk-ring: 32768 bytes in stages of 8192 fit no stage of a walked operand"
+        ScheduleError, match="tma-staged: 32768 bytes in stages of 8192 fit no stage of a walked operand"
     ):
         lent(chained())
-    with pytest.raises(ScheduleError, match="bulk-ring: units have tiles of their own"):
-        lent(product(units=1), own_tiles=True)
+    with pytest.raises(ScheduleError, match="tma-staged: pingpong warpgroups take whole tiles"):
+        lent(product(units=1), tile_scheduling="pingpong")
 
 
 def test_a_buffer_over_another_lies_inside_it() -> None:

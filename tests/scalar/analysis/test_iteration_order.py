@@ -23,7 +23,7 @@ from tests.scalar.test_fusion_text import body_of, prefill, tiled, walks
 
 
 def mixed_first(schedule: Schedule) -> Schedule:
-    return replace(schedule, kernels=tuple(replace(k, walk_order="mixed-first") for k in schedule.kernels))
+    return replace(schedule, kernels=tuple(replace(k, iteration_order="mixed-first") for k in schedule.kernels))
 
 
 def last(program: Program, rows: int = 128, step: int = 128) -> Program:
@@ -142,5 +142,5 @@ def test_a_loop_with_an_order_is_refused() -> None:
 
 def test_an_unknown_order_is_refused() -> None:
     s = default_schedule(prefill(causal()))
-    with pytest.raises(ScheduleError, match="walk_order is 'up'"):
-        check_schedule(replace(s, kernels=(replace(s.kernels[0], walk_order="up"),)))
+    with pytest.raises(ScheduleError, match="iteration_order is 'up'"):
+        check_schedule(replace(s, kernels=(replace(s.kernels[0], iteration_order="up"),)))  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ def test_a_compilation_uses_it(matmul: Path, own_database: Path) -> None:
     plain = compile_file(request)
     assert plain.context.schedule is not None
     (kernel,) = plain.context.schedule.kernels
-    other = replace(plain.context.schedule, kernels=(replace(kernel, memory=replace(kernel.memory, stages=1)),))
+    other = replace(plain.context.schedule, kernels=(replace(kernel, mapping=replace(kernel.mapping, stages=1)),))
     key = key_of(plain.modules["spec"], "sm_80", "fast")
     append(own_database, [row(key, other)])
     tuned = compile_file(replace(request, lookup=tuned_schedule))
@@ -91,7 +91,7 @@ def test_one_that_is_not_legal_is_passed_over(matmul: Path, own_database: Path, 
     if broken == "unknown axis":
         kernel = replace(kernel, axes=tuple(replace(a, name="zz") for a in kernel.axes))
     elif broken == "too large":
-        kernel = replace(kernel, memory=replace(kernel.memory, stages=64))
+        kernel = replace(kernel, mapping=replace(kernel.mapping, stages=64))
     else:
         kernel = replace(kernel, ops=("nobody",))
     bad = replace(plain.context.schedule, kernels=(kernel,))

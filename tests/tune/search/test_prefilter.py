@@ -17,6 +17,7 @@ from nautilus.tune.search.residual import FAILED, PRIOR, Fields, corrections, er
 from nautilus.tune.search.stopping import pruning_limit
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.workers.pool import Limit, Pool, Service
+from tests.engines import warp_of
 from tests.tune.toy import Choice
 
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -83,7 +84,7 @@ def test_the_time_limit_ends_the_prefilter(pool: Pool[Any]) -> None:
 def schedule(stages: int, *tiles: int) -> Schedule:
     axes = tuple(AxisPlan(f"x{n}", "loop", t) for n, t in enumerate(tiles))
     plan = KernelPlan("k", ("op",), axes, (("op",),))
-    return Schedule(kernels=(replace(plan, memory=replace(plan.memory, stages=stages)),))
+    return Schedule(kernels=(replace(plan, mapping=replace(plan.mapping, stages=stages)),))
 
 
 def test_the_distance_counts_fields() -> None:
@@ -116,7 +117,9 @@ def test_similar_schedules_have_similar_corrections() -> None:
 
 def test_an_overrated_structure_is_not_preferred() -> None:
     odd = schedule(3, 16)
-    odd = replace(odd, kernels=tuple(replace(k, memory=replace(k.memory, own_tiles=True)) for k in odd.kernels))
+    odd = replace(
+        odd, kernels=tuple(replace(k, mapping=replace(warp_of(k), combine_in_block=True)) for k in odd.kernels)
+    )
     fields = fields_with(a=schedule(1, 8), b=schedule(2, 8), c=schedule(3, 8), odd=odd)
     names, errors = ["a", "b"], np.array([0.7, 0.7])  # twice what the model said
     mean, doubt = corrections(fields.covariance(names, names), errors, fields.covariance(["c", "odd"], names))
@@ -167,8 +170,8 @@ def test_every_structure_has_a_parent(pool: Pool[Any]) -> None:
     for n in range(60):
         own = schedule(n, 8)
         rare = n in (40, 50, 55)
-        memory = replace(own.kernels[0].memory, own_tiles=rare, specialise=n != 55)
-        own = replace(own, kernels=(replace(own.kernels[0], memory=memory),))
+        mapping = replace(warp_of(own.kernels[0]), combine_in_block=rare, cluster=2 if n == 55 else 1)
+        own = replace(own, kernels=(replace(own.kernels[0], mapping=mapping),))
         made.found[f"{n:02}"] = ScoredPoint(1.0 + n, own, {})
     chosen = made.parents(made.best())
     assert chosen == [f"{n:02}" for n in range(24)] + ["40", "55"]

@@ -24,6 +24,7 @@ from nautilus.tune.database.store import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.search.study import open_storage, optuna
 from nautilus.tune.types import Settings
+from tests.engines import warp_of
 from tests.shipped import ROOT
 from tests.tune import toy
 from tests.tune.made import row
@@ -63,7 +64,7 @@ def test_the_search_finds_the_best_and_the_compiler_uses_it(matmul: Path, own_da
     assert [r for r in found if r.final and r.schedule_hash == about["schedule_hash"]]
     compiled = compile_file(Request(matmul, "sm_80", lookup=tuned_schedule, until="scalar"))
     assert compiled.tuned and compiled.context.schedule is not None
-    assert compiled.context.schedule.kernels[0].memory.warps == (1, 4)
+    assert warp_of(compiled.context.schedule.kernels[0]).warps == (1, 4)
 
 
 def test_a_gain_within_noise_does_not_replace_the_default_schedule(
@@ -114,7 +115,7 @@ def test_a_fault_loses_only_its_candidate(
     state = {"die": "fault", "wrong": "wrong", "hang": "hang"}[fault]
     assert outcome.about["failed"] == {state: 3}
     bad = [
-        r for r in rows(own_database) if r.schedule is not None and r.schedule["kernels"][0]["memory"]["stages"] == 1
+        r for r in rows(own_database) if r.schedule is not None and r.schedule["kernels"][0]["mapping"]["stages"] == 1
     ]
     assert len(bad) == 3 and not any(r.usable or r.checked for r in bad)
     assert {r.state for r in bad} == {state}

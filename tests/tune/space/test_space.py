@@ -13,6 +13,7 @@ from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
 from tests.cost.measured import SPECS, candidate, product, program, space
+from tests.engines import warp_of, warpgroup_of
 
 ARCH = "sm_90a"
 NAMES = [
@@ -67,70 +68,77 @@ def test_random_points_are_schedules_or_say_why_not(name: str) -> None:
 
 
 def test_structure_makes_the_choices() -> None:
-    assert values("matmul/f16", "C.warpgroup.block")[:2] == ("128x64/2", "128x96/2")
-    assert "128x192*2" in values("matmul/f16", "C.warpgroup.block")
-    assert values("attention/causal_prefill", "O.warpgroup.rows")[2:5] == ("128/2", "256/2", "192/3")
+    assert values("matmul/f16", "C.warpgroup.block_tile")[:2] == ("128x64/2", "128x96/2")
+    assert "128x192*2" in values("matmul/f16", "C.warpgroup.block_tile")
+    assert values("attention/causal_prefill", "O.warpgroup.row_tile")[2:5] == ("128/2", "256/2", "192/3")
     assert values("attention/causal_prefill", "O.warpgroup.persistent") == ("none", "static", "snake", "dynamic")
     assert values("attention/global_prefill", "O.warpgroup.persistent") == ("none", "static", "dynamic")
-    assert values("rowwise/softmax", "Y.walk") == ("row", "rolling", "passes")
+    assert values("rowwise/softmax", "Y.loop_structure") == ("row", "rolling", "passes")
     splits = values("attention/causal_decode", "splits")
-    assert splits[:3] == (1, 2, 3) and splits[-1] == "units"
-    assert values("attention/gqa_decode", "units") == ("2x16", "2x32", "2x64", "4x16", "4x32", "8x16")
+    assert splits[:3] == (1, 2, 3) and splits[-1] == "interleaved"
+    assert values("attention/gqa_decode", "interleave") == ("2x16", "2x32", "2x64", "4x16", "4x32", "8x16")
     assert values("attention/gqa_decode", "groups") == (1, 2, 4, 8, 16)
     names = {c.name for c in choices(space(program("attention/global_prefill"), ARCH))}
-    assert not any(n.endswith((".sections", ".order", ".walk_order")) for n in names)  # all tiles are alike
+    assert not any(
+        n.endswith((".l2_supertiles", ".raster_order", ".iteration_order")) for n in names
+    )  # all tiles are alike
 
 
 def test_one_choice_reaches_its_field() -> None:
     p = program("attention/causal_prefill")
-    found = candidate(p, ARCH, {"O.warpgroup.ping_pong": True, "O.warpgroup.step": 96, "O.warpgroup.repair": "skip"})
+    found = candidate(
+        p, ARCH, {"O.warpgroup.ordered_mma": True, "O.warpgroup.loop_tile": 96, "O.warpgroup.rescale_policy": "skip"}
+    )
     assert isinstance(found, Schedule)
     (k,) = found.kernels
-    assert k.memory.ping_pong and k.axis("j").tile == 96 and k.repair == "skip"
-    assert k.memory.units == 2 and k.memory.persistent == "dynamic"
+    assert warpgroup_of(k).ordered_mma and k.axis("j").tile == 96 and k.rescale_policy == "skip"
+    assert warpgroup_of(k).warpgroups == 2 and warpgroup_of(k).persistent == "dynamic"
 
 
 def test_a_tile_takes_what_depends_on_it_along() -> None:
     p = product(4096, 4096, 4096)
-    found = candidate(p, ARCH, {"C.warpgroup.block": "128x192*2"})
+    found = candidate(p, ARCH, {"C.warpgroup.block_tile": "128x192*2"})
     assert isinstance(found, Schedule)
-    m = found.kernels[0].memory
-    assert (m.own_tiles, m.units, m.persistent, m.group) == (True, 2, "static", 8)
+    m = warpgroup_of(found.kernels[0])
+    assert (m.tile_scheduling, m.warpgroups, m.persistent, m.raster_group) == ("pingpong", 2, "static", 8)
     assert m.stages == 4 and m.store_columns == 64
     wide = candidate(product(8192, 8192, 8192), ARCH, {})
-    again = candidate(product(8192, 8192, 8192), ARCH, {"C.warpgroup.block": "128x320/2"})
+    again = candidate(product(8192, 8192, 8192), ARCH, {"C.warpgroup.block_tile": "128x320/2"})
     assert wide == again  # the rules' own tile by another way
 
 
 def test_units_may_share_rows_or_take_blocks_of_their_own() -> None:
     p = program("attention/causal_prefill")
-    own = candidate(p, ARCH, {"O.warpgroup.rows": "64*2", "O.warpgroup.persistent": "none"})
+    own = candidate(p, ARCH, {"O.warpgroup.row_tile": "64*2", "O.warpgroup.persistent": "none"})
     assert isinstance(own, Refused) and "persistent grid" in own.reason
-    own = candidate(p, ARCH, {"O.warpgroup.rows": "64*2"})
+    own = candidate(p, ARCH, {"O.warpgroup.row_tile": "64*2"})
     assert isinstance(own, Schedule)
     (k,) = own.kernels
-    assert (k.memory.own_tiles, k.memory.units, k.axis("i").tile) == (True, 2, 64)
-    tall = schedule_of(space(p, ARCH), {"O.warpgroup.rows": "256/2"})
+    assert (warpgroup_of(k).tile_scheduling, warpgroup_of(k).warpgroups, k.axis("i").tile) == ("pingpong", 2, 64)
+    tall = schedule_of(space(p, ARCH), {"O.warpgroup.row_tile": "256/2"})
     assert isinstance(tall, Schedule)
-    assert not tall.kernels[0].memory.hold  # no fragment of 128 rows a unit is held
+    assert not warpgroup_of(tall.kernels[0]).register_operands  # no fragment of 128 rows a unit is held
 
 
 def test_registers_are_shared_out_and_rings_filled_again() -> None:
     p = product(4096, 4096, 4096)
-    (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.registers": 56}).kernels  # type: ignore[union-attr]
-    assert k.memory.registers == (56, 224)
+    (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.producer_registers": 56}).kernels  # type: ignore[union-attr]
+    assert (warpgroup_of(k).producer_registers, warpgroup_of(k).consumer_registers) == (56, 224)
     (k,) = schedule_of(space(p, ARCH), {"C.warpgroup.persistent": "dynamic"}).kernels  # type: ignore[union-attr]
-    assert k.memory.registers == (40, 232)  # a producer that fetches tiles
-    block = {"C.warpgroup.block": "128x96*2"}
+    assert (warpgroup_of(k).producer_registers, warpgroup_of(k).consumer_registers) == (
+        40,
+        232,
+    )  # a producer that fetches tiles
+    block = {"C.warpgroup.block_tile": "128x96*2"}
     (k,) = schedule_of(space(p, ARCH), block).kernels  # type: ignore[union-attr]
-    (lent,) = schedule_of(space(p, ARCH), {**block, "C.warpgroup.store": "bulk-ring/64"}).kernels  # type: ignore[union-attr]
-    assert lent.memory.stages > k.memory.stages  # results take no room of their own
+    (lent,) = schedule_of(space(p, ARCH), {**block, "C.warpgroup.epilogue": "tma-staged/64"}).kernels  # type: ignore[union-attr]
+    assert lent.mapping.stages > k.mapping.stages  # results take no room of their own
 
 
 def test_sections_divide_the_outer_points() -> None:
     p = program("attention/causal_prefill")
     assert p.buffers[0].shape[:2] == (1, 32)
-    assert all(32 % n == 0 for n in values("attention/causal_prefill", "O.warpgroup.sections") if n)  # type: ignore[operator]
+    assert all(32 % n == 0 for n in values("attention/causal_prefill", "O.warpgroup.l2_supertiles") if n)  # type: ignore[operator]
 
 
 def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
@@ -143,34 +151,36 @@ def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
     assert {(c.op, c.splits) for c in found.splits} == {("P_max", 4), ("P_sum", 4), ("O_acc", 4)}
     assert len(found.kernels) == 2 and TrialLowering(p, ARCH).lower(found).ok
     deep = candidate(p, ARCH, {"splits": 4, "split.O_acc_part.stages": 3})
-    assert isinstance(deep, Schedule) and deep.kernels[0].memory.stages == 3
+    assert isinstance(deep, Schedule) and deep.kernels[0].mapping.stages == 3
 
 
 @pytest.mark.parametrize("name", ["attention/causal_decode", "attention/gqa_decode"])
 def test_units_of_a_block_take_turns(name: str) -> None:
     p = program(name)
-    found = candidate(p, ARCH, {"units": "2x64", "groups": 2, "units.O_acc_part.stages": 2})
+    found = candidate(p, ARCH, {"interleave": "2x64", "groups": 2, "interleaved.O_acc_part.stages": 2})
     assert isinstance(found, Schedule) and found.splits is not None
     parts, again = found.splits[:3], found.splits[3:]
-    assert {(c.op, c.splits, c.tile, c.turns) for c in parts} == {(o, 4, 64, 2) for o in ("P_max", "P_sum", "O_acc")}
-    assert {(c.splits, c.tile, c.turns) for c in again} == {(2, 2, 1)}
+    assert {(c.op, c.splits, c.tile, c.interleave) for c in parts} == {
+        (o, 4, 64, 2) for o in ("P_max", "P_sum", "O_acc")
+    }
+    assert {(c.splits, c.tile, c.interleave) for c in again} == {(2, 2, 1)}
     unit, joined, last = found.kernels
-    assert unit.memory.join and unit.memory.stages == 2 and unit.axis("j").tile == 64
-    assert joined.memory.warps[0] * joined.memory.warps[1] == 2 and last.name == "O"
+    assert warp_of(unit).combine_in_block and unit.mapping.stages == 2 and unit.axis("j").tile == 64
+    assert warp_of(joined).warps[0] * warp_of(joined).warps[1] == 2 and last.name == "O"
     done = TrialLowering(p, ARCH).lower(found)
     assert done.module is not None and [k.cluster for k in done.module.kernels] == [2]
-    values = {"units": "2x64", "groups": 2, "units.O_acc_part_2.cluster": 1}
+    values = {"interleave": "2x64", "groups": 2, "interleaved.O_acc_part_2.cluster": 1}
     second = candidate(p, ARCH, values)
     assert isinstance(second, Schedule) and len(second.kernels) == 3
     done = TrialLowering(p, ARCH).lower(second)
     assert done.module is not None and [k.cluster for k in done.module.kernels] == [1, 1]
-    apart = candidate(p, ARCH, {"units.O_acc_part.join": False})
+    apart = candidate(p, ARCH, {"interleaved.O_acc_part.combine_in_block": False})
     assert isinstance(apart, Schedule) and len(apart.kernels) == 2
 
 
 def test_whether_groups_are_a_cluster_is_a_choice() -> None:
     p = program("attention/gqa_decode", (("N", 16384),))
-    name = "units.O_acc_part_2.cluster"
+    name = "interleaved.O_acc_part_2.cluster"
     assert {c.name: c.values for c in choices(space(p, ARCH))}[name] == (1, 2)
     assert defaults(space(p, ARCH))[name] == 2 and (name, 1) in neighbours(space(p, ARCH), defaults(space(p, ARCH)))
     assert name not in defaults(space(program("attention/gqa_decode"), ARCH))  # one group
@@ -179,20 +189,20 @@ def test_whether_groups_are_a_cluster_is_a_choice() -> None:
 def test_groups_of_units_are_all_alike() -> None:
     p = program("attention/gqa_decode", (("N", 4096 + 2048),))
     assert isinstance(candidate(p, ARCH, {"groups": 3}), Schedule)
-    found = candidate(p, ARCH, {"groups": 16, "units": "2x64"})
+    found = candidate(p, ARCH, {"groups": 16, "interleave": "2x64"})
     assert isinstance(found, Schedule) and found.splits is not None and found.splits[0].splits == 32
-    assert candidate(p, ARCH, {"groups": 16, "units": "4x64"}) != found
-    found = candidate(p, ARCH, {"groups": 4, "units": "8x16", "packs": "none"})
+    assert candidate(p, ARCH, {"groups": 16, "interleave": "4x64"}) != found
+    found = candidate(p, ARCH, {"groups": 4, "interleave": "8x16", "packs": "none"})
     assert isinstance(found, Schedule) and found.packs == ()
     odd = program("attention/gqa_decode", (("N", 640),))
-    found = candidate(odd, ARCH, {"units": "4x16", "groups": 4})
+    found = candidate(odd, ARCH, {"interleave": "4x16", "groups": 4})
     assert isinstance(found, Refused) and "10 rounds of 4 tiles of 16 elements are no 4 groups" in found.reason
 
 
 def test_most_points_of_decoding_are_legal() -> None:
     p, order = program("attention/gqa_decode"), random.Random(5)
     points = [{c.name: order.choice(c.values) for c in choices(space(p, ARCH))} for _ in range(12)]
-    units = [{**v, "splits": "units"} for v in points]
+    units = [{**v, "splits": "interleaved"} for v in points]
     for found in (points, units):
         assert sum(isinstance(candidate(p, ARCH, v), Schedule) for v in found) > 6
 
@@ -201,10 +211,10 @@ def test_groups_step_back_as_the_rules_do() -> None:
     """Lighter products before none: a regrouped kernel that fails is planned as the driver would plan it."""
     p = program("attention/causal_prefill")
     (whole,) = TrialLowering(p, ARCH).base_schedule().kernels
-    assert fusion.plan_group(p, whole.ops, ARCH, 0).memory == whole.memory
+    assert fusion.plan_group(p, whole.ops, ARCH, 0).mapping == whole.mapping
     lighter, without = (fusion.plan_group(p, whole.ops, ARCH, n) for n in (LIGHTER, WITHOUT))
-    assert lighter.memory.engine == "warpgroup" and lighter.memory != whole.memory
-    assert without.memory.engine == "warp"
+    assert lighter.mapping.engine == "warpgroup" and lighter.mapping != whole.mapping
+    assert without.mapping.engine == "warp"
 
 
 def test_an_elementwise_definition_can_be_kept_in_memory() -> None:
@@ -225,26 +235,38 @@ def test_choices_that_are_ruled_out_have_no_effect() -> None:
     p = program("attention/causal_prefill")
     base = schedule_of(space(p, ARCH), {})
     assert schedule_of(space(p, ARCH), {"O.warp.stages": 4}) == base
-    both = {"O.engine": "warp", "O.warpgroup.rows": "64/1"}
+    both = {"O.engine": "warp", "O.warpgroup.row_tile": "64/1"}
     assert schedule_of(space(p, ARCH), both) == schedule_of(space(p, ARCH), {"O.engine": "warp"})
     assert all(not n.startswith("O.warp.") for n, _ in neighbours(space(p, ARCH), defaults(space(p, ARCH))))
 
 
 REFUSED = [
-    ("attention/causal_decode", {"splits": 1, "O.join": True}, "its results are not read by one other kernel alone"),
-    ("attention/causal_prefill", {"O.warpgroup.rows": "192/3"}, "fragments need"),
+    (
+        "attention/causal_decode",
+        {"splits": 1, "O.combine_in_block": True},
+        "its results are not read by one other kernel alone",
+    ),
+    ("attention/causal_prefill", {"O.warpgroup.row_tile": "192/3"}, "fragments need"),
     ("attention/causal_prefill", {"O.warpgroup.cluster": 2}, "fixed order, not dynamic"),
-    ("attention/causal_decode", {"splits": 1, "O.step": 256}, "bytes of shared memory"),
-    ("attention/causal_decode", {"units": "4x32", "units.O_acc_part.stages": 4}, "bytes of shared memory"),
-    ("attention/causal_decode", {"units": "8x32"}, "units is '8x32', not one of"),
+    ("attention/causal_decode", {"splits": 1, "O.loop_tile": 256}, "bytes of shared memory"),
+    ("attention/causal_decode", {"interleave": "4x32", "interleaved.O_acc_part.stages": 4}, "bytes of shared memory"),
+    ("attention/causal_decode", {"interleave": "8x32"}, "interleave is '8x32', not one of"),
     ("attention/causal_decode", {"groups": 3}, "groups is 3, not one of"),
-    ("attention/global_prefill_d64", {"O.warpgroup.store": "bulk-ring/64"}, "fit no stage of a walked operand"),
-    ("rowwise/layer_norm", {"Y.walk": "rolling"}, "no repair term for Y_sum_2"),
-    ("rowwise/argmax", {"Y.walk": "rolling"}, "needs a running result"),
+    ("attention/global_prefill_d64", {"O.warpgroup.epilogue": "tma-staged/64"}, "fit no stage of a walked operand"),
+    ("rowwise/layer_norm", {"Y.loop_structure": "rolling"}, "no repair term for Y_sum_2"),
+    ("rowwise/argmax", {"Y.loop_structure": "rolling"}, "needs a running result"),
     ("matmul/swiglu", {"kernels": "Gate Up | C"}, "does not fit in a tile"),
-    ("matmul/f16", {"C.warpgroup.block": "192x320/3"}, "fragments need"),
-    ("matmul/f16", {"C.warpgroup.block": "192x256/3"}, "wgmma needs 154 registers a thread; the launch has 128"),
-    ("matmul/f16", {"C.warpgroup.block": "128x192*2", "C.warpgroup.persistent": "none"}, "need a persistent grid"),
+    ("matmul/f16", {"C.warpgroup.block_tile": "192x320/3"}, "fragments need"),
+    (
+        "matmul/f16",
+        {"C.warpgroup.block_tile": "192x256/3"},
+        "wgmma needs 154 registers a thread; the launch has 128",
+    ),
+    (
+        "matmul/f16",
+        {"C.warpgroup.block_tile": "128x192*2", "C.warpgroup.persistent": "none"},
+        "needs a persistent grid",
+    ),
     ("matmul/f16", {"C.engine": "third"}, "no plan with the engine third"),
     ("matmul/f16", {"C.warpgroup.stages": 7}, "stages is 7 here, not one of"),
     ("matmul/f16", {"kernels": "C"}, "not one of"),
@@ -261,7 +283,7 @@ def test_what_is_illegal_is_refused_with_the_reason(name: str, chosen: dict[str,
 
 def test_a_row_walked_in_one_or_several_walks() -> None:
     p = program("rowwise/softmax")
-    rolling, passes = (candidate(p, ARCH, {"Y.walk": w}) for w in ("rolling", "passes"))
+    rolling, passes = (candidate(p, ARCH, {"Y.loop_structure": w}) for w in ("rolling", "passes"))
     assert isinstance(rolling, Schedule) and isinstance(passes, Schedule)
     assert rolling.kernels[0].phases == (("Y_max", "Y_sum"), ("Y",))
     assert passes.kernels[0].phases == (("Y_max",), ("Y_sum",), ("Y",))

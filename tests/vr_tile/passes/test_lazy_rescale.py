@@ -12,6 +12,7 @@ from nautilus.check.certificates import check
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.schedule.plans import RescalePolicy
 from nautilus.planner.kernels import default_schedule
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
@@ -98,8 +99,8 @@ def walk(**changes: str) -> TileModule:
     return m
 
 
-def passed(repair: str, bits: int = 8) -> LazyRescale:
-    return LazyRescale(Schedule(kernels=(KernelPlan("k", (), (), repair=repair, lazy_bits=bits),)))
+def passed(policy: RescalePolicy, bits: int = 8) -> LazyRescale:
+    return LazyRescale(Schedule(kernels=(KernelPlan("k", (), (), rescale_policy=policy, lazy_bits=bits),)))
 
 
 def data(seed: int, spread: float = 8.0) -> dict[str, np.ndarray]:
@@ -250,7 +251,7 @@ def test_a_reference_goes_through_the_loops_of_a_chain(guard: Expr) -> None:
     for p in (SimplifyMasks(), ExpToExp2(), DivToRcp(), FoldScale(), Hoist(), Cse(), SinkMasks()):
         m = p.apply(m)
     (kernel,) = m.kernels
-    plan = KernelPlan(kernel.name, (), (), repair="lazy")
+    plan = KernelPlan(kernel.name, (), (), rescale_policy="lazy")
     lazy, found = LazyRescale(Schedule(kernels=(plan,))).derive(m)
     verify(lazy)
     assert ops(lazy).count("le") == text.format(m).count("chain c0") >= 2

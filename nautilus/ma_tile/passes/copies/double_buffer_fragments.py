@@ -47,23 +47,24 @@ from nautilus.ma_tile.ir.ops import (
     b_layout,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import defined, each_kernel, map_slots, plan_of, rebuild, substitute_copy, touch
+from nautilus.ma_tile.ir.traverse import defined, each_kernel, map_slots, rebuild, substitute_copy, touch, warp_plan_of
 from nautilus.ma_tile.passes.finalise.synchronize import stage_number
 from nautilus.ma_tile.verify.layout import acc_grid
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleBufferFragments:
-    """``across`` overrides the schedule's ``fragments_across``."""
+    """``double_buffer_fragments`` overrides the schedule's."""
 
     schedule: Schedule | None = None
-    across: bool | None = None
+    double_buffer_fragments: bool | None = None
     name = "double-buffer-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            wanted = plan_of(self.schedule, k).fragments_across if self.across is None else self.across
-            return carry(k) if wanted else k
+            plan = warp_plan_of(self.schedule, k)
+            wanted = plan is not None and plan.double_buffer_fragments
+            return carry(k) if (wanted if self.double_buffer_fragments is None else self.double_buffer_fragments) else k
 
         return each_kernel(module, one)
 

@@ -1,6 +1,6 @@
 """Clusters of two blocks that load once what both of them need (PTX ISA, ``cp.async.bulk.tensor``, multicast).
 
-Switch: ``MemoryPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
+Switch: ``WarpgroupPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
 blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
 is found by working out the grid variables of every block, becomes ``multicast``: each block issues its part of
 the tile (``bulk.multicast_part``) to the same place in both.  Hence, for the ring of such a load:
@@ -25,14 +25,14 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, free_vars
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.block_values import BLOCK, grid_values
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarArrive, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.text.printer import format_op
 
 
@@ -46,13 +46,15 @@ class MulticastLoads:
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            plan = plan_of(self.schedule, k)
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
             return share(k, plan if self.cluster is None else replace(plan, cluster=self.cluster))
 
         return each_kernel(module, one)
 
 
-def share(kernel: MemKernel, plan: MemoryPlan) -> MemKernel:
+def share(kernel: MemKernel, plan: WarpgroupPlan) -> MemKernel:
     """``kernel`` in clusters that share loads. Raises ScheduleError where they cannot."""
     ops = list(walk_ops(kernel.body))
     roles = any(isinstance(op, RolesOp) for op in ops) and not any(isinstance(op, TileSchedulerOp) for op in ops)
@@ -129,8 +131,8 @@ def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str
             detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
             raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", kernel=kernel.name)
     for move in walk_ops(kernel.body):
-        if isinstance(move, AdvanceOp) and move.cursor in rings and _mentions(expressions(move), apart):
-            detail = f"how many stages of {move.cursor} are used differs between the blocks of a cluster"
+        if isinstance(move, AdvanceOp) and move.pipeline in rings and _mentions(expressions(move), apart):
+            detail = f"how many stages of {move.pipeline} are used differs between the blocks of a cluster"
             raise ScheduleError(detail, kernel=kernel.name)
 
 
@@ -143,7 +145,7 @@ def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
 def _ring(op: MemOp) -> tuple[str, ...]:
     """The ring that ``op`` moves on, fills, or gives back."""
     match op:
-        case AdvanceOp(cursor=name):
+        case AdvanceOp(pipeline=name):
             return (name,)
         case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name) | TmaLoad(mbar=(name, _)):
             return (name.removeprefix("full_").removeprefix("empty_"),)

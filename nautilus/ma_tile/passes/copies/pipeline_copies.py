@@ -1,7 +1,7 @@
 """Overlap copies to shared memory with the work of earlier loop iterations.
 
 A copy at the top of a loop body whose address depends on nothing computed in the body may be issued
-early.  Two schemes, by the ring depth S (``MemoryPlan.stages``):
+early.  Two schemes, by the ring depth S (``stages`` of the schedule):
 
 * S >= 2: the buffer becomes a ring of S stages.  The first S - 1 iterations' copies are issued before
   the loop; iteration j first issues those of iteration j + S - 1, all in one group, then works on
@@ -14,7 +14,7 @@ early.  Two schemes, by the ring depth S (``MemoryPlan.stages``):
 The loops of a chain (``vr_tile.ir``) walk one index space and share the rings: copies are issued across
 the seams, with the address and mask of the loop that the future iteration belongs to.  An issue
 behind the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
-is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.walk_order``
+is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.iteration_order``
 mixed-first, which targets with ring cursors ask for) stays as it is: right, but not overlapped.
 
 Waits and barriers are gone afterwards and shared memory is allocated anew: run ``synchronize`` next.
@@ -44,7 +44,15 @@ from nautilus.ma_tile.ir.ops import (
     Slot,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import buffers_of, defined, each_kernel, map_slots, plan_of, rebuild, substitute_copy
+from nautilus.ma_tile.ir.traverse import (
+    buffers_of,
+    defined,
+    each_kernel,
+    map_slots,
+    rebuild,
+    substitute_copy,
+    warp_plan_of,
+)
 from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
 
 
@@ -58,8 +66,10 @@ class PipelineCopies:
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            stages = plan_of(self.schedule, k).stages if self.stages is None else self.stages
-            return pipeline(k, stages)
+            plan = warp_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            return pipeline(k, plan.stages if self.stages is None else self.stages)
 
         return each_kernel(module, one)
 

@@ -10,20 +10,23 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.ir.ops import MMA, MemKernel, MemModule, MemOp, MmaOp, Slot
-from nautilus.ma_tile.ir.traverse import each_kernel, plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, warp_plan_of
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchFragments:
-    """``ahead``: k-steps between the load of a fragment and its use; None: as the schedule says."""
+    """``prefetch_fragments``: k-steps between the load of a fragment and its use; None: as the schedule says."""
 
     schedule: Schedule | None = None
-    ahead: int | None = None
+    prefetch_fragments: int | None = None
     name = "prefetch-fragments"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            ahead = plan_of(self.schedule, k).fragments_ahead if self.ahead is None else self.ahead
+            plan = warp_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            ahead = plan.prefetch_fragments if self.prefetch_fragments is None else self.prefetch_fragments
 
             def rule(op: MemOp) -> tuple[MemOp]:
                 if isinstance(op, MmaOp) and op.instr in MMA and isinstance(op.a, Slot) and isinstance(op.b, Slot):

@@ -1,6 +1,6 @@
 """Rings that all threads fill element by element are filled by the TMA unit, one instruction a tile.
 
-Switch: ``MemoryPlan.bulk_copies``, for kernels of single warps (engine ``warp``) whose copies run ahead in rings
+Switch: ``WarpPlan.tma_loads``, for kernels whose copies run ahead in rings
 (``pipeline_copies``) and are synchronised.  Every site that fills the same stage of all buffers of a ring::
 
     cp.async k[s], ...                      mbar.expect full[s] BYTES
@@ -46,7 +46,7 @@ from nautilus.ma_tile.ir.ops import (
     Smem,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import deep_touch, each_kernel, plan_of, touch
+from nautilus.ma_tile.ir.traverse import deep_touch, each_kernel, touch, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars
 from nautilus.ma_tile.rewriting.renaming import each_block, fresh, uniform_ranges
 from nautilus.targets.limits import Limits, limits
@@ -56,10 +56,10 @@ Block = tuple[MemOp, ...]
 
 @dataclass(frozen=True, slots=True)
 class TmaLoads:
-    """``bulk`` overrides the schedule's switch."""
+    """``tma_loads`` overrides the schedule's switch."""
 
     schedule: Schedule | None = None
-    bulk: bool | None = None
+    tma_loads: bool | None = None
     name = "tma-loads"
 
     def apply(self, module: MemModule) -> MemModule:
@@ -67,7 +67,8 @@ class TmaLoads:
         buffers = {b.name: b for b in module.buffers}
 
         def one(k: MemKernel) -> MemKernel:
-            wanted = plan_of(self.schedule, k).bulk_copies if self.bulk is None else self.bulk
+            plan = warp_plan_of(self.schedule, k)
+            wanted = (plan is not None and plan.tma_loads) if self.tma_loads is None else self.tma_loads
             return bulk_rings(k, buffers, target) if wanted and target.warpgroup else k
 
         return each_kernel(module, one)
@@ -135,7 +136,7 @@ def _sites(body: Block, rings: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]
 
 
 def _name(kernel: MemKernel) -> str:
-    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.cursors}
+    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.pipelines}
     return fresh("full", taken)
 
 

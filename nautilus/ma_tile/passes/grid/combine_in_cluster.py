@@ -1,6 +1,6 @@
 """Blocks that make partial results of one result become a cluster, whose first block combines them (PTX ISA, clusters).
 
-Switch: ``MemoryPlan.cluster`` P of a kernel of single warps whose results only one other kernel reads.  Kernel A writes
+Switch: ``WarpPlan.cluster`` P of a kernel whose results only one other kernel reads.  Kernel A writes
 temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A write: then those are
 the blocks of a cluster, and the temps live in the shared memory of its first block::
 
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.ma_tile.analysis.block_values import BLOCK
 from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
 from nautilus.ma_tile.ir.ops import (
@@ -47,7 +47,7 @@ from nautilus.ma_tile.ir.ops import (
     TileSchedulerOp,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import rebuild, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, fresh
 from nautilus.targets.limits import Limits, limits
@@ -64,7 +64,7 @@ class CombineInCluster:
     def apply(self, module: MemModule) -> MemModule:
         target = limits(module.target)
         for a in module.kernels:
-            size = self._size(plan_of(self.schedule, a))
+            size = self._size(warp_plan_of(self.schedule, a))
             if size > 1:
                 pair = pair_of(module, a, f"a cluster of {size}")
                 whole = _clustered(pair, size, target)
@@ -72,11 +72,11 @@ class CombineInCluster:
                 module = merged(module, pair, whole)
         return module
 
-    def _size(self, plan: MemoryPlan) -> int:
+    def _size(self, plan: WarpPlan | None) -> int:
         """Clusters of warpgroups share loads (pass ``multicast-loads``)."""
         if self.cluster is not None:
             return self.cluster
-        return plan.cluster if plan.engine == "warp" else 1
+        return 1 if plan is None else plan.cluster
 
 
 def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
@@ -101,8 +101,8 @@ def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
             layouts=met.layouts,
             smem=_placed(met),
             mbars=a.mbars,
-            cursors=a.cursors,
-            early=a.early,
+            pipelines=a.pipelines,
+            pdl=a.pdl,
             cluster=size,
             body=(
                 ClusterArrive(True, a.span), *rest, ClusterWait(a.span), *pushes, ClusterArrive(False, a.span),
@@ -122,9 +122,9 @@ def _check(pair: Pair, size: int, target: Limits) -> None:
         raise ScheduleError(f"{parts} blocks make one result, not a cluster of {size}", kernel=a.name)
     for k in (a, b):
         tiles = any(isinstance(op, TileSchedulerOp) for op in walk_ops(k.body))
-        if tiles or k.units > 1 or k.cluster > 1:
-            raise ScheduleError(f"kernel {k.name} has tiles, units or a cluster already", kernel=a.name)
-    if b.mbars or b.cursors or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
+        if tiles or k.consumers > 1 or k.cluster > 1:
+            raise ScheduleError(f"kernel {k.name} has tiles, consumers or a cluster already", kernel=a.name)
+    if b.mbars or b.pipelines or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
         raise ScheduleError(f"kernel {b.name} has roles or mbarriers", kernel=a.name)
     if a.warps != b.warps:
         raise ScheduleError(f"its blocks have {a.warps} warps, but those of {b.name} have {b.warps}", kernel=a.name)

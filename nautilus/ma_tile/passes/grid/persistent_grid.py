@@ -1,6 +1,6 @@
 """Persistent grid: as many blocks as the device runs at once, each of which processes tiles until none is left.
 
-The switch is ``MemoryPlan.persistent`` (static, snake, dynamic), for kernels with roles.  The body of each role goes
+The switch is ``WarpgroupPlan.persistent`` (static, snake, dynamic), for kernels with roles.  The body of each role goes
 into a ``tile.loop``, and the kernel's decoding of ``block`` becomes ``let`` over the number of the tile.  Pipeline
 states continue from tile to tile, so that the producer loads the next tile while the consumers finish the last one.
 A final wait for TMA stores stays behind the last tile, and a stage that aliases the results is released in the next
@@ -12,15 +12,15 @@ The blocks of a cluster process the same tile of the sequence, which stands for 
 cluster has blocks; the number of the block modulo the size of the cluster selects one of them (static and snake
 only).
 
-``own_tiles``: the consumer role, of one unit so far, gets ``MemoryPlan.units``.  Tile n of the block belongs to unit
-n % units, and the other units advance their pipeline states by the stages that the tile uses.  That number must
-follow from bounds and conditions alone; the pass raises ScheduleError else.  The units alternate
-(``rewriting.named_barriers``): one unit at a time waits for stages and issues the MMAs of its tile.  That runs the
-MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity tells neighbouring phases
-apart only, so that no unit may wait for a stage before the previous load to the same stage has arrived.
+``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``.  Tile n of
+the block belongs to warpgroup n % warpgroups, and the others advance their pipeline states by the stages that the
+tile uses.  That number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The
+warpgroups alternate (``rewriting.named_barriers``): one warpgroup at a time waits for stages and issues the MMAs of
+its tile.  That runs the MMAs of one tile under the epilogue of another.  It is also needed for correctness: a parity
+tells neighbouring phases apart only, so that no warpgroup may wait for a stage before the previous load to the same
+stage has arrived.
 
-A kernel without roles stays as it is.  So does a kernel whose units share tiles and that has no more tiles than blocks
-that run at once.
+A kernel without roles stays as it is.  So does a cooperative kernel with no more tiles than blocks that run at once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
-from nautilus.core.schedule import MemoryPlan, Schedule
+from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import Block
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA, AdvanceOp, LetOp, TmaWait
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, expressions, plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
@@ -60,17 +60,22 @@ class PersistentGrid:
         target = limits(module.target)
         if self.multiprocessors is not None:
             target = replace(target, multiprocessors=self.multiprocessors)
-        return each_kernel(module, lambda k: persistent(k, plan_of(self.schedule, k), target))
+
+        def one(k: MemKernel) -> MemKernel:
+            plan = warpgroup_plan_of(self.schedule, k)
+            return k if plan is None else persistent(k, plan, target)
+
+        return each_kernel(module, one)
 
 
-def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel:
+def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
     """``kernel`` with blocks that take many tiles. Raises ScheduleError where that cannot be."""
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
     if roles is None or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
     if plan.persistent == "none":
-        if plan.own_tiles and plan.units > 1:
-            raise ScheduleError("units with tiles of their own need a persistent grid", kernel=kernel.name)
+        if plan.is_pingpong:
+            raise ScheduleError("pingpong tile scheduling needs a persistent grid", kernel=kernel.name)
         return kernel
     resident = target.multiprocessors * kernel.min_blocks
     if not resident:
@@ -79,7 +84,7 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
         if plan.persistent == "dynamic":
             raise ScheduleError("blocks of a cluster cannot take dynamic tiles", kernel=kernel.name)
         resident -= resident % kernel.cluster
-    own = plan.own_tiles and plan.units > 1
+    own = plan.is_pingpong
     if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
         return kernel
     if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
@@ -90,9 +95,9 @@ def persistent(kernel: MemKernel, plan: MemoryPlan, target: Limits) -> MemKernel
 class _Persistent:
     """One kernel on its way."""
 
-    def __init__(self, kernel: MemKernel, plan: MemoryPlan, resident: int) -> None:
+    def __init__(self, kernel: MemKernel, plan: WarpgroupPlan, resident: int) -> None:
         self.kernel, self.plan = kernel, plan
-        taken = {name for name, _ in kernel.decode} | {n for k in kernel.cursors for n in (k.name, k.stage, k.phase)}
+        taken = {name for name, _ in kernel.decode} | {n for k in kernel.pipelines for n in (k.name, k.stage, k.phase)}
         taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
         taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
         self.var, self.iteration = _free("tile", taken), _free("iteration", taken)
@@ -100,7 +105,7 @@ class _Persistent:
         self.count = kernel.blocks
         if kernel.cluster > 1:
             self.count = simplify(calc("floordiv", kernel.blocks, kernel.cluster))
-        self.own = plan.own_tiles and plan.units > 1
+        self.own = plan.is_pingpong
         self.queue: TileQueue | None = None
         if plan.persistent == "dynamic":
             self.queue = TileQueue(_free("queue", taken), _free("next_tile", taken), self.var, self.count)
@@ -125,7 +130,7 @@ class _Persistent:
             role, body = self._shared(role, body)
         lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)
         body = used_lets((*lets, *body))
-        first: Block = (first_turn(self.plan.units),) if self.own and not role.single else ()
+        first: Block = (first_turn(self.plan.warpgroups),) if self.own and not role.single else ()
         if self.queue is not None and role.single:
             first, body = (*first, *self.queue.first()), self.queue.send(body)
         elif self.queue is not None:
@@ -145,19 +150,19 @@ class _Persistent:
         return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
-        """The consumer role with all its units, each of which runs ``body`` for one tile in ``units``."""
-        if role.units != 1:
+        """The consumer role with all its consumers, each of which runs ``body`` for one tile in ``consumers``."""
+        if role.consumers != 1:
             raise ScheduleError(
-                f"the consumers are {role.units} units that share a tile already", kernel=self.kernel.name
+                f"the consumers are {role.consumers} consumers that share a tile already", kernel=self.kernel.name
             )
-        units = self.plan.units
+        units = self.plan.warpgroups
         mod = calc("mod", Var(self.iteration), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
-        mine = IfOp(calc("eq", mod, Var(UNIT)), turn(body, busy, units))
-        others = IfOp(calc("ne", mod, Var(UNIT)), moves)
+        mine = IfOp(calc("eq", mod, Var(CONSUMER)), turn(body, busy, units))
+        others = IfOp(calc("ne", mod, Var(CONSUMER)), moves)
         last = role.first_warp + units * GROUP_WARPS
-        return replace(role, units=units, last_warp=last), (mine, others) if moves else (mine,)
+        return replace(role, consumers=units, last_warp=last), (mine, others) if moves else (mine,)
 
     def _uses(self, body: Block) -> dict[str, Expr]:
         """Name of a pipeline state -> the stages by which a run of ``body`` advances it."""
@@ -165,7 +170,7 @@ class _Persistent:
         for var, e in lets.items():  # in order: each is in terms of the grid's variables when it is used
             lets[var] = substitute(e, lets)
         out: dict[str, Expr] = {}
-        for name in dict.fromkeys(op.cursor for op in walk_ops(body) if isinstance(op, AdvanceOp)):
+        for name in dict.fromkeys(op.pipeline for op in walk_ops(body) if isinstance(op, AdvanceOp)):
             out[name] = simplify(substitute(self._count(body, name), lets), known_ranges(self.kernel))
         known = {name for name, _ in self.kernel.decode}
         for name, e in out.items():
@@ -176,21 +181,21 @@ class _Persistent:
                 )
         return out
 
-    def _count(self, body: Block, cursor: str, loop: ForOp | None = None) -> Expr:
-        """Stages that ``body`` moves ``cursor`` on; with ``loop``, in all its iterations together."""
+    def _count(self, body: Block, pipeline: str, loop: ForOp | None = None) -> Expr:
+        """Stages that ``body`` moves ``pipeline`` on; with ``loop``, in all its iterations together."""
         total: Expr = _ZERO
         for op in body:
             match op:
-                case AdvanceOp(cursor=c, by=by) if c == cursor:
+                case AdvanceOp(pipeline=c, by=by) if c == pipeline:
                     total = calc("add", total, self._often(by or _ONE, loop))
-                case IfOp(cond=cond, body=inner) if _moves(inner, cursor):
+                case IfOp(cond=cond, body=inner) if _moves(inner, pipeline):
                     part = None if loop is None else narrowed(loop, cond)
                     if part is None:
-                        total = calc("add", total, calc("select", cond, self._count(inner, cursor, loop), _ZERO))
+                        total = calc("add", total, calc("select", cond, self._count(inner, pipeline, loop), _ZERO))
                     else:
-                        total = calc("add", total, self._count(inner, cursor, part))
-                case ForOp(body=inner) if _moves(inner, cursor):
-                    total = calc("add", total, self._often(self._count(inner, cursor, op), loop))
+                        total = calc("add", total, self._count(inner, pipeline, part))
+                case ForOp(body=inner) if _moves(inner, pipeline):
+                    total = calc("add", total, self._often(self._count(inner, pipeline, op), loop))
         return total
 
     def _often(self, e: Expr, loop: ForOp | None) -> Expr:
@@ -226,8 +231,8 @@ def _in_turn(op: MemOp) -> bool:
     return isinstance(op, MbarWait) or (isinstance(op, MmaOp) and op.instr in WGMMA)
 
 
-def _moves(body: Block, cursor: str) -> bool:
-    return any(isinstance(op, AdvanceOp) and op.cursor == cursor for op in walk_ops(body))
+def _moves(body: Block, pipeline: str) -> bool:
+    return any(isinstance(op, AdvanceOp) and op.pipeline == pipeline for op in walk_ops(body))
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -1,13 +1,13 @@
-"""Consumer units take turns at products, so that one computes while another's elementwise work runs.
+"""Ordered products of consumer warpgroups: one issues its products while others do elementwise work.
 
-Switch: ``MemoryPlan.ping_pong``, for consumer roles of at least two units that share tiles.  The batch of
-products of one loop iteration, from the first to the last that its body issues (with the fence before and the
-commit behind), is one turn (``barriers``).  Every unit takes as many turns, and at the end unit 0 takes the one
-that is left over, so that every arrival is met.  Runs behind ``async-mma``.
+Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
+barrier (``named_barriers``) surrounds the products of one loop iteration, from the first to the last that its body
+issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often, and at the end
+warpgroup 0 executes one extra ``bar.sync`` to match the last ``bar.arrive``.  Runs behind ``async-mma``.
 
-Units with tiles of their own take turns anyway (``persistent_grid``).
+Pingpong tile scheduling orders the products of warpgroups anyway (``persistent_grid``).
 
-ScheduleError where the number of turns would depend on the unit.
+ScheduleError where the number of passes through the barrier would depend on the warpgroup.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.pipelines import Block
-from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA, NamedArrive
+from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
-from nautilus.ma_tile.ir.traverse import each_kernel, plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
 from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn, turn_left_over
 
 
 @dataclass(frozen=True, slots=True)
 class PingPong:
-    """``ping_pong`` overrides the schedule's switch."""
+    """``ordered_mma`` overrides the schedule's switch."""
 
     schedule: Schedule | None = None
-    ping_pong: bool | None = None
+    ordered_mma: bool | None = None
     name = "ping-pong"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            wanted = plan_of(self.schedule, k).ping_pong if self.ping_pong is None else self.ping_pong
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            wanted = plan.ordered_mma if self.ordered_mma is None else self.ordered_mma
             return take_turns(k) if wanted else k
 
         return each_kernel(module, one)
@@ -45,11 +48,11 @@ def take_turns(kernel: MemKernel) -> MemKernel:
     """``kernel`` with turns in its consumer roles; one that has turns already stays as it is."""
 
     def role(r: Role) -> Role:
-        if r.single or r.units < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
+        if r.single or r.consumers < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
             return r
-        work = _Turns(kernel.name, r.units)
+        work = _Turns(kernel.name, r.consumers)
         body = work.block(r.body)
-        return replace(r, body=(first_turn(r.units), *body, turn_left_over())) if work.turns else r
+        return replace(r, body=(first_turn(r.consumers), *body, turn_left_over())) if work.turns else r
 
     body = tuple(replace(op, roles=tuple(map(role, op.roles))) if isinstance(op, RolesOp) else op for op in kernel.body)
     return replace(kernel, body=body)
@@ -87,5 +90,5 @@ class _Turns:
                 exprs = [lo, hi]
             case _:
                 exprs = []
-        if any(UNIT in free_vars(e) for e in exprs):
-            raise ScheduleError("how often a unit has its turn depends on the unit", kernel=self.kernel)
+        if any(CONSUMER in free_vars(e) for e in exprs):
+            raise ScheduleError("how often a consumer has its turn depends on the consumer", kernel=self.kernel)

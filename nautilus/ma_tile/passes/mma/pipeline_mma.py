@@ -20,8 +20,8 @@ block, and the first B of a later loop belongs to the last iteration of the loop
 therefore be the same in all of them, and the index of the iteration before is at a seam that of another
 range (:meth:`_Chain.before`).  Chains that do not fit stay as they are.
 
-``MemoryPlan.rescale``: where work between a carried accumulator and its product goes.  ``early``: to stage 0,
-behind the product that made the accumulator; ``late``: to stage 1, in front of the product.
+``WarpgroupPlan.rescale_placement``: where work between a carried accumulator and its product goes.  ``early``: to
+stage 0, behind the product that made the accumulator; ``late``: to stage 1, in front of the product.
 """
 
 from __future__ import annotations
@@ -52,25 +52,27 @@ from nautilus.ma_tile.ir.ops import (
     ParamOp,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import defined, each_kernel, plan_of, reads
+from nautilus.ma_tile.ir.traverse import defined, each_kernel, reads, warpgroup_plan_of
 from nautilus.ma_tile.rewriting.renaming import Names, Renaming, each_block, uniform_ranges
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineMma:
-    """``overlap`` and ``rescale`` override the schedule's."""
+    """``pipeline_mma`` and ``rescale_placement`` override the schedule's."""
 
     schedule: Schedule | None = None
-    overlap: bool | None = None
-    rescale: str | None = None
+    pipeline_mma: bool | None = None
+    rescale_placement: str | None = None
     name = "pipeline-mma"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            memory = plan_of(self.schedule, k)
-            overlap = memory.overlap if self.overlap is None else self.overlap
-            rescale = memory.rescale if self.rescale is None else self.rescale
-            return pipeline(k, rescale == "late") if overlap else k
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            wanted = plan.pipeline_mma if self.pipeline_mma is None else self.pipeline_mma
+            placement = plan.rescale_placement if self.rescale_placement is None else self.rescale_placement
+            return pipeline(k, placement == "late") if wanted else k
 
         return each_kernel(module, one)
 

@@ -23,26 +23,28 @@ from nautilus.ma_tile.analysis.product_stages import chains, is_product
 from nautilus.ma_tile.ir.async_ops import WGMMA, AdvanceOp, wg_a_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
-from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_kernel, plan_of, rebuild
+from nautilus.ma_tile.ir.traverse import bound, deep_touch, each_kernel, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.passes.mma.pipeline_mma import pipeline
 from nautilus.ma_tile.rewriting.renaming import Names, each_block, layout_name
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterOperands:
-    """``hold`` overrides the schedule's."""
+    """``register_operands`` overrides the schedule's."""
 
     schedule: Schedule | None = None
-    hold: bool | None = None
+    register_operands: bool | None = None
     name = "register-operands"
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:
-            plan = plan_of(self.schedule, k)
-            if not (plan.hold if self.hold is None else self.hold):
+            plan = warpgroup_plan_of(self.schedule, k)
+            if plan is None:
+                return k
+            if not (plan.register_operands if self.register_operands is None else self.register_operands):
                 return k
             held = hold(k)
-            ahead = pipeline(held, plan.rescale == "late") if plan.overlap else held
+            ahead = pipeline(held, plan.rescale_placement == "late") if plan.pipeline_mma else held
             return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else held
 
         return each_kernel(module, one)
@@ -85,7 +87,7 @@ class _Hold:
 
     def _product(self, op: MemOp, fixed: frozenset[Slot]) -> MemOp:
         """``op``, its left operand from registers if it is one of ``fixed`` and of a 16-bit type."""
-        if not (isinstance(op, MmaOp) and is_product(op)) or op.a not in fixed or op.pending:
+        if not (isinstance(op, MmaOp) and is_product(op)) or op.a not in fixed or op.is_async:
             return op
         assert isinstance(op.a, Slot)
         buffer = next(s for s in self.kernel.smem if s.name == op.a.buffer)
@@ -121,7 +123,7 @@ def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
 
 def _moved(ops: Sequence[MemOp]) -> set[str]:
     """Cursors that ``ops`` move."""
-    return {op.cursor for op in ops if isinstance(op, AdvanceOp)}
+    return {op.pipeline for op in ops if isinstance(op, AdvanceOp)}
 
 
 def _written(op: MemOp) -> tuple[Slot, ...]:

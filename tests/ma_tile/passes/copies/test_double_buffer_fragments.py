@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nautilus.core.expr.nodes import Const
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import (
@@ -39,7 +39,7 @@ from tests.ma_tile.lowering.support import agree, compiled, count, inputs, lower
 from tests.ma_tile.programs.tiles import attention, matmul
 
 STEPS = matmul(64, 32, 192, 32, 32, 64)  # three iterations of four k-steps
-WARPS = MemoryPlan(warps=(2, 1), stages=3)
+WARPS = WarpPlan(warps=(2, 1), stages=3)
 
 #: Y = (X . U) * (X . V): two products that share their left operand
 GATED = """
@@ -156,12 +156,12 @@ def test_every_depth_and_length(stages: int, trips: int, ragged: int) -> None:
 @pytest.mark.parametrize("depth", [32, 48, 64])
 @pytest.mark.parametrize(("a", "b"), [("ik", "kj"), ("ik", "jk"), ("ki", "kj"), ("ki", "jk")])
 def test_every_major_and_depth(a: str, b: str, depth: int) -> None:
-    low = compiled(matmul(64, 96, 3 * depth, 64, 96, depth, a=a, b=b), MemoryPlan(warps=(2, 2), stages=3))
+    low = compiled(matmul(64, 96, 3 * depth, 64, 96, depth, a=a, b=b), WarpPlan(warps=(2, 2), stages=3))
     assert count(low, "ld.matrix") == 2 * (1 + 2 * depth // 16 - 1)
 
 
 def test_bf16() -> None:
-    low = compiled(matmul(64, 32, 96, 64, 32, 32, "bf16", "bf16"), MemoryPlan(warps=(2, 2), stages=2))
+    low = compiled(matmul(64, 32, 96, 64, 32, 32, "bf16", "bf16"), WarpPlan(warps=(2, 2), stages=2))
     assert count(low, r"ld\.matrix .* : bf16") == 8
 
 
@@ -217,7 +217,7 @@ def test_a_wrong_step_computes_something_else() -> None:
 
 
 def untouched(m: MemModule) -> bool:
-    return DoubleBufferFragments(across=True).apply(m) is m
+    return DoubleBufferFragments(double_buffer_fragments=True).apply(m) is m
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_one_ring_read_at_two_stages() -> None:
 @pytest.mark.parametrize("across", [False, True])
 def test_the_schedule_decides(across: bool) -> None:
     module = tile(STEPS)
-    schedule = plan(module, replace(WARPS, fragments_across=across))
+    schedule = plan(module, replace(WARPS, double_buffer_fragments=across))
     low, _ = Pipeline().run(steps(MA_TILE), module, Context(arch="sm_80", schedule=schedule))
     assert (count(low, "ld.matrix") > 0) is across
     assert count(low, "ahead 1") == (not across)

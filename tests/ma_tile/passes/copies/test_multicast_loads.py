@@ -34,7 +34,7 @@ from tests.ma_tile.roles import in_order, role, schedule, scheduled, text
 
 def clustered(m: MemModule, blocks: int = 2, pending: bool = True, **memory: Any) -> MemModule:
     """``m`` through the passes around roles, in clusters of two."""
-    s = schedule(m, **{"epilogue": "bulk", "cluster": 2, **memory})
+    s = schedule(m, **{"epilogue": "tma", "cluster": 2, **memory})
     out = SpecialiseWarps(s).apply(TmaStores(s).apply(m))
     out = AsyncMma(s).apply(out) if pending else out
     out = PingPong(s).apply(PersistentGrid(s, multiprocessors=blocks).apply(MulticastLoads(s).apply(out)))
@@ -155,12 +155,16 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "slabs": (wide(), {"stages": 2}, 9),
     "one-stage": (product(m=256, k=128), {"stages": 1}, 9),
     "chained": (chained(), {}, 9),
-    "ahead": (chained(ahead=True), {"ping_pong": True}, 9),
+    "ahead": (chained(ahead=True), {"ordered_mma": True}, 9),
     "static": (chained(rows=1024, s=128), {"persistent": "static"}, 2),
-    "snake": (product(m=1024, k=128), {"persistent": "snake", "held_stages": 2}, 4),
-    "reuse": (chained(rows=512, s=128), {"epilogue": "bulk-reuse", "persistent": "static"}, 2),
-    "own": (product(m=512, k=128, units=1), {"persistent": "static", "own_tiles": True}, 2),
-    "own-turns": (product(m=512, n=128, units=1), {"persistent": "snake", "own_tiles": True, "ping_pong": True}, 4),
+    "snake": (product(m=1024, k=128), {"persistent": "snake", "resident_stages": 2}, 4),
+    "reuse": (chained(rows=512, s=128), {"epilogue": "tma-aliased", "persistent": "static"}, 2),
+    "own": (product(m=512, k=128, units=1), {"persistent": "static", "tile_scheduling": "pingpong"}, 2),
+    "own-turns": (
+        product(m=512, n=128, units=1),
+        {"persistent": "snake", "tile_scheduling": "pingpong", "ordered_mma": True},
+        4,
+    ),
 }
 
 

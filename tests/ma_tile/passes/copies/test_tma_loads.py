@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from nautilus.core.schedule import AxisPlan, KernelPlan, MemoryPlan, Schedule
+from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.copies.tma_loads import TmaLoads
@@ -23,7 +23,7 @@ INPUTS = {"A": p.random(1, 64, 128), "B": p.random(2, 64, 128)}
 
 
 def bulk(m: MemModule) -> MemModule:
-    out = TmaLoads(bulk=True).apply(m)
+    out = TmaLoads(tma_loads=True).apply(m)
     verify(out)
     assert parse(ma_format(out)) == out
     return out
@@ -63,11 +63,11 @@ def test_the_schedule_and_the_target_decide() -> None:
     (kernel,) = m.kernels
     axes = (AxisPlan("i", "tile", 1),)
     for wanted in (False, True):
-        plan = Schedule((), (KernelPlan(kernel.name, (), axes, memory=MemoryPlan(bulk_copies=wanted)),))
+        plan = Schedule((), (KernelPlan(kernel.name, (), axes, mapping=WarpPlan(tma_loads=wanted)),))
         assert TmaLoads(plan).apply(m) == (bulk(m) if wanted else m)
     assert TmaLoads().apply(m) is m
     older = parse(RING.replace("sm_90a", "sm_90"))
-    assert TmaLoads(bulk=True).apply(older) is older
+    assert TmaLoads(tma_loads=True).apply(older) is older
 
 
 _LAST = "cp.async sb[(t + 1) % 2] swizzle 64, B[n, (t + 1) * 32 + k] vec 8 threads #cb\n"
@@ -90,12 +90,12 @@ STAY: dict[str, tuple[tuple[str, str], ...]] = {
 @pytest.mark.parametrize("name", STAY)
 def test_kernels_that_stay(name: str) -> None:
     m = parse(edited(*STAY[name], text=RING))
-    assert TmaLoads(bulk=True).apply(m) is m
+    assert TmaLoads(tma_loads=True).apply(m) is m
 
 
 def test_what_is_bulk_already_stays() -> None:
     m = bulk(parse(RING))
-    assert TmaLoads(bulk=True).apply(m) is m
+    assert TmaLoads(tma_loads=True).apply(m) is m
 
 
 # -- kernels as they are planned ----------------------------------------------------------------
@@ -105,26 +105,26 @@ def test_what_is_bulk_already_stays() -> None:
 def test_the_pass_on_planned_kernels(given: Decode, groups: int) -> None:
     """It gives what the schedule's switch gives; one query a head, or heads that share keys."""
     before = apart(given, groups, 2, 16)
-    assert bulk(before) == apart(given, groups, 2, 16, bulk_copies=True)
+    assert bulk(before) == apart(given, groups, 2, 16, tma_loads=True)
 
 
 def test_units_have_rings_of_their_own(filecheck: Callable[[str, str], None]) -> None:
     """The held rows, which are no ring, stay with ``cp.async``."""
     filecheck(
-        ma_format(joined(apart(Decode(256, heads=2, group=2), 1, 2, 16, bulk_copies=True), "O_acc_part")),
+        ma_format(joined(apart(Decode(256, heads=2, group=2), 1, 2, 16, tma_loads=True), "O_acc_part")),
         """
         // CHECK: mbar full stages 6 arrivals 1
-        // CHECK: role partial warps 0..2 units 2
-        // CHECK: cp.async s_q_tile[unit]
-        // CHECK: mbar.expect full[unit * 3] 4096
-        // CHECK-NEXT: tma.load s_k_tile[unit * 3] {{.*}}K[0, 0, unit * 16 + j, d_1] mbar full[unit * 3] stream
-        // CHECK-NEXT: tma.load s_v_tile[unit * 3] {{.*}}mbar full[unit * 3] stream
-        // CHECK: mbar.expect full[unit * 3 + 1] 4096
+        // CHECK: role partial warps 0..2 consumers 2
+        // CHECK: cp.async s_q_tile[consumer]
+        // CHECK: mbar.expect full[consumer * 3] 4096
+        // CHECK-NEXT: tma.load s_k_tile[consumer * 3] {{.*}}consumer * 16 + j, d_1] mbar full[consumer * 3] stream
+        // CHECK-NEXT: tma.load s_v_tile[consumer * 3] {{.*}}mbar full[consumer * 3] stream
+        // CHECK: mbar.expect full[consumer * 3 + 1] 4096
         // CHECK: for j0 in 0..8
-        // CHECK: barrier (1 + unit), 32
-        // CHECK: mbar.expect full[unit * 3 + (j0 + 2) % 3] 4096
-        // CHECK: mbar.wait full[unit * 3 + j0 % 3] parity j0 // 3 % 2
-        // CHECK-NEXT: mma {{.*}}smem s_k_tile[unit * 3 + j0 % 3]
+        // CHECK: barrier (1 + consumer), 32
+        // CHECK: mbar.expect full[consumer * 3 + (j0 + 2) % 3] 4096
+        // CHECK: mbar.wait full[consumer * 3 + j0 % 3] parity j0 // 3 % 2
+        // CHECK-NEXT: mma {{.*}}smem s_k_tile[consumer * 3 + j0 % 3]
         // CHECK-NOT: mbar.wait
         // CHECK: yield
         """,
@@ -133,10 +133,10 @@ def test_units_have_rings_of_their_own(filecheck: Callable[[str, str], None]) ->
 
 def test_two_levels_begin_their_ring_anywhere(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
-        ma_format(joined(apart(Decode(256, heads=2, group=2), 2, 2, 16, bulk_copies=True), "O_acc_part")),
+        ma_format(joined(apart(Decode(256, heads=2, group=2), 2, 2, 16, tma_loads=True), "O_acc_part")),
         """
-        // CHECK: let j_chunk_unit = j_chunk_chunk * 2 + unit
+        // CHECK: let j_chunk_unit = j_chunk_chunk * 2 + consumer
         // CHECK: for j0 in j_chunk_unit // 2 * 4..
-        // CHECK: mbar.wait full[unit * 3 + (STEP) % 3] parity (STEP) // 3 % 2
+        // CHECK: mbar.wait full[consumer * 3 + (STEP) % 3] parity (STEP) // 3 % 2
         """.replace("STEP", "j0 - j_chunk_unit // 2 * 4"),
     )

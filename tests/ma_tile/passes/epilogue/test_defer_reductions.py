@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nautilus.core.errors import VerifyError
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.ma_tile.interp.module import InterpError, run_module
 from nautilus.ma_tile.ir.ops import MemModule, ReduceOp, walk_ops
 from nautilus.ma_tile.lowering.lower import lower_raw
@@ -25,7 +25,7 @@ FLASH = attention(64, 64, 32, 32, 16)
 def deferred(source: str, warps: tuple[int, int] = (2, 1)) -> MemModule:
     """Lowered without overlap, running sums deferred; compared with the VR-tile program."""
     module = tile(source)
-    raw = lower_raw(module, plan(module, MemoryPlan(warps=warps)), "sm_80")
+    raw = lower_raw(module, plan(module, WarpPlan(warps=warps)), "sm_80")
     low = Synchronize().apply(AllocateShared().apply(DeferReductions().apply(raw)))
     agree(module, low)
     return low
@@ -60,7 +60,7 @@ def test_other_uses_are_left_alone(change: tuple[str, str]) -> None:
     source = FLASH.replace(old, new)
     assert source != FLASH
     module = tile(source)
-    raw = lower_raw(module, plan(module, MemoryPlan(warps=(2, 1))), "sm_80")
+    raw = lower_raw(module, plan(module, WarpPlan(warps=(2, 1))), "sm_80")
     assert DeferReductions().apply(raw) == raw
 
 

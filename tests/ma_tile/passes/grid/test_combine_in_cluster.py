@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nautilus.core.errors import ScheduleError, VerifyError
-from nautilus.core.schedule import check_schedule
+from nautilus.core.schedule import WarpgroupPlan, WarpPlan, check_schedule
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
@@ -77,7 +77,7 @@ def test_the_schedule_decides() -> None:
     assert CombineInCluster(cluster_plan(m, "part", 1)).apply(m) is m
     assert CombineInCluster(cluster_plan(m, "part", 4), cluster=1).apply(m) is m
     shared = cluster_plan(m, "part", 2)
-    wide = tuple(replace(k, memory=replace(k.memory, engine="warpgroup")) for k in shared.kernels)
+    wide = tuple(replace(k, mapping=WarpgroupPlan(cluster=k.mapping.cluster)) for k in shared.kernels)
     assert CombineInCluster(replace(shared, kernels=wide)).apply(m) is m  # they share loads
 
 
@@ -122,9 +122,9 @@ def test_groups_of_units(filecheck: Callable[[str, str], None]) -> None:
         // CHECK-NEXT: smem parts_O_acc_part_2 : {{.*}} over part_O_acc_part_2 @
         // CHECK: cluster.arrive relaxed
         // CHECK-NEXT: roles {
-        // CHECK-NEXT: role partial warps 0..4 units 4 {
-        // CHECK-NEXT: let j_chunk_unit = rank * 4 + unit
-        // CHECK: st.shared part_O_acc_part[unit]
+        // CHECK-NEXT: role partial warps 0..4 consumers 4 {
+        // CHECK-NEXT: let j_chunk_unit = rank * 4 + consumer
+        // CHECK: st.shared part_O_acc_part[consumer]
         // CHECK-NEXT: }
         // CHECK-NEXT: }
         // CHECK-NEXT: barrier
@@ -153,7 +153,7 @@ def test_blocks_that_are_not_of_units() -> None:
 
 
 def test_bulk_copies_keep_their_barriers() -> None:
-    text = ma_format(groups(bulk_copies=True))
+    text = ma_format(groups(tma_loads=True))
     assert "tma.load" in text and "multicast" not in text and "cluster 2" in text
     assert text.index("mbar full") > text.index("smem part_O_acc_part_2")
 
@@ -177,7 +177,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
     "another number": ((), 2, "4 blocks make one result, not a cluster of 2"),
     "units": (
         (("kernel part grid 8 warps 1 min_blocks 1", "kernel part grid 8 warps 1 min_blocks 1 cluster 2"),), 4,
-        "kernel part has tiles, units or a cluster already",
+        "kernel part has tiles, consumers or a cluster already",
     ),
     "roles": ((_ROLES,), 4, "kernel whole has roles or mbarriers"),
     "warps": (
@@ -264,12 +264,12 @@ def test_the_verifier_refuses(name: str) -> None:
     assert rule in str(error.value)
 
 
-@pytest.mark.parametrize(("engine", "known"), [("warp", "1, 2, 4, 8"), ("warpgroup", "1, 2")])
-def test_sizes_that_schedules_know(engine: str, known: str) -> None:
+@pytest.mark.parametrize(("plan", "known"), [(WarpPlan, "1, 2, 4, 8"), (WarpgroupPlan, "1, 2")])
+def test_sizes_that_schedules_know(plan: type[WarpPlan | WarpgroupPlan], known: str) -> None:
     m = parse(ALIKE)
     for size in (1, 2, 4, 8, 3, 16):
         schedule = cluster_plan(m, "part", size)
-        kernels = tuple(replace(k, memory=replace(k.memory, engine=engine)) for k in schedule.kernels)
+        kernels = tuple(replace(k, mapping=plan(cluster=k.mapping.cluster)) for k in schedule.kernels)
         if str(size) in known.split(", "):
             check_schedule(replace(schedule, kernels=kernels))
             continue

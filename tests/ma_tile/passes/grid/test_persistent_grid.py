@@ -10,7 +10,7 @@ import pytest
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, substitute
 from nautilus.core.index.simplify import simplify
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.grid import decode_grid
@@ -26,7 +26,7 @@ from tests.ma_tile.roles import in_order, placed, role, schedule, text
 
 
 def persistent(m: MemModule, blocks: int = 3, **memory: Any) -> MemModule:
-    s = schedule(m, **{"persistent": "static", "epilogue": "bulk", **memory})
+    s = schedule(m, **{"persistent": "static", "epilogue": "tma", **memory})
     out = SpecialiseWarps(s).apply(TmaStores(s).apply(m))
     return placed(PersistentGrid(s, multiprocessors=blocks).apply(out))
 
@@ -60,24 +60,24 @@ def test_dynamic_tiles_come_through_the_queue() -> None:
 
 
 def test_units_with_tiles_of_their_own() -> None:
-    m = persistent(chained(units=1, triangle=True), own_tiles=True)
+    m = persistent(chained(units=1, triangle=True), tile_scheduling="pingpong")
     assert "kernel chained grid 3 warps 12 " in text(m)
-    assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one unit
+    assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one consumer
     in_order(
         role(m, "consumers"),
-        "if unit == 1 {",
+        "if consumer == 1 {",
         "named.arrive 4, 256",
         "let i0 = tile",
-        "if iteration % 2 == unit {",
-        "barrier (4 + unit), 256",  # a turn holds all waits for loads
+        "if iteration % 2 == consumer {",
+        "barrier (4 + consumer), 256",  # a turn holds all waits for loads
         "mbar.wait full_q",
         "for t in",
         "yield",
-        "named.arrive (4 + (unit + 1) % 2), 256",
-        "st.matrix out_O[unit]",
+        "named.arrive (4 + (consumer + 1) % 2), 256",
+        "st.matrix out_O[consumer]",
         "tma.commit",
         "}",
-        "if iteration % 2 != unit {",
+        "if iteration % 2 != consumer {",
         "advance k by i0 + 1",
         "advance v by i0 + 1",
         "advance q by 1",
@@ -86,7 +86,9 @@ def test_units_with_tiles_of_their_own() -> None:
 
 
 def test_loops_that_may_not_run_move_no_cursor() -> None:
-    m = persistent(parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), own_tiles=True)
+    m = persistent(
+        parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
+    )
     in_order(role(m, "consumers"), "if iteration % 2 != unit {", "advance k by max(i0 - 2, 0)")
 
 
@@ -99,7 +101,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
 )  # fmt: skip
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
     loop = f"for t in 0..5 carry() {{\nif {condition} {{\ntma.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
-    m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), own_tiles=True)
+    m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
     in_order(role(m, "consumers"), "if iteration % 2 != unit {", f"advance b by {count}")
 
 
@@ -109,7 +111,7 @@ def test_an_uncountable_number_of_stages_is_refused() -> None:
     before = ma_format(product(units=1, m=512))
     assert f"%c = {loop}" in before
     with pytest.raises(ScheduleError, match="how many stages of b a tile uses depends on s"):
-        persistent(parse(before.replace(f"%c = {loop}", f"{nest}%c = {loop}")), own_tiles=True)
+        persistent(parse(before.replace(f"%c = {loop}", f"{nest}%c = {loop}")), tile_scheduling="pingpong")
 
 
 def test_kernels_that_stay() -> None:
@@ -117,8 +119,8 @@ def test_kernels_that_stay() -> None:
     assert PersistentGrid(schedule(m, persistent="static"), multiprocessors=3).apply(m) == m  # no roles
     assert "tile.loop" not in text(persistent(m, blocks=8))  # one tile a block
     assert "tile.loop" not in text(persistent(m, persistent="none"))
-    with pytest.raises(ScheduleError, match="units with tiles of their own need a persistent grid"):
-        persistent(product(units=1), persistent="none", own_tiles=True)
+    with pytest.raises(ScheduleError, match="pingpong tile scheduling needs a persistent grid"):
+        persistent(product(units=1), persistent="none", tile_scheduling="pingpong")
 
 
 # -- order --------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def test_kernels_that_stay() -> None:
 def order_of(sections: int, heads: int = 5) -> list[dict[str, int]]:
     """The grid variables of each block, longest rows first."""
     module = tile(attention(64, 64, 32, 16, 16, heads=heads))
-    memory = MemoryPlan(order="longest-first", sections=sections)
+    memory = WarpPlan(raster_order="longest-first", l2_supertiles=sections)
     blocks, decode = decode_grid(module.kernels[0], memory)
     assert isinstance(blocks, Const)
     return [{v: value(e, {"block": n}) for v, e in decode} for n in range(int(blocks.value))]

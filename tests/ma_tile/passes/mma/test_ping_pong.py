@@ -18,7 +18,7 @@ from tests.ma_tile.roles import in_order, placed, role, schedule
 
 
 def turns(m: MemModule, **memory: Any) -> MemModule:
-    s = schedule(m, **{"ping_pong": True, **memory})
+    s = schedule(m, **{"ordered_mma": True, **memory})
     out = PersistentGrid(s, multiprocessors=1).apply(SpecialiseWarps(s).apply(m))
     return placed(PingPong(s).apply(out))
 
@@ -27,19 +27,19 @@ def test_units_that_share_tiles_take_turns_in_each_iteration() -> None:
     body = role(turns(chained(ahead=True)), "consumers")
     in_order(
         body,
-        "if unit == 1 {",
+        "if consumer == 1 {",
         "named.arrive 4, 256",
         "%s0 = mma",
         "for t in 0..3 - 1",
         "mbar.wait full_k",
-        "barrier (4 + unit), 256",
+        "barrier (4 + consumer), 256",
         "%sn = mma",
         "%next = mma",
-        "named.arrive (4 + (unit + 1) % 2), 256",
+        "named.arrive (4 + (consumer + 1) % 2), 256",
         "yield",
         "%o = mma",
         "st.global",
-        "if unit == 0 {",
+        "if consumer == 0 {",
         "barrier 4, 256",
     )
     assert body.count("barrier (4") == 1 and "barrier" not in role(turns(chained()), "producer")
@@ -51,27 +51,27 @@ def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
     line = next(x for x in before.splitlines() if "%next = mma" in x)
     pending = line.replace("over k :", "over k pending :")
     m = parse(before.replace(line, f"wg.fence\n{pending}\nwg.commit\nwg.wait 0 %next"))
-    body = role(PingPong(ping_pong=True).apply(m), "consumers")
+    body = role(PingPong(ordered_mma=True).apply(m), "consumers")
     lines = [x.strip().split(" :")[0] for x in body.splitlines()]
-    at = lines.index("barrier (4 + unit), 256")
+    at = lines.index("barrier (4 + consumer), 256")
     assert lines[at + 1] == "wg.fence"
-    assert lines[at + 3 : at + 6] == ["wg.commit", "named.arrive (4 + (unit + 1) % 2), 256", "wg.wait 0 %next"]
+    assert lines[at + 3 : at + 6] == ["wg.commit", "named.arrive (4 + (consumer + 1) % 2), 256", "wg.wait 0 %next"]
 
 
 def test_units_with_tiles_of_their_own_have_turns_already() -> None:
-    m = turns(product(m=512, units=1), persistent="static", own_tiles=True)
-    assert m == turns(product(m=512, units=1), persistent="static", own_tiles=True, ping_pong=False)
+    m = turns(product(m=512, units=1), persistent="static", tile_scheduling="pingpong")
+    assert m == turns(product(m=512, units=1), persistent="static", tile_scheduling="pingpong", ordered_mma=False)
 
 
 def test_what_has_no_turns() -> None:
     one = SpecialiseWarps().apply(product(units=1))
-    assert PingPong(ping_pong=True).apply(one) == one
+    assert PingPong(ordered_mma=True).apply(one) == one
     m = SpecialiseWarps().apply(product())
-    assert PingPong(ping_pong=False).apply(m) == m
-    assert PingPong(ping_pong=True).apply(product()) == product()
+    assert PingPong(ordered_mma=False).apply(m) == m
+    assert PingPong(ordered_mma=True).apply(product()) == product()
 
 
 def test_turns_must_not_depend_on_the_unit() -> None:
     m = ma_format(SpecialiseWarps().apply(product()))
-    with pytest.raises(ScheduleError, match="how often a unit has its turn depends on the unit"):
-        PingPong(ping_pong=True).apply(parse(m.replace("for t in 0..3 carry(%acc", "for t in unit..3 carry(%acc")))
+    with pytest.raises(ScheduleError, match="how often a consumer has its turn depends on the unit"):
+        PingPong(ordered_mma=True).apply(parse(m.replace("for t in 0..3 carry(%acc", "for t in unit..3 carry(%acc")))

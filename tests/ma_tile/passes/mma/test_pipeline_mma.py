@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from nautilus.core.schedule import MemoryPlan
+from nautilus.core.schedule import WarpgroupPlan
+from nautilus.core.schedule.mapping import RescalePlacement
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.lowering.lower import lower_raw
@@ -41,7 +42,7 @@ CHAINS = [
 
 def ahead(m: MemModule, rescale: str = "early") -> MemModule:
     """Behind the pass; the text reads back and the verifier accepts it."""
-    out = PipelineMma(rescale=rescale).apply(m)
+    out = PipelineMma(rescale_placement=rescale).apply(m)
     assert parse(ma_format(out)) == out
     verify(out)
     return out
@@ -140,7 +141,7 @@ def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, hold: b
     m = chained(*ranges, grid=grid, masked=True)
     rng = np.random.default_rng(grid)
     data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in m.buffers if b.name != "O"}
-    low = ahead(RegisterOperands(hold=hold).apply(m), rescale)
+    low = ahead(RegisterOperands(register_operands=hold).apply(m), rescale)
     assert low != m
     want = run_module(m, data)["O"]
     np.testing.assert_array_equal(run_module(low, data)["O"], want)
@@ -167,12 +168,12 @@ def test_every_product_but_the_first_level_is_one_stage(filecheck: Callable[[str
 
 @pytest.mark.parametrize("rescale", ["early", "late"])
 @pytest.mark.parametrize(("rows", "keys"), [(256, 256), (130, 258)])
-def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: str) -> None:
+def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: RescalePlacement) -> None:
     """Two units, masked tiles first: against the VR-tile interpreter."""
     from nautilus.vr_tile import interp as vr_interp
 
     tiles = tile_parse(mixed_first(attention(rows, keys, 64, 128, 64, 2)))
-    plan = tile_plan(tiles, MemoryPlan(engine="warpgroup", rescale=rescale, hold=rescale == "late"))
+    plan = tile_plan(tiles, WarpgroupPlan(rescale_placement=rescale, register_operands=rescale == "late"))
     low = lower_raw(tiles, plan, "sm_90a")
     steps = (DeferReductions(), RegisterOperands(plan), PipelineMma(plan), SpecialiseWarps(plan), AsyncMma(plan))
     for step in steps:
@@ -200,8 +201,8 @@ def mixed_first(text: str) -> str:
 
 def test_the_schedule_decides() -> None:
     m = chained()
-    assert PipelineMma(schedule(m, overlap=False)).apply(m) is m
-    assert PipelineMma(schedule(m, rescale="late")).apply(m) == ahead(m, "late")
+    assert PipelineMma(schedule(m, pipeline_mma=False)).apply(m) is m
+    assert PipelineMma(schedule(m, rescale_placement="late")).apply(m) == ahead(m, "late")
 
 
 def test_one_level_of_products() -> None:

@@ -17,7 +17,7 @@ from tests.ma_tile.roles import in_order, placed, role, schedule
 
 
 def held(m: MemModule) -> MemModule:
-    out = RegisterOperands(hold=True).apply(m)
+    out = RegisterOperands(register_operands=True).apply(m)
     assert parse(ma_format(out)) == out
     verify(out)
     return out
@@ -50,13 +50,13 @@ def test_one_read_in_front_of_a_chain(filecheck: Callable[[str, str], None]) -> 
 def test_a_held_operand_is_released_before_the_loop() -> None:
     m = held(units())
     body = role(placed(SpecialiseWarps(schedule(m, stages=2)).apply(m)), "consumers")
-    in_order(body, "mbar.wait full_q", "ld.matrix q[q_stage * 2 + unit]", "mbar.arrive empty_q", "for t in 0..3")
+    in_order(body, "mbar.wait full_q", "ld.matrix q[q_stage * 2 + consumer]", "mbar.arrive empty_q", "for t in 0..3")
 
 
 def test_the_schedule_decides() -> None:
     m = chained()
     assert RegisterOperands(schedule(m)).apply(m) is m
-    assert RegisterOperands(schedule(m, hold=True)).apply(m) == held(m)
+    assert RegisterOperands(schedule(m, register_operands=True)).apply(m) == held(m)
 
 
 def test_operands_that_change_stay() -> None:
@@ -73,19 +73,21 @@ def test_operands_that_change_stay() -> None:
 
 def test_a_buffer_that_is_not_loaded_before_stays() -> None:
     m = edited(chained(), ("    tma.load sq[0] swizzle 128, Q[b * 64 + i, d]\n", ""))
-    assert RegisterOperands(hold=True).apply(m) is m
+    assert RegisterOperands(register_operands=True).apply(m) is m
 
 
 def test_other_types_stay() -> None:
     m = edited(chained(), ("wgmma.f16", "wgmma.tf32"), ("f16[", "tf32["))
-    assert RegisterOperands(hold=True).apply(m) is m  # ldmatrix moves 16-bit elements
+    assert RegisterOperands(register_operands=True).apply(m) is m  # ldmatrix moves 16-bit elements
 
 
 def test_held_beside_an_operand_made_in_the_same_iteration_is_refused() -> None:
     """ptxas would give both the same registers; one carried from the iteration before has its own."""
     m = chained()
-    assert RegisterOperands(schedule(m, hold=True, overlap=False)).apply(m) is m
-    assert RegisterOperands(schedule(m, hold=True, overlap=True)).apply(m) != m
+    assert RegisterOperands(schedule(m, register_operands=True, pipeline_mma=False)).apply(m) is m
+    assert RegisterOperands(schedule(m, register_operands=True, pipeline_mma=True)).apply(m) != m
     (made,) = [line for line in ma_format(m).splitlines() if "smem sv[0]" in line and "mma" in line]
     alone = parse(ma_format(m).replace(made, made.split(" = ")[0] + " = neg %o_0 : f32[i: 64, d: 64] #o"))
-    assert "ld.matrix sq[0]" in ma_format(RegisterOperands(schedule(alone, hold=True, overlap=False)).apply(alone))
+    assert "ld.matrix sq[0]" in ma_format(
+        RegisterOperands(schedule(alone, register_operands=True, pipeline_mma=False)).apply(alone)
+    )

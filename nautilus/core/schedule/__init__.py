@@ -1,0 +1,30 @@
+"""A schedule: every choice the compiler made, as data a person can read, edit, replay and diff.
+
+Rules or a search produce a :class:`Schedule`; passes only carry it out and check that each choice is legal.
+
+* ``plans``: the records of a schedule; ``mapping``: how a kernel is mapped onto the machine, by engine;
+* ``options``: what each field declares, from which ``check``, ``json`` and ``reference`` derive;
+* ``renamed``: names of version 1 of the format, for error messages.
+"""
+
+from nautilus.core.schedule.check import check_schedule, is_allowed
+from nautilus.core.schedule.mapping import MappingPlan, WarpgroupPlan, WarpPlan
+from nautilus.core.schedule.options import option_of, options_of, said
+from nautilus.core.schedule.plans import MAX_SPLITS, AxisPlan, KernelPlan, PackPlan, Schedule, SplitPlan
+
+__all__ = [
+    "MAX_SPLITS",
+    "AxisPlan",
+    "KernelPlan",
+    "MappingPlan",
+    "PackPlan",
+    "Schedule",
+    "SplitPlan",
+    "WarpPlan",
+    "WarpgroupPlan",
+    "check_schedule",
+    "is_allowed",
+    "option_of",
+    "options_of",
+    "said",
+]
