@@ -107,7 +107,7 @@ def walk_of(body: str) -> Loop:
 
 
 REFUSED = {
-    "A[i] = A[i] * 0.5\n}\ntile i in 0..4 {\nA[i] sum= X[j0 * 4 + i]": "more than a repair",
+    "A[i] = A[i] * 0.5\n}\ntile i in 0..4 {\nA[i] sum= X[j0 * 4 + i]": "neither an update nor a repair",
     "A[i] = X[j0 * 4 + i]\n}\ntile i in 0..4 {\nR[i] sum= A[i]": None,
     "R[i] sum= X[j0 * 4 + i]\n}\ntile i in 0..4 {\nA[i] sum= R[i]": "not repaired",
     "A[i] sum= A[i] + X[j0 * 4 + i]": "reads itself",

@@ -240,7 +240,7 @@ def test_without_cuts_nothing_changes() -> None:
 
 
 def test_a_value_under_both_references_is_not_cut_along() -> None:
-    """``exp(x - m) + m`` does not separate: it keeps reading the common maximum."""
+    """``exp(x - m) + m`` is not separable: it keeps reading the common maximum."""
     b = Builder("both")
     b.input("X", 2, 40)
     x = b.at("X", "i", "j")
