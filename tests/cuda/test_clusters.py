@@ -18,7 +18,7 @@ from nautilus.ma_tile.ir.ops import TmaLoad, walk_ops
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.endtoend.collection.decode import Decode, road, schedule
+from tests.endtoend.collection.decode import Decode, compilation, schedule
 from tests.ma_tile.programs.combined import ALIKE, clustered
 from tests.ma_tile.programs.warpgroup import cluster
 from tests.ma_tile.roles import scheduled
@@ -145,7 +145,7 @@ def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
 def test_rings_of_such_blocks_are_their_own() -> None:
     """Nobody else arrives on their barriers: neither their start nor the block's end is the cluster's."""
     given = Decode(1024, 128, heads=4, group=4).text
-    text = road(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda
+    text = compilation(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda
     assert "mbarrier_init" in text and "__cluster_dims__(2, 1, 1)" in text and "cluster_barrier" not in text
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(text, "sm_90a").resources)
 

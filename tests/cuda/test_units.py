@@ -17,7 +17,7 @@ from nautilus.ma_tile.ir.ops import walk_ops
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.runtime.nvrtc import compile_cuda
-from tests.endtoend.collection.decode import Decode, road, schedule
+from tests.endtoend.collection.decode import Decode, compilation, schedule
 from tests.ma_tile.programs.combined import PAIR, apart, edited, joined
 from tests.ma_tile.programs.kernels import product
 
@@ -38,7 +38,7 @@ def test_default_plans_compile_without_spills(given: Decode, arch: str) -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_rings_of_bulk_copies_compile_without_spills(groups: int) -> None:
     text = Decode(1000 if groups == 1 else 1024, 128, heads=4, group=4).text
-    cuda = road(text, schedule(text, groups, 4, 32, tma_loads=True)).result.cuda
+    cuda = compilation(text, schedule(text, groups, 4, 32, tma_loads=True)).result.cuda
     assert "cp.async.bulk.tensor" in cuda and "L2_PROMOTION_L2_128B" in cuda
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(cuda, "sm_90a").resources)
 
@@ -48,7 +48,7 @@ def test_units_meet_by_themselves() -> None:
     cuda = emit_module(joined(parse(PAIR)))
     assert cuda.count("__syncwarp();") == 1 and cuda.count("__syncthreads();") == 2
     assert "bar.sync" not in cuda
-    loop = road(GIVEN.text, schedule(GIVEN.text, 1, 2, 16)).result.cuda
+    loop = compilation(GIVEN.text, schedule(GIVEN.text, 1, 2, 16)).result.cuda
     assert "__syncwarp();" in loop and "bar.sync" not in loop
 
 

@@ -1,4 +1,4 @@
-"""One spec through the whole road: every level against the Spec in float64, and the text through NVRTC."""
+"""One spec through the whole pipeline: every level against the Spec in float64, and the text through NVRTC."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIES = 1 / 50  # share of an integer or bool output that rounding of computed fl
 
 
 @dataclass(frozen=True)
-class Road:
+class Compilation:
     """A compiled spec with the module of every level."""
 
     result: Result
@@ -31,23 +31,23 @@ class Road:
         return [x for x in self.levels if x.stage == stage][-1]
 
 
-def travel(text: str, arch: str = "sm_80", until: str = "cuda", precision: str = "fast") -> Road:
+def travel(text: str, arch: str = "sm_80", until: str = "cuda", precision: str = "fast") -> Compilation:
     """Compile ``text`` (indentation is taken off)."""
     trace = Trace()
     request = Request(Path("given.naut"), arch, text=dedent(text).lstrip(), until=until, precision=precision)
-    return Road(compile_file(request, [trace]), tuple(trace.levels))
+    return Compilation(compile_file(request, [trace]), tuple(trace.levels))
 
 
-def complaints(road: Road, seed: int = 0, kind: str = "random", stages: tuple[str, ...] = ()) -> list[str]:
+def complaints(made: Compilation, seed: int = 0, kind: str = "random", stages: tuple[str, ...] = ()) -> list[str]:
     """Where a level's result leaves the bound around the Spec's float64 result."""
-    spec = road.result.modules["spec"]
+    spec = made.result.modules["spec"]
     given = generate(spec, kind, seed)
-    first = next(x for x in road.levels if x.stage == "scalar")
-    bounds = stated(spec, road.result.context.precision)
+    first = next(x for x in made.levels if x.stage == "scalar")
+    bounds = stated(spec, made.result.context.precision)
     expected = reference(spec, given, bounds, lambda g: run(first, g, "typed"))
     found = []
     for stage in stages or ("scalar", "vr-tile", "ma-tile"):
-        got = run(road.last(stage), given, "typed")
+        got = run(made.last(stage), given, "typed")
         for name, bound in bounds.items():
             want = expected.rounded[name]
             if bound.relative == 0.0:
@@ -59,17 +59,17 @@ def complaints(road: Road, seed: int = 0, kind: str = "random", stages: tuple[st
     return found
 
 
-def compiled(road: Road) -> tuple[Resources, ...]:
-    """Resources of the kernels for the road's own target."""
-    return compile_cuda(road.result.cuda, road.result.context.arch).resources
+def compiled(made: Compilation) -> tuple[Resources, ...]:
+    """Resources of the kernels for the compilation's own target."""
+    return compile_cuda(made.result.cuda, made.result.context.arch).resources
 
 
-def check(text: str, arch: str = "sm_80", *, physical: bool = True) -> Road:
+def check(text: str, arch: str = "sm_80", *, physical: bool = True) -> Compilation:
     """Everything at once; raises AssertionError that says what is wrong."""
-    road = travel(text, arch)
+    made = travel(text, arch)
     stages = ("scalar", "vr-tile", "ma-tile") if physical else ("scalar", "vr-tile")
-    wrong = complaints(road, stages=stages)
+    wrong = complaints(made, stages=stages)
     assert not wrong, "\n".join(wrong)
-    for r in compiled(road):
+    for r in compiled(made):
         assert r.spill_stores == r.spill_loads == 0, f"{r.kernel} spills {r.spill_stores} bytes"
-    return road
+    return made

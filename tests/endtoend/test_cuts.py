@@ -1,4 +1,4 @@
-"""Reductions in chunks and packed heads on the whole road: every level, the text through NVRTC, equal bits."""
+"""Reductions in chunks and packed heads on the whole pipeline: every level, the text through NVRTC, equal bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nautilus.core.schedule import PackPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.planner import cuts as plan_cuts
-from tests.endtoend.support import Road, complaints
+from tests.endtoend.support import Compilation, complaints
 from tests.shipped import SPECS
 
 DECODE = [p for p in SPECS if "decode" in p.name]
@@ -54,9 +54,9 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_cuts, "STEPS", 1)
 
 
-def compiled(request: Request) -> Road:
+def compiled(request: Request) -> Compilation:
     trace = Trace()
-    return Road(compile_file(request, [trace]), tuple(trace.levels))
+    return Compilation(compile_file(request, [trace]), tuple(trace.levels))
 
 
 def grouped(path: Path) -> bool:
@@ -72,12 +72,12 @@ def sizes(path: Path, batch: int, n: int = 333) -> dict[str, int]:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("path", DECODE, ids=lambda p: p.stem)
 def test_decoding_in_chunks(path: Path, arch: str) -> None:
-    road = compiled(Request(path, arch, sizes(path, 1)))
-    schedule = road.result.context.schedule
+    made = compiled(Request(path, arch, sizes(path, 1)))
+    schedule = made.result.context.schedule
     assert schedule is not None and schedule.splits and len(schedule.kernels) == 2
     assert (schedule.packs is not None) == (path.stem in ("gqa_decode", "softcap_decode"))
-    assert road.result.cuda.count("__global__") == 2
-    wrong = complaints(road)
+    assert made.result.cuda.count("__global__") == 2
+    wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
 
 
@@ -85,10 +85,10 @@ def test_decoding_in_chunks(path: Path, arch: str) -> None:
 @pytest.mark.parametrize("text", [ROWS, COLUMNS, PLACE], ids=["rows", "columns", "place"])
 def test_long_rows_in_chunks(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nautilus.planner.kernel.MAX_ROW", 128)  # or a row would be a tile
-    road = compiled(Request(Path("given.naut"), "sm_80", text=dedent(text).lstrip()))
-    schedule = road.result.context.schedule
+    made = compiled(Request(Path("given.naut"), "sm_80", text=dedent(text).lstrip()))
+    schedule = made.result.context.schedule
     assert schedule is not None and schedule.splits
-    wrong = complaints(road)
+    wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
 
 
@@ -96,20 +96,20 @@ def test_long_rows_in_chunks(text: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_normalised_row_in_chunks(splits: int) -> None:
     """Three kernels or two: the row is written under the combined sum."""
     schedule = Schedule(splits=(SplitPlan("Y_sum", "k", splits, 64),))
-    road = compiled(Request(Path("given.naut"), "sm_80", text=dedent(NORM).lstrip(), schedule=schedule))
-    assert len(road.result.context.schedule.kernels) in (2, 3)  # type: ignore[union-attr]
-    wrong = complaints(road)
+    made = compiled(Request(Path("given.naut"), "sm_80", text=dedent(NORM).lstrip(), schedule=schedule))
+    assert len(made.result.context.schedule.kernels) in (2, 3)  # type: ignore[union-attr]
+    wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
 
 
 def first_sequence(path: Path, arch: str, given: InputSet, batch: int) -> Any:
     """What the kernels' threads compute of the first of ``batch`` sequences; ``given`` are its inputs."""
-    road = compiled(Request(path, arch, sizes(path, batch, 200), Schedule(batch_invariant=True)))
-    assert len(road.result.context.schedule.splits or ()) == 3  # type: ignore[union-attr]
-    several = generate(road.result.modules["spec"], "random", 100 + batch)
+    made = compiled(Request(path, arch, sizes(path, batch, 200), Schedule(batch_invariant=True)))
+    assert len(made.result.context.schedule.splits or ()) == 3  # type: ignore[union-attr]
+    several = generate(made.result.modules["spec"], "random", 100 + batch)
     for name, x in given.arrays.items():
         several.arrays[name][: len(x)] = x
-    return run(road.last("ma-tile"), several, "typed")["O"][0]
+    return run(made.last("ma-tile"), several, "typed")["O"][0]
 
 
 @pytest.mark.usefixtures("eager")
@@ -129,6 +129,6 @@ def test_chunks_that_hold_nothing(arch: str, kind: str) -> None:
     path = next(p for p in DECODE if p.stem == "gqa_decode")
     names = (("P_max", "j"), ("P_sum", "j"), ("O_acc", "j"))
     schedule = Schedule(packs=(PackPlan("S_sum", "h", 4),), splits=tuple(SplitPlan(*n, 7, 64) for n in names))
-    road = compiled(Request(path, arch, sizes(path, 1, 200), schedule))
-    wrong = complaints(road, kind=kind)
+    made = compiled(Request(path, arch, sizes(path, 1, 200), schedule))
+    wrong = complaints(made, kind=kind)
     assert not wrong, "\n".join(wrong)

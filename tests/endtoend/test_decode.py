@@ -20,8 +20,8 @@ from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.planner import cuts as plan_cuts
 from nautilus.planner import streaming
-from tests.endtoend.collection.decode import Decode, drawn, road, schedule
-from tests.endtoend.support import Road, complaints
+from tests.endtoend.collection.decode import Decode, compilation, drawn, schedule
+from tests.endtoend.support import Compilation, complaints
 
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "10")))
 
@@ -36,20 +36,20 @@ DEFAULT = (
 )
 
 
-def joint(made: Road) -> list[int]:
+def joint(made: Compilation) -> list[int]:
     """Units of each kernel that has any."""
     kernels = made.result.modules["ma-tile"].kernels
     return [r.units for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
 
 
-def clusters(made: Road) -> list[int]:
+def clusters(made: Compilation) -> list[int]:
     """Blocks of a cluster, of each kernel."""
     return [k.cluster for k in made.result.modules["ma-tile"].kernels]
 
 
 @pytest.mark.parametrize("given", DEFAULT, ids=str)
 def test_default_plans(given: Decode) -> None:
-    made = road(given.text)
+    made = compilation(given.text)
     assert joint(made) == [4]
     wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
     assert not wrong, "\n".join(wrong)
@@ -57,7 +57,7 @@ def test_default_plans(given: Decode) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90"])
 def test_other_targets(arch: str) -> None:
-    made = road(DEFAULT[0].text, arch=arch)
+    made = compilation(DEFAULT[0].text, arch=arch)
     assert joint(made) and "mbar" not in made.result.cuda
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
@@ -73,7 +73,7 @@ FORCED = [
 def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool) -> None:
     """Chunks of equal length, of others, and empty ones."""
     text = Decode(n, heads=4, group=2).text
-    made = road(text, schedule(text, groups, units, step, tma_loads=bulk))
+    made = compilation(text, schedule(text, groups, units, step, tma_loads=bulk))
     assert joint(made) == [units]
     assert clusters(made) == {1: [1], 2: [2], 3: [1, 1]}[groups]
     wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
@@ -83,7 +83,7 @@ def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool
 @pytest.mark.parametrize("bulk", [False, True])
 def test_groups_of_two_with_a_second_kernel(bulk: bool) -> None:
     text = Decode(256, heads=4, group=2).text
-    made = road(text, schedule(text, 2, 4, 16, tma_loads=bulk, cluster=1))
+    made = compilation(text, schedule(text, 2, 4, 16, tma_loads=bulk, cluster=1))
     assert joint(made) == [4] and clusters(made) == [1, 1]
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
@@ -105,7 +105,7 @@ CLUSTERED = [
 
 @pytest.mark.parametrize(("given", "units", "step"), CLUSTERED, ids=str)
 def test_two_groups_are_a_cluster(given: Decode, units: int, step: int) -> None:
-    made = road(given.text, schedule(given.text, 2, units, step))
+    made = compilation(given.text, schedule(given.text, 2, units, step))
     assert joint(made) == [units] and clusters(made) == [2]
     assert not any(b.space.value == "temp" for b in made.result.modules["ma-tile"].buffers)
     for kind in ("random", "large-logits", "one-hot", "masked"):
@@ -130,7 +130,7 @@ def test_clusters_with_more_behind_them(name: str) -> None:
     text = Decode(201, heads=4, group=2).text
     declared, output, last = MORE[name]
     text = text.replace("output O: f16[B, H, M, D]", f"{declared}\n{output}") + f"\n{last}\n"
-    made = road(text, schedule(text, 2, 4, 16))
+    made = compilation(text, schedule(text, 2, 4, 16))
     assert clusters(made) == [2]
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
@@ -152,7 +152,7 @@ def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.Mo
 def test_chunks_that_hold_nothing() -> None:
     """Two tiles of keys for twelve units: ten of them leave identities."""
     text = Decode(30, heads=2).text
-    made = road(text, schedule(text, 3, 4, 16))
+    made = compilation(text, schedule(text, 3, 4, 16))
     assert joint(made) == [4]
     for kind in ("random", "large-logits", "one-hot"):
         wrong = complaints(made, kind=kind, stages=("ma-tile",))
@@ -163,7 +163,7 @@ def test_bulk_copies_are_taken() -> None:
     """The tests above would pass if every ring stayed one of ``cp.async``."""
     for n, groups in ((256, 2), (201, 1)):
         text = Decode(n, heads=4, group=2).text
-        module = road(text, schedule(text, groups, 4, 16, tma_loads=True)).result.modules["ma-tile"]
+        module = compilation(text, schedule(text, groups, 4, 16, tma_loads=True)).result.modules["ma-tile"]
         loads = [op for k in module.kernels for op in walk_ops(k.body) if isinstance(op, TmaLoad)]
         assert loads and all(op.stream for op in loads)
 
@@ -174,7 +174,8 @@ def test_random_specs_and_cuts(seed: int) -> None:
     given, r = drawn(seed), random.Random(seed)
     choice = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
     try:
-        made = road(given.text, schedule(given.text, *choice, stages=r.choice((2, 3)), tma_loads=r.random() < 0.5))
+        chosen = schedule(given.text, *choice, stages=r.choice((2, 3)), tma_loads=r.random() < 0.5)
+        made = compilation(given.text, chosen)
     except ScheduleError as error:
         assert "bytes of shared memory are needed" in str(error), f"{given} {choice}: {error}"
         return
@@ -203,7 +204,7 @@ def first_sequence(given: Decode, inputs: InputSet, batch: int) -> Any:
     result = compile_file(
         Request(Path("given.naut"), "sm_90a", text=text, schedule=Schedule(batch_invariant=True)), [trace]
     )
-    made = Road(result, tuple(trace.levels))
+    made = Compilation(result, tuple(trace.levels))
     assert joint(made) == [4]
     several = generate(result.modules["spec"], "random", 100 + batch)
     for name, x in inputs.arrays.items():

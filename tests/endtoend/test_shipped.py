@@ -10,7 +10,7 @@ import pytest
 from nautilus.check.levels import Trace
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
-from tests.endtoend.support import Road, complaints
+from tests.endtoend.support import Compilation, complaints
 from tests.shipped import IDS, SPECS
 
 ODD = (77, 130, 333)
@@ -36,7 +36,7 @@ def test_every_level(path: Path, turn: int) -> None:
     lengths = ODD[turn:] + ODD[:turn]
     trace = Trace()
     result = compile_file(Request(path, ("sm_80", "sm_90")[turn % 2], sizes(path, lengths)), [trace])
-    wrong = complaints(Road(result, tuple(trace.levels)), seed=turn)
+    wrong = complaints(Compilation(result, tuple(trace.levels)), seed=turn)
     assert not wrong, "\n".join(wrong)
 
 

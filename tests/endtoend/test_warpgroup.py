@@ -20,7 +20,7 @@ from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
 from tests.endtoend import fuzz_products, schedules
 from tests.endtoend.collection import warpgroups
-from tests.endtoend.support import Road, complaints
+from tests.endtoend.support import Compilation, complaints
 
 ARCH = "sm_90a"
 EVERY = {
@@ -31,17 +31,17 @@ EVERY = {
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "16")))
 
 
-def engines(road: Road) -> set[str]:
+def engines(made: Compilation) -> set[str]:
     """Engines of the kernels."""
-    schedule = road.result.context.schedule
+    schedule = made.result.context.schedule
     assert schedule is not None
     return {k.mapping.engine for k in schedule.kernels}
 
 
-def road(text: str, schedule: Schedule | None = None) -> Road:
+def compilation(text: str, schedule: Schedule | None = None) -> Compilation:
     trace = Trace()
     request = Request(Path("given.naut"), ARCH, text=dedent(text).lstrip(), schedule=schedule)
-    return Road(compile_file(request, [trace]), tuple(trace.levels))
+    return Compilation(compile_file(request, [trace]), tuple(trace.levels))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -49,7 +49,7 @@ def test_every_level_of_what_a_cubin_holds(name: str) -> None:
     trace = Trace()
     request = Request(Path("given.naut"), ARCH, text=dedent(EVERY[name]).lstrip())
     result, cubin = build_cubin(request, [trace])
-    made = Road(result, tuple(trace.levels))
+    made = Compilation(result, tuple(trace.levels))
     wrong = complaints(made)
     assert not wrong, "\n".join(wrong)
     assert len(cubin.resources) == len(result.modules["ma-tile"].kernels)
@@ -69,14 +69,14 @@ ADVERSE = (
 @pytest.mark.parametrize("kind", ["large-logits", "one-hot", "ascending", "masked"])
 @pytest.mark.parametrize("name", ADVERSE)
 def test_adverse_inputs(name: str, kind: str) -> None:
-    wrong = complaints(road(EVERY[name]), kind=kind, stages=("ma-tile",))
+    wrong = complaints(compilation(EVERY[name]), kind=kind, stages=("ma-tile",))
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_products(seed: int) -> None:
     text = fuzz_products.program(seed)
-    wrong = complaints(road(text), seed=seed, stages=("ma-tile",))
+    wrong = complaints(compilation(text), seed=seed, stages=("ma-tile",))
     assert not wrong, "\n".join([*wrong, text])
 
 
@@ -101,7 +101,7 @@ def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
 def _tried(text: str, change: schedules.Change) -> str:
     """The refusal; empty where the kernel is made, and right."""
     try:
-        made = road(text, schedules.changed(schedules.default(text), change))
+        made = compilation(text, schedules.changed(schedules.default(text), change))
     except (ScheduleError, UnsupportedError) as error:
         return str(error)
     wrong = complaints(made, stages=("ma-tile",))
@@ -140,7 +140,7 @@ def test_most_choices_are_possible() -> None:
     for seed in range(6):
         text = warpgroups.PRODUCTS["residual"]
         try:
-            road(text, schedules.changed(schedules.default(text), schedules.drawn(seed, "product")))
+            compilation(text, schedules.changed(schedules.default(text), schedules.drawn(seed, "product")))
             made.append(seed)
         except ScheduleError:
             pass

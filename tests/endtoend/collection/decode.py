@@ -16,7 +16,7 @@ from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
 from nautilus.planner import streaming
 from nautilus.planner.streaming import Cut
-from tests.endtoend.support import Road
+from tests.endtoend.support import Compilation
 
 #: what happens to the scores; the inputs that it needs
 SCORES = {
@@ -113,9 +113,9 @@ def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a"
     return replace(found, kernels=tuple(kernels))
 
 
-def road(text: str, schedule: Schedule | None = None, arch: str = "sm_90a") -> Road:
+def compilation(text: str, schedule: Schedule | None = None, arch: str = "sm_90a") -> Compilation:
     """``text`` with the modules of every level."""
     trace = Trace()
-    return Road(
+    return Compilation(
         compile_file(Request(Path("given.naut"), arch, text=text, schedule=schedule), [trace]), tuple(trace.levels)
     )

@@ -17,7 +17,7 @@ from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.core.schedule.engines import warp_of
-from tests.endtoend.collection.decode import Decode, road, schedule
+from tests.endtoend.collection.decode import Decode, compilation, schedule
 from tests.ma_tile.programs import plain as p
 
 GIVEN = Decode(256, heads=2, group=2)
@@ -118,7 +118,7 @@ def apart(given: Decode, groups: int, units: int, step: int, **memory: Any) -> M
     """A kernel of ``given`` as it is before its blocks are joined."""
     wanted = schedule(given.text, groups, units, step, **memory)
     kernels = tuple(replace(k, mapping=replace(warp_of(k), combine_in_block=False, cluster=1)) for k in wanted.kernels)
-    module = road(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
+    module = compilation(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module
 

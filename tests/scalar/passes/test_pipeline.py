@@ -24,7 +24,7 @@ from tests.scalar.expect import sound
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
 
 
-def road(spec: Spec) -> None:
+def whole_pipeline(spec: Spec) -> None:
     p = lower(spec)
     for step in (Simplify(), Inline(), Simplify(), Factor(), Simplify(), Narrow(), Dead()):
         p = step.apply(p)
@@ -41,9 +41,9 @@ def road(spec: Spec) -> None:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_shipped_specs(path: Path) -> None:
-    road(small(path))
+    whole_pipeline(small(path))
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_language(name: str) -> None:
-    road(language(name))
+    whole_pipeline(language(name))
