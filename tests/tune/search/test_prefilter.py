@@ -17,7 +17,7 @@ from nautilus.tune.search.residual import FAILED, PRIOR, Fields, corrections, er
 from nautilus.tune.search.stopping import pruning_limit
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.workers.pool import Limit, Pool, Service
-from tests.engines import warp_of
+from tests.core.schedule.engines import warp_of
 from tests.tune.toy import Choice
 
 NAMES = ("a", "b", "c", "d", "e", "f")

@@ -24,7 +24,7 @@ from nautilus.tune.database.store import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.search.study import open_storage, optuna
 from nautilus.tune.types import Settings
-from tests.engines import warp_of
+from tests.core.schedule.engines import warp_of
 from tests.shipped import ROOT
 from tests.tune import toy
 from tests.tune.made import row
