@@ -41,7 +41,7 @@ def prefilter(pool: Pool[Any], seed: int = 1) -> Prefilter:
 
 
 def test_generations_beat_uniform_draws(pool: Pool[Any]) -> None:
-    """The distance of the best point from the optimum, summed over eight seeds, is less than half of what draws reach."""
+    """Summed over eight seeds, the distance of the best point from the optimum is less than half of that of draws."""
     drawn = found = 0.0
     for seed in range(8):
         made = prefilter(pool, seed)
