@@ -1,4 +1,4 @@
-"""What a module declares about memory, the same at every level: tensors and the numbers given at launch."""
+"""Declarations of a module, which all levels share: tensors, and numbers that are given at launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
 class Space(enum.Enum):
-    """Where a buffer lives."""
+    """The kind of a buffer: an argument, or a temporary of the module."""
 
     INPUT = "input"
     OUTPUT = "output"

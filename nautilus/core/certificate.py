@@ -1,15 +1,14 @@
-"""Certificates: what an algebraic rewrite did and why it was allowed, as data.
+"""Certificates: an algebraic rewrite and its justification as data.
 
-A pass that changes the maths (rather than the order of loops) leaves one certificate a rewrite.  A
-checker that shares no code with the passes re-checks it: substitute ``bindings`` and test
-``before == after`` wherever the ``conditions`` hold.
+A pass that changes the maths, rather than the order of loops, produces one certificate for each rewrite.  A checker
+that shares no code with the passes verifies it: it substitutes ``bindings`` and tests ``before == after`` wherever
+the ``conditions`` hold.
 
-Reading.  ``before`` and ``after`` are expressions over the buffers of the program *at that pass*;
-Load nodes stand for themselves (unknown numbers).  Where the claim is about a whole reduction, both
-sides are ``Reduce`` nodes.  ``bindings`` name the sub-expressions that the rule matched, e.g.
-``("factor", r)``.  ``conditions`` are bool expressions that hold at every point where the rewritten
-value is read; ``notes`` are those that have no expression, in words ("f16 holds [0, 1]").
-``proof`` says how the pass knows.
+``before`` and ``after`` are expressions over the buffers of the program *at that pass*; a Load node is an unknown
+number.  For a rewrite of a whole reduction, both sides are ``Reduce`` nodes.  ``bindings`` name the sub-expressions
+that the rule matched, for example ``("factor", r)``.  ``conditions`` are bool expressions that hold at every point
+where the rewritten value is read.  ``notes`` are conditions in words, which have no expression ("f16 holds [0, 1]").
+``proof`` is the argument of the pass.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from nautilus.core.text.expressions import format_expr
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One rewrite; see the module docstring. ``subject`` is the buffer whose definition changed."""
+    """The certificate of one rewrite (module docstring). ``subject`` is the buffer whose definition changed."""
 
     rule: str
     subject: str
@@ -36,7 +35,7 @@ class Certificate:
     span: Span = NO_SPAN
 
     def text(self) -> str:
-        """A readable block: the rule, both sides, what was matched and why it holds."""
+        """Lines of text with the rule, both sides, the bindings, the conditions and the proof."""
         lines = [
             f"{self.rule} in {self.subject}:",
             f"  before: {format_expr(self.before)}",

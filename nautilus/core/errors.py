@@ -1,13 +1,12 @@
-"""Every exception of the compiler, and diagnostics as data.
+"""The exceptions of the compiler, and diagnostics as data.
 
 A :class:`Diagnostic` is one finding about a source text: a stable code (``N0203``), a severity, a
 message, a span, notes and a hint.  It renders as text (file:line:col, source line, caret) or as a
-JSON-ready dict; the boundary that shows it chooses.  A stage collects all it finds and raises them
-together in one :class:`DiagnosticError`.
+dict for JSON.  A stage collects all its diagnostics and raises them together in one :class:`DiagnosticError`.
 
-Every exception derives from :class:`NautilusError`, carries the process exit code that the command
-line uses, and survives pickling (worker processes send them back), which is what ``__reduce__`` is
-for: the default one calls ``cls(*self.args)`` and forgets keyword fields.
+Every exception derives from :class:`NautilusError` and has the exit code of the command line.  Worker processes
+send exceptions back, so they can be pickled: the default ``__reduce__`` would call ``cls(*self.args)`` and lose
+keyword fields.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from nautilus.core.source import NO_SPAN, Span, excerpt
 
 
 class Severity(enum.Enum):
-    """How bad a diagnostic is; only errors stop the compilation."""
+    """The severity of a diagnostic. Only errors stop the compilation."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -97,12 +96,12 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def first_line(error: Exception) -> str:
-    """What ``error`` says, without where; empty where it says nothing."""
+    """The first line of the message of ``error``; empty for an error without a message."""
     return str(error).partition("\n")[0]
 
 
 class NautilusError(Exception):
-    """Base of all errors meant for the user. ``exit_code`` is the command line's."""
+    """Base of all errors that the user sees. ``exit_code`` is the exit code of the command line."""
 
     exit_code: ClassVar[int] = 70
 
@@ -118,7 +117,7 @@ def _rebuild(cls: type[NautilusError], args: tuple[Any, ...], state: dict[str, A
 
 
 class DiagnosticError(NautilusError):
-    """The source is wrong: every error found in it (and the warnings), in order of position."""
+    """All errors and warnings of a source, in order of position."""
 
     exit_code = 1
 
@@ -128,9 +127,9 @@ class DiagnosticError(NautilusError):
 
 
 class VerifyError(NautilusError):
-    """An IR breaks a rule of its level: a bug in a pass, or in an edited dump.
+    """An IR breaks a rule of its level, because of a bug in a pass or in an edited dump.
 
-    ``node`` is the text of the offending node, ``span`` where it came from in the spec.
+    ``node`` is the text of the offending node, and ``span`` its origin in the spec.
     """
 
     exit_code = 70
@@ -143,7 +142,7 @@ class VerifyError(NautilusError):
 
 
 class TargetLimitError(VerifyError):
-    """A kernel needs more than the target has: a fault of the schedule, not a broken IR."""
+    """A kernel exceeds a limit of the target. The cause is the schedule, not a broken IR."""
 
     exit_code = 4
 
@@ -160,7 +159,7 @@ class TargetLimitError(VerifyError):
 
 
 class UnsupportedError(NautilusError):
-    """The spec is valid, but uses ``feature``, which this stage or target does not handle yet."""
+    """The spec is valid, but uses ``feature``, which this stage or target does not support."""
 
     exit_code = 4
 
@@ -171,10 +170,10 @@ class UnsupportedError(NautilusError):
 
 
 class ScheduleError(NautilusError):
-    """No legal schedule, or a given one does not fit.
+    """There is no legal schedule, or a given schedule is illegal.
 
-    ``kernel`` names the kernel that fails, as the schedule does (empty: no single one), and ``field`` the field
-    of the schedule or the part of the IR (empty: none).  Both are data: nobody reads them out of the message.
+    ``kernel`` names the kernel that fails, as the schedule does (empty: no single one).  ``field`` names the field
+    of the schedule or the part of the IR (empty: none).  Callers use these fields, not the message.
     """
 
     exit_code = 4
@@ -186,7 +185,7 @@ class ScheduleError(NautilusError):
 
 
 class ToolchainError(NautilusError):
-    """The CUDA toolchain, driver or device is missing or failed; ``log`` is its own output."""
+    """The CUDA toolchain, driver or device is missing or failed. ``log`` is its output."""
 
     exit_code = 3
 
@@ -196,7 +195,7 @@ class ToolchainError(NautilusError):
 
 
 class InternalError(NautilusError):
-    """A broken invariant of the compiler itself; ``reproducer`` is the path of a file that shows it."""
+    """A broken invariant of the compiler. ``reproducer`` is the path of a file that reproduces it."""
 
     exit_code = 70
 
@@ -206,7 +205,7 @@ class InternalError(NautilusError):
 
 
 def is_internal(error: Exception) -> bool:
-    """Whether ``error`` is a bug of the compiler: no fault of a spec, a schedule, a file or the machine."""
+    """Whether ``error`` is a bug of the compiler, not an error in a spec, a schedule, a file or the machine."""
     if isinstance(error, NautilusError):
         return error.exit_code == InternalError.exit_code
     return not isinstance(error, (OSError, MemoryError))
@@ -223,6 +222,6 @@ class InputError(NautilusError):
 
 
 class RunError(NautilusError):
-    """An interpreter refused what the module or its inputs do: a read beyond a tensor, a missing barrier."""
+    """An interpreter found an error in the module or its inputs, such as a read out of range or a missing barrier."""
 
     exit_code = 1

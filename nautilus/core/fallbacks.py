@@ -1,7 +1,7 @@
-"""Conservative fallbacks: which kernels are planned with less demanding warpgroup MMAs than the default rules choose.
+"""Conservative fallbacks: kernels that are planned with less demanding MMAs than the default rules choose.
 
-A kernel whose warpgroup MMAs fail, in a later pass or in ptxas, is planned again: first with lighter ones (smaller
-tiles), then with MMAs of single warps.
+A kernel whose warpgroup MMAs fail in a later pass or in ptxas is planned again, first with smaller tiles, then with
+MMAs of single warps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one numpy meaning of types, operations and reductions; every interpreter computes through it.
+"""The meaning of types, operations and reductions in numpy, which all interpreters share.
 
 Values between operations are numpy arrays: float64 for floating types, int64 for integers, bool for
 bool.  An array of type ``t`` holds only values of ``t``, with one exception: in mode ``real``
@@ -9,14 +9,14 @@ floats are float64 whatever their type says, because the maths is over the reals
 * mode ``typed``: every float operation rounds its result once to its type, ``narrow`` rounds.
 
 Integers wrap to their type's width in both modes.  ``max`` and ``min`` give NaN where either side is
-NaN, and take -0 for less than +0, so that the order of operands never shows (IEEE 754-2019 maximum;
-PTX ``max.f32`` does the same).  No numpy warning leaves this module: overflow is inf, ``0 / 0`` is NaN,
-an integer division by zero is 0 (it has no value, so nobody may look).
+NaN, and treat -0 as less than +0, so the result does not depend on the order of operands (IEEE 754-2019
+maximum; PTX ``max.f32`` does the same).  numpy warnings are off: overflow is inf and ``0 / 0`` is NaN.  An
+integer division by zero has no value, so no result may depend on it; it gives 0 here.
 
-Rounding is to nearest, ties to even, denormals kept.  ``f8e4m3`` is OCP E4M3FN: no infinity, and
-what rounds past 448 is NaN, as PyTorch's cast has it; ``f8e5m2`` has inf.  A float becomes an i32
-or i64 by truncation, beyond the range the nearest end of it, NaN 0 (PTX ``cvt.rzi``); a narrower
-integer is what that i32 wraps to.  Anything but 0 becomes ``true``.
+Rounding is to nearest with ties to even; denormals are kept.  ``f8e4m3`` is OCP E4M3FN, which has no infinity: a
+number that rounds past 448 becomes NaN, as in PyTorch's cast.  ``f8e5m2`` has inf.  A float becomes an i32 or i64
+by truncation; a number out of range becomes the nearest end of the range, and NaN becomes 0 (PTX ``cvt.rzi``).  A
+conversion of a float to a narrower integer wraps that i32.  Every number except 0 becomes ``true``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def storage_numpy(dtype: DType) -> Any:
 
 
 def round_to(x: Array, dtype: DType) -> Array:
-    """``x`` (any numeric array) as values of ``dtype``, in its working type (module docstring)."""
+    """``x`` (any numeric array) rounded to ``dtype``, as an array of its working type (module docstring)."""
     x = np.asarray(x)
     with np.errstate(all="ignore"):
         if dtype is DType.BOOL:
@@ -68,7 +68,7 @@ def round_to(x: Array, dtype: DType) -> Array:
 
 
 def _round_float(y: Array, dtype: DType) -> Array:
-    """Round float64 to a format numpy lacks: scale so that one unit in the last place is 1, use rint."""
+    """Round float64 to a format that numpy lacks: scale one unit in the last place to 1, and use rint."""
     f = FORMATS[dtype]
     mantissa, least, top = f.mantissa, f.least, f.largest
     _, exponent = np.frexp(y)  # |y| in [2^(e-1), 2^e)
@@ -90,12 +90,12 @@ def _to_integer(x: Array, dtype: DType) -> Array:
 
 
 def storage_array(x: Array, dtype: DType) -> Array:
-    """Values rounded to ``dtype`` and laid out as raw storage (see :func:`storage_numpy`)."""
+    """``x`` rounded to ``dtype``, as raw storage (see :func:`storage_numpy`)."""
     with np.errstate(all="ignore"):
         y = round_to(x, dtype)
         if dtype is DType.BF16:
             bits = y.astype(np.float32).view(np.uint32) >> 16
-            # a NaN whose payload sits in the lower half must stay a NaN
+            # truncation would turn a NaN with its payload in the lower half into inf
             return np.where(np.isnan(y), 0x7FC0, bits).astype(np.uint16)
         if dtype.is_float8:
             return _encode8(y, dtype)
@@ -156,15 +156,15 @@ def _bound(name: str) -> Callable[..., Any]:
     return found
 
 
-#: function -> its meaning on arrays in working types, before it is rounded; conversions are not among them
+#: function -> its meaning on arrays in working types, before rounding; conversions are not included
 EVAL: Mapping[str, Callable[..., Any]] = {f.name: _bound(f.numpy) for f in FUNCTIONS.values() if f.numpy}
 
 
 def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -> Array:
     """The result of ``op`` (a name of ``core.functions``) in its working type, broadcast as numpy does.
 
-    ``dtype`` is the operation's type; ``select`` evaluates both sides (a caller that must not read
-    one of them makes it harmless first).  Raises KeyError for an unknown operation.
+    ``dtype`` is the operation's type.  ``select`` evaluates both sides, so the caller must make a side safe to read
+    that is not selected.  Raises KeyError for an unknown operation.
     """
     with np.errstate(all="ignore"):
         if op == "cast":
@@ -175,7 +175,7 @@ def eval_op(op: str, args: Sequence[Array], dtype: DType, mode: Mode = "real") -
         value = np.asarray(EVAL[op](*args))
         if op in COMPARISONS or dtype is DType.BOOL:
             return value.astype(np.bool_)
-        return _settle(value, dtype, mode)
+        return _in_type(value, dtype, mode)
 
 
 def _cast(x: Array, dtype: DType, mode: Mode) -> Array:
@@ -184,8 +184,8 @@ def _cast(x: Array, dtype: DType, mode: Mode) -> Array:
     return round_to(x, dtype)
 
 
-def _settle(value: Array, dtype: DType, mode: Mode) -> Array:
-    """A float64 or int64 result as a value of its type."""
+def _in_type(value: Array, dtype: DType, mode: Mode) -> Array:
+    """A float64 or int64 result, rounded or wrapped to ``dtype``."""
     if dtype in _FLOATS:
         y = value.astype(np.float64, copy=False)
         return y if mode == "real" or dtype is DType.F64 else round_to(y, dtype)
@@ -222,7 +222,7 @@ def reduce_array(
             winner = (x == 0.0) & (np.signbit(x) == (op == "min"))  # a zero of the sign that wins
             wins = np.any(winner, axis=axes, keepdims=keepdims)
             value = np.where(value == 0.0, np.where(wins == (op == "max"), 0.0, -0.0), value)
-        return value if dtype is DType.BOOL else _settle(value, dtype, mode)
+        return value if dtype is DType.BOOL else _in_type(value, dtype, mode)
 
 
 def _least_or_greatest(op: str, dtype: DType) -> float | int:

@@ -1,4 +1,4 @@
-"""Roles of op fields that the levels share: what each is, how it is written, and what it is where it is not written."""
+"""Roles of op fields that the levels share: kind, syntax and default."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ UNWRITTEN = FieldRole(Kind.ATTRIBUTE)
 
 
 def flag(word: str) -> FieldRole:
-    """A field that holds where ``word`` is written."""
+    """A bool field that is true where ``word`` is written."""
     return FieldRole(Kind.ATTRIBUTE, syntax.flag(word), flag=True)

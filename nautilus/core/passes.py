@@ -1,8 +1,8 @@
-"""What a pass is, and what a pass is that changes the maths.
+"""The interfaces of passes, and of passes that change the maths.
 
 A *pass* is a frozen dataclass: its ``name`` is the name of its file with hyphens, its fields are its options, and
 ``apply`` maps a module to a module of the same level.  A pass that changes the maths, rather than the order of
-loops, derives from :class:`CertifyingPass` and leaves a certificate for every rewrite.
+loops, derives from :class:`CertifyingPass` and produces a certificate for every rewrite.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Module = TypeVar("Module")
 
 
 class Pass(Protocol):
-    """What every entry of a pipeline makes."""
+    """A pass of a pipeline."""
 
     @property
     def name(self) -> str: ...
@@ -35,4 +35,4 @@ class CertifyingPass(ABC, Generic[Module]):
 
     @abstractmethod
     def derive(self, module: Module) -> tuple[Module, tuple[Certificate, ...]]:
-        """The new module, and a certificate for each rewrite. Raises what the pass raises."""
+        """The new module, and a certificate for each rewrite."""

@@ -1,8 +1,7 @@
-"""Source text and positions in it; every IR node points back here through its span.
+"""Source text and positions in it. The span of every IR node refers to a source.
 
 Columns count code points from 1.  :func:`excerpt` renders a span as the source line with carets
-under it: tabs become spaces, control characters ``?``, and a long line is cut around the span, so
-that a terminal shows what an editor would.
+under it.  Tabs become spaces, control characters become ``?``, and a long line is cut around the span.
 """
 
 from __future__ import annotations

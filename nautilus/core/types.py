@@ -1,8 +1,8 @@
-"""Element types: what a tensor holds, and what arithmetic on it is done in.
+"""Element types of tensors in memory and of arithmetic.
 
-A *storage* type is what memory holds (``f16``); a *compute* type is what an expression is
-evaluated in (``f32 f64 i32 i64 bool``).  Floating storage types of up to 32 bits compute in
-``f32``, as the language contract demands ("an intermediate is f32 or better").
+A *storage* type is the type of elements in memory (``f16``).  A *compute* type is the type in which an expression is
+evaluated (``f32 f64 i32 i64 bool``).  The compute type of floating storage types of up to 32 bits is ``f32``, as the
+language contract demands ("an intermediate is f32 or better").
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class DType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """All that the compiler knows of an element type.
+    """The record of an element type.
 
     ``kind``: float, int, uint or bool.  ``least``: the least exponent of a normal number.  ``infinite``: there are
     infinities, else numbers beyond ``largest`` round to NaN.  ``numpy``: the numpy type of the values, None where numpy
@@ -130,7 +130,7 @@ FORMATS: Mapping[DType, Format] = {
 if set(FORMATS) != set(DType):
     raise AssertionError(f"element types without a record: {set(DType) ^ set(FORMATS)}")
 
-#: The largest finite number of the float types that overflow where f32 does not by far.
+#: The largest finite number of the float types whose range is much smaller than that of f32.
 LARGEST = {d: f.largest for d, f in FORMATS.items() if f.kind == "float" and f.largest < 2.0**100}
 
 

@@ -106,7 +106,7 @@ def _kernel(module: MemModule, kernel: MemKernel, m: Machine, target: Limits) ->
     flops = float(np.mean(work.consumer.flops)) * work.tiles * (1 if work.separate_tiles else work.consumers)
     shared = work.cluster if np.any(work.consumer.lane_reductions) else 1  # otherwise L2 merges equal loads anyway
     clock, on_chip = _clock(span, flops, moved.l2 / shared, m)
-    start = 0.0 if persistent else blocks / m.start
+    start = 0.0 if persistent else blocks / m.block_starts
     memory = _memory_seconds(moved, work, slots, m)
     total = max(_overlapped(on_chip, memory, work, active_blocks), start) + m.launch
     parts = _parts(work, m, clock, moved, memory, on_chip) | {"launch": m.launch + start}
@@ -150,27 +150,28 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     """Cycles of each tile for a block that is alone on its multiprocessor; the makespan accounts for sharing."""
     c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
     products = consumers * (c.wgmma * 4096.0 / m.tensor_half)
-    slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_products))
+    slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
     alone = consumers * (_mixed(c.special, c.issue, m) + c.stores * STORE)
     shared = consumers * np.asarray(c.shared) / m.shared
     slow = np.maximum(slow, shared) + MIXED * np.minimum(slow, shared)
     idle = max(1.0, 4.0 / (work.warps * consumers * active_blocks))  # a scheduler without a warp is idle
     slow, alone = slow * idle, alone * idle
-    drains = (m.drain + 36.0) * np.asarray(c.drains)
-    copies = np.maximum(np.asarray(c.lines) * m.line, np.asarray(c.read) / m.bulk) if np.any(c.lines) else np.zeros(1)
+    drains = (m.mma_drain + 36.0) * np.asarray(c.drains)
+    copies = np.maximum(np.asarray(c.lines) * m.tma_row, np.asarray(c.read) / m.tma) if np.any(c.lines) else np.zeros(1)
     if work.separate_tiles:
         return _ping_pong_cycles(products, under, alone, drains, copies, work, m)
     factor = ORDERED if work.ordered else LOCKSTEP if consumers > 1 and not work.combines else 1.0
     inside = _with_async_mma(products, under, consumers, work.ordered)
-    chains = m.chain * np.asarray(c.lane_reductions) + (m.barrier * np.asarray(c.drains) if work.ordered else 0.0)
+    ordered = m.barrier * np.asarray(c.drains) if work.ordered else 0.0
+    dependent = m.lane_reduction * np.asarray(c.lane_reductions) + ordered
     # warps of several active blocks fill each other's stalls
     others = _with_other_warps(slow, factor * alone, work, active_blocks)
     barriers = np.asarray(c.barriers) * m.barrier * (2.0 if not work.specialised else 1.0)
     waits = np.asarray(c.waits) * (0.0 if work.specialised else _fetch(work, m))
-    barriers = barriers + np.asarray(c.cluster_syncs) * m.meeting
-    fixed = 200.0 if persistent else m.block
-    cycles = inside + others + (drains / consumers + chains + barriers + waits + fixed) / active_blocks
+    barriers = barriers + np.asarray(c.cluster_syncs) * m.cluster_sync
+    fixed = 200.0 if persistent else m.block_overhead
+    cycles = inside + others + (drains / consumers + dependent + barriers + waits + fixed) / active_blocks
     if work.cluster > 1 and not np.any(c.lane_reductions):
         cycles = cycles * (1.0 + COUPLED)
     return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
@@ -294,9 +295,9 @@ def _memory_seconds(moved: Traffic, work: Work, slots: int, m: Machine) -> float
     """
     in_flight = slots * max(work.pipeline_bytes, 1.0)
     full = m.dram_read if moved.written < 0.1 * moved.dram else m.dram
-    rate = full * (1.0 - float(np.exp(-in_flight / m.in_flight)))
-    most = min(m.multiprocessors, slots) * m.reach
-    rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.in_flight * most)))))
+    rate = full * (1.0 - float(np.exp(-in_flight / m.bytes_in_flight)))
+    most = min(m.multiprocessors, slots) * m.load_rate
+    rate = min(rate, most * (1.0 - float(np.exp(-in_flight * full / (m.bytes_in_flight * most)))))
     return moved.dram / max(rate, 1.0)
 
 
@@ -309,7 +310,7 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
 
     return {
         "mma": seconds(c.wgmma * 4096.0 / m.tensor_half)
-        + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_products)),
+        + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
         "shared": seconds(np.asarray(c.shared) / m.shared),

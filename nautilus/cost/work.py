@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.errors import NautilusError
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.types import DType
@@ -237,20 +236,20 @@ class _Counter:
             var, low, trips = self.unit_loop
             steps = np.arange(int(np.max(trips, initial=1)))[:, None]
             if steps.size * np.size(low + trips) <= MOST_TILES * 64:
-                found = np.asarray(_safe(cond, {**env, var: np.reshape(low, (1, -1)) + steps}), np.float64)
+                found = np.asarray(estimated(cond, {**env, var: np.reshape(low, (1, -1)) + steps}), np.float64)
                 inside = steps < np.reshape(trips, (1, -1))
                 share = (found * inside).sum(0) / np.maximum(1.0, np.reshape(trips, (1, -1))[0])
                 return share if share.size > 1 else share[0]
-        return np.asarray(_safe(cond, env), dtype=np.float64)
+        return np.asarray(estimated(cond, env), dtype=np.float64)
 
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
-        low, high = _safe(op.lo, env), _safe(op.hi, env)
+        low, high = estimated(op.lo, env), estimated(op.hi, env)
         trips = np.maximum(np.asarray(high, np.float64) - np.asarray(low, np.float64), 0.0)
         self.flight = max(self.flight, self._flight_after(op.body))
         ends = (low, np.maximum(high - 1, low))
         if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
             first, last = _ends(env)
-            ends = (_safe(op.lo, first), np.maximum(_safe(op.hi, last) - 1, ends[1]))
+            ends = (estimated(op.lo, first), np.maximum(estimated(op.hi, last) - 1, ends[1]))
         inner = {**env, op.var: np.maximum((low + high) // 2, low), f"{op.var}#": ends}
         self.depth += 1
         outer, self.unit_loop = self.unit_loop, (op.var, low, trips) if self.private > 1 else None
@@ -396,7 +395,7 @@ class _Counter:
     # -- memory ---------------------------------------------------------------------------------
     def share(self, mask: Expr | None, env: Mapping[str, Any]) -> Any:
         """The share of unmasked elements, taken at position 0 of the tile, because partial tiles are rare."""
-        return 1.0 if mask is None else np.asarray(_safe(mask, env), np.float64)
+        return 1.0 if mask is None else np.asarray(estimated(mask, env), np.float64)
 
     def tma_load(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
         self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
@@ -437,7 +436,7 @@ class _Counter:
         before = last | {v: np.maximum(last[v] - 1, first[v]) for v in ranged}
         low, high = {a: np.asarray(0) for a in sizes}, {a: np.asarray(n - 1) for a, n in sizes.items()}
         places = (first, second, before, last) if ranged else (first,)
-        points = [[_safe(e, at | tile) for e in index] for at in places for tile in (low, high)]
+        points = [[estimated(e, at | tile) for e in index] for at in places for tile in (low, high)]
         if (known := self.loads.get(buffer)) is not None:
             points += [known.lows, known.highs]
         by_axis = list(zip(*points, strict=True))
@@ -477,13 +476,6 @@ def _rescales_lazily(kernel: MemKernel) -> bool:
             if kept and any(a.name in carried for a in op.args):  # type: ignore[union-attr]
                 return True
     return False
-
-
-def _safe(e: Expr, env: Mapping[str, Any]) -> Any:
-    try:
-        return estimated(e, env)
-    except (NautilusError, ArithmeticError, TypeError, ValueError, KeyError):
-        return np.asarray(1)
 
 
 def _names(e: Expr) -> set[str]:

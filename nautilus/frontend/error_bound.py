@@ -1,26 +1,26 @@
 """The error bound that the compiler states for a kernel.
 
 The bound of an output is a relative Frobenius norm, ``|out - ref| / |ref|``, against the Spec in
-float64.  Integers and bools are exact.  The model, first order, from the Spec alone, with ``u`` the
+float64.  Integers and bools are exact.  The model is of first order and uses the Spec alone.  ``u`` is the
 unit roundoff of the compute type (2^-24 for f32):
 
-* every operation adds its own error on top of its operands' (sums and differences: their root of squares;
-  products and quotients: their sum): ``u`` where it is correctly rounded, else the ulps that its record in
-  ``core.functions`` states for the call and, under ``--precision fast``, for its approximations (PTX ISA,
-  "Floating point instructions": ``ex2.approx``, ``rcp.approx``, ...);
-* a function multiplies its operands' errors by its record's ``condition``: ``exp(x)`` turns an error of ``x``
-  relative to ``x`` into 16 times as much, because |x| is taken as 16;
-* a sum of ``n`` terms adds ``2 sqrt(n) u``: rounding errors are independent, and the blocked order of
-  a kernel keeps partial sums short;
-* under ``--precision fast``, ``tanh`` and ``erf`` that only outputs of 16 bits or fewer depend on add 2^-11 and
-  2^-10 (``vr_tile.passes.hardware_math``), and ``sigmoid`` what ``exp2`` of an argument up to 16 adds;
-* a computed f32 factor that meets a 16-bit or 8-bit tensor inside a product-sum adds that type's
-  unit roundoff (``--precision fast`` only), and so does every cast that the user wrote;
-* a sum of products of 8-bit floats adds n 2^-14, n at most 128 (``--precision fast`` only): warpgroup products
-  lose up to 2^-13 of the partial sum at each, which grows along a chain of n (``ma_tile.ir.async_ops``);
-* all of this but the error of ``tanh`` and ``erf`` is doubled, and the output adds its own unit roundoff once.
+* Every operation adds its own error to the errors of its operands (sums and differences: the root of their sum of
+  squares; products and quotients: their sum).  Its own error is ``u`` where it is correctly rounded, else the ulps
+  that its record in ``core.functions`` states for the call and, under ``--precision fast``, for its approximations
+  (PTX ISA, "Floating point instructions": ``ex2.approx``, ``rcp.approx``, ...).
+* A function multiplies its operands' errors by its record's ``condition``.  The factor of ``exp(x)`` is 16, because
+  the model assumes that |x| is at most 16.
+* A sum of ``n`` terms adds ``2 sqrt(n) u``, because rounding errors are independent and the blocked order of
+  a kernel keeps partial sums short.
+* Under ``--precision fast``, ``tanh`` and ``erf`` add 2^-11 and 2^-10 where all dependent outputs have 16 bits or
+  fewer (``vr_tile.passes.hardware_math``).  ``sigmoid`` adds the error of ``exp2`` of an argument up to 16.
+* Under ``--precision fast``, a computed f32 factor of a sum of products adds the unit roundoff of the 16-bit or 8-bit
+  tensor that it is multiplied by.  Every cast in the spec adds the unit roundoff of its type.
+* Under ``--precision fast``, a sum of products of 8-bit floats adds n 2^-14, with n at most 128: each wgmma loses up
+  to 2^-13 of the partial sum, and the loss grows with the number n of accumulating MMAs (``ma_tile.ir.async_ops``).
+* The total is doubled, except for the error of ``tanh`` and ``erf``, and the output adds its own unit roundoff once.
 
-The model takes inputs of ordinary size; what given inputs do is measured (``check.reference``).
+The model assumes inputs of ordinary size; ``check.reference`` measures the error for given inputs.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from nautilus.frontend.spec import Spec
 
 U32 = 2.0**-24
 
-#: what ``--precision fast`` makes of functions for narrow outputs, relative
+#: function -> relative error of its approximation for narrow outputs under ``--precision fast``
 _HARDWARE: Mapping[str, float] = {
     f.name: a.relative for f in FUNCTIONS.values() for a in f.approximations if a.narrow
 }  # fmt: skip
 _INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
-SHORT_DEPTH = 128  # ``ma_tile.ir.async_ops`` has the same number, for the same reason
+SHORT_DEPTH = 128  # accumulating wgmmas of 8-bit floats, as in ``ma_tile.ir.async_ops``
 _RUNTIME = 65536  # terms of a sum over a size known only at launch
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``relative`` is 0 for an exact output; ``ties``: integers or bools that computed floats decide.
+    """The bound of an output; ``relative`` is 0 for an exact output.
 
-    ``hardware`` is the part of ``relative`` that hardware approximations of ``tanh`` and ``erf`` have; ``form``: some
-    of these differ from the function over the reals too; ``short``: warpgroup products of 8-bit floats are among what
-    the output is computed from.
+    ``ties``: the output has integers or bools that depend on computed floats.  ``hardware``: the part of ``relative``
+    from hardware approximations of ``tanh`` and ``erf``.  ``form``: one of these also differs from the function over
+    the reals.  ``short``: the output depends on wgmmas of 8-bit floats.
     """
 
     relative: float
@@ -77,7 +77,7 @@ def unit(dtype: DType) -> float:
 
 def stated(spec: Spec, precision: str = "fast") -> dict[str, Bound]:
     """The bound of every output of ``spec``."""
-    done: dict[bool, dict[str, float]] = {False: {}, True: {}}  # with hardware approximations: True
+    done: dict[bool, dict[str, float]] = {False: {}, True: {}}  # True: with hardware approximations
     out: dict[str, Bound] = {}
     for d in spec.definitions:
         for narrow in (False, True):
@@ -99,7 +99,7 @@ def stated(spec: Spec, precision: str = "fast") -> dict[str, Bound]:
 
 
 def is_narrow(dtype: DType) -> bool:
-    """An output type whose own rounding is as coarse as the hardware's approximations."""
+    """Whether rounding to ``dtype`` has at least the error of the hardware's approximations."""
     return dtype.is_float and dtype.bits <= 16
 
 
@@ -110,7 +110,7 @@ def header(spec: Spec, precision: str = "fast") -> tuple[str, ...]:
 
 
 class _Model:
-    """Relative errors of the nodes of one definition; ``known`` has those of earlier definitions."""
+    """Relative errors of the nodes of one definition; ``known`` contains those of earlier definitions."""
 
     def __init__(self, known: Mapping[str, float], precision: str, narrow: bool) -> None:
         self.known = known
@@ -148,7 +148,7 @@ class _Model:
             case Reduce(op=op, body=body, axes=axes, cond=cond):
                 terms = prod(a.extent if isinstance(a.extent, int) else _RUNTIME for a in axes)
                 error = self.reduction(op, body, terms, u)
-                # a condition on computed numbers picks other integers; floats are taken as continuous
+                # an error in a condition changes integer results; floats are assumed to be continuous
                 decided = 0.0 if cond is None or e.dtype.is_float else self.done[id(cond)]
                 return max(error, decided)
         return 0.0
@@ -179,7 +179,7 @@ class _Model:
                 return error
 
     def narrowing(self, body: Expr) -> float:
-        """Unit roundoff of the narrow tensor that a computed factor of the product ``body`` meets."""
+        """Unit roundoff of the narrow tensor by which a computed factor of the product ``body`` is multiplied."""
         factors = _factors(body)
         narrow = [t for t in map(_stored, factors) if t is not None and t.is_float and t.bits <= 16]
         computed = any(_stored(f) is None and f.dtype.is_float for f in factors)
@@ -189,7 +189,7 @@ class _Model:
 
 @cache
 def instruction_error(op: str, u: float, fast: bool) -> float:
-    """The largest relative error of the forms in which code computes ``op`` where the unit roundoff is ``u``."""
+    """The largest relative error of the forms of ``op`` in code where the unit roundoff is ``u``."""
     f = FUNCTIONS[op]
     if u < U32:
         return 2.0 * f.ulps[1] * u
@@ -197,7 +197,7 @@ def instruction_error(op: str, u: float, fast: bool) -> float:
 
 
 def _factors(body: Expr) -> list[Expr]:
-    """What is multiplied in ``body``, constants left out."""
+    """The factors of ``body`` without constants."""
     factors: list[Expr] = []
     stack = [body]
     while stack:
@@ -210,7 +210,7 @@ def _factors(body: Expr) -> list[Expr]:
 
 
 def _is_short(body: Expr) -> bool:
-    """The sum of ``body`` may be made of warpgroup products of 8-bit floats."""
+    """Whether the sum of ``body`` may be computed by wgmmas of 8-bit floats."""
     stored = [_stored(f) for f in _factors(body)]
     return sum(d is not None and d.is_float8 for d in stored) > 1
 
@@ -220,25 +220,25 @@ def _has_short_sum(e: Expr) -> bool:
 
 
 def _has_inexact_form(e: Expr) -> bool:
-    """Whether ``--precision fast`` computes a function in ``e`` by a form that is another function over the reals."""
+    """Whether ``--precision fast`` replaces a function in ``e`` by one that differs from it over the reals."""
     return any(isinstance(x, Op) and x.op in _INEXACT for x in walk(e))
 
 
 def _stored(e: Expr) -> DType | None:
-    """The storage type of a plain read, else None."""
+    """The storage type of a plain load, else None."""
     while isinstance(e, Op) and e.op == "cast":
         e = e.args[0]
     return e.dtype if isinstance(e, Load) else None
 
 
 def approximated(spec: Spec) -> tuple[Spec, Spec]:
-    """The spec with what the hardware approximates off by its error: upwards, and in a direction of its own each."""
+    """The spec with the error of every hardware approximation added: with a positive sign, and with varying signs."""
 
     def off(e: Expr, each: bool) -> Expr | None:
         if not (isinstance(e, Op) and e.op in _HARDWARE and e.dtype is DType.F32):
             return None
         size: Expr = Const(_HARDWARE[e.op], e.dtype)
-        if each:  # the sign of a fast oscillation: as good as random, and a function of the argument as the error is
+        if each:  # the sign of a fast oscillation is pseudo-random, but a function of the argument as the error is
             phase = Op("sin", (Op("mul", (e.args[0], Const(54321.0, e.dtype)), e.dtype),), e.dtype)
             size = Op("mul", (size, Op("sign", (phase,), e.dtype)), e.dtype)
         return Op("add", (e, Op("mul", (e, size), e.dtype)), e.dtype)

@@ -1,15 +1,14 @@
-"""The meaning of a Spec: a float64 interpreter in numpy, the reference of every level below.
+"""The interpreter of a Spec in float64 numpy, which defines its meaning and is the reference of every level below.
 
-A value is an array together with the index variables that its dimensions stand for
-(:class:`Value`); an operation lines its arguments up by name and broadcasts, so a sub-expression is
-computed once, over exactly the variables it depends on.  Variables are unique within a definition,
-so results are remembered by node.  Arithmetic is that of :mod:`nautilus.core.numerics`, mode
-``real``: no rounding but at the casts that the user wrote.
+A value is an array together with the index variables of its dimensions (:class:`Value`).  An operation aligns its
+arguments by name and broadcasts, so a sub-expression is computed once, over exactly the variables it depends on.
+Variables are unique within a definition, so results are cached by node.  Arithmetic is that of
+:mod:`nautilus.core.numerics`, mode ``real``: only the casts in the spec round.
 
-* Grids above ``_GRID`` elements are cut: along the definition's own axes first, then along the axes
+* Grids above ``_GRID`` elements are split, first along the definition's own axes, then along the axes
   of the reduction.
-* A sum of products becomes a matrix product where the factors allow it (:func:`_contract`).
-* Indices are clipped into the tensor: what a branch not taken reads is some value, never an error.
+* A sum of products becomes a matrix product where the factors allow it (:meth:`_Evaluator._contract`).
+* Indices are clipped to the tensor, so a load in a branch that is not selected gives some value and no error.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or",
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """``array`` has one dimension for each of ``names``, of that variable's current extent."""
+    """An array with one dimension for each of ``names``, whose size is that variable's current extent."""
 
     array: Array
     names: tuple[str, ...]
@@ -50,8 +49,8 @@ def run_spec(
 ) -> dict[str, Array]:
     """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
 
-    ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; those not
-    given are read off the inputs' shapes.  Raises InputError for what is missing or does not fit.
+    ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; the inputs' shapes give the
+    others.  Raises InputError for a missing or unsuitable argument.
     """
     return {t.name: value for t, value in zip(spec.outputs, _run(spec, inputs, scalars, sizes), strict=True)}
 
@@ -62,7 +61,7 @@ def round_outputs(spec: Spec, values: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def resolve_sizes(spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The value of every runtime dim, given or read off the inputs. Raises InputError."""
+    """The value of every runtime dim, from ``sizes`` or from the inputs' shapes. Raises InputError."""
     known = dict(sizes or {})
     for t in spec.inputs:
         shape = np.shape(inputs[t.name]) if t.name in inputs else ()
@@ -92,7 +91,7 @@ def _run(
         value = (scalars or {}).get(s.name, s.default)
         if value is None:
             raise InputError(f"scalar '{s.name}' is not given and has no default")
-        # a float scalar of a compute type stays what it is: the maths is over the reals
+        # a float scalar of a compute type is not rounded, because the maths is over the reals
         params[s.name] = float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
     buffers: dict[str, Array] = {}
     for t in spec.inputs:
@@ -116,7 +115,7 @@ def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, .
 
 
 class _Evaluator:
-    """One definition. ``ranges`` holds the part of each variable's range being computed."""
+    """The evaluation of one definition. ``ranges`` contains the current part of each variable's range."""
 
     def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> None:
         self.d, self.buffers, self.params = d, buffers, params
@@ -160,7 +159,7 @@ class _Evaluator:
         return out
 
     def _cut(self, e: Expr, names: tuple[str, ...], out: Array, where: tuple[slice, ...]) -> None:
-        """Fill ``out[where]``, cutting the first axis not yet in ``where`` while the grid is too large."""
+        """Fill ``out[where]``; while the grid is too large, split the first axis that is not yet in ``where``."""
         outer = max((self._grid(n & frozenset(self.order)) for n in self._outside(e)), default=1)
         if outer <= _GRID or len(where) == len(names):
             value = self.value(e)
@@ -178,7 +177,7 @@ class _Evaluator:
         self._forget(name)
 
     def _outside(self, e: Expr) -> list[frozenset[str]]:
-        """The variables of the nodes that are evaluated as grids: factors of products, not the product."""
+        """The variables of the nodes that are evaluated as grids: the factors of a product, not the product."""
         out, stack, seen = [], [e], set()
         while stack:
             node = stack.pop()
@@ -239,7 +238,7 @@ class _Evaluator:
         return Value(np.broadcast_to(picked, shape), names)
 
     def _separable(self, array: Array, e: Load, index: list[Value], names: tuple[str, ...]) -> Value:
-        """A load whose positions depend on different variables: one dimension at a time."""
+        """A load whose positions depend on different variables, taken one dimension at a time."""
         for axis, (position, v) in enumerate(zip(e.index, index, strict=True)):
             size = array.shape[axis]
             if isinstance(position, Var) and self.ranges[position.name].stop <= size:
@@ -297,7 +296,7 @@ class _Evaluator:
         return Value(reduce_array(e.op, array, positions, e.dtype), kept)
 
     def _contract(self, e: Reduce, values: list[Value]) -> Value | None:
-        """A sum of products as one batched matrix product; None where the factors do not fit."""
+        """A sum of products as one batched matrix product; None where the factors do not permit it."""
         values = sorted(values, key=lambda v: -len(v.names))
         merged: list[Value] = []
         for v in values:
@@ -333,7 +332,7 @@ class _Evaluator:
 
 
 def _factors(e: Reduce) -> list[Expr] | None:
-    """The factors of an unconditional sum of products of at least two; else None."""
+    """The factors of an unconditional sum of products with at least two factors; else None."""
     if e.op != "sum" or e.cond is not None:
         return None
     out: list[Expr] = []
@@ -356,7 +355,7 @@ def _arrange(v: Value, batch: list[str], first: list[str], second: list[str]) ->
 
 
 def _integer_product(a: Array, b: Array) -> Array:
-    """Exact: in float64 (which uses BLAS) while every sum stays below 2^53."""
+    """The exact product of integers, in float64 (which uses BLAS) if every sum stays below 2^53."""
     if a.size and b.size:
         peak = float(np.abs(a).max()) * float(np.abs(b).max()) * a.shape[-1]
         if peak < 2.0**53:

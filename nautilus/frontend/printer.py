@@ -1,7 +1,6 @@
-"""Prints a Spec in the language itself: functions expanded, every conversion and range written.
+"""Prints a Spec in the language of ``.naut`` files, with functions expanded and every conversion and range written.
 
-The text parses back to an equal Spec (tested for every shipped one), so the first thing that
-``--dump-ir`` shows is something a reader of ``.naut`` files knows already, and can edit.
+The text parses back to an equal Spec, so the first dump of ``--dump-ir`` is a spec that a user can edit.
 """
 
 from __future__ import annotations

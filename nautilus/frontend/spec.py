@@ -19,7 +19,7 @@ Invariants (established by :mod:`nautilus.frontend.semantics.check`):
 * a definition with a written element type has ``dtype`` set and its ``expr`` is a ``cast`` to it.
   An untyped one (``dtype`` None) holds ``expr``'s compute type.  An output's ``expr`` is *not*
   wrapped: it has a compute type and is rounded once, at the store, to ``dtype`` (the declared
-  type); whoever reads an output reads the rounded value, so inlining one inserts that cast;
+  type); a read of an output gives the rounded value, so inlining one inserts that cast;
 * every ``Op`` obeys the typing rules of :mod:`nautilus.core.expr.nodes`.
 """
 
@@ -53,7 +53,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number argument given at launch; ``default`` None means it must be given."""
+    """A number that is given at launch; ``default`` None: it must be given."""
 
     name: str
     dtype: DType
@@ -95,9 +95,9 @@ class Definition:
 
 @dataclass(frozen=True)
 class Spec:
-    """A checked specification; ``warnings`` are the diagnostics that did not stop it.
+    """A checked specification; ``warnings`` are its diagnostics, none of which is an error.
 
-    ``family``: a hash of what it says whatever its sizes (:mod:`nautilus.frontend.family`); empty without a text.
+    ``family``: a hash that is independent of sizes (:mod:`nautilus.frontend.family`); empty without a text.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""NVRTC, the driver and the device; nothing here is imported unless a job needs it."""
+"""NVRTC, the driver and the device. Modules of this package are imported only when a command needs them."""

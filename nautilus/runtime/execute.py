@@ -39,7 +39,7 @@ Number = int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An array argument: a Param in ``shape`` is a size known only at launch."""
+    """An array argument. A Param in ``shape`` is a size known only at launch."""
 
     name: str
     dtype: DType

@@ -1,7 +1,7 @@
 """Compiles CUDA C++ text to PTX or a cubin through NVRTC, and reads the resource report of ptxas.
 
-NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers (``cuda_fp16.h`` and kin) come from
-the runtime's wheel; ``CUDA_HOME`` or ``CUDA_PATH`` is looked at when that is missing.
+NVRTC comes as a wheel and needs neither a GPU nor a driver.  Headers such as ``cuda_fp16.h`` come from the wheel of
+the CUDA runtime, else from ``CUDA_HOME`` or ``CUDA_PATH``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nautilus.core.errors import ScheduleError, ToolchainError
 from nautilus.cuda.module import CudaModule
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
-_NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # a text that no schedule belongs to
+_NO_KERNELS: Mapping[str, str] = MappingProxyType({})  # of a text without a schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _bytes(nvrtc: Any, program: Any, what: str) -> bytes:
     size = int(_call(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program)))
     if size <= 1:
         return b""
-    data = bytes(size)  # filled in place by the binding; a fresh object, so nobody shares it
+    data = bytes(size)  # the binding fills it in place, so the object must not be shared
     getattr(nvrtc, f"nvrtcGet{what}")(program, data)
     return data
 

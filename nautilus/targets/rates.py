@@ -12,7 +12,7 @@ def _number(name: str) -> int:
 
 
 def machine(arch: str) -> Machine:
-    """The rates of ``arch``; an unknown architecture gets those of the nearest one below it."""
+    """The rates of ``arch``. An unknown architecture has the rates of the nearest known one below it."""
     found = find(arch)
     if found is None:
         older = [name for name in TARGETS if _number(name) <= _number(arch)]

@@ -1,17 +1,22 @@
-"""One record per architecture: what a block may use, which engines there are, and the rates of the cost model.
+"""One record per architecture: the limits of a block, the engines, and the rates of the cost model.
 
-The limits are those of the CUDA C++ Programming Guide, "Compute Capabilities"; the arithmetic rates are those of the
+The limits are those of the CUDA C++ Programming Guide, "Compute Capabilities".  The arithmetic rates are those of the
 same guide, "Arithmetic Instructions", in results a cycle and multiprocessor.
 
-The numbers of sm_90a were measured on one H200 (132 multiprocessors, 700 W): products reach 4096 operations a
-cycle and multiprocessor, MUFU 16 results; a drained product pipeline costs 64 cycles (one warpgroup waiting
-after every 8 steps: 88.8% at n128, 94.1% at n256); the clock falls with the power that products and L2 traffic
-take (1.58 GHz for 256 x 192 tiles, 1.53 for 128 x 256, 1.44 for 128 x 128, 1.62 under a fused chain at 80%);
-fused chains with walks in steps of 64, 96 and 128 keep the matrix unit 68%, 76% and 80% busy, which is a fixed cost
-a step; 8.4 MB of loads in flight reach 98.8% of the read rate and 4.2 MB 89%; the launch, its ramp and its drain
-take 2.2 us; blocks start at 1.6 a nanosecond; two blocks of a cluster combine in 0.4 us.  The other
-lines are the vendor's data sheets scaled the same way.
-CUDA C++ Programming Guide, "Arithmetic Instructions", gives results a cycle and multiprocessor.
+The numbers of sm_90a were measured on one H200 (132 multiprocessors, 700 W):
+
+* wgmma reaches 4096 operations a cycle and multiprocessor, and MUFU 16 results;
+* a wait for all outstanding MMAs costs 64 cycles (one warpgroup that waits after every 8 steps reaches 88.8% at n128
+  and 94.1% at n256);
+* the clock falls with the power that MMAs and L2 traffic take: 1.58 GHz for 256 x 192 tiles, 1.53 for 128 x 256,
+  1.44 for 128 x 128, and 1.62 for a back-to-back GEMM that keeps the tensor cores 80% busy;
+* back-to-back GEMMs with reduction loops in steps of 64, 96 and 128 keep the tensor cores 68%, 76% and 80% busy, which
+  is a fixed cost a step;
+* 8.4 MB of outstanding loads reach 98.8% of the read rate, and 4.2 MB reach 89%;
+* the launch, its ramp and its drain take 2.2 us, and blocks start at 1.6 a nanosecond;
+* two blocks of a cluster combine partial results in 0.4 us.
+
+The numbers of the other targets are those of the vendor's data sheets, scaled in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _KB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one block and one multiprocessor may use, and which instructions there are. Memory in bytes."""
+    """The resources of a block and of a multiprocessor, and the instructions of a target. Memory is in bytes."""
 
     smem_block: int
     smem_sm: int
@@ -35,73 +40,76 @@ class Limits:
     async_copy: bool = True
     warpgroup: bool = False  # warpgroup MMAs, TMA copies and mbarriers with byte counts
     float8: bool = False  # instructions that convert 8-bit floats
-    multiprocessors: int = 0  # of the largest device that persistent grids are sized for; 0: not known
+    multiprocessors: int = 0  # of the largest device, which sizes persistent grids; 0: not known
 
     def registers_at_launch(self, threads: int) -> int:
-        """Registers of a thread that the launch of one block of ``threads`` threads can give to it."""
+        """The most registers of a thread that the launch of one block of ``threads`` threads allows."""
         return self.registers_sm // threads // 8 * 8
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Rates and latencies of one target. Cycles are those of a multiprocessor; bytes in units of 1."""
+    """Rates and latencies of a target.
+
+    Cycles are those of a multiprocessor.  Rates without another unit are per cycle and multiprocessor.
+    """
 
     multiprocessors: int
-    clock: float  # Hz with nothing running
-    tensor_half: float  # operations a cycle and multiprocessor, 16-bit operands, warpgroup products
-    warp_products: float  # share of ``tensor_half`` that products of single warps reach
-    fma: float  # multiply-adds a cycle and multiprocessor
-    special: float  # results of the special-function unit a cycle and multiprocessor
-    shared: float  # bytes a cycle and multiprocessor
-    l2: float  # bytes a cycle and multiprocessor from L2
-    bulk: float  # the same by bulk copies
-    l2_bytes: float  # of operands that stay in L2 between waves
+    clock: float  # Hz of an idle device
+    tensor_half: float  # operations of wgmma with 16-bit operands
+    warp_mma: float  # the share of ``tensor_half`` that MMAs of single warps reach
+    fma: float  # multiply-adds
+    special: float  # results of the special-function unit
+    shared: float  # bytes of shared memory
+    l2: float  # bytes from L2
+    tma: float  # bytes from L2 by TMA
+    l2_bytes: float  # capacity of L2 for operands that successive waves share
     dram: float  # bytes a second, reading and writing
     dram_read: float  # bytes a second, reading only
-    in_flight: float  # bytes: loads in flight that reach 63% of the rate; the rate is 1 - exp(-bytes / this)
-    power_tensor: float  # Hz that the clock falls by at full use of products ...
-    power_bytes: float  # ... and this more for each byte from L2 an operation
-    reach: float = 70e9  # bytes a second that one multiprocessor can load
-    launch: float = 2.2e-6  # seconds: an empty kernel, ramp and drain
-    start: float = 1.6e9  # blocks a second
-    drain: float = 64.0  # cycles that a product pipeline stands still for when it is waited for
-    load_latency: float = 512.0  # cycles from asking for a stage to its arrival, from L2
-    line: float = 1.35  # cycles of a row of shared memory that a bulk copy fills, however short
-    barrier: float = 40.0  # cycles to bring the warps of a block together
-    meeting: float = 600.0  # cycles until stores into another block of the cluster are there, and known to be
-    chain: float = 300.0  # cycles that a reduction between lanes, and what depends on it, leaves unused
-    block: float = 1500.0  # cycles for a block to start, fetch its first operands and end
+    bytes_in_flight: float  # outstanding loads that reach 63% of the rate; the rate is 1 - exp(-bytes / this)
+    power_tensor: float  # Hz by which the clock falls at full use of the tensor cores
+    power_bytes: float  # Hz by which the clock falls further for each byte from L2 an operation
+    load_rate: float = 70e9  # bytes a second that one multiprocessor can load
+    launch: float = 2.2e-6  # seconds of an empty kernel, with ramp and drain
+    block_starts: float = 1.6e9  # blocks a second
+    mma_drain: float = 64.0  # cycles for which the tensor cores are idle after a wait for all outstanding MMAs
+    load_latency: float = 512.0  # cycles between the request of a stage and its arrival from L2
+    tma_row: float = 1.35  # cycles of a row of shared memory that TMA fills, of any length
+    barrier: float = 40.0  # cycles of a barrier of the block
+    cluster_sync: float = 600.0  # cycles until stores into another block's shared memory are visible to that block
+    lane_reduction: float = 300.0  # cycles that a shuffle reduction and its dependent operations leave unused
+    block_overhead: float = 1500.0  # cycles for a block to start, to load its first operands and to end
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """All that the compiler knows of an architecture."""
+    """The record of an architecture."""
 
     limits: Limits
     rates: Machine
 
 
 _H200 = Machine(
-    multiprocessors=132, clock=1.98e9, tensor_half=4096.0, warp_products=0.62, fma=128.0, special=16.0, shared=128.0,
-    l2=80.0, bulk=85.0, l2_bytes=48e6, dram=4.25e12, dram_read=4.66e12, in_flight=1.9e6, power_tensor=0.265e9,
+    multiprocessors=132, clock=1.98e9, tensor_half=4096.0, warp_mma=0.62, fma=128.0, special=16.0, shared=128.0,
+    l2=80.0, tma=85.0, l2_bytes=48e6, dram=4.25e12, dram_read=4.66e12, bytes_in_flight=1.9e6, power_tensor=0.265e9,
     power_bytes=18e9,
 )  # fmt: skip
 #: A100 80 GB: 312 TFLOP/s at 1.41 GHz, 2.04 TB/s.
 _A100 = replace(
-    _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_products=0.95, l2=64.0, l2_bytes=38e6,
+    _H200, multiprocessors=108, clock=1.41e9, tensor_half=2048.0, warp_mma=0.95, l2=64.0, l2_bytes=38e6,
     dram=1.7e12, dram_read=1.8e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
-#: RTX 3090, RTX 4090, RTX 5090: MMAs of half precision with f32 sums run at half rate.
+#: RTX 3090, RTX 4090, RTX 5090. MMAs of half precision with f32 accumulators run at half rate.
 _RTX3090 = replace(
-    _H200, multiprocessors=82, clock=1.7e9, tensor_half=512.0, warp_products=1.0, l2=64.0, l2_bytes=4e6,
+    _H200, multiprocessors=82, clock=1.7e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, l2_bytes=4e6,
     dram=0.85e12, dram_read=0.9e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 _RTX4090 = replace(
-    _H200, multiprocessors=128, clock=2.5e9, tensor_half=512.0, warp_products=1.0, l2=64.0, dram=0.93e12,
+    _H200, multiprocessors=128, clock=2.5e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, dram=0.93e12,
     dram_read=0.97e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 _RTX5090 = replace(
-    _H200, multiprocessors=170, clock=2.4e9, tensor_half=512.0, warp_products=1.0, l2=64.0, dram=1.6e12,
+    _H200, multiprocessors=170, clock=2.4e9, tensor_half=512.0, warp_mma=1.0, l2=64.0, dram=1.6e12,
     dram_read=1.7e12, power_tensor=0.0, power_bytes=0.0,
 )  # fmt: skip
 
@@ -123,5 +131,5 @@ DEFAULT_TARGET = "sm_90a"
 
 
 def find(name: str) -> Target | None:
-    """The record of ``name``; a suffix ``a`` or ``f`` without a record of its own is dropped."""
+    """The record of ``name``, or of ``name`` without its suffix ``a`` or ``f``; None for an unknown target."""
     return TARGETS.get(name) or TARGETS.get(name.rstrip("af"))

@@ -1,16 +1,16 @@
-"""A Spec as the text of a Python function on torch tensors: the eager peer, and the f32 reference.
+"""Translates a Spec to a Python function on torch tensors, which serves as the eager peer and as the f32 reference.
 
-Straight-line code, one statement a value, so that ``torch.compile`` takes it whole.  A value has a
-dimension for each index variable that it depends on, in one order; leading dimensions of size 1 are
-left out, as broadcasting adds them.  Sums of products become ``torch.matmul`` (``addmm`` with a bias).
+The function is straight-line code with one statement a value, so ``torch.compile`` captures it as one graph.  A
+value has a dimension for each index variable that it depends on, in a fixed order.  Leading dimensions of size 1 are
+omitted, because broadcasting adds them.  Sums of products become ``torch.matmul``, or ``addmm`` with a bias.
 
-* ``exact``: f32 throughout (f64 where the spec says so, and for products of integers), every reduction as
+* ``exact``: f32 throughout (f64 where the spec says so, and for products of integers), with every reduction as
   written.
-* ``native``: as a user of torch would write it.  Tensors keep their element types, so products of 16-bit
-  tensors give 16-bit results; the element-wise work is in the outputs' type, f32 where an output is f32;
-  a computed factor of a product is rounded to the type of the tensor that it meets; and what has a
-  function in the library (a softmax, a norm, a GELU) is a call of it, found by :mod:`.patterns`.
-  Values that depend on indices alone (masks) are made once, outside of the timed function.
+* ``native``: the usual torch program.  Tensors keep their element types, so products of 16-bit
+  tensors give 16-bit results.  Elementwise work is in the outputs' type, which is f32 if an output is f32.
+  A computed factor of a product is rounded to the type of the tensor that it is multiplied by.  A sub-expression
+  with a function in the library (a softmax, a norm, a GELU) becomes a call, found by :mod:`.patterns`.
+  Values that depend on indices alone (masks) are computed once, outside the timed function.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Function:
 
 
 def translate(spec: Spec, scalars: Mapping[str, float | int | bool], mode: str, hoist: bool = True) -> Function:
-    """The function of ``spec``. ``mode``: exact or native; ``hoist``: values of indices alone into the setup."""
+    """The function of ``spec``. ``mode``: exact or native; ``hoist``: the setup computes values of indices alone."""
     return _Writer(spec, scalars, mode, hoist).function()
 
 
@@ -118,7 +118,7 @@ class _Writer:
     def output(self, name: str, dtype: DType) -> str:
         if self.native or not dtype.is_float:
             return self.buffers[name].text
-        value = self.results[name]  # not rounded to the output's type: that is for whoever compares to do
+        value = self.results[name]  # not rounded to the output's type, because the comparison rounds
         return value.text if value.dtype is DType.F64 else f"{value.text}.to(torch.float32)"
 
     def emit(self, text: str, names: tuple[str, ...], dtype: DType, fixed: bool) -> Value:
@@ -153,7 +153,7 @@ class _Body:
         return tuple(sorted({n for v in values for n in v.names}, key=self.order.__getitem__))
 
     def line_up(self, v: Value, names: Sequence[str]) -> str:
-        """``v`` so that it broadcasts over ``names`` (an ordered superset of its own)."""
+        """``v`` in a form that broadcasts over ``names``, an ordered superset of its own names."""
         first = names.index(v.names[0]) if v.names else len(names)
         index = [":" if n in v.names else "None" for n in names[first:]]
         return v.text if "None" not in index else f"{v.text}[{', '.join(index)}]"
@@ -310,7 +310,7 @@ class _Body:
         return self.w.emit(_reduction(e.op, text, positions), kept, dtype, fixed)
 
     def product(self, e: Reduce, bias: Value | None = None) -> Value | None:
-        """A sum of products of two values as one matrix product (plus ``bias``); None where it is none."""
+        """A sum of products of two values as one matrix product (plus ``bias``); None where that is not possible."""
         parts = factors(e.body) if e.op == "sum" and e.cond is None else []
         scale = _rest(e.body, parts)
         if len(parts) != 2 or scale is None:
@@ -393,7 +393,7 @@ class _Body:
 
     # ---- calls of the library
     def call(self, call: patterns.Call) -> Value | None:
-        """The call with its operands in place; None where the library's conditions do not hold."""
+        """The call of a library function; None where the library's conditions do not hold."""
         values = {n: self.value(strip_casts(x) if isinstance(strip_casts(x), Load) else x)
                   for n, x in call.operands.items()}  # fmt: skip
         x = values["X"]
@@ -423,7 +423,7 @@ class _Body:
 
 
 def _joined(values: Sequence[Value], fallback: DType) -> DType:
-    """The type that torch gives an operation on ``values``: Python numbers do not widen a float tensor."""
+    """The type of an operation on ``values`` in torch, where Python numbers do not widen a float tensor."""
     tensors = [v.dtype for v in values if not v.is_number] or [v.dtype for v in values] or [fallback]
     floats = {t for t in tensors if t.is_float}
     if not floats:
@@ -434,7 +434,7 @@ def _joined(values: Sequence[Value], fallback: DType) -> DType:
 
 
 def _rest(body: Expr, parts: Sequence[Expr]) -> float | None:
-    """The constant factor of a product besides ``parts``; None where something else stands in it."""
+    """The constant factor of a product besides ``parts``; None if it has other factors."""
     scale = 1.0
     stack = [body]
     while stack:

@@ -15,7 +15,7 @@ FALSE = Const(False, DType.BOOL)
 def conjuncts(e: Expr | None) -> tuple[Expr, ...]:
     """The parts of a conjunction, left to right; none for ``true``.
 
-    ``select(bound, inner, false)``, a bound that must hold before ``inner`` may be asked, stays one part.
+    ``select(bound, inner, false)`` stays one part, because ``inner`` may be evaluated only where ``bound`` holds.
     """
     if e is None or e == TRUE:
         return ()

@@ -1,4 +1,4 @@
-"""Expressions that read no tensor, at many points at once."""
+"""Evaluation of expressions without loads at many points at once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def _unknown(e: Expr) -> Any:
 
 
 def evaluate(e: Expr, env: Mapping[str, Any], otherwise: Callable[[Expr], Any] = _unknown) -> Any:
-    """``e`` at the values of ``env``, numpy arrays that broadcast.
+    """The value of ``e`` at the values of ``env``, which are numpy arrays that broadcast.
 
-    ``otherwise`` says what a variable that is not in ``env`` is, and what is neither that nor an operation.  By
-    default that raises KeyError with its name or its text.
+    ``otherwise`` gives the value of a variable that is not in ``env``, and of an expression that is no operation.  The
+    default raises KeyError with its name or its text.
     """
     match e:
         case Const(value=value):

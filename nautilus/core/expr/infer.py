@@ -1,7 +1,7 @@
-"""The one typing rule of ``core.expr.nodes``: the result type of an operation from its arguments' types.
+"""The typing rule of ``core.expr.nodes``: the result type of an operation from its arguments' types.
 
-The text form leaves operation types out because of this rule, and every verifier rejects what it
-rejects.  ``Function.types`` gives the rule of each operation (``core.functions``)::
+Because of this rule the text form omits operation types.  Every verifier applies it.  ``Function.types`` gives the
+rule of each operation (``core.functions``)::
 
     NUMBER      T, T, ... -> T             T a compute type, not bool
     ANY         T, T, ... -> T             T a compute type
@@ -37,9 +37,9 @@ class DTypeError(ValueError):
 
 
 def result_dtype(op: str, args: Sequence[DType], target: DType | None = None) -> DType:
-    """The type of ``op`` on arguments of types ``args``; ``target`` is what cast and narrow write.
+    """The type of ``op`` on arguments of types ``args``; ``target`` is the written type of cast and narrow.
 
-    Raises DTypeError where the rule of the module docstring has no answer.
+    Raises DTypeError for types that the rule of the module docstring does not permit.
     """
     rule = _RULES.get(op)
     if rule is None:

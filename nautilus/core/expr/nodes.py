@@ -14,8 +14,8 @@ Invariants (checked where an IR holds them, ``scalar.verify`` and its kin):
 
 * every node carries its type; the arguments of an arithmetic ``Op`` have one compute type and
   conversions are explicit ``cast`` nodes (a storage-typed ``Load`` stands under a ``cast``);
-* comparisons give ``bool``; ``select(cond, a, b)`` evaluates lazily: the branch not taken may
-  read outside a tensor, because it has no value and nobody asks for it;
+* comparisons give ``bool``; ``select(cond, a, b)`` evaluates lazily: the branch that is not selected may read
+  outside a tensor, because it is not evaluated;
 * nodes are immutable, compare structurally and ignore their spans, so rewrites share freely.
 
 ``cast`` always rounds (the user wrote it, or it widens and is exact).  ``narrow`` is a rounding
@@ -37,9 +37,9 @@ _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
 class _Nested:
-    """Expressions in expressions: the hash is kept, or each look in a dictionary would go through all of them.
+    """An expression with sub-expressions. It stores its hash, because a look-up would otherwise traverse all of them.
 
-    It is no field of the dataclass, so that neither a copy nor another process gets it.
+    The hash is no field of the dataclass, so a copy does not have it, and it is not pickled.
     """
 
     __slots__ = ("_hash",)
@@ -202,7 +202,7 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
-    """``e`` with its direct sub-expressions replaced; ``e`` itself where nothing changed."""
+    """``e`` with its direct sub-expressions replaced by ``new``; ``e`` itself if they are the same."""
     if all(a is b for a, b in zip(children(e), new, strict=True)):
         return e
     match e:

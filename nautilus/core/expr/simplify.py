@@ -45,7 +45,7 @@ _FOLD = {f.name: f.python for f in FUNCTIONS.values() if f.python is not None}
 
 
 def _fold(e: Op) -> Const | None:
-    """The constant that ``e`` is, if Python can say so exactly enough; specials are left alone."""
+    """The constant value of ``e`` if Python computes it accurately enough, else None. inf and NaN are not folded."""
     values = [a.value for a in e.args if isinstance(a, Const)]
     known = e.op in COMPARISONS or all(math.isfinite(v) for v in values)
     if e.op not in _FOLD or not known:

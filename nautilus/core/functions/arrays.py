@@ -1,4 +1,4 @@
-"""The functions that numpy lacks, or means differently, on its arrays.
+"""Functions on numpy arrays that numpy lacks or defines differently.
 
 Arguments are float64, int64 or bool arrays; integers stay integers.  ``core.numerics`` rounds results to a type.
 """
@@ -15,7 +15,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def floordiv(a: Array, b: Array) -> Array:
-    """The quotient rounded towards minus infinity; an integer division by 0 is 0, which nobody may read."""
+    """The quotient rounded towards minus infinity; an integer division by 0 gives 0, which no result may use."""
     if np.asarray(b).dtype.kind == "f":
         return np.asarray(np.floor_divide(a, b))
     return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
@@ -65,7 +65,7 @@ def erf(x: Array) -> Array:
 
 
 def erfc(x: Array) -> Array:
-    """``1 - erf(x)`` by the C library, accurate in the tail too, where the difference has no digits left."""
+    """``1 - erf(x)`` by the C library, also accurate in the tail, where the subtraction would cancel."""
     return np.asarray(_erfc(np.asarray(x, np.float64)), np.float64)
 
 

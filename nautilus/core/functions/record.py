@@ -1,6 +1,6 @@
-"""What the compiler knows of one elementwise function: a record whose entries every stage derives its table from.
+"""The record of one elementwise function, from whose entries every stage derives its table.
 
-A record has no defaults for what a stage needs, so that one which misses an entry is an error when
+Entries that a stage needs have no defaults, so a record without one of them is an error when
 ``nautilus.core.functions`` is imported.  Entries that depend on each other are checked in ``__post_init__``.
 
 numpy is not imported here: ``numpy`` names the function, and ``core.numerics`` binds it.
@@ -120,7 +120,7 @@ class Function:
             raise ValueError(f"function {self.name}: {problem}")
 
     def _problem(self) -> str:
-        """What is missing or wrong; '' if nothing is."""
+        """The missing or wrong entry as a message; '' if there is none."""
         if not (self.name.isidentifier() and self.doc and 1 <= self.arity <= 3):
             return "a name, a one-line doc and an arity of 1 to 3 are needed"
         if self.derivative and len(self.derivative) != self.arity:

@@ -1,11 +1,11 @@
-"""Integer expressions as linear combinations of atoms, and division of such by a constant.
+"""Integer expressions as linear combinations of atoms, and the division of linear combinations by a constant.
 
 A :class:`Linear` is ``const + sum coeff * atom``.  An atom is any integer expression that is not a
 sum, a difference or a product with a constant: a variable, a param, ``x // n``, ``x % n``, ``min``,
-a load, ...  Coefficients are Python integers, so sizes of 2^40 and beyond are exact; index
-arithmetic is taken not to overflow its type (the frontend bounds every size).
+or a load, for example.  Coefficients are Python integers, so sizes of 2^40 and beyond are exact.  Index
+arithmetic is assumed not to overflow its type, because the frontend bounds every size.
 
-Two facts about floor division carry everything here, for n > 0 and any integers::
+All rules for division follow from two facts about floor division, for n > 0 and any integers::
 
     (n * q + r) // n == q + r // n                (n * q + r) % n == r % n
     (g * a + b) // (g * m) == a // m  and  (g * a + b) % (g * m) == g * (a % m) + b      if 0 <= b < g
@@ -139,7 +139,7 @@ def divided(e: Expr, *, expand_mod: bool = False) -> Linear:
 
 
 def divide(x: Linear, n: int, dtype: DType) -> Linear:
-    """``x // n`` for n > 0, where nothing is known of the atoms: multiples of ``n`` leave the division."""
+    """``x // n`` for n > 0 and unknown atoms: multiples of ``n`` leave the division."""
     q, r = split(x, n)
     if not r.terms:
         return q

@@ -1,4 +1,4 @@
-"""Whether one integer expression is certainly below another."""
+"""A proof that one integer expression is less than another."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from nautilus.core.index.simplify import Ranges, bounds, simplify
 
 
 def certainly_less(a: Expr, b: Expr, ranges: Ranges) -> bool:
-    """Whether ``a < b`` for all values of the variables in ``ranges``; False also where that is not found.
+    """Whether ``a < b`` is proved for all values of the variables in ``ranges``.
 
-    Looks into ``max`` on the left and ``min`` on the right, of which both parts must be apart.
+    For a ``max`` on the left or a ``min`` on the right, both arguments must satisfy the inequality.
     """
     return _less(simplify(a, ranges), simplify(b, ranges), ranges)
 

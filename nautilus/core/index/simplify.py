@@ -5,10 +5,10 @@ inclusive**: a loop ``for i in 0..M`` has ``{"i": (0, M - 1)}``.  A name without
 integer.  ``given`` lists bool expressions that hold where the expression is evaluated.
 
 :func:`simplify` gives an expression that has the same value at every point of the ranges where
-``given`` holds.  Canonical form: an integer is a linear combination (:mod:`nautilus.core.index.linear`), a
+``given`` holds.  In canonical form, an integer is a linear combination (:mod:`nautilus.core.index.linear`).  A
 comparison of integers has its terms on the side where their coefficients are positive, divided by
-their common divisor.  Float operations are left alone (:func:`simplify_value` is for them); their
-integer and bool parts are simplified.  :func:`bounds` is sound, not always tight.
+their common divisor.  Float operations keep their form (:func:`simplify_value` simplifies them); their
+integer and bool parts are simplified.  :func:`bounds` is sound, but not always tight.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _mentions(e: Expr, var: str) -> bool:
 
 
 def divisor(e: Expr) -> int:
-    """A number that divides every value of ``e`` (0: ``e`` is 0), the largest that is easily known."""
+    """A divisor of every value of ``e`` (0: ``e`` is 0). It need not be the greatest one."""
     x = linear(e)
     return gcd(x.const, *(c * _atom_divisor(a) for a, c in x.terms.items()))
 
@@ -264,10 +264,10 @@ class _Simplifier:
                 return self._call(e)
             case _:
                 return linear(self.expr(e))
-        return self._settled(lin.recombine(x, e.dtype))
+        return self._as_constant(lin.recombine(x, e.dtype))
 
-    def _settled(self, x: Linear) -> Linear:
-        """A constant, where the interval leaves one value only."""
+    def _as_constant(self, x: Linear) -> Linear:
+        """``x``, as a constant where its interval contains one value only."""
         if not x.terms:
             return x
         lo, hi = self.interval(x)
@@ -298,7 +298,7 @@ class _Simplifier:
         a, b = lin.build(x, dtype), lin.build(y, dtype)
         if isinstance(a, Const) or (not isinstance(b, Const) and format_expr(b) < format_expr(a)):
             a, b = b, a
-        return self._settled(Linear({Op(op, (a, b), dtype): 1}))
+        return self._as_constant(Linear({Op(op, (a, b), dtype): 1}))
 
     def _call(self, e: Op) -> Linear:
         new = with_children(e, tuple(self.expr(a) for a in e.args))
@@ -316,7 +316,7 @@ class _Simplifier:
                 return linear(arg).scale(-1)
         if new.op == "cast" and isinstance(arg, Const) and arg.dtype.is_int and arg.dtype.bits <= new.dtype.bits:
             return linear(arg)
-        return self._settled(Linear({new: 1}))
+        return self._as_constant(Linear({new: 1}))
 
     def _comparison(self, e: Op) -> Expr:
         a, b = e.args

@@ -6,7 +6,7 @@ A format is the text of an op with ``$field`` where a field stands, for example
     $field     the field, in the syntax of its role (:mod:`nautilus.core.text.syntax`)
     ( ... )?   printed where a field in it differs from its default; parsed where its first token is next
     {$body}    the ops of a region, a line each; the text between the body and ``}`` is printed as a line of its own
-    all else   printed as it stands, spaces included; parsed token by token
+    all else   printed literally, spaces included; parsed token by token
 
 An op with a result is printed as ``%name = FORMAT : TYPE``, an op with several as ``%a, %b = FORMAT``.  A format is
 compiled once, when its class is declared (:mod:`nautilus.core.ops`).
@@ -32,10 +32,10 @@ _FORMAT = re.compile(r"\$(?P<field>\w+)|(?P<open>\()|(?P<optional>\)\?)|(?P<clos
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a field is written: ``begins`` says whether the next token may start it (only for optional fields).
+    """The syntax of a field. ``begins`` tests whether the next token may start it (only for optional fields).
 
-    ``words``: the words that it can begin with, where they are known.  ``finish`` gives the final value of the field
-    from what was read and the type of the op's result.
+    ``words``: the words that it can begin with, where they are known.  ``finish`` computes the final value of the
+    field from the parsed value and the type of the op's result.
     """
 
     grammar: str
@@ -47,7 +47,7 @@ class Syntax:
 
 
 class Reader:
-    """A parser of one module of a level: its tokens, and the declarations and values that it has seen."""
+    """A parser of one module of a level: its tokens, and the declarations and values before the next token."""
 
     def __init__(self, ts: TokenStream, forms: Forms) -> None:
         self.ts, self.forms = ts, forms
@@ -80,7 +80,7 @@ class Reader:
         return self.values[name]
 
     def define(self, value: Any) -> Any:
-        """Make ``value`` known to the ops after it."""
+        """Register ``value`` for the ops after it."""
         self.values[value.name] = value
         self.dtypes[value.name] = value.type.dtype
         return value
@@ -183,8 +183,8 @@ def _grammar(items: tuple[_Item, ...]) -> str:
 class Form:
     """The text form of one class: compiled from its format and the syntax of each field.
 
-    ``absent``: what an optional field is where it is not written.  ``carries``: the field of a loop's carried values,
-    from which its results take their types.
+    ``absent``: the values of optional fields that are not written.  ``carries``: the field of a loop's carried values,
+    which gives the types of its results.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class Form:
         return self.head[0].words[: 1 if isinstance(self.head[0], _Text) else None]
 
     def begins(self, r: Reader) -> bool:
-        """The form may begin at the next token."""
+        """Whether the form may begin at the next token."""
         return self.head[0].begins(r)
 
     # -- printing -----------------------------------------------------------------------------
@@ -312,12 +312,12 @@ def form_of(cls: type) -> Form:
 
 
 def register(form: Form) -> None:
-    """Make the form known to :func:`form_of`."""
+    """Register the form for :func:`form_of`."""
     _FORMS[form.cls] = form
 
 
 class Forms:
-    """The ops of a level by their first word. ``noun``: what the level calls its values; ``of``: their class."""
+    """The ops of a level by their first word. ``noun`` is the level's word for a value, ``of`` the class of values."""
 
     def __init__(self, noun: str, of: type | None = None) -> None:
         self.noun, self._of = noun, of
@@ -330,7 +330,7 @@ class Forms:
         return form_of(self._of)
 
     def add(self, form: Form) -> None:
-        """Make an op known. Raises TypeError where another one begins with its word."""
+        """Register an op. Raises TypeError if another op begins with its word."""
         tables = [self.defining] if form.result else [self.statements]
         tables += [self.defining] if form.carries else []
         for table in tables:
@@ -359,7 +359,7 @@ def format_module(head: str, buffers: Any, params: Any, kernels: Iterable[list[s
     return "\n".join([*lines, *(STEP + line for k in kernels for line in k), "}"]) + "\n"
 
 
-#: the productions of :mod:`nautilus.core.text.declarations`, which every level has
+#: the productions of :mod:`nautilus.core.text.declarations`, which all levels share
 DECLARATIONS: Mapping[str, str] = {
     "buffer": "('input' | 'output' | 'temp') NAME ':' dtype '[' extent, ... ']'",
     "param": "'param' NAME ':' dtype ['=' number]",

@@ -1,6 +1,6 @@
-"""The text form of what a module declares about memory, the same at every level of the compiler.
+"""The text form of the declarations of buffers and params, which all levels share.
 
-A buffer is ``input x: f16[4, N]``: its space, name, type and shape, where a name is a runtime size.
+A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.
 A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32``.
 """
 
@@ -29,7 +29,7 @@ def format_param(p: ScalarParam) -> str:
 
 
 def parse_buffer(ts: TokenStream) -> Buffer:
-    """The buffer that starts at the next token, the name of its space. Raises IRParseError."""
+    """Parse the buffer at the next token, which is the name of its space. Raises IRParseError."""
     space = Space(ts.name())
     span = ts.span()
     name = ts.name()
@@ -46,7 +46,7 @@ def parse_buffer(ts: TokenStream) -> Buffer:
 
 
 def parse_param(ts: TokenStream) -> ScalarParam:
-    """The param that starts at the next token, ``param``. Raises IRParseError."""
+    """Parse the param at the next token, which is ``param``. Raises IRParseError."""
     span = ts.span()
     ts.expect("param")
     name = ts.name()
@@ -56,7 +56,7 @@ def parse_param(ts: TokenStream) -> ScalarParam:
 
 
 class Declarations:
-    """What a parser has read so far. ``dtypes`` (given, shared) gets the type of every param."""
+    """The declarations that a parser has read. It adds the type of every param to ``dtypes``, which is shared."""
 
     def __init__(self, ts: TokenStream, dtypes: dict[str, DType]) -> None:
         self._ts = ts
@@ -65,7 +65,7 @@ class Declarations:
         self._params: list[ScalarParam] = []
 
     def accept(self) -> Buffer | ScalarParam | None:
-        """Take a declaration if the next token begins one. Raises IRParseError where it is broken."""
+        """Take a declaration if the next token begins one. Raises IRParseError."""
         if self._ts.text in _GLOBAL:
             self._buffers.append(parse_buffer(self._ts))
             return self._buffers[-1]
@@ -78,7 +78,7 @@ class Declarations:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """The buffers; a shape may name a param that was declared after them."""
+        """The buffers. A shape may name a param that is declared later."""
         return tuple(replace(b, shape=tuple(map(self._extent, b.shape))) for b in self._buffers)
 
     @property

@@ -1,6 +1,6 @@
-"""The text form shared by all IRs: tokens, expressions, numbers.
+"""The text form of expressions and numbers, which all IRs share.
 
-Expressions print as readable infix and parse back equal, types included::
+Expressions print in infix notation and parse back to equal expressions with the same types::
 
     text                                meaning
     a + b * c,  a // 4,  a % 8,  -x     add mul floordiv mod neg (precedence as in Python)
@@ -308,7 +308,7 @@ def parse_expr(
     params: Mapping[str, DType] | None = None,
     values: Mapping[str, DType] | None = None,
 ) -> Expr:
-    """The expression that ``text`` is, whole. Raises IRParseError."""
+    """Parse ``text``, which must be one expression. Raises IRParseError."""
     ts = TokenStream(Source("<expr>", text))
     e = ExprParser(ts, buffers, params, values).parse()
     ts.end()

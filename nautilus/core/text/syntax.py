@@ -1,4 +1,4 @@
-"""How the fields of ops are written: one :class:`Syntax` each, from which formats are made."""
+"""The syntax of op fields: one :class:`Syntax` for each kind of field, from which formats are made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nautilus.core.types import DType
 
 
 def format_type(dtype: DType, axes: tuple[TileAxis, ...], brackets: bool = False) -> str:
-    """``f32[i: 128, j: 64]``; a single element has no brackets unless they are asked for."""
+    """``f32[i: 128, j: 64]``; a single element has brackets only on request."""
     return f"{dtype}[{format_axes(axes)}]" if axes or brackets else str(dtype)
 
 
@@ -60,7 +60,7 @@ def _read_pairs(r: Reader) -> Any:
 
 
 def _begins_values(r: Reader) -> bool:
-    """A list of values is next, not the left side of the next op."""
+    """Whether the next tokens are a list of values, not the left side of the next op."""
     ts, at = r.ts, 0
     while ts.peek(at).startswith("%") and ts.peek(at + 1) == ",":
         at += 2
@@ -105,7 +105,7 @@ AXES = Syntax("axes", format_axes, lambda r: r.list(lambda: read_axis(r)) if r.t
 TYPE = Syntax("dtype ['[' axes ']']", lambda t: format_type(t.dtype, t.axes), _read_type)
 EXPR = Syntax("expr", format_expr, lambda r: r.expr())
 EXPRS = Syntax("expr, ...", format_list, lambda r: () if r.ts.text == "]" else r.list(r.expr))
-#: an expression that ends where it seems to, because the next op may begin with a name
+#: an expression in parentheses, because the next op may begin with a name
 CLOSED = Syntax(
     "(NUMBER | '(' expr ')')", _closed, lambda r: r.expr(), lambda r: r.ts.kind == "number" or r.ts.text == "("
 )
@@ -118,7 +118,7 @@ REGION = Syntax("op*", lambda _: "", _block)
 
 
 def flag(word: str) -> Syntax:
-    """A field that holds where ``word`` is written."""
+    """A bool field that is true where ``word`` is written."""
 
     def read(r: Reader) -> bool:
         r.ts.expect(word)
@@ -128,7 +128,7 @@ def flag(word: str) -> Syntax:
 
 
 def choice(noun: str, words: Collection[str]) -> Syntax:
-    """One of ``words``, which the grammar calls ``noun``."""
+    """One of ``words``. ``noun`` is its name in the grammar."""
 
     def read(r: Reader) -> str:
         if r.ts.text not in words:
@@ -147,13 +147,13 @@ def word_of(noun: str, kinds: type[enum.Enum]) -> Syntax:
 
 
 def part(cls: type, name: str) -> Syntax:
-    """A declared class that is not an op, which the grammar calls ``name``."""
+    """The syntax of a declared class that is not an op. ``name`` is its name in the grammar."""
     form = form_of(cls)
     return Syntax(name, form.text, lambda r: cls(**form.read(r)), form.begins)
 
 
 def parts(cls: type, name: str) -> Syntax:
-    """Some of a declared class, up to the brace that closes them."""
+    """Any number of instances of a declared class, up to the closing brace."""
     one = part(cls, name)
 
     def read(r: Reader) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
-"""Tokens of the IR text forms: the lexer and cursor that every IR parser shares.
+"""The lexer and token stream that all IR parsers share.
 
-A name may contain dots (``cp.async``), a number may carry a type suffix (``1i64``), ``%name`` is a
-value, ``#name`` a layout, ``$name`` a param, ``;`` starts a comment.  How to use it, with an example:
-:mod:`nautilus.core.text.expressions`.
+A name may contain dots (``cp.async``), a number may have a type suffix (``1i64``), ``%name`` is a
+value, ``#name`` a layout, ``$name`` a param, and ``;`` starts a comment.
+:mod:`nautilus.core.text.expressions` has an example of its use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def token_texts(text: str) -> tuple[str, ...]:
 
 
 class IRParseError(DiagnosticError):
-    """An IR text that is not in its form (code N0901); ``span`` says where."""
+    """A syntax error in an IR text (code N0901); ``span`` is its position."""
 
     def __init__(self, message: str, span: Span) -> None:
         self.message, self.span = message, span
@@ -52,7 +52,7 @@ class IRParseError(DiagnosticError):
 
 
 class TokenStream:
-    """The tokens of an IR text with a cursor; see the module docstring for its use."""
+    """The tokens of an IR text and the position of the next one."""
 
     __slots__ = ("_line_starts", "_spans", "kinds", "pos", "source", "starts", "texts")
 
@@ -79,7 +79,7 @@ class TokenStream:
             self.pos = self.kinds.index("bad")
             self.fail(f"unexpected character {self.text!r}")
 
-    # -- looking ------------------------------------------------------------------------------
+    # -- look-ahead ---------------------------------------------------------------------------
     @property
     def kind(self) -> str:
         """Kind of the next token: name number ref hash param string punct end."""
@@ -113,7 +113,7 @@ class TokenStream:
         return span
 
     def token_span(self) -> Span:
-        """The next token alone."""
+        """The span of the next token."""
         start = self.starts[self.pos]
         line = bisect_right(self._line_starts, start)
         column = start - self._line_starts[line - 1] + 1
@@ -123,7 +123,7 @@ class TokenStream:
         """Raise IRParseError at the next token."""
         raise IRParseError(message, self.token_span())
 
-    # -- taking -------------------------------------------------------------------------------
+    # -- consuming ----------------------------------------------------------------------------
     def accept(self, text: str) -> bool:
         """Take the next token if it is ``text``."""
         if self.texts[self.pos] == text and self.kinds[self.pos] != "end":
@@ -173,7 +173,7 @@ class TokenStream:
         return d
 
     def integer(self) -> int:
-        """Take an integer, maybe negative."""
+        """Take an integer, which may be negative."""
         sign = -1 if self.accept("-") else 1
         if not self.text.isdigit():
             self.fail(f"expected an integer, found {self.describe()}")
@@ -196,7 +196,7 @@ class TokenStream:
         return float(value) if dtype.is_float else value
 
     def literal(self, negative: bool = False) -> Const | None:
-        """Take a literal (its sign is taken already), or give None and take nothing."""
+        """Take a literal whose sign has been taken already; None if the next token is no literal."""
         text, start = self.text, self.pos
         value: int | float | bool
         dtype: DType | None = None
@@ -237,18 +237,18 @@ class TokenStream:
         return d
 
     def end(self) -> None:
-        """Raise IRParseError unless everything was taken."""
+        """Raise IRParseError unless all tokens have been taken."""
         if self.kind != "end":
             self.fail(f"expected the end of the text, found {self.describe()}")
 
     # -- groups -------------------------------------------------------------------------------
     def brackets(self, item: Callable[[], T], pair: str = "[]") -> tuple[T, ...]:
-        """Take ``[item, item, ...]`` (maybe empty) between the two characters of ``pair``."""
+        """Take ``[item, item, ...]`` (possibly empty) between the two characters of ``pair``."""
         self.expect(pair[0])
         return self.items(item, pair[1])
 
     def items(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
-        """Take ``item, item, ... close`` (maybe none), the closing token included."""
+        """Take ``item, item, ... close`` (possibly no item), including the closing token."""
         if self.accept(close):
             return ()
         out = [item()]

@@ -1,9 +1,9 @@
-"""Gives bound variables their final names, and equal sub-expressions one node.
+"""Alpha renaming: gives bound variables their final names, and equal sub-expressions one node.
 
-Expanding ``softmax`` writes the same ``max`` twice, over differently named variables.  Here every
-reduction's variables are first named by its height, so that two reductions equal up to renaming
-become equal, then all equal nodes become one object, and at last each distinct reduction gets
-readable names that occur nowhere else in the definition: ``j``, ``j_1``, ``j_2``.
+The expansion of a function may contain the same ``max`` twice, over variables with different names.  First the
+variables of every reduction are named by its height, so that reductions which are equal up to renaming become equal.
+Then all equal nodes become one object.  Finally each distinct reduction gets readable names that occur nowhere else
+in the definition: ``j``, ``j_1``, ``j_2``.
 """
 
 from __future__ import annotations

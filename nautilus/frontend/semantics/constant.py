@@ -1,4 +1,4 @@
-"""Compile-time numbers: the value of a ``const``, a size or a range, in Python's own arithmetic."""
+"""Compile-time numbers: the value of a ``const``, a size or a range, in Python's arithmetic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Typing rules of the language: builds ``Op`` nodes whose arguments share one compute type.
 
 Conversions are explicit ``cast`` nodes, inserted here.  Integer constants (literals, dims, consts)
-are folded and take the type of the other side; no other arithmetic is folded, so the Spec still
-reads like the source.  Every function raises :class:`Fault` for an ill-typed combination.
+are folded and have the type of the other side.  No other arithmetic is folded, so the Spec resembles
+the source.  Every function raises :class:`Fault` for an ill-typed combination.
 """
 
 from __future__ import annotations

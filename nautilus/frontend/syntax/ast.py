@@ -1,15 +1,15 @@
-"""The syntax tree of a ``.naut`` file, as written: no names resolved, no types.
+"""The syntax tree of a ``.naut`` file, without resolved names and without types.
 
-Grammar (``grammar/naut.lark`` is the concrete one)::
+Abstract grammar (``grammar/naut.lark`` is the concrete one)::
 
     file    := statement*
     statement := Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define
     expr    := Num | Name | Index | Call | BoundCall | Unary | Chain | Compare | Ternary
     item    := expr [: expr]            -- an index, or a binder with its range
 
-Invariants: nodes are frozen and carry spans; ``depth`` is the height of the tree below a node, kept
-so that a check can refuse deep nesting before anything recurses.  Chains of one precedence level
-(``a + b - c``) are one flat node, so their length costs no depth.
+Nodes are frozen and have spans.  ``depth`` is the height of the tree below a node; a check rejects deep nesting
+before any recursive function runs.  A chain of one precedence level (``a + b - c``) is one flat node, so its length
+adds no depth.
 """
 
 from __future__ import annotations

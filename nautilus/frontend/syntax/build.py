@@ -1,7 +1,7 @@
 """Parser callbacks: tokens and sub-trees to syntax-tree nodes, one method per grammar rule.
 
-Lark calls these while it parses (no parse tree is built, nothing recurses).  Children are tokens
-(all of them are kept, for their positions) and nodes built before.
+Lark calls them while it parses, without a parse tree and without recursion.  Children are nodes and tokens; all
+tokens are kept for their positions.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class SyntaxFault(Exception):
 
 
 def token_span(source: Source, token: Any) -> Span:
-    """The span of a Lark token (which may lack a position: the end of the text)."""
+    """The span of a Lark token. A token without a position stands for the end of the text."""
     line, column = token.line or 1, token.column or 1
     return Span(source, line, column, token.end_line or line, token.end_column or column + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """``[item, ... | cond]`` before it is known what it stands for."""
+    """``[item, ... | cond]`` before its meaning is known."""
 
     items: tuple[tuple[ast.Expr, ast.Expr | None], ...]
     cond: ast.Expr | None

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-_ENDS = ("1", "x", "x[i]", "x[i, j]", "f(x)", "f(x, y)", "(x)")  # all the ways a value may end
+_ENDS = ("1", "x", "x[i]", "x[i, j]", "f(x)", "f(x, y)", "(x)")  # one value for each way in which a value may end
 _BESIDE = ("an operator is missing between two values", "write an operator between them, such as '*'")
 _EARLY = ("the expression is incomplete", "a value is expected after the operator")
 _EQUALS = ("'=' inside an expression", "'==' compares")

@@ -1,9 +1,9 @@
-"""Finds the grammar and the prelude, and builds (or loads from cache) the LALR parser.
+"""Finds the grammar and the prelude, and builds the LALR parser or loads it from the cache.
 
-The files lie in ``grammar/`` beside the package in a checkout and in ``nautilus/grammar/`` in an
-installed wheel.  Lark is imported only here and only when a parser is asked for.  The parse table
+The files are in ``grammar/`` beside the package in a checkout, and in ``nautilus/grammar/`` in an
+installed wheel.  Lark is imported only here, when a parser is first built.  The parse table
 is cached under ``NAUTILUS_CACHE_DIR``, else ``XDG_CACHE_HOME/nautilusc``, else
-``~/.cache/nautilusc``; a cache that cannot be read or written costs time, never an error.
+``~/.cache/nautilusc``.  A cache that cannot be read or written is no error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def grammar_file(name: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """The directory for things worth keeping between runs; it may not exist yet."""
+    """The cache directory, which may not exist yet."""
     if explicit := os.environ.get("NAUTILUS_CACHE_DIR"):
         return Path(explicit)
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -67,7 +67,7 @@ def build_parser(transformer: Any, postlex: Any) -> Lark:
     if cache is not None:
         try:
             return lark.Lark(text, cache=cache, **options)
-        except Exception:  # an unusable cache of any kind: build without it
+        except Exception:  # build without a cache that is unusable for any reason
             pass
     return lark.Lark(text, **options)
 

@@ -1,7 +1,7 @@
-"""Reads a spec and the files that it includes: bytes on disk to syntax trees.
+"""Reads a spec and the files that it includes into syntax trees.
 
-Faults of the file system and of the encoding are diagnostics like any other.  A file included twice
-is read once; a cycle of includes is an error at the statement that closes it.
+Errors of the file system and of the encoding are diagnostics.  A file that is included twice
+is read once.  A cycle of includes is an error at the statement that closes it.
 """
 
 from __future__ import annotations

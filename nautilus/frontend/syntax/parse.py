@@ -1,8 +1,8 @@
-"""Text to syntax tree: tokens, statements, and our own messages for what does not parse.
+"""Parses text to a syntax tree, with messages of its own for syntax errors.
 
-The token stream is cut into statements at newlines outside brackets and each is parsed alone, so a
-file with five faulty statements gets five errors.  The parser never recurses (Lark's LALR loop with
-callbacks), so nesting cannot overflow anything here; it is refused above ``MAX_DEPTH``.
+The token stream is split into statements at newlines outside brackets, and each statement is parsed alone, so a
+file with five faulty statements gets five errors.  The parser is Lark's LALR loop with callbacks, which does not
+recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BAD_HINTS = {
 
 
 class _AllTokens:
-    """Keeps the terminals that no rule mentions in the lexer; changes nothing."""
+    """A post-lexer that changes no token; it keeps the terminals that no rule mentions in the lexer."""
 
     always_accept = ("NEWLINE", "BAD", "BAD_NUMBER")
 
@@ -90,7 +90,7 @@ def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
 
 
 def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic]) -> Iterator[list[Any]]:
-    """Cut the tokens at newlines outside brackets; report bad tokens and brackets on the way."""
+    """Split the tokens at newlines outside brackets, and report bad tokens and brackets."""
     current: list[Any] = []
     brackets: list[Any] = []
     faulty = False
@@ -125,7 +125,7 @@ def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic])
 
 
 def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | None:
-    """The fault of one token, if any; keeps the stack of open brackets."""
+    """The error of one token, if any; updates the stack of open brackets."""
     span = token_span(source, token)
     match token.type:
         case "BAD":
