@@ -20,7 +20,7 @@ def unit_warps(kernel: ma.MemKernel) -> int:
         sizes.add(kernel.warps // kernel.consumers)
     for size in sizes:
         if sizes != {size} or size not in (1, GROUP_WARPS):
-            raise UnsupportedError(f"units of {', '.join(map(str, sorted(sizes)))} warps", kernel.name)
+            raise UnsupportedError(f"consumers of {', '.join(map(str, sorted(sizes)))} warps", kernel.name)
     return max(sizes, default=0)
 
 

@@ -245,7 +245,7 @@ def plan_of(module: Any) -> Plan:
             for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
         )
         launches.append(
-            Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.early)
+            Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl)
         )
     return Plan(tuple(arguments_), tuple(launches))
 

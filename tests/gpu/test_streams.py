@@ -21,7 +21,7 @@ from nautilus.driver import Request, Result, build_cubin
 from nautilus.frontend.interp import run_spec
 from nautilus.runtime.device import bindings, check, default_arch
 from nautilus.runtime.launch import Session
-from tests.engines import warpgroup_of
+from tests.core.schedule.engines import warpgroup_of
 from tests.gpu.test_warpgroup import CAUSAL, attention
 
 pytestmark = [

@@ -19,7 +19,7 @@ from nautilus.scalar.passes.pack import Pack
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import limits
-from tests.engines import warp_of
+from tests.core.schedule.engines import warp_of
 from tests.scalar.programs.build import attention, causal
 from tests.scalar.programs.small import argmax, column_sums, logsumexp, matmul, softmax, swiglu
 from tests.shipped import SPECS

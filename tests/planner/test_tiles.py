@@ -7,7 +7,7 @@ import pytest
 from nautilus.core.schedule import KernelPlan
 from nautilus.driver import Request, compile_file
 from nautilus.targets.limits import limits
-from tests.engines import warp_of, warpgroup_of
+from tests.core.schedule.engines import warp_of, warpgroup_of
 from tests.shipped import ROOT
 
 PRODUCTS = ["matmul/f16", "matmul/bf16", "matmul/nt", "matmul/tn", "matmul/bias_gelu", "matmul/batched"]

@@ -19,7 +19,7 @@ from nautilus.planner.kernels import default_schedule
 from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.workers.build import Builder, BuildJob, Built
 from nautilus.tune.workers.measure import FinalsJob, Machine, Measured, MeasureJob
-from tests.engines import warp_of
+from tests.core.schedule.engines import warp_of
 
 MATMUL = """\
 dim M = 128, N = 128, K = 64

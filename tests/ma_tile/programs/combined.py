@@ -16,8 +16,8 @@ from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
+from tests.core.schedule.engines import warp_of
 from tests.endtoend.collection.decode import Decode, compilation, schedule
-from tests.engines import warp_of
 from tests.ma_tile.programs import plain as p
 
 GIVEN = Decode(256, heads=2, group=2)

@@ -17,7 +17,7 @@ from nautilus.tune.search.residual import FAILED, PRIOR, Fields, corrections, er
 from nautilus.tune.search.stopping import pruning_limit
 from nautilus.tune.space.choices import SearchSpace
 from nautilus.tune.workers.pool import Limit, Pool, Service
-from tests.engines import warp_of
+from tests.core.schedule.engines import warp_of
 from tests.tune.toy import Choice
 
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -41,13 +41,16 @@ def prefilter(pool: Pool[Any], seed: int = 1) -> Prefilter:
 
 
 def test_generations_beat_uniform_draws(pool: Pool[Any]) -> None:
-    made = prefilter(pool)
-    made.run((), None, 240, 60.0)
-    rng = random.Random(2)
-    even = min(sum((SPACE.random(rng)[n] - 5) ** 2 for n in NAMES) for _ in range(240))
-    best = made.found[made.best(1)[0]]
-    assert best.estimate - 1.0 < even / 3
-    assert [made.found[h].estimate for h in made.best()] == sorted(p.estimate for p in made.found.values())
+    """Summed over eight seeds, the distance of the best point from the optimum is less than half of that of draws."""
+    drawn = found = 0.0
+    for seed in range(8):
+        made = prefilter(pool, seed)
+        made.run((), None, 240, 60.0)
+        rng = random.Random(seed + 10)
+        drawn += min(sum((SPACE.random(rng)[n] - 5) ** 2 for n in NAMES) for _ in range(240))
+        found += made.found[made.best(1)[0]].estimate - 1.0
+        assert [made.found[h].estimate for h in made.best()] == sorted(p.estimate for p in made.found.values())
+    assert found < drawn / 2
 
 
 def test_hill_climbing_continues_while_a_change_helps(pool: Pool[Any]) -> None:

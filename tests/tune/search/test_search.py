@@ -24,7 +24,7 @@ from nautilus.tune.database.store import append, damaged, rows
 from nautilus.tune.levels import before_scheduling
 from nautilus.tune.search.study import open_storage, optuna
 from nautilus.tune.types import Settings
-from tests.engines import warp_of
+from tests.core.schedule.engines import warp_of
 from tests.shipped import ROOT
 from tests.tune import toy
 from tests.tune.made import row
@@ -182,7 +182,7 @@ def test_schedules_of_the_database_are_tried_first(matmul: Path, own_database: P
     known = key_of(spec, "sm_80", "fast")
     append(own_database, [row(known, replace(best, inline=()), samples=(1e-9,), final=True)])
     assert tune(matmul, settings=replace(SETTINGS, trials=1, prefiltered=0)).about["schedule_hash"]
-    assert asdict(best)["version"] == 1
+    assert asdict(best)["version"] == 2
 
 
 def test_an_invalid_spec_has_an_exit_code(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from nautilus.driver import Request, compile_file
 from nautilus.tune.search.trial_lowering import TrialLowering
 from nautilus.tune.space import fusion
 from nautilus.tune.space.schedules import Refused, choices, defaults, neighbours, point, schedule_of
+from tests.core.schedule.engines import warp_of, warpgroup_of
 from tests.cost.measured import SPECS, candidate, product, program, space
-from tests.engines import warp_of, warpgroup_of
 
 ARCH = "sm_90a"
 NAMES = [

@@ -135,8 +135,8 @@ def test_two_levels_begin_their_ring_anywhere(filecheck: Callable[[str, str], No
     filecheck(
         ma_format(joined(apart(Decode(256, heads=2, group=2), 2, 2, 16, tma_loads=True), "O_acc_part")),
         """
-        // CHECK: let j_chunk_unit = j_chunk_chunk * 2 + consumer
-        // CHECK: for j0 in j_chunk_unit // 2 * 4..
+        // CHECK: let j_chunk_consumer = j_chunk_chunk * 2 + consumer
+        // CHECK: for j0 in j_chunk_consumer // 2 * 4..
         // CHECK: mbar.wait full[consumer * 3 + (STEP) % 3] parity (STEP) // 3 % 2
-        """.replace("STEP", "j0 - j_chunk_unit // 2 * 4"),
+        """.replace("STEP", "j0 - j_chunk_consumer // 2 * 4"),
     )

@@ -142,9 +142,9 @@ def test_two_levels_of_one_head_each(filecheck: Callable[[str, str], None]) -> N
         // CHECK: temp O_acc_part_2: f32[2, 1, 3, 1, 64]
         // CHECK: kernel O_acc_part_2 grid 6 warps 2
         // CHECK: role partial warps 0..2 consumers 2 {
-        // CHECK-NEXT: let j_chunk_unit = j_chunk_chunk * 2 + consumer
-        // CHECK: for j0 in j_chunk_unit // 2 * 4..
-        // CHECK: smem s_k_tile[consumer * 3 + (j0 - j_chunk_unit // 2 * 4) % 3]
+        // CHECK-NEXT: let j_chunk_consumer = j_chunk_chunk * 2 + consumer
+        // CHECK: for j0 in j_chunk_consumer // 2 * 4..
+        // CHECK: smem s_k_tile[consumer * 3 + (j0 - j_chunk_consumer // 2 * 4) % 3]
         // CHECK: st.shared part_P_sum_part[consumer]
         // CHECK: ld.shared parts_P_max_part[0]
         // CHECK: st.global O_acc_part_2[j_chunk_chunk, 0, h, 0, d]

@@ -123,7 +123,7 @@ def test_groups_of_units(filecheck: Callable[[str, str], None]) -> None:
         // CHECK: cluster.arrive relaxed
         // CHECK-NEXT: roles {
         // CHECK-NEXT: role partial warps 0..4 consumers 4 {
-        // CHECK-NEXT: let j_chunk_unit = rank * 4 + consumer
+        // CHECK-NEXT: let j_chunk_consumer = rank * 4 + consumer
         // CHECK: st.shared part_O_acc_part[consumer]
         // CHECK-NEXT: }
         // CHECK-NEXT: }

@@ -23,13 +23,13 @@ def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = No
     return compile_file(Request(Path("given.naut"), arch, text=given.text, schedule=schedule))
 
 
-def early(given: Decode, arch: str = "sm_90a") -> list[bool]:
+def pdl(given: Decode, arch: str = "sm_90a") -> list[bool]:
     return [k.pdl for k in compiled(given, arch).modules["ma-tile"].kernels]
 
 
 def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
-    assert early(SHORT) == [False, True]
-    assert early(SHORT, "sm_80") == [False, False]
+    assert pdl(SHORT) == [False, True]
+    assert pdl(SHORT, "sm_80") == [False, False]
     long = replace(SHORT, batch=8, n=16384)
     found = compiled(long).context.schedule
     assert found is not None
@@ -44,7 +44,7 @@ def test_the_switch() -> None:
     late = replace(
         found, kernels=tuple(replace(k, mapping=replace(k.mapping, dependent_launch=False)) for k in found.kernels)
     )
-    assert not any(k.early for k in compiled(SHORT, schedule=late).modules["ma-tile"].kernels)
+    assert not any(k.pdl for k in compiled(SHORT, schedule=late).modules["ma-tile"].kernels)
 
 
 def test_text_and_launch() -> None:

@@ -89,7 +89,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
     m = persistent(
         parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
     )
-    in_order(role(m, "consumers"), "if iteration % 2 != unit {", "advance k by max(i0 - 2, 0)")
+    in_order(role(m, "consumers"), "if iteration % 2 != consumer {", "advance k by max(i0 - 2, 0)")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
     loop = f"for t in 0..5 carry() {{\nif {condition} {{\ntma.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
     m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
-    in_order(role(m, "consumers"), "if iteration % 2 != unit {", f"advance b by {count}")
+    in_order(role(m, "consumers"), "if iteration % 2 != consumer {", f"advance b by {count}")
 
 
 def test_an_uncountable_number_of_stages_is_refused() -> None:

@@ -49,7 +49,7 @@ def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
     m = SpecialiseWarps().apply(product())
     before = ma_format(m)
     line = next(x for x in before.splitlines() if "%next = mma" in x)
-    pending = line.replace("over k :", "over k pending :")
+    pending = line.replace("over k :", "over k async :")
     m = parse(before.replace(line, f"wg.fence\n{pending}\nwg.commit\nwg.wait 0 %next"))
     body = role(PingPong(ordered_mma=True).apply(m), "consumers")
     lines = [x.strip().split(" :")[0] for x in body.splitlines()]
@@ -73,5 +73,6 @@ def test_what_has_no_turns() -> None:
 
 def test_turns_must_not_depend_on_the_unit() -> None:
     m = ma_format(SpecialiseWarps().apply(product()))
-    with pytest.raises(ScheduleError, match="how often a consumer has its turn depends on the unit"):
-        PingPong(ordered_mma=True).apply(parse(m.replace("for t in 0..3 carry(%acc", "for t in unit..3 carry(%acc")))
+    with pytest.raises(ScheduleError, match="how often a consumer has its turn depends on the consumer"):
+        uneven = m.replace("for t in 0..3 carry(%acc", "for t in consumer..3 carry(%acc")
+        PingPong(ordered_mma=True).apply(parse(uneven))
