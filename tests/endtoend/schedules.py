@@ -1,4 +1,4 @@
-"""Schedules of warpgroup kernels that differ from the default ones: one choice at a time, and drawn at random."""
+"""Schedules of warpgroup kernels that differ from the default ones in one option, or in random options."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _COMMON = {
     "two blocks share loads": _mapping(cluster=2, persistent="none", tile_scheduling="cooperative"),
 }
 
-#: of products that feed each other along a walk
+#: of back-to-back GEMMs in one reduction loop
 CHAIN = {
     **_COMMON,
     "four stages": Change({"stages": 4}, step=64),
@@ -101,7 +101,7 @@ CHAIN = {
     "whole walk in one": Change({}, {"partition": False, "iteration_order": "ascending"}),
 }
 
-#: of products whose rows and columns are both spread over blocks
+#: of GEMMs whose rows and columns are both distributed over blocks
 PRODUCT = {
     **_COMMON,
     "six stages": Change({"stages": 6}, columns=64),
@@ -129,13 +129,13 @@ def default(text: str, arch: str = "sm_90a") -> Schedule:
 
 
 def changed(schedule: Schedule, change: Change | Callable[[KernelPlan], KernelPlan]) -> Schedule:
-    """``schedule`` with ``change`` in every kernel that has warpgroup products."""
+    """``schedule`` with ``change`` in every kernel with warpgroup MMAs."""
     of = change.of if isinstance(change, Change) else change
     return replace(schedule, kernels=tuple(of(k) if k.mapping.engine == "warpgroup" else k for k in schedule.kernels))
 
 
 def drawn(seed: int, structure: str) -> Change:
-    """Any choices at once; many do not go together, which must be said."""
+    """Random options together. Many combinations are illegal and must be rejected with a reason."""
     r = random.Random(seed)
     mapping: dict[str, Any] = {
         "warpgroups": r.choice((1, 2, 2, 3)), "stages": r.choice((1, 2, 2, 3, 4)),

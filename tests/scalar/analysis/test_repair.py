@@ -1,4 +1,4 @@
-"""Repairs are found where they exist, refused with a reason elsewhere, and re-checked independently."""
+"""Repair terms are derived where they exist, rejected with a reason elsewhere, and verified independently."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_repair_without_a_proof_is_refused(name: str) -> None:
+def test_a_repair_without_a_proof_is_rejected(name: str) -> None:
     value, combiner, running = REFUSED[name]
     got = derive(value, (), combiner, running, REDUCED)
     assert isinstance(got, Refusal)
@@ -101,7 +101,7 @@ def test_a_guard_that_lets_more_in_than_the_maximum_saw_is_refused() -> None:
     assert isinstance(derive(exp(x(), r()), (guard,), "sum", (bounded,), REDUCED), Repair)
 
 
-def test_planted_wrong_repairs_are_caught() -> None:
+def test_wrong_repairs_are_found() -> None:
     good = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(good, Repair)
     swapped = op("mul", v32("a"), op("exp", op("sub", v32("new0"), v32("old0"))))
@@ -112,7 +112,7 @@ def test_planted_wrong_repairs_are_caught() -> None:
     assert not check(certify("A", replace(good, t=squared))[1]).ok
 
 
-def test_a_repair_that_looks_at_the_element_is_caught() -> None:
+def test_a_repair_that_depends_on_the_element_is_found() -> None:
     good = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(good, Repair)
     cheat = op("exp", op("sub", v32("x0"), v32("new0")))
@@ -124,7 +124,7 @@ def v32(name: str) -> Expr:
 
 
 def test_a_value_may_ask_for_the_reference_itself() -> None:
-    """What ``split_k_update`` writes: nothing to finalise, the same repair."""
+    """A value as ``split_k_update`` writes it: it has the same repair and is not finalised."""
     finite = exp(x(), reference_of(r(), "max", 0.0))
     got = derive(finite, (), "sum", (run(),), REDUCED)
     plain = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
@@ -137,7 +137,7 @@ def test_a_value_may_ask_for_the_reference_itself() -> None:
     assert isinstance(now, Repair) and not now.finalise
 
 
-def test_another_reference_than_the_repair_needs_is_refused() -> None:
+def test_a_reference_that_differs_from_that_of_the_repair_is_rejected() -> None:
     both = op("add", exp(x(), r()), exp(x(), reference_of(r(), "max", 0.0)))
     for value in (exp(x(), reference_of(r(), "max", 7.0)), both):
         got = derive(value, (), "sum", (run(),), REDUCED)
