@@ -27,7 +27,7 @@ from tests.ma_tile.roles import schedule
 CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "product": (product(m=200), {"stages": 3}, 1),
     "one-stage": (product(m=128, k=128), {"stages": 1}, 1),
-    "three-units": (product(m=384, units=3), {"registers": (32, 160)}, 1),
+    "three-units": (product(m=384, units=3), {"producer_registers": 32, "consumer_registers": 160}, 1),
     "chained": (chained(rows=128), {}, 1),
     "ahead": (chained(rows=128, ahead=True), {"ordered_mma": True}, 1),
     "reuse": (chained(), {"epilogue": "tma-aliased", "persistent": "static"}, 1),

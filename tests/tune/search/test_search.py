@@ -182,7 +182,7 @@ def test_schedules_of_the_database_are_tried_first(matmul: Path, own_database: P
     known = key_of(spec, "sm_80", "fast")
     append(own_database, [row(known, replace(best, inline=()), samples=(1e-9,), final=True)])
     assert tune(matmul, settings=replace(SETTINGS, trials=1, prefiltered=0)).about["schedule_hash"]
-    assert asdict(best)["version"] == 1
+    assert asdict(best)["version"] == 2
 
 
 def test_an_invalid_spec_has_an_exit_code(tmp_path: Path) -> None:

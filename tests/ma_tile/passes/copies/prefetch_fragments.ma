@@ -1,7 +1,7 @@
 ; Products that read both operands from shared memory load fragments some k-steps before their use.
 
 ; CASE: one k-step ahead
-; RUN: prefetch-fragments {"ahead": 1}
+; RUN: prefetch-fragments {"prefetch_fragments": 1}
 ; ARCH: sm_80
 ; COMPLETE: allocate-shared, synchronize
 module product target sm_80 {
@@ -37,7 +37,7 @@ module product target sm_80 {
 ; CHECK: mma m16n8k16.f16 smem s_a[t % 2] {{.*}} over k ahead 1 :
 
 ; CASE: no k-steps ahead
-; RUN: prefetch-fragments {"ahead": 0}
+; RUN: prefetch-fragments {"prefetch_fragments": 0}
 ; ARCH: sm_80
 ; UNCHANGED
 module product target sm_80 {
