@@ -22,13 +22,19 @@ from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.types import DType
 from nautilus.cost.instructions import LAZY, SKIPPED, SPECIAL, issue_slots
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SIZE = 1024  # assumed value of a size that is known only at launch
+_FREE = frozenset({  # ops that cost nothing, as do barriers of one warp and relaxed cluster arrivals
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.AsyncCommit, ma.AsyncWait, ma.Barrier,
+    ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.ProxyFence,
+    ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, TileFirst, ma.TileFetch, ma.TileReset, ma.QueuePush,
+    ma.QueuePop,
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -114,9 +120,9 @@ class _Counter:
         total = estimated(tiles.count if tiles is not None else kernel.blocks, {})
         self.tiles = max(1, int(total) * cluster)
         number = np.arange(min(self.tiles, MOST_TILES), dtype=np.int64)
-        self.env: dict[str, Any] = {"block": number, UNIT: np.asarray(0)}
+        self.env: dict[str, Any] = {"block": number, CONSUMER: np.asarray(0)}
         if tiles is not None:
-            self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), UNIT: np.asarray(0)}
+            self.env = {tiles.var: number // cluster, tiles.iteration: np.asarray(0), CONSUMER: np.asarray(0)}
             self.env["block"] = number % cluster
             self.env |= {op.var: number for op in ma.walk_ops(kernel.body) if isinstance(op, TileFirst)}
         for name, e in kernel.decode:
@@ -132,7 +138,7 @@ class _Counter:
         self.lazy = _rescales_lazily(kernel)
         self.depth = 0
         self.depths = {m.name: m.stages for m in kernel.mbars}
-        self.late = frozenset(c.name.removesuffix("_done") for c in kernel.cursors if c.name.endswith("_done"))
+        self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
         self.unit_loop: tuple[str, Any, Any] | None = None  # loop of a split-K warp: variable, first value, trips
         self.private = 1  # consumers with a pipeline of their own, each a slice of one buffer
@@ -142,7 +148,7 @@ class _Counter:
         consumers = [r for r in roles if not r.single]
         if is_split_k_block(self.kernel):
             return self._split_k_block(consumers[0])
-        units = consumers[0].units if consumers else self.kernel.units
+        units = consumers[0].consumers if consumers else self.kernel.consumers
         self.warps = GROUP_WARPS if consumers or units > 1 else self.kernel.warps
         if consumers:
             for r in roles:
@@ -159,12 +165,12 @@ class _Counter:
 
     def _split_k_block(self, r: Role) -> Work:
         """The work of a block whose warps compute partial results that the block combines."""
-        self.warps, self.private = (r.last_warp - r.first_warp) // r.units, r.units
-        self.env[f"{UNIT}#"] = (np.asarray(0), np.asarray(r.units - 1))
+        self.warps, self.private = (r.last_warp - r.first_warp) // r.consumers, r.consumers
+        self.env[f"{CONSUMER}#"] = (np.asarray(0), np.asarray(r.consumers - 1))
         self.block(self.kernel.body, 1.0, dict(self.env))
-        pipelined = sum(self.pipeline_bytes().values()) or r.units * sum(self.unpipelined.values())
+        pipelined = sum(self.pipeline_bytes().values()) or r.consumers * sum(self.unpipelined.values())
         return Work(
-            self.tiles, self.counts, self.loads, r.units, self.warps, False, self.order, False, False, pipelined,
+            self.tiles, self.counts, self.loads, r.consumers, self.warps, False, self.order, False, False, pipelined,
             self.pipelines, max(1.0, self.iteration_bytes), min(self.tiles, MOST_TILES), 1, frozenset(self.stored),
             True,
         )  # fmt: skip
@@ -184,7 +190,7 @@ class _Counter:
         for r in consumers:
             for op in r.body:
                 if isinstance(op, TileSchedulerOp):
-                    return any(isinstance(x, ma.IfOp) and {op.iteration, UNIT} <= _names(x.cond) for x in op.body)
+                    return any(isinstance(x, ma.IfOp) and {op.iteration, CONSUMER} <= _names(x.cond) for x in op.body)
         return False
 
     def _ordered(self, consumers: list[Role]) -> bool:
@@ -205,7 +211,7 @@ class _Counter:
             match op:
                 case ma.LetOp(var=var, expr=e):
                     env[var] = estimated(e, env)
-                    if self.private > 1 and UNIT in _names(e):
+                    if self.private > 1 and CONSUMER in _names(e):
                         first, last = _ends(env)
                         env[f"{var}#"] = (estimated(e, first), estimated(e, last))
                 case TileSchedulerOp(body=inner):
@@ -319,6 +325,8 @@ class _Counter:
                     self.special(times, self.warps * 32 * SPECIAL[name] * self.registers(r))
             case ma.IndexOp(result=r):
                 self.elementwise(times, self.warps * 2.0 * self.registers(r))
+            case _ if type(op) not in _FREE:
+                raise TypeError(f"{type(op).__name__} has no cost")
 
     def mma(self, op: MmaOp, times: Any) -> None:
         """Count an MMA at the full rate of its element type; mma.sync operands are also read by ldmatrix."""
@@ -329,7 +337,7 @@ class _Counter:
         c.flops = c.flops + times * flops
         if op.instr in WGMMA:
             c.wgmma = c.wgmma + times * flops / _rate(dtype)
-            if not op.pending:
+            if not op.is_async:
                 c.drains = c.drains + times
             return
         if op.instr in MMA:
@@ -441,7 +449,7 @@ class _Counter:
 def is_split_k_block(kernel: MemKernel) -> bool:
     """Whether warps compute partial results that their own block combines (pass ``combine-in-block``)."""
     roles = [r for op in kernel.body if isinstance(op, ma.RolesOp) for r in op.roles]
-    alike = len(roles) == 1 and roles[0].units > 1 and not roles[0].single
+    alike = len(roles) == 1 and roles[0].consumers > 1 and not roles[0].single
     return alike and not isinstance(kernel.body[-1], ma.RolesOp)
 
 

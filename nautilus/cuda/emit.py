@@ -30,7 +30,7 @@ from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.cuda.writer import Writer, axis_ranges
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
 from nautilus.ma_tile.ir.traverse import bound
 from nautilus.targets.limits import limits
@@ -67,12 +67,12 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
     w.rolled = is_grouped(kernel)
     maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
     if w.unit_warps:
-        if kernel.units > 1:
-            roles.start_unit(w, 0, kernel.units)
+        if kernel.consumers > 1:
+            roles.start_unit(w, 0, kernel.consumers)
             rings.declare_cursors(w, kernel.body)
     else:
-        w.env.setdefault(UNIT, "0")  # the only one
-        w.ranges.setdefault(UNIT, (0, 0))
+        w.env.setdefault(CONSUMER, "0")  # the only one
+        w.ranges.setdefault(CONSUMER, (0, 0))
         rings.declare_cursors(w, kernel.body)
     print_body(w, kernel.body)
     bases = [
@@ -81,7 +81,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
     later = module.kernels[module.kernels.index(kernel) + 1 :]
-    launch = [("wait_for_kernel_in_front", kernel.early), ("let_next_kernel_launch", bool(later) and later[0].early)]
+    launch = [("wait_for_kernel_in_front", kernel.pdl), ("let_next_kernel_launch", bool(later) and later[0].pdl)]
     w.lines[:0] = [f"    {w.speller.use(name)}();" for name, wanted in launch if wanted]
     setup = rings.barrier_setup(w)
     w.lines[:0] = [*_decode(w, decode), *bases, *setup]

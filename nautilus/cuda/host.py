@@ -187,7 +187,7 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             f"    status = cudaFuncSetAttribute({kernel}, {attribute});",
             "    if (status != cudaSuccess) return status;",
         ]
-    if k.early:
+    if k.pdl:
         return [*lines, *_early(k, kernel, args), "    if (status != cudaSuccess) return status;"]
     return [
         *lines,

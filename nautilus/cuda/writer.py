@@ -54,7 +54,7 @@ class Writer:
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
     operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
-    unit_warps: int = field(init=False)  # warps of each unit (:mod:`nautilus.cuda.consumers`)
+    unit_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.cuda.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)

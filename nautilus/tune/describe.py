@@ -129,9 +129,8 @@ def roles(kernel: MemKernel) -> str:
         return f"{kernel.warps} warps without specialisation" if kernel.warps > 1 else "1 warp"
     texts = []
     for r in found:
-        what = (
-            "one thread issues copies" if r.single else f"{r.units} x {(r.last_warp - r.first_warp) // r.units} warps"
-        )
+        each = (r.last_warp - r.first_warp) // r.consumers
+        what = "one thread issues copies" if r.single else f"{r.consumers} x {each} warps"
         texts.append(f"{r.name}: {what}" + (f", {r.registers} registers a thread" if r.registers else ""))
     return "; ".join(texts)
 

@@ -153,7 +153,7 @@ def test_a_fault_in_an_edited_dump_is_not_a_bug(
         ("scalar-fuse", r"; schedule.*\n", "", 4, "was dumped after fuse, but has no schedule line"),
         ("scalar-fuse", "after fuse", "after fusion", 1, "scalar has no pass 'fusion'"),
         ("scalar-fuse", '"arch"', '"arc"', 1, "cannot read this scalar file"),
-        ("scalar-fuse", '"stages"', '"stagse"', 1, "memory.stagse; did you mean 'stages'?"),
+        ("scalar-fuse", '"stages"', '"stagse"', 1, "mapping.stagse; did you mean 'stages'?"),
         ("scalar-fuse", r"program rows \{", "program rows", 1, "expected '{'"),
         ("vr-tile-dce", "%", "%%", 1, "error[N0901]"),
         ("synchronize", "target sm_\\w+", "target sm_12", 4, "target sm_12"),

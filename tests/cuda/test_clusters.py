@@ -160,7 +160,7 @@ SHAPES = (
 def test_default_plans_compile_without_spills(given: Decode) -> None:
     result = compile_file(Request(Path("given.naut"), text=given.text))
     (kernel,) = result.modules["ma-tile"].kernels
-    assert kernel.cluster == 2 and not kernel.early
+    assert kernel.cluster == 2 and not kernel.pdl
     built = compile_cuda(result.cuda, "sm_90a")
     assert "warning" not in built.log.lower(), built.log
     assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in built.resources)

@@ -1,4 +1,4 @@
-"""The printed CUDA of epilogues in chunks: slices, pinned loads, products that start from zero; no spills."""
+"""The printed CUDA of epilogues in chunks: slices, volatile loads, products that start from zero; no spills."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_text(filecheck: Callable[..., None]) -> None:
         CHECK-NEXT: if (threadIdx.x % 128 == 0) {
         CHECK-NEXT: bulk_wait_read<0>();
         CHECK-NEXT: }
-        CHECK-NEXT: named_barrier(1 + unit, 128);
+        CHECK-NEXT: named_barrier(1 + consumer, 128);
         CHECK: bulk_store_2d(
         CHECK-NOT: load_pinned_4(bias +
         CHECK: c0_0_64[r] = [[ACC]][r + 64];
@@ -77,7 +77,7 @@ def test_compiles_without_a_spill(make: Callable[..., MemModule], sizes: dict[st
 
 @pytest.mark.parametrize("right", ["slice %x at j 32", "slice %x at j 64"])
 def test_slices_of_packed_registers(right: str, filecheck: Callable[..., None]) -> None:
-    m = module(f"{right} : f16[i: 128, j: 32] #part", "vec 2 pinned")
+    m = module(f"{right} : f16[i: 128, j: 32] #part", "vec 2 volatile")
     verify(m)
     first = int(right.split()[-1]) // 4
     filecheck(
@@ -93,12 +93,12 @@ def test_slices_of_packed_registers(right: str, filecheck: Callable[..., None]) 
 @pytest.mark.parametrize(("dtype", "vec", "call"), [("f32", 4, "16"), ("f32", 2, "8"), ("f16", 1, "2"), ("i8", 1, "1")])
 def test_pinned_loads_of_every_width(dtype: str, vec: int, call: str) -> None:
     m = parse(f"""
-module pinned target sm_90a {{
+module volatile target sm_90a {{
   input X: {dtype}[128]
   output Y: {dtype}[128]
-  kernel pinned grid 1 warps 1 min_blocks 1 {{
+  kernel volatile grid 1 warps 1 min_blocks 1 {{
     layout #l = reg(j:4x1) lane(j:32x4) warp()
-    %x = ld.global X[j] where j < 100 vec {vec} pinned : {dtype}[j: 128] #l
+    %x = ld.global X[j] where j < 100 vec {vec} volatile : {dtype}[j: 128] #l
     st.global Y[j], %x vec 1
   }}
 }}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Names of tensors that mean something to C++, to the emitted text, to the launcher or to the MA-tile IR.
 NAMES = (
-    ("stream", "workspace", "status"), ("block", "unit", "lane"), ("class", "this", "mbarrier_wait"),
+    ("stream", "workspace", "status"), ("block", "consumer", "lane"), ("class", "this", "mbarrier_wait"),
     ("smem", "shared", "block_"), ("f16", "map", "TensorMap"), ("blockIdx", "expf", "r"), ("at_i", "warp", "tile"),
     ("i", "NAN", "u32"), ("stage", "b", "a"), ("map_B_64_64", "names_launch", "names__C"),
 )  # fmt: skip

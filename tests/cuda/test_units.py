@@ -69,8 +69,8 @@ def test_how_large_units_are() -> None:
     assert unit_warps(single) == 1 and not is_grouped(single)
     assert unit_warps(parse(PAIR).kernels[0]) == 0 and not is_grouped(parse(PAIR).kernels[0])
     assert unit_warps(product().kernels[0]) == 4
-    two = parse(ma_format(joined(parse(PAIR))).replace("units 4", "units 2")).kernels[0]
-    with pytest.raises(UnsupportedError, match="units of 2 warps"):
+    two = parse(ma_format(joined(parse(PAIR))).replace("consumers 4", "consumers 2")).kernels[0]
+    with pytest.raises(UnsupportedError, match="consumers of 2 warps"):
         unit_warps(two)
 
 

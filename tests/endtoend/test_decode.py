@@ -39,7 +39,7 @@ DEFAULT = (
 def joint(made: Compilation) -> list[int]:
     """Units of each kernel that has any."""
     kernels = made.result.modules["ma-tile"].kernels
-    return [r.units for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
+    return [r.consumers for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
 
 
 def clusters(made: Compilation) -> list[int]:

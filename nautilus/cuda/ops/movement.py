@@ -167,7 +167,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
             with w.braces("") if step > vec else nullcontext(), w.positions(op.result.layout, exprs, at):
                 pointer = global_pointer(w, op.buffer, op.index, op.result.layout, at)
                 mask = None if op.mask is None else w.expr(op.mask, layout, at)
-                _load_words(w, op.result, name, at, start, vec, pointer, mask, op.pinned)
+                _load_words(w, op.result, name, at, start, vec, pointer, mask, op.volatile)
 
 
 def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
@@ -200,7 +200,7 @@ def _load_words(
     vec: int,
     pointer: str,
     mask: str | None,
-    pinned: bool = False,
+    volatile: bool = False,
 ) -> None:
     """Load ``vec`` elements at ``pointer`` into registers from ``at``."""
     dtype, spelled = frag.type.dtype, w.array(frag)
@@ -211,7 +211,7 @@ def _load_words(
         word = _WORDS[size]
         zero = f"make_{word}({', '.join('0' * (size // 4))})" if size > 4 else "0"
     load = f"*reinterpret_cast<const {word}*>({pointer})"
-    if pinned:
+    if volatile:
         load, mask = f"{w.speller.use(f'load_pinned_{size}')}({pointer}, {mask or 'true'})", None
     if size > 4 or spelled.pack > 1:
         w.line(f"const {word} word = {f'{mask} ? {load} : {zero}' if mask else load};")

@@ -1,6 +1,6 @@
-"""Printing bulk copies, mbarriers and cursors.
+"""Printing bulk copies, mbarriers and pipelines.
 
-One thread issues copies and announcements: the only one of a ``single`` role, else thread 0 of the unit.
+One thread issues copies and announcements: the only one of a ``single`` role, else thread 0 of the consumer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nautilus.ma_tile.ir.traverse import expressions
 
 
 def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
-    """The pipeline states that ``body`` mentions: every unit has its own."""
+    """The pipeline states that ``body`` mentions: every consumer has its own."""
     ops = tuple(ma.walk_ops(body))
-    used = {op.cursor for op in ops if isinstance(op, ma.AdvanceOp)}
+    used = {op.pipeline for op in ops if isinstance(op, ma.AdvanceOp)}
     used = used.union(*(free_vars(e) for op in ops for e in expressions(op)))
-    for c in w.kernel.cursors:
+    for c in w.kernel.pipelines:
         if used & {c.name, c.stage, c.phase}:
             for var, high, ctype in ((c.stage, c.stages - 1, "int"), (c.phase, 1, "u32")):
                 w.ranges[var] = (0, high)
@@ -34,8 +34,8 @@ def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
 
 
 def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
-    """Move a cursor on; the phase flips where the ring starts again."""
-    c = next(c for c in w.kernel.cursors if c.name == op.cursor)
+    """Move a pipeline on; the phase flips where the ring starts again."""
+    c = next(c for c in w.kernel.pipelines if c.name == op.pipeline)
     stage, phase = w.env[c.stage], w.env[c.phase]
     if stage in w.passed or phase in w.passed:
         w.passed = ""
@@ -53,7 +53,7 @@ def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
 
 @contextmanager
 def issuing(w: Writer) -> Iterator[None]:
-    """One thread of the unit."""
+    """One thread of the consumer."""
     if w.single:
         yield
         return
@@ -70,7 +70,7 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
-    """Wait for a phase; the text is kept for waits that are pinned behind it."""
+    """Wait for a phase; the text is kept for waits that are volatile behind it."""
     call = w.speller.use("mbarrier_wait")
     w.passed = f"{call}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});"
     w.line(w.passed)

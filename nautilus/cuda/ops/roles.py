@@ -9,22 +9,22 @@ from nautilus.core.index import simplify as index
 from nautilus.cuda.ops.pipelines import declare_cursors
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import UNIT
+from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.targets.limits import limits
 
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
 
 def start_unit(w: Writer, first_warp: int, units: int) -> None:
-    """Bind ``unit``; the shuffle tells the compiler that a warp agrees on it."""
-    w.ranges[UNIT] = (0, units - 1)
+    """Bind ``consumer``; the shuffle tells the compiler that a warp agrees on it."""
+    w.ranges[CONSUMER] = (0, units - 1)
     if units == 1:
-        w.env[UNIT] = "0"
+        w.env[CONSUMER] = "0"
         return
-    w.env[UNIT] = w.unique(UNIT)
+    w.env[CONSUMER] = w.unique(CONSUMER)
     size = w.unit_warps
     offset = f" - {first_warp // size}" if first_warp else ""
-    w.line(f"const int {w.env[UNIT]} = __shfl_sync(0xffffffffu, threadIdx.x / {32 * size}, 0){offset};")
+    w.line(f"const int {w.env[CONSUMER]} = __shfl_sync(0xffffffffu, threadIdx.x / {32 * size}, 0){offset};")
 
 
 def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
@@ -57,14 +57,14 @@ def _print_role(w: Writer, role: ma.Role, body: Body) -> None:
             declare_cursors(w, role.body)
             body(w, role.body)
     else:
-        start_unit(w, role.first_warp, role.units)
+        start_unit(w, role.first_warp, role.consumers)
         declare_cursors(w, role.body)
         body(w, role.body)
     w.env, w.ranges, w.single = saved
 
 
 def print_let(w: Writer, op: ma.LetOp) -> None:
-    """A uniform integer of the unit."""
+    """A uniform integer of the consumer."""
     low, high = index.bounds(op.expr, w.ranges)
     text = w.expr(op.expr)
     if text.isdigit():

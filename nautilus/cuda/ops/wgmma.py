@@ -54,10 +54,10 @@ class Operand:
 
 def print_product(w: Writer, op: ma.MmaOp) -> None:
     """One warpgroup product: all its instructions; alone where it is not pending."""
-    if not op.pending:
+    if not op.is_async:
         w.line(f"{w.speller.use('wgmma_fence')}();")
     _issue(w, op)
-    if not op.pending:
+    if not op.is_async:
         w.line(f"{w.speller.use('wgmma_commit')}();")
         print_wait(w, ma.WgWait(0, (op.result,)))
 
@@ -95,9 +95,9 @@ def _first_adds(w: Writer, op: ma.MmaOp) -> str:
     """Whether the first k-step adds to the accumulator, else it starts from zero (``scale-d`` in PTX)."""
     if op.acc is None:
         return "0"
-    if op.fresh is None:
+    if op.zero_init is None:
         return "1"
-    started = simplify(calc("not", op.fresh))
+    started = simplify(calc("not", op.zero_init))
     return str(int(bool(started.value))) if isinstance(started, Const) else w.expr(started)
 
 
@@ -143,10 +143,10 @@ def print_fence(w: Writer) -> None:
 def print_wait(w: Writer, op: ma.WgWait) -> None:
     """Wait; the compiler may not read the results earlier.
 
-    A pinned wait stands behind a second wait for an mbarrier that was passed already: the assembler does
+    A volatile wait stands behind a second wait for an mbarrier that was passed already: the assembler does
     not move waits for products over the edge of a basic block.
     """
-    if op.pinned and w.passed:
+    if op.volatile and w.passed:
         w.line(w.passed)
     w.line(f"{w.speller.use('wgmma_wait')}<{op.pending}>();")
     for frag in op.ready:

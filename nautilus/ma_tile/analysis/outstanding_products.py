@@ -5,16 +5,16 @@ for each iteration's products leaves the matrix unit idle while the next ones ar
 
     for t:  wait full; products; arrive empty; advance
 
-becomes, with the releases one iteration late and a second cursor of the same ring that counts them::
+becomes, with the releases one iteration late and a second pipeline of the same ring that counts them::
 
     for t:  wait full; wg.fence; products pending; wg.commit; advance
             wg.wait 1
-            if lo < t { arrive empty; advance the release cursor }
+            if lo < t { arrive empty; advance the release pipeline }
     wg.wait 0
-    if lo < hi { arrive empty; advance the release cursor }
+    if lo < hi { arrive empty; advance the release pipeline }
 
-The ring needs two stages at least: one is still read while the next one is waited for.  The release cursor
-moves wherever the ring's cursor moves outside of such loops, so that both agree there.
+The ring needs two stages at least: one is still read while the next one is waited for.  The release pipeline
+moves wherever the ring's pipeline moves outside of such loops, so that both agree there.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ Body = tuple[MemOp, ...]
 def keep_in_flight(kernel: MemKernel, pin: bool = False) -> MemKernel:
     """``kernel`` with its accumulating loops in this form; their products are pending then."""
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
-    cursors = {c.name: c for c in kernel.cursors}
+    pipelines = {c.name: c for c in kernel.pipelines}
     depth = {m.name: m.stages for m in kernel.mbars}
-    work = _InFlight(cursors, depth, uses, uniform_ranges(kernel), Names(kernel), pin, {})
+    work = _InFlight(pipelines, depth, uses, uniform_ranges(kernel), Names(kernel), pin, {})
     inside = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     body = _in_roles(kernel.body, work) if inside else work.scope(kernel.body)
     if body == kernel.body:
         return kernel
-    return replace(kernel, body=body, cursors=(*kernel.cursors, *work.added.values()))
+    return replace(kernel, body=body, pipelines=(*kernel.pipelines, *work.added.values()))
 
 
 def _in_roles(body: Body, work: _InFlight) -> Body:
-    """``body`` with each role done by itself; cursors that also move outside of roles are left alone."""
-    outside = {x.cursor for op in body for x in _without_roles(op) if isinstance(x, AdvanceOp)}
-    work.cursors = {n: c for n, c in work.cursors.items() if n not in outside}
+    """``body`` with each role done by itself; pipelines that also move outside of roles are left alone."""
+    outside = {x.pipeline for op in body for x in _without_roles(op) if isinstance(x, AdvanceOp)}
+    work.pipelines = {n: c for n, c in work.pipelines.items() if n not in outside}
 
     def role(r: Role) -> Role:
         return replace(r, body=work.scope(r.body))
@@ -88,31 +88,31 @@ def _without_roles(op: MemOp) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """An arrival of one iteration; ``cursor`` where its stage is that cursor's, else an expression of the loop."""
+    """An arrival of one iteration; ``pipeline`` where its stage is that pipeline's, else an expression of the loop."""
 
     arrive: MbarArrive
-    cursor: str | None
+    pipeline: str | None
 
 
 @dataclass(slots=True)
 class _InFlight:
-    cursors: dict[str, PipelineState]
+    pipelines: dict[str, PipelineState]
     depth: dict[str, int]  # stages of each ring of mbarriers
     uses: Counter[str]
     ranges: Ranges
     names: Names
     pin: bool
-    added: dict[str, PipelineState]  # ring cursor -> its release cursor
+    added: dict[str, PipelineState]  # ring pipeline -> its release pipeline
 
     def scope(self, body: Body) -> Body:
-        """The body of a role or of the kernel: its loops, then the other moves of the cursors that they use."""
+        """The body of a role or of the kernel: its loops, then the other moves of the pipelines that they use."""
         plans: dict[int, list[_Release]] = {}
         for op in walk_ops(body):
             if isinstance(op, ForOp) and (found := self._releases(op)) is not None:
                 plans[id(op)] = found
-        late = {r.cursor for found in plans.values() for r in found if r.cursor is not None}
+        late = {r.pipeline for found in plans.values() for r in found if r.pipeline is not None}
         for name in sorted(late - self.added.keys()):
-            self.added[name] = PipelineState(self.names.variable(f"{name}_done"), self.cursors[name].stages)
+            self.added[name] = PipelineState(self.names.variable(f"{name}_done"), self.pipelines[name].stages)
         return self._block(body, plans, late) if plans else body
 
     def _block(self, body: Body, plans: dict[int, list[_Release]], late: set[str]) -> Body:
@@ -122,8 +122,8 @@ class _InFlight:
                 out += self._rewrite(op, plans[id(op)])
             elif isinstance(op, ForOp | IfOp | TileSchedulerOp):
                 out.append(replace(op, body=self._block(op.body, plans, late)))
-            elif isinstance(op, AdvanceOp) and op.cursor in late:
-                out += [op, replace(op, cursor=self.added[op.cursor].name)]
+            elif isinstance(op, AdvanceOp) and op.pipeline in late:
+                out += [op, replace(op, pipeline=self.added[op.pipeline].name)]
             else:
                 out.append(op)
         return tuple(out)
@@ -152,7 +152,7 @@ class _InFlight:
         value = {arg.name: arg.name for arg, _ in loop.carried}  # latest value -> carried argument
         for op in products:
             operands = [x for x in (op.a, op.b) if isinstance(x, Frag)]
-            if op.acc is None or op.pending or any(x.name in own for x in operands):
+            if op.acc is None or op.is_async or any(x.name in own for x in operands):
                 return False
             arg = value.pop(op.acc.name, None)
             if arg is None or self.uses[op.acc.name] != 1 or self.uses[op.result.name] != 1:
@@ -167,12 +167,13 @@ class _InFlight:
     def _release(self, loop: ForOp, at: int, op: MbarArrive) -> _Release | None:
         inside = {x.var for x in loop.body if isinstance(x, LetOp)}
         used = free_vars(op.stage)
-        moving = {c for c in self.cursors if {f"{c}_stage", f"{c}_phase"} & used}
+        moving = {c for c in self.pipelines if {f"{c}_stage", f"{c}_phase"} & used}
         if not moving:
-            known = {f"{x.cursor}_{part}" for x in loop.body if isinstance(x, AdvanceOp) for part in ("stage", "phase")}
+            moved = {x.pipeline for x in loop.body if isinstance(x, AdvanceOp)}
+            known = {f"{name}_{part}" for name in moved for part in ("stage", "phase")}
             return None if used & (inside | known) else _Release(op, None)
         (name, *more) = moving
-        moves = [(n, x) for n, x in enumerate(loop.body) if isinstance(x, AdvanceOp) and x.cursor == name]
+        moves = [(n, x) for n, x in enumerate(loop.body) if isinstance(x, AdvanceOp) and x.pipeline == name]
         if more or op.stage != Var(f"{name}_stage", op.stage.dtype) or len(moves) != 1:
             return None
         return _Release(op, name) if moves[0][0] > at and moves[0][1].by is None else None
@@ -184,7 +185,7 @@ class _InFlight:
         for n, op in enumerate(loop.body):
             if isinstance(op, MmaOp):
                 fence = () if n > 0 and isinstance(loop.body[n - 1], MmaOp) else (WgFence(op.span),)
-                body += [*fence, replace(op, pending=True)]
+                body += [*fence, replace(op, is_async=True)]
             elif not isinstance(op, MbarArrive):
                 body.append(op)
             if n == last:
@@ -201,11 +202,11 @@ class _InFlight:
         to = Renaming({}, {loop.var: at})
         out: list[MemOp] = []
         for r in releases:
-            stage = (
-                to.expr(r.arrive.stage) if r.cursor is None else Var(self.added[r.cursor].stage, r.arrive.stage.dtype)
-            )
+            stage = to.expr(r.arrive.stage)
+            if r.pipeline is not None:
+                stage = Var(self.added[r.pipeline].stage, r.arrive.stage.dtype)
             out.append(replace(r.arrive, stage=stage))
-        out += [AdvanceOp(self.added[c].name) for c in dict.fromkeys(r.cursor for r in releases) if c is not None]
+        out += [AdvanceOp(self.added[c].name) for c in dict.fromkeys(r.pipeline for r in releases) if c is not None]
         cond = simplify(cond, self.ranges)
         if cond == FALSE:
             return []

@@ -1,7 +1,7 @@
 """Which shared buffers travel together, and how their stages are numbered once copies run ahead.
 
 A *ring* is one or more shared buffers that are filled at the same places and read by the same batch of
-products: one cursor, one pair of mbarriers (``full_X``, ``empty_X``) and the sum of their bytes.  An
+products: one pipeline, one pair of mbarriers (``full_X``, ``empty_X``) and the sum of their bytes.  An
 *instance* of a ring begins at a *site* (a load of each of its buffers) and ends at the next site of the
 ring in program order; its readers lie between.
 """
@@ -16,7 +16,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import WarpgroupPlan
-from nautilus.ma_tile.ir.async_ops import UNIT, LetOp, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, TmaLoad
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemOp, MmaOp, Smem, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import deep_touch, rebuild, touch
 from nautilus.ma_tile.ir.values import Mbar, PipelineState
@@ -26,7 +26,7 @@ Block = tuple[MemOp, ...]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """``depth`` stages of the buffers in ``buffers``; those in ``apart`` have one part a unit in each stage."""
+    """``depth`` stages of the buffers in ``buffers``; those in ``apart`` have one part a consumer in each stage."""
 
     name: str
     buffers: tuple[str, ...]
@@ -46,23 +46,23 @@ class Ring:
         return f"empty_{self.name}"
 
     @property
-    def cursor(self) -> PipelineState:
+    def pipeline(self) -> PipelineState:
         return PipelineState(self.name, self.depth)
 
     @property
     def stage(self) -> Expr:
-        return Var(self.cursor.stage)
+        return Var(self.pipeline.stage)
 
     @property
     def phase(self) -> Expr:
-        return Var(self.cursor.phase)
+        return Var(self.pipeline.phase)
 
-    def stage_of(self, buffer: str, unit: Expr) -> Expr:
-        """The stage of ``buffer`` that belongs to ``unit``, at the cursor."""
+    def stage_of(self, buffer: str, consumer: Expr) -> Expr:
+        """The stage of ``buffer`` that belongs to ``consumer``, at the pipeline."""
         if buffer not in self.apart or self.units == 1:
             return self.stage
         scaled = calc("mul", self.stage, self.units)
-        return scaled if unit == integer(0) else calc("add", scaled, unit)
+        return scaled if consumer == integer(0) else calc("add", scaled, consumer)
 
     def stages_of(self, buffer: str) -> int:
         """How many stages ``buffer`` has in all."""
@@ -117,8 +117,8 @@ def _ring(
     kernel: MemKernel, plan: WarpgroupPlan, smem: dict[str, Smem], buffers: tuple[str, ...], apart: frozenset[str]
 ) -> Ring:
     depth = max(1, plan.stages if is_walked(kernel.body, frozenset(buffers)) else plan.resident_stages)
-    size = sum(smem[b].stage_bytes * (kernel.units if b in apart else 1) for b in buffers)
-    return Ring("_".join(buffers), buffers, apart, depth, kernel.units, size)
+    size = sum(smem[b].stage_bytes * (kernel.consumers if b in apart else 1) for b in buffers)
+    return Ring("_".join(buffers), buffers, apart, depth, kernel.consumers, size)
 
 
 def is_walked(body: Block, buffers: frozenset[str]) -> bool:
@@ -127,28 +127,28 @@ def is_walked(body: Block, buffers: frozenset[str]) -> bool:
 
 
 def _per_unit(kernel: MemKernel, s: Smem) -> bool:
-    """Whether each unit has a stage of ``s`` of its own. Raises ScheduleError for any other use of stages."""
+    """Whether each consumer has a stage of ``s`` of its own. Raises ScheduleError for any other use of stages."""
     stages = {x.stage for op in walk_ops(kernel.body) for x in touch(op).all if x.buffer == s.name}
     sources = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad) and op.slot.buffer == s.name]
-    if stages == {Var(UNIT)} and s.stages == kernel.units:
+    if stages == {Var(CONSUMER)} and s.stages == kernel.consumers:
         return True
     if stages != {integer(0)} or s.stages != 1:
-        raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a unit", kernel=kernel.name)
-    if any(UNIT in free_vars(e) for op in sources for e in op.index):
-        raise ScheduleError(f"all units load shared buffer {s.name}, each from its own place", kernel=kernel.name)
+        raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a consumer", kernel=kernel.name)
+    if any(CONSUMER in free_vars(e) for op in sources for e in op.index):
+        raise ScheduleError(f"all consumers load shared buffer {s.name}, each from its own place", kernel=kernel.name)
     return False
 
 
-# -- units --------------------------------------------------------------------------------------
+# -- consumers --------------------------------------------------------------------------------------
 
 
 def explicit_units(body: Block) -> Block:
-    """Addresses of loads with the variables replaced whose value depends on the unit."""
+    """Addresses of loads with the variables replaced whose value depends on the consumer."""
     env: dict[str, Expr] = {}
     for op in walk_ops(body):
         if isinstance(op, LetOp):
             e = substitute(op.expr, env)
-            if UNIT in free_vars(e):
+            if CONSUMER in free_vars(e):
                 env[op.var] = e
     if not env:
         return body
@@ -162,11 +162,11 @@ def explicit_units(body: Block) -> Block:
 
 
 def at_unit(e: Expr, env: Mapping[str, Expr]) -> Expr:
-    """``e`` for the unit that ``env`` names; ``base + AXIS`` keeps that form."""
-    if UNIT not in free_vars(e):
+    """``e`` for the consumer that ``env`` names; ``base + AXIS`` keeps that form."""
+    if CONSUMER not in free_vars(e):
         return e
     match e:
-        case Op(op="add", args=(base, Var() as axis)) if axis.name != UNIT:
+        case Op(op="add", args=(base, Var() as axis)) if axis.name != CONSUMER:
             base = simplify(substitute(base, env))
             return axis if base == integer(0) else replace(e, args=(base, axis))
     return simplify(substitute(e, env))
@@ -224,10 +224,10 @@ def sites(block: Block, ring: Ring) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]
 
 
 def unique_names(taken: Sequence[str], rings: tuple[Ring, ...]) -> str | None:
-    """A name of a ring's barriers or cursor that something else has, if there is one."""
+    """A name of a ring's barriers or pipeline that something else has, if there is one."""
     used = set(taken)
     for r in rings:
-        for name in (r.full, r.empty, r.cursor.stage, r.cursor.phase):
+        for name in (r.full, r.empty, r.pipeline.stage, r.pipeline.phase):
             if name in used:
                 return name
             used.add(name)

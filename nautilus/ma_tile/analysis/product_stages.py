@@ -118,7 +118,7 @@ def _movable(op: MemOp) -> bool:
 
 
 def _pending(op: MemOp) -> bool:
-    return isinstance(op, MmaOp) and op.pending
+    return isinstance(op, MmaOp) and op.is_async
 
 
 def _buffers(op: MemOp) -> tuple[set[str], set[str]]:

@@ -1,7 +1,7 @@
 """Two kernels of which one reads what the other makes in parts: who makes which part, and where parts then live.
 
 Kernel A writes temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A
-write.  Passes that make those P blocks run beside each other (``combine-in-block``: units of one block,
+write.  Passes that make those P blocks run beside each other (``combine-in-block``: consumers of one block,
 ``combine-in-cluster``: blocks of one cluster) number them by a variable and need the same facts:
 
 * of each temp: one store in A's top block, one element of the temp for each element of A's tile (one index a

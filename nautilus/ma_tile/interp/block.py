@@ -26,55 +26,34 @@ from nautilus.ma_tile.interp.tile_scheduler import tile_loop
 from nautilus.ma_tile.interp.tma import Meeting, load_together
 from nautilus.ma_tile.interp.wgmma import engine_addresses
 from nautilus.ma_tile.ir.async_ops import (
-    UNIT,
+    CONSUMER,
     AdvanceOp,
     ClusterArrive,
     ClusterWait,
     LetOp,
-    MatrixStore,
     MbarExpect,
     NamedArrive,
-    ProxyFence,
-    TmaCommit,
     TmaLoad,
-    TmaStore,
-    TmaWait,
-    WgCommit,
-    WgFence,
-    WgWait,
 )
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
-    AsyncCommit,
-    AsyncCopy,
-    AsyncWait,
     Barrier,
-    ConstOp,
-    ConvertOp,
     ForOp,
     Frag,
-    GlobalLoad,
-    GlobalStore,
     IfOp,
-    IndexOp,
-    MapOp,
-    MatrixLoad,
     MbarArrive,
     MbarWait,
     MemOp,
-    MmaOp,
-    ParamOp,
-    ReduceOp,
     Role,
     RolesOp,
-    SharedLoad,
-    SharedStore,
-    SliceOp,
     Slot,
-    UndefinedOp,
 )
-from nautilus.ma_tile.ir.tile_scheduler import QueuePop, QueuePush, TileFetch, TileFirst, TileReset, TileSchedulerOp
+from nautilus.ma_tile.ir.tile_scheduler import (
+    BreakOp,
+    TileSchedulerOp,
+)
 from nautilus.ma_tile.ir.traverse import buffers_of
+from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 
 
@@ -102,8 +81,8 @@ class BlockRun:
             for name, e in kernel.decode:
                 variables[name] = int(scope.eval(e))
             start = np.zeros(len(self.shared.time), np.int32)
-            for unit in range(kernel.units):
-                actor = self._actor("block", 0, kernel.warps, rank, unit, kernel.units, start, 0)
+            for consumer in range(kernel.consumers):
+                actor = self._actor("block", 0, kernel.warps, rank, consumer, kernel.consumers, start, 0)
                 self._start(actor, {}, variables, kernel.body)
         try:
             self.scheduler.run()
@@ -119,25 +98,26 @@ class BlockRun:
                 raise self.error(op, Fault("unfinished", "the copy is in flight when the block ends"))
 
     def _actor(
-        self, name: str, first: int, warps: int, rank: int, unit: int, units: int, vc: Array, component: int
+        self, name: str, first: int, warps: int, rank: int, consumer: int, units: int, vc: Array, component: int
     ) -> Actor:
-        """Unit ``unit`` of the warps from ``first`` on; ``component`` is that of unit 0 in its block."""
+        """Unit ``consumer`` of the warps from ``first`` on; ``component`` is that of consumer 0 in its block."""
         if units < 1 or warps % units:
-            raise Fault("layout", f"{warps} warps are not {units} equal units")
-        clock = Clock(rank * self.machine.components + component + unit, vc.copy())
-        label = name + (f"[{unit}]" if units > 1 else "") + (f" of block {rank}" if rank else "")
-        actor = Actor(label, first + unit * (warps // units), warps // units, clock, rank, unit, units, home=component)
-        actor.cursors = {v: 0 for c in self.machine.kernel.cursors for v in (c.stage, c.phase)}
+            raise Fault("layout", f"{warps} warps are not {units} equal consumers")
+        clock = Clock(rank * self.machine.components + component + consumer, vc.copy())
+        label = name + (f"[{consumer}]" if units > 1 else "") + (f" of block {rank}" if rank else "")
+        own = warps // units
+        actor = Actor(label, first + consumer * own, own, clock, rank, consumer, units, home=component)
+        actor.pipelines = {v: 0 for c in self.machine.kernel.pipelines for v in (c.stage, c.phase)}
         return actor
 
     def _start(self, actor: Actor, frags: dict[str, Value], variables: dict[str, int], body: tuple[MemOp, ...]) -> Task:
         first = actor.rank * self.machine.kernel.warps
         return self.scheduler.start(
-            actor, self._life(Context(actor, frags, {**variables, UNIT: actor.unit}, first), body)
+            actor, self._life(Context(actor, frags, {**variables, CONSUMER: actor.consumer}, first), body)
         )
 
     def _life(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
-        """A unit from its start to its end, where no engine may still work for it."""
+        """A consumer from its start to its end, where no engine may still work for it."""
         yield from self.program(ctx, body)
         left = ctx.actor.engines.unfinished()
         if left is not None:
@@ -256,16 +236,16 @@ class BlockRun:
             if not used.isdisjoint(warps) or not 0 <= warps.start < warps.stop <= self.machine.kernel.warps:
                 raise Fault("layout", f"role {role.name} has no warps of its own")
             used.update(warps)
-            tasks += [self._unit(ctx, role, unit) for unit in range(role.units)]
+            tasks += [self._unit(ctx, role, consumer) for consumer in range(role.consumers)]
         yield Wait(op, lambda: all(t.done for t in tasks), join=True)
         clocks = [t.actor.clock.vc for t in tasks]
         idle = [] if len(used) == self.machine.kernel.warps else [ctx.actor.clock.vc]
         ctx.actor.clock.vc = np.min([*clocks, *idle], axis=0)
 
-    def _unit(self, ctx: Context, role: Role, unit: int) -> Task:
+    def _unit(self, ctx: Context, role: Role, consumer: int) -> Task:
         warps, component = role.last_warp - role.first_warp, self.machine.component[id(role)]
         vc, rank = ctx.actor.clock.vc, ctx.actor.rank
-        actor = self._actor(role.name, role.first_warp, warps, rank, unit, role.units, vc, component)
+        actor = self._actor(role.name, role.first_warp, warps, rank, consumer, role.consumers, vc, component)
         actor.single = role.single
         own = slice(actor.first_warp, actor.first_warp + actor.warps)
         frags: dict[str, Value] = {k: v[own] for k, v in ctx.frags.items() if isinstance(v, np.ndarray)}
@@ -298,7 +278,7 @@ class BlockRun:
             if np.broadcast_shapes(value.shape, shape) != shape:
                 raise Fault("layout", f"%{frag.name} has {value.shape[2]} registers, its layout {shape[2]}")
             value = np.broadcast_to(value, shape)
-        if self.machine.pending:
+        if self.machine.is_async:
             self._not_read(ctx, frag)
             value = value.view()  # an identity of its own
             ctx.actor.engines.written[id(value)] = value
@@ -321,17 +301,17 @@ class BlockRun:
         return TileType(buffer.dtype, buffer.axes).names
 
     def variables(self, ctx: Context) -> dict[str, int]:
-        """Integer variables in scope, the cursors of the unit among them."""
-        return {**ctx.variables, **ctx.actor.cursors} if ctx.actor.cursors else ctx.variables
+        """Integer variables in scope, the pipelines of the consumer among them."""
+        return {**ctx.variables, **ctx.actor.pipelines} if ctx.actor.pipelines else ctx.variables
 
-    def advance(self, ctx: Context, cursor: str, by: int) -> None:
-        """Move a cursor of the unit on. Raises Fault."""
-        c = next((c for c in self.machine.kernel.cursors if c.name == cursor), None)
+    def advance(self, ctx: Context, pipeline: str, by: int) -> None:
+        """Move a pipeline of the consumer on. Raises Fault."""
+        c = next((c for c in self.machine.kernel.pipelines if c.name == pipeline), None)
         if c is None or by < 0:
-            raise Fault("undefined-variable", f"cursor {cursor} cannot move by {by}")
-        rounds, stage = divmod(ctx.actor.cursors[c.stage] + by, c.stages)
-        phase = (ctx.actor.cursors[c.phase] + rounds) % 2
-        ctx.actor.cursors.update({c.stage: stage, c.phase: phase})
+            raise Fault("undefined-variable", f"pipeline {pipeline} cannot move by {by}")
+        rounds, stage = divmod(ctx.actor.pipelines[c.stage] + by, c.stages)
+        phase = (ctx.actor.pipelines[c.phase] + rounds) % 2
+        ctx.actor.pipelines.update({c.stage: stage, c.phase: phase})
 
     def shape(self, ctx: Context, layout: FragLayout) -> tuple[int, int, int]:
         """(warps, 32, registers). Raises Fault where the layout is of another role."""
@@ -365,7 +345,7 @@ class BlockRun:
         return self.origin(ctx) + buffer.offset + stage * buffer.stage_bytes
 
     def origin(self, ctx: Context) -> int:
-        """Where the shared memory of the unit's block begins."""
+        """Where the shared memory of the consumer's block begins."""
         return ctx.actor.rank * self.machine.span
 
     def engine_addresses(self, ctx: Context, slot: Slot) -> Ints:
@@ -396,27 +376,20 @@ def _let(run: BlockRun, ctx: Context, op: LetOp) -> None:
 
 
 def _advance(run: BlockRun, ctx: Context, op: AdvanceOp) -> None:
-    run.advance(ctx, op.cursor, 1 if op.by is None else run.integer(ctx, op.by, "a number of stages"))
+    run.advance(ctx, op.pipeline, 1 if op.by is None else run.integer(ctx, op.by, "a number of stages"))
 
 
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
-    from nautilus.ma_tile.interp import data as data
-    from nautilus.ma_tile.interp import dot as dot
-    from nautilus.ma_tile.interp import tile_scheduler as scheduler
-    from nautilus.ma_tile.interp import tma
-    from nautilus.ma_tile.interp import wgmma as wg
+    from nautilus.ma_tile.interp import data, dot, tile_scheduler, tma, wgmma
 
-    return {
-        ConstOp: data.const, IndexOp: data.index, ParamOp: data.param, MapOp: data.map_op,
-        ReduceOp: data.reduce, ConvertOp: data.convert, SliceOp: data.slice_op, UndefinedOp: data.undefined,
-        GlobalLoad: data.ld_global, GlobalStore: data.st_global, SharedLoad: data.ld_shared,
-        SharedStore: data.st_shared, AsyncCopy: data.cp_async, AsyncCommit: data.cp_commit,
-        AsyncWait: data.cp_wait, MmaOp: dot.dot, MatrixLoad: dot.matrix_load, LetOp: _let, AdvanceOp: _advance,
-        TmaLoad: tma.load, TmaStore: tma.store, TmaCommit: tma.commit, TmaWait: tma.wait,
-        MatrixStore: wg.st_matrix, ProxyFence: wg.fence_proxy, WgFence: wg.wg_fence, WgCommit: wg.wg_commit,
-        WgWait: wg.wg_wait, TileFirst: scheduler.first, TileFetch: scheduler.fetch, TileReset: scheduler.reset,
-        QueuePush: scheduler.push, QueuePop: scheduler.pop,
-    }  # fmt: skip
+    tables = (data.TABLE, dot.TABLE, tma.TABLE, wgmma.TABLE, tile_scheduler.TABLE)
+    return {LetOp: _let, AdvanceOp: _advance, **{op: run for table in tables for op, run in table.items()}}
 
 
 _DATA = _table()
+#: what :meth:`BlockRun._control` runs: ops with bodies, and ops that let other threads go on
+_CONTROL = (
+    ForOp, IfOp, RolesOp, TileSchedulerOp, BreakOp, Barrier, NamedArrive, MbarArrive, MbarExpect, MbarWait,
+    ClusterArrive, ClusterWait,
+)  # fmt: skip
+MA.complete({**_DATA, **dict.fromkeys(_CONTROL)}, "interpreter")

@@ -10,7 +10,7 @@ scratch buffer: that takes a barrier of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -389,3 +389,23 @@ def cp_wait(run: BlockRun, ctx: Context, op: AsyncWait) -> None:
     while len(groups) > op.pending:
         for flight in groups.pop(0):
             run.shared.land(flight, ctx.actor.clock.component, engine=False)
+
+
+#: op class -> what runs it in one thread block
+TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
+    ConstOp: const,
+    IndexOp: index,
+    ParamOp: param,
+    MapOp: map_op,
+    ReduceOp: reduce,
+    ConvertOp: convert,
+    SliceOp: slice_op,
+    UndefinedOp: undefined,
+    GlobalLoad: ld_global,
+    GlobalStore: st_global,
+    SharedLoad: ld_shared,
+    SharedStore: st_shared,
+    AsyncCopy: cp_async,
+    AsyncCommit: cp_commit,
+    AsyncWait: cp_wait,
+}

@@ -6,7 +6,8 @@ thread, the element of every position along the summed axis.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -241,3 +242,10 @@ def _fma_registers(held: FragLayout, own: FragLayout, free: tuple[str, ...], ove
             raise Fault("layout", "an operand of fma is not in the registers of the thread that needs it")
         out[w, lane] = order[w, lane][at]
     return out
+
+
+#: op class -> what runs it in one thread block
+TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
+    MmaOp: dot,
+    MatrixLoad: matrix_load,
+}

@@ -13,7 +13,7 @@ overwrite-in-use     bytes written (or copied over) that another thread read, no
 in-flight            the result of a product used before a ``wg.wait`` lists it, or listed too early
 missing-fence        no ``wg.fence`` between a write to registers and the product that uses them; no
                      ``fence.proxy`` and barrier between a write to shared memory and an engine's use
-unfinished           a unit ends while products or stores that it issued are in flight, a block with bulk loads
+unfinished           a consumer ends while products or stores that it issued are in flight, a block with bulk loads
 unordered-writes     bytes written twice, no barrier between, or over a copy in flight
 uninitialised        bytes or elements read that nobody wrote
 out-of-bounds        a shared address, stage or tile position outside its buffer
@@ -85,7 +85,7 @@ def _launch(machine: Machine, seed: int, blocks: Iterable[int] | None = None) ->
         BlockRun(machine, block, seed + block).run()
     if blocks is None:
         machine.check_counter()
-    several = kernel.units > 1 or kernel.cluster > 1 or any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
+    several = kernel.consumers > 1 or kernel.cluster > 1 or any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     if len(chosen) < 3 and several:
         for block in chosen:
             for other in (1, 2):

@@ -7,8 +7,8 @@ each of the other tiles, and in which order the blocks receive the numbers behin
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,13 +97,13 @@ def _until_break(run: BlockRun, ctx: Context, op: TileSchedulerOp) -> Program:
 
 def first(run: BlockRun, ctx: Context, op: TileFirst) -> None:
     """The variable lives as long as the actor, as the states of pipelines do."""
-    ctx.actor.cursors[op.var] = run.block
+    ctx.actor.pipelines[op.var] = run.block
 
 
 def fetch(run: BlockRun, ctx: Context, op: TileFetch) -> None:
     """The next number that the adversary gives to this block. Raises Fault behind the end."""
     loops = [x for x in walk_ops(run.machine.kernel.body) if isinstance(x, TileSchedulerOp)]
-    if op.var not in ctx.actor.cursors or not loops:
+    if op.var not in ctx.actor.pipelines or not loops:
         raise Fault("undefined-variable", f"no tile.first declares {op.var}")
     count = run.integer(ctx, loops[0].count, "the number of tiles")
     machine = run.machine
@@ -111,7 +111,7 @@ def fetch(run: BlockRun, ctx: Context, op: TileFetch) -> None:
     run.fetches += 1
     if run.fetches >= len(numbers):
         raise Fault("unsupported", "a fetch behind the last tile")
-    ctx.actor.cursors[op.var] = numbers[run.fetches]
+    ctx.actor.pipelines[op.var] = numbers[run.fetches]
 
 
 def reset(run: BlockRun, ctx: Context, op: TileReset) -> None:
@@ -128,7 +128,7 @@ def push(run: BlockRun, ctx: Context, op: QueuePush) -> None:
 
 
 def pop(run: BlockRun, ctx: Context, op: QueuePop) -> None:
-    """One thread reads for its unit."""
+    """One thread reads for its consumer."""
     thread, number = ctx.threads[0, 0, :1], run.op_number(op)
     found = run.shared.load(ctx.actor.clock, _address(run, ctx, op), 4, thread, number)
     ctx.variables[op.var] = int(found.view(np.int32)[0])
@@ -136,3 +136,13 @@ def pop(run: BlockRun, ctx: Context, op: QueuePop) -> None:
 
 def _address(run: BlockRun, ctx: Context, op: QueuePush | QueuePop) -> Ints:
     return np.asarray([run.base(ctx, op.slot)], np.int64)
+
+
+#: op class -> what runs it in one thread block; the loop of the tiles runs a break itself
+TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
+    TileFirst: first,
+    TileFetch: fetch,
+    TileReset: reset,
+    QueuePush: push,
+    QueuePop: pop,
+}

@@ -7,8 +7,9 @@ Bytes outside the buffer arrive as zeros and count as well.  A store reads its s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -130,12 +131,12 @@ def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
 
 
 def load_together(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
-    """The synchronous form: the units of the role meet, copy each distinct tile once, and go on."""
+    """The synchronous form: the consumers of the role meet, copy each distinct tile once, and go on."""
     actor = ctx.actor
     here = run.meetings.setdefault((id(op), actor.home, actor.rank), Meeting())
     here.actors.append(actor)
     here.flights.append(_flight(run, ctx, op))
-    if len(here.actors) == actor.units:
+    if len(here.actors) == actor.consumers:
         del run.meetings[id(op), actor.home, actor.rank]
         run.barriers.complete(here.actors)
         for n, f in enumerate(here.flights):
@@ -172,3 +173,12 @@ def wait(run: BlockRun, ctx: Context, op: TmaWait) -> None:
     while len(groups) > op.pending:
         for hold in groups.pop(0):
             run.shared.release(ctx.actor.clock, hold)
+
+
+#: op class -> what runs it in one thread block
+TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
+    TmaLoad: load,
+    TmaStore: store,
+    TmaCommit: commit,
+    TmaWait: wait,
+}

@@ -9,7 +9,8 @@ Registers, least significant first: A as in ``interp_mma`` with blocks of 64 row
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     """Issue a product; one that is not pending waits for itself."""
     _group(ctx)
     instr, engines = WGMMA[op.instr], ctx.actor.engines
-    if not op.pending:
+    if not op.is_async:
         engines.written.clear()
         engines.fenced = True
     elif not engines.fenced:
@@ -112,7 +113,7 @@ def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
 
 def _issue(run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozenset[str], holds: list[Hold]) -> None:
     engines, memory, clock = ctx.actor.engines, run.shared, ctx.actor.clock
-    if not op.pending:
+    if not op.is_async:
         for h in holds:
             memory.release(clock, h)
         engines.product_groups.append(engines.products)
@@ -167,7 +168,7 @@ def _accumulator(
     """What the sum starts from, and the fragments whose registers the result takes over."""
     if op.acc is None:
         return None, frozenset()
-    fresh = op.fresh is not None and bool(run.integer(ctx, op.fresh, "the start of the accumulator"))
+    fresh = op.zero_init is not None and bool(run.integer(ctx, op.zero_init, "the start of the accumulator"))
     x = run.raw(ctx, op.acc)
     roots = frozenset({op.acc.name})
     if isinstance(x, InFlight):
@@ -248,3 +249,13 @@ def st_matrix(run: BlockRun, ctx: Context, op: MatrixStore) -> None:
     address = run.base(ctx, op.slot) + layout.address(row, col // 8 * 8) + 2 * (col % 8)
     bits = encode(matrix, buffer.dtype)
     run.shared.store(ctx.actor.clock, address, bits, owner, run.op_number(op))
+
+
+#: op class -> what runs it in one thread block
+TABLE: Mapping[type, Callable[[BlockRun, Context, Any], None]] = {
+    MatrixStore: st_matrix,
+    ProxyFence: fence_proxy,
+    WgFence: wg_fence,
+    WgCommit: wg_commit,
+    WgWait: wg_wait,
+}

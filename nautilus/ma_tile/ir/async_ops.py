@@ -1,4 +1,4 @@
-"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with cursors.
+"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with pipelines.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Data Movement: bulk copies and
 tensor maps", "mbarrier".
@@ -6,36 +6,36 @@ tensor maps", "mbarrier".
 Meaning.
 
 * ``tma.load``, ``tma.store``: one tile between global memory and a stage of a shared buffer by the TMA
-  unit.  The index holds one expression a buffer axis: ``base``, or ``base + AXIS`` for at most one tile axis
+  consumer.  The index holds one expression a buffer axis: ``base``, or ``base + AXIS`` for at most one tile axis
   of the slot each (unit stride; every slot axis of size > 1 appears once; the slot's last axis is the buffer's
   last).  ``base`` may be anything uniform.  Elements outside the buffer arrive as zeros and are not stored;
   only axes with a tile axis may leave their range.  The bytes counted are always the whole stage's.
   The buffer's innermost row is a multiple of 16 bytes; a slot with swizzle ``w`` moves slabs of ``w`` bytes of
   columns, one instruction a slab.
-* ``tma.load`` without ``mbar`` is the *synchronous* form: all units of the role come together, each distinct
+* ``tma.load`` without ``mbar`` is the *synchronous* form: all consumers of the role come together, each distinct
   tile is copied once, and everybody goes on when the bytes are there (also seen by products).  Passes replace
   it; the emitter takes the asynchronous form only.  With ``mbar``: issued by one thread (of a ``single`` role,
-  or thread 0 of the unit), completes at an unknown later time and counts its bytes on the barrier.
+  or thread 0 of the consumer), completes at an unknown later time and counts its bytes on the barrier.
 * ``stream``: nobody else reads these bytes soon, so the L2 cache fetches no more than what is asked for.
 * an mbarrier phase completes when its ``arrivals`` have come and all announced bytes have landed.
 * ``multicast`` c: the copy goes to the same place in all c blocks of the cluster, each block issues the part
   of its rank (the slot's slabs are dealt out in order; too few of them: runs of its outermost axis), and counts
   on the same barrier of every block.
-* ``mma`` with an instruction of :data:`WGMMA` is a warpgroup product: a unit of 4 warps owns 64 or 128 rows,
+* ``mma`` with an instruction of :data:`WGMMA` is a warpgroup product: a consumer of 4 warps owns 64 or 128 rows,
   operand ``a`` is a fragment in :func:`wg_a_layout` or a slot, ``b`` a slot (of 2-byte types in either major,
   of others with ``over`` last), each with swizzle 128, 64 or 32.  Not ``pending``: it waits for itself, as if
   fence, commit and wait stood around it.  ``pending``: it is issued only.  Its result, and any stage or
   fragment that it reads, may not be touched before a ``wg.wait`` lists the result; a chain of products into
   one accumulator needs no wait between them (``acc`` may be the pending result of an earlier product).
-* ``wg.fence`` stands between the last write by the unit's threads to a fragment (operand or accumulator) and
+* ``wg.fence`` stands between the last write by the consumer's threads to a fragment (operand or accumulator) and
   the pending product that uses it.
-* ``wg.commit`` closes a group of pending products; ``wg.wait n`` waits until at most n of the unit's youngest
-  groups are in flight and makes the listed results readable.  ``pinned``: the compiler may not move it up.
-* ``mbar.arrive .. each warp``: one arrival for each warp of the unit, behind all its lanes; ``cluster``: on the
+* ``wg.commit`` closes a group of pending products; ``wg.wait n`` waits until at most n of the consumer's youngest
+  groups are in flight and makes the listed results readable.  ``volatile``: the compiler may not move it up.
+* ``mbar.arrive .. each warp``: one arrival for each warp of the consumer, behind all its lanes; ``cluster``: on the
   barrier of every block of the cluster.
 * ``st.matrix``: a 16-bit fragment in the accumulator's layout to a stage, by stmatrix.
 * ``fence.proxy``: what this thread wrote to shared memory may be read by bulk copies issued after a barrier.
-* ``tma.store`` is issued by thread 0 of the unit, reads the stage at an unknown later time; ``tma.commit`` and
+* ``tma.store`` is issued by thread 0 of the consumer, reads the stage at an unknown later time; ``tma.commit`` and
   ``tma.wait n [read]`` are that thread's: at most n groups still read shared memory (without ``read``: are
   still not written).  A barrier behind the wait tells the other threads.
 * ``cluster.arrive``, ``cluster.wait``: the two halves of a barrier of all threads of the cluster, at the top of a
@@ -44,7 +44,7 @@ Meaning.
 * ``st.shared .. block n`` goes to block n of the cluster, where the stage is at the same place: behind a
   ``cluster.wait``, because before it that block may not run yet, and before its end.  Nothing but such stores writes
   the buffer.
-* the variable ``unit`` may stand in any expression; a barrier's number may depend on it.
+* the variable ``consumer`` may stand in any expression; a barrier's number may depend on it.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ from nautilus.ma_tile.ir.values import (
     Slot,
 )
 
-#: the variable that numbers the units of a role
-UNIT = "unit"
+#: the variable that numbers the consumers of a role
+CONSUMER = "consumer"
 #: warps and threads of a warpgroup
 GROUP_WARPS = 4
 GROUP_THREADS = 128
@@ -97,11 +97,11 @@ class LetOp:
     span: Span = SPAN
 
 
-@op(MA, "advance $cursor( by $by)?", Effect.ADVANCE)
+@op(MA, "advance $pipeline( by $by)?", Effect.ADVANCE)
 class AdvanceOp:
-    """Move a cursor on by ``by`` stages (None: one)."""
+    """Move a pipeline on by ``by`` stages (None: one)."""
 
-    cursor: str = declare(STATE)
+    pipeline: str = declare(STATE)
     by: Expr | None = declare(EXPR, default=None)
     span: Span = SPAN
 
@@ -186,13 +186,13 @@ class WgCommit:
     span: Span = SPAN
 
 
-@op(MA, "wg.wait $pending( $pinned)?( $ready)?", Effect.WAIT)
+@op(MA, "wg.wait $pending( $volatile)?( $ready)?", Effect.WAIT)
 class WgWait:
     """At most ``pending`` groups stay in flight; ``ready`` may be read from here on."""
 
     pending: int = declare(INTEGER)
     ready: tuple[Frag, ...] = declare(OPERANDS, default=())
-    pinned: bool = declare(flag("pinned"), default=False)
+    volatile: bool = declare(flag("volatile"), default=False)
     span: Span = SPAN
 
 
@@ -247,7 +247,7 @@ WGMMA: Mapping[str, WgInstr] = {
 
 
 def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:
-    """Accumulator of one unit (4 warps): ``rows`` a multiple of 64, ``cols`` of 8.
+    """Accumulator of one consumer (4 warps): ``rows`` a multiple of 64, ``cols`` of 8.
 
     Register number = c + 4 * (column tile + column tiles * block of 64 rows), c as in the PTX ISA,
     "Register fragments for wgmma.mma_async.m64nNk16".
@@ -260,7 +260,7 @@ def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:
 
 
 def wg_a_layout(instr: str, m: str, k: str, rows: int, depth: int) -> FragLayout:
-    """A operand in registers of one unit: ``rows`` x ``depth``; the order of registers within a k-step and
+    """A operand in registers of one consumer: ``rows`` x ``depth``; the order of registers within a k-step and
     block of 64 rows is that of the instruction."""
     i = WGMMA[instr]
     p = i.pack

@@ -15,7 +15,7 @@ Meaning.
   a position along the new axis of that name (one reduced axis, no ``scratch``).
 * ``slice``: each element of the part stays with its thread, so this chooses registers and moves nothing.
 * ``undefined`` starts a carried value whose first reader does not look at it.
-* ``ld.global .. pinned``: the compiler may not move it up; for buffers that the kernel does not write.
+* ``ld.global .. volatile``: the compiler may not move it up; for buffers that the kernel does not write.
 * ``st.shared`` moves whole stages, ``ld.shared`` also the beginning of one: fewer positions along some axes, or
   only the first one (the fragment has no such axis); position on the buffer's axes is the fragment's.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
@@ -27,14 +27,14 @@ Meaning.
   that wait.  With ``mbar`` it instead arrives on that barrier when done.
 * ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k; a shared operand is
   read through ``ldmatrix`` (16-bit types, both majors) or plain loads; ``ahead`` k-steps of shared
-  operands are read before they are used.  ``fresh``: where the uniform condition holds, ``acc`` counts as zero
+  operands are read before they are used.  ``zero_init``: where the uniform condition holds, ``acc`` counts as zero
   and is not read (warpgroup products only).  INSTR is a name in :data:`MMA` and fixes the physical
   fragments; ``fma`` is the scalar instruction for every type and takes both operands from shared
   memory or registers with axes it does not split between lanes.
 * ``for``, ``chain``: as in the VR-tile IR.
-* ``roles``: disjoint warp ranges run their own code concurrently.  A role of several ``units`` is cut into
-  equal parts of whole warps; each runs the whole body by itself, its layouts cover the warps of one unit,
-  and the variable ``unit`` (also in the body of a kernel with ``units``) is its number.  ``single``: thread 0
+* ``roles``: disjoint warp ranges run their own code concurrently.  A role of several ``consumers`` is cut into
+  equal parts of whole warps; each runs the whole body by itself, its layouts cover the warps of one consumer,
+  and the variable ``consumer`` (also in the body of a kernel with ``consumers``) is its number.  ``single``: thread 0
   of the first warp runs the body alone; it may hold control flow, ``let``, ``advance``, mbarrier ops and
   bulk copies, nothing that needs a fragment.
 
@@ -187,16 +187,16 @@ class UndefinedOp:
     span: Span = SPAN
 
 
-@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( $pinned)?")
+@op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( $volatile)?")
 class GlobalLoad:
-    """``vec`` elements an access; ``pinned``: the compiler leaves it where it stands."""
+    """``vec`` elements an access; ``volatile``: the compiler leaves it where it stands."""
 
     result: Frag = declare(RESULT)
     buffer: str = declare(READ_MEMORY)
     index: tuple[Expr, ...] = declare(EXPRS)
     mask: Expr | None = declare(EXPR, default=None)
     vec: int = declare(INTEGER, default=1)
-    pinned: bool = declare(flag("pinned"), default=False)
+    volatile: bool = declare(flag("volatile"), default=False)
     span: Span = SPAN
 
 
@@ -293,11 +293,11 @@ class MbarWait:
     span: Span = SPAN
 
 
-@op(MA, "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $pending)?( fresh $fresh)?")
+@op(MA, "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $is_async)?( zero_init $zero_init)?")
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
-    ``pending``: a warpgroup instruction that is only issued (``ma_tile.ir.async_ops``); ``fresh``: where this
+    ``pending``: a warpgroup instruction that is only issued (``ma_tile.ir.async_ops``); ``zero_init``: where this
     holds, the accumulator starts from zero.
     """
 
@@ -308,8 +308,8 @@ class MmaOp:
     acc: Frag | None = declare(OPERAND)
     over: str = declare(AXIS)
     ahead: int = declare(INTEGER, default=0)
-    pending: bool = declare(flag("pending"), default=False)
-    fresh: Expr | None = declare(EXPR, default=None)
+    is_async: bool = declare(flag("async"), default=False)
+    zero_init: Expr | None = declare(EXPR, default=None)
     span: Span = SPAN
 
 
@@ -333,16 +333,16 @@ class ForOp:
     span: Span = SPAN
 
 
-@part("role $name warps $first_warp..$last_warp( registers $registers)?( units $units)?( $single)? {$body}")
+@part("role $name warps $first_warp..$last_warp( registers $registers)?( consumers $consumers)?( $single)? {$body}")
 class Role:
-    """``units``: equal parts that each run the body on their own; ``single``: one thread runs it, the rest leave."""
+    """``consumers``: equal parts that each run the body on their own; ``single``: one thread alone runs it."""
 
     name: str = declare(NAME)
     first_warp: int = declare(INTEGER)
     last_warp: int = declare(INTEGER)  # exclusive
     registers: int | None = declare(INTEGER)
     body: tuple[MemOp, ...] = declare(REGION)
-    units: int = declare(INTEGER, default=1)
+    consumers: int = declare(INTEGER, default=1)
     single: bool = declare(flag("single"), default=False)
 
 
@@ -366,9 +366,9 @@ MA.close(MemOp)
 class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
 
-    ``units``: what lies outside of roles is run by that many equal parts of the block, each with its own
-    ``unit``; ``cluster``: consecutive blocks that share a cluster; ``early``: launched while the kernel in front of it
-    still runs, whose end its blocks wait for before they do anything.
+    ``consumers``: what lies outside of roles is run by that many equal parts of the block, each with its own
+    ``consumer``; ``cluster``: consecutive blocks that share a cluster; ``pdl``: programmatic dependent launch, while
+    the kernel in front of it still runs, whose end its blocks wait for before they do anything.
     """
 
     name: str
@@ -381,10 +381,10 @@ class MemKernel:
     mbars: tuple[Mbar, ...]
     body: tuple[MemOp, ...]
     span: Span = field(default=NO_SPAN, compare=False, repr=False)
-    units: int = 1
-    cursors: tuple[PipelineState, ...] = ()
+    consumers: int = 1
+    pipelines: tuple[PipelineState, ...] = ()
     cluster: int = 1
-    early: bool = False
+    pdl: bool = False
 
     @property
     def smem_bytes(self) -> int:

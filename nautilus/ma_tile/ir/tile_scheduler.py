@@ -14,7 +14,7 @@ Meaning.
 * ``tile.reset v of count``: each block fetches once for each tile that it processes, so that the launch fetches
   ``count`` times; the block that received the number of blocks + count - 1 performed the last fetch, and stores 0.
 * ``queue.push`` stores one integer to a stage of a shared buffer (i32, one element a stage) by the sender.
-  ``queue.pop`` binds the integer of a stage in every thread of a unit; lane 0 of each warp reads it, so that the
+  ``queue.pop`` binds the integer of a stage in every thread of a consumer; lane 0 of each warp reads it, so that the
   arrival of that lane releases the stage.  The ``full`` and ``empty`` mbarriers of the queue order both.
 """
 

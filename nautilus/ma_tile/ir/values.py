@@ -82,11 +82,11 @@ class Slot:
     swizzle: int = declare(INTEGER, default=0)
 
 
-@part("cursor $name stages $stages")
+@part("pipeline $name stages $stages")
 class PipelineState:
     """A position in a ring of ``stages``: the variables ``NAME_stage`` (from 0) and ``NAME_phase`` (from 0).
 
-    Every role, and every unit of a role, has its own copy; ``advance`` moves it to the next stage and
+    Every role, and every consumer of a role, has its own copy; ``advance`` moves it to the next stage and
     flips the phase where the ring starts again.
     """
 

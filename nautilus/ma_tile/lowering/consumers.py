@@ -1,8 +1,8 @@
-"""Sharing the rows of a tile between the units of a block.
+"""Sharing the rows of a tile between the consumers of a block.
 
-Each unit runs the kernel on its own part of one tile axis: the axis shrinks to that part, and wherever
-an expression names it, the position in the whole tile is ``unit * part + position``.  What does not
-vary along the axis every unit has for itself.
+Each consumer runs the kernel on its own part of one tile axis: the axis shrinks to that part, and wherever
+an expression names it, the position in the whole tile is ``consumer * part + position``.  What does not
+vary along the axis every consumer has for itself.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.ma_tile.ir.async_ops import UNIT
+from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
 
 def split_axis(kernel: TileKernel, axis: str, units: int) -> TileKernel:
-    """What one of ``units`` units does of ``kernel``; nothing may be combined along ``axis``."""
+    """What one of ``consumers`` consumers does of ``kernel``; nothing may be combined along ``axis``."""
     part = next(a.size for a in kernel.axes if a.name == axis) // units
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
-    at = calc("add", calc("mul", Var(UNIT), part), Var(axis))
+    at = calc("add", calc("mul", Var(CONSUMER), part), Var(axis))
     body = _Split({a.name: a for a in axes}, {axis: at}).block(kernel.body)
     return replace(kernel, axes=axes, body=body)
 

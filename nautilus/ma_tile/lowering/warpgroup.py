@@ -1,10 +1,10 @@
-"""Matrix products of warpgroups: operands by bulk copies, units that share rows (``sm_90a`` class).
+"""Matrix products of warpgroups: operands by bulk copies, consumers that share rows (``sm_90a`` class).
 
 Loaded operands come to shared memory by bulk copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
 the product before), or is made in the instruction's own layout from loads.  Right operands must be
 loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
-layouts or their projections, where it belongs to one unit and, along columns, to four lanes.
+layouts or their projections, where it belongs to one consumer and, along columns, to four lanes.
 
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
 (``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
@@ -23,7 +23,7 @@ from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.consumers import split_axis
@@ -71,35 +71,35 @@ def lower_warpgroup_kernel(
 
 
 class _WarpgroupLowering(Lowering):
-    """How the engine ``warpgroup`` moves values; ``kernel`` is what one unit does."""
+    """How the engine ``warpgroup`` moves values; ``kernel`` is what one consumer does."""
 
     def __init__(self, kernel: TileKernel, buffers: dict[str, Buffer], mapping: WarpgroupPlan, plan: GroupPlan) -> None:
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan = plan
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
-        self.ranges = {UNIT: (0, plan.units - 1)} | {
+        self.ranges = {CONSUMER: (0, plan.units - 1)} | {
             g.var: (0, int(g.extent.value) - 1) for g in kernel.grid if isinstance(g.extent, Const)
         }
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
-        """Refused: units would have to wait for each other."""
-        raise ScheduleError(f"%{entry.value.name} would move between the threads of a unit", kernel=self.kernel.name)
+        """Refused: consumers would have to wait for each other."""
+        raise ScheduleError(f"%{entry.value.name} would move between threads of a consumer", kernel=self.kernel.name)
 
     def scratch(self, out: Frag) -> str:
         """Refused, likewise."""
-        raise ScheduleError(f"%{out.name} is reduced along rows, between the warps of a unit", kernel=self.kernel.name)
+        raise ScheduleError(f"%{out.name} is reduced along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
         """Every exact widening waits: a product may read what was widened."""
         return super().lazy(op) or len(forms(op.result, self.defs)) > 1
 
     def store(self, op: vr.StoreOp) -> None:
-        """From fragments; what every unit has the same, the first one stores."""
+        """From fragments; what every consumer has the same, the first one stores."""
         store = self.global_store(op, self.any_form(op.value))
         if self.plan.units == 1 or self.plan.rows in op.value.type.names:
             self.b.emit(store)
             return
-        first = Op("eq", (Var(UNIT), ZERO), DType.BOOL)
+        first = Op("eq", (Var(CONSUMER), ZERO), DType.BOOL)
         self.b.emit(ma.IfOp(first, (store,), op.span))
 
     # -- operands -----------------------------------------------------------------------------
@@ -136,9 +136,9 @@ class _WarpgroupLowering(Lowering):
         reject(self.kernel, dot, f"has a {hand} operand, %{entry.value.name}, that no bulk copy can load: {found}")
 
     def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:
-        """A bulk copy; where units share rows, each has a stage for its own."""
+        """A bulk copy; where consumers share rows, each has a stage for its own."""
         shared = self.plan.units > 1 and self.plan.rows in op.result.type.names
-        stages, stage = (self.plan.units, Var(UNIT)) if shared else (1, ZERO)
+        stages, stage = (self.plan.units, Var(CONSUMER)) if shared else (1, ZERO)
         dtype = op.result.type.dtype
         buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, plan.axes, plan.swizzle, stages=stages)
         slot = Slot(buffer.name, stage, plan.swizzle)

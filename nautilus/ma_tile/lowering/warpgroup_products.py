@@ -1,6 +1,6 @@
-"""Which products of a kernel are warpgroup products, and along which axis units share them.
+"""Which products of a kernel are warpgroup products, and along which axis consumers share them.
 
-Every product with a matrix for its result must be one, or the engine does not take the kernel: a unit
+Every product with a matrix for its result must be one, or the engine does not take the kernel: a consumer
 has four warps, and there is no other way for them to share a matrix product.  Row axes are chosen as
 for other matrix instructions (``ma_tile.lowering.products``): an operand computed from a product holds the rows.
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
@@ -14,17 +14,17 @@ from typing import NoReturn
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import WarpgroupPlan
-from nautilus.ma_tile.ir.async_ops import GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, UNIT, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA
 from nautilus.ma_tile.lowering.products import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
 
-UNIT_ROWS = (64, 128)  # rows of a product that a unit owns
+UNIT_ROWS = (64, 128)  # rows of a product that a consumer owns
 MOST_REGISTERS = 255  # of a thread
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Products by the name of their result; ``units`` share tiles along ``rows`` (one unit: nothing is shared)."""
+    """Products by the name of their result; ``consumers`` share tiles along ``rows`` (one: nothing is shared)."""
 
     dots: Mapping[str, DotPlan]
     rows: str
@@ -47,7 +47,8 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
     if units > 1:
         for op, plan in matrix:
             if plan.m != rows:
-                reject(kernel, op, f"has rows along {plan.m}, %{first.result.name} along {rows}: units share one axis")
+                other = f"%{first.result.name} along {rows}"
+                reject(kernel, op, f"has rows along {plan.m}, {other}: consumers share one axis")
         _uncombined(kernel, rows)
     return GroupPlan(plans, rows, units)
 
@@ -60,7 +61,7 @@ def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
 
 
 def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: bool) -> DotPlan:
-    """``plan`` for the four warps of a unit."""
+    """``plan`` for the four warps of a consumer."""
     sizes = {a.name: a.size for a in kernel.axes}
     if len(op.result.type.axes) < 2:
         return plan  # a vector: elementwise work and a reduction
@@ -74,7 +75,8 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: b
     if WGMMA[plan.instr].short and sizes[plan.k] > SHORT_DEPTH:
         reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {SHORT_DEPTH}")
     if sizes[plan.m] not in tuple(units * r for r in UNIT_ROWS):
-        reject(kernel, op, f"has {sizes[plan.m]} rows along {plan.m}: {units} units of 64 or 128 do not make that up")
+        rows = f"{sizes[plan.m]} rows along {plan.m}"
+        reject(kernel, op, f"has {rows}: {units} consumers of 64 or 128 do not make that up")
     step = WGMMA[plan.instr].n_step
     if sizes[plan.n] % step:
         reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step}")
@@ -88,7 +90,7 @@ def _uncombined(kernel: TileKernel, rows: str) -> None:
     """Units that share ``rows`` never meet: nothing may be combined along it."""
     for op in walk_ops(kernel.body):
         if isinstance(op, DotOp | ReduceOp) and rows in op.axes:
-            raise ScheduleError(f"%{op.result.name} combines along {rows}, which units share", kernel=kernel.name)
+            raise ScheduleError(f"%{op.result.name} combines along {rows}, which consumers share", kernel=kernel.name)
     taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}
-    if UNIT in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:
-        raise ScheduleError(f"the name {UNIT!r} is taken by an axis", kernel=kernel.name)
+    if CONSUMER in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:
+        raise ScheduleError(f"the name {CONSUMER!r} is taken by an axis", kernel=kernel.name)

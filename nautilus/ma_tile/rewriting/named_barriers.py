@@ -1,7 +1,7 @@
-"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): their numbers, one a unit for each purpose, and turns.
+"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): their numbers, one a consumer for each purpose, and turns.
 
-A turn of a unit begins at a barrier of this unit and the one before it, and ends with an arrival at the barrier
-of the next unit.  The last unit gives unit 0 its first turn.
+A turn of a consumer begins at a barrier of this consumer and the one before it, and ends with an arrival at the barrier
+of the next consumer.  The last consumer gives consumer 0 its first turn.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Sequence
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Op, Var
-from nautilus.ma_tile.ir.async_ops import GROUP_THREADS, UNIT, NamedArrive, WgCommit, WgFence
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, NamedArrive, WgCommit, WgFence
 from nautilus.ma_tile.ir.ops import Barrier, IfOp, MemOp
 
-#: most consumer units of a block
+#: most consumer consumers of a block
 MOST_UNITS = 3
-#: the threads of one unit meet
+#: the threads of one consumer meet
 STORE = 1
-#: one unit hands its turn to the next
+#: one consumer hands its turn to the next
 TURN = STORE + MOST_UNITS
 #: threads of those who give and those who take a turn
 _BOTH = 2 * GROUP_THREADS
 
 
 def of_unit(first: int) -> Expr:
-    """The barrier of this unit, of those from ``first`` on."""
-    return calc("add", first, Var(UNIT))
+    """The barrier of this consumer, of those from ``first`` on."""
+    return calc("add", first, Var(CONSUMER))
 
 
 def of_next(first: int, units: int) -> Expr:
-    """The barrier of the unit after this one."""
-    after = calc("add", Var(UNIT), 1)
+    """The barrier of the consumer after this one."""
+    after = calc("add", Var(CONSUMER), 1)
     return calc("add", first, calc("mod", after, units))
 
 
 def unit_barrier() -> Barrier:
-    """All threads of this unit meet."""
+    """All threads of this consumer meet."""
     return Barrier(of_unit(STORE), GROUP_THREADS)
 
 
@@ -53,14 +53,14 @@ def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp,
 
 
 def first_turn(units: int) -> IfOp:
-    """The last unit gives unit 0 its first turn."""
+    """The last consumer gives consumer 0 its first turn."""
     return IfOp(_unit_is(units - 1), (NamedArrive(integer(TURN), _BOTH),))
 
 
 def turn_left_over() -> IfOp:
-    """Unit 0 takes the turn that the last unit gave last."""
+    """Unit 0 takes the turn that the last consumer gave last."""
     return IfOp(_unit_is(0), (Barrier(integer(TURN), _BOTH),))
 
 
 def _unit_is(n: int) -> Op:
-    return calc("eq", Var(UNIT), n)
+    return calc("eq", Var(CONSUMER), n)

@@ -59,8 +59,8 @@ class Names:
 
     def __init__(self, kernel: MemKernel) -> None:
         self.frags = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
-        self.variables = {name for name, _ in kernel.decode} | {"block", "unit"}
-        self.variables |= {v for c in kernel.cursors for v in (c.name, c.stage, c.phase)}
+        self.variables = {name for name, _ in kernel.decode} | {"block", "consumer"}
+        self.variables |= {v for c in kernel.pipelines for v in (c.name, c.stage, c.phase)}
         for op in walk_ops(kernel.body):
             self.variables |= set(variables(op))
 
@@ -153,7 +153,7 @@ def uniform_ranges(kernel: MemKernel) -> Ranges:
 
     last = bounds(kernel.blocks)[1]
     note("block", 0, None if last is None else last - 1)
-    note("unit", 0, kernel.units - 1)
+    note("consumer", 0, kernel.consumers - 1)
     for name, e in kernel.decode:
         note(name, *bounds(e, out))
     for op in walk_ops(kernel.body):

@@ -4,11 +4,11 @@ With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise_warps``.  T
 stores go is put over the walked operand whose first load comes last: the next tile needs its stages last.  At the
 end of the tile the ring has one more instance, which nobody loads:
 
-* the producer waits until its stage is empty, that is until *all* units have read what was in it, and arrives on
+* the producer waits until its stage is empty, that is until *all* consumers have read what was in it, and arrives on
   the full barrier without announcing bytes; then it goes on with the next tile's loads;
 * the consumers wait for it before their first store to the stage, and give it back behind the last ``tma.wait``.
 
-With two stages or more the stage lent is not the one that the last products read, so that units need not meet, and
+With two stages or more the stage lent is not the one that the last products read, so that consumers need not meet, and
 all other operands of the next tile can be loaded while the results leave.  A persistent block gives the stage back
 only behind the next tile's first products (:func:`late_release`), so that nobody stands still while the last store
 reads.  No deadlock: the producer keeps program order, and a stage is given back before anything later is asked for.
@@ -47,7 +47,7 @@ class Loan:
         return (
             MbarWait(ring.empty, ring.stage, free),
             MbarArrive(ring.full, ring.stage),
-            AdvanceOp(ring.cursor.name),
+            AdvanceOp(ring.pipeline.name),
         )
 
     def placed(self, body: Block) -> Block:
@@ -62,7 +62,7 @@ class Loan:
             out.append(map_slots(op, self._slot))
             if n == end:
                 arrive = MbarArrive(ring.empty, ring.stage, "warp", span=op.span)
-                out += [arrive, AdvanceOp(ring.cursor.name, span=op.span)]
+                out += [arrive, AdvanceOp(ring.pipeline.name, span=op.span)]
         return tuple(out)
 
     def smem(self, s: Smem) -> Smem:
@@ -125,14 +125,14 @@ def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) ->
             pass
         case _:
             return body, last
-    cursor = next(c for c in kernel.cursors if c.name == move.cursor)
-    lent = any(s.over is not None for s in kernel.smem) and arrive.stage == Var(cursor.stage)
+    pipeline = next(c for c in kernel.pipelines if c.name == move.pipeline)
+    lent = any(s.over is not None for s in kernel.smem) and arrive.stage == Var(pipeline.stage)
     if not lent:
         return body, last
-    first = next((n for n, op in enumerate(rest) if _mentions(op, {cursor.name, cursor.stage, cursor.phase})), 0)
+    first = next((n for n, op in enumerate(rest) if _mentions(op, {pipeline.name, pipeline.stage, pipeline.phase})), 0)
     at = next((n + 1 for n, op in enumerate(rest[:first]) if isinstance(op, WgCommit)), 0)
-    back = calc("add", Var(cursor.stage), cursor.stages - 1)
-    before: Expr = calc("mod", back, cursor.stages)
+    back = calc("add", Var(pipeline.stage), pipeline.stages - 1)
+    before: Expr = calc("mod", back, pipeline.stages)
     later = calc("gt", Var(iteration), 0)
     release = IfOp(later, (wait, replace(arrive, stage=before)), wait.span)
     return (*rest[:at], release, *rest[at:], move), (wait, *last)
@@ -140,7 +140,7 @@ def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) ->
 
 def _mentions(op: MemOp, names: set[str]) -> bool:
     for x in walk_ops((op,)):
-        if isinstance(x, AdvanceOp) and x.cursor in names:
+        if isinstance(x, AdvanceOp) and x.pipeline in names:
             return True
         if any(free_vars(e) & names for e in expressions(x)):
             return True

@@ -49,7 +49,7 @@ class TileQueue:
             kernel,
             smem=(*kernel.smem, Smem(self.name, DType.I32, (), STAGES)),
             mbars=(*kernel.mbars, Mbar(self._full, STAGES, 1), Mbar(self._empty, STAGES, warps)),
-            cursors=(*kernel.cursors, self._state),
+            pipelines=(*kernel.pipelines, self._state),
         )
 
     def first(self) -> Block:

@@ -36,8 +36,8 @@ def _kernel(r: Reader) -> MemKernel:
     name = _word(ts, "kernel")
     ts.expect("grid")
     blocks, warps, min_blocks = r.expr(), _count(ts, "warps"), _count(ts, "min_blocks")
-    units, cluster = (_count(ts, word) if ts.text == word else 1 for word in ("units", "cluster"))
-    early = ts.accept("early")
+    consumers, cluster = (_count(ts, word) if ts.text == word else 1 for word in ("consumers", "cluster"))
+    pdl = ts.accept("pdl")
     decode: list[tuple[str, Expr]] = []
     layouts: dict[str, FragLayout] = {}
     parts: dict[type, list[Any]] = {Smem: [], Mbar: [], PipelineState: []}
@@ -58,11 +58,10 @@ def _kernel(r: Reader) -> MemKernel:
                 parts[cls].append(cls(**form_of(cls).read(r)))
             else:
                 body.append(r.op())
-    smem, mbars, cursors = (tuple(found) for found in parts.values())
+    smem, mbars, pipelines = (tuple(found) for found in parts.values())
     ops = tuple(body)
-    return MemKernel(
-        name, blocks, warps, min_blocks, tuple(decode), layouts, smem, mbars, ops, span, units, cursors, cluster, early
-    )
+    head = (name, blocks, warps, min_blocks, tuple(decode), layouts)
+    return MemKernel(*head, smem, mbars, ops, span, consumers, pipelines, cluster, pdl)
 
 
 def _word(ts: TokenStream, word: str) -> str:

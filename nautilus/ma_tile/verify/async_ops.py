@@ -1,7 +1,7 @@
 """The verifier's rules of the ops of ``ma_tile.ir.async_ops``, and of warpgroup products.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" (shapes, fragments, shared memory layouts) and
-"Data Movement: tensors" (boxes, strides, swizzling).  Stages that the matrix or the copy unit addresses
+"Data Movement: tensors" (boxes, strides, swizzling).  Stages that the matrix or the copy consumer addresses
 start, slab by slab, at multiples of their swizzle pattern, 8 rows of ``swizzle`` bytes.
 """
 
@@ -55,8 +55,8 @@ def _engines(s: KernelScope) -> None:
 def _group(s: KernelScope) -> None:
     _engines(s)
     ok = s.warps == GROUP_WARPS and s.first % GROUP_WARPS == 0 and not s.single
-    detail = f"a unit of {s.warps} warps from warp {s.first}"
-    s.need(ok, "warpgroup products are run by units of 4 warps at a multiple of 4", detail)
+    detail = f"a consumer of {s.warps} warps from warp {s.first}"
+    s.need(ok, "warpgroup products are run by consumers of 4 warps at a multiple of 4", detail)
 
 
 def _threads(s: KernelScope) -> None:
@@ -69,13 +69,13 @@ def pattern(swizzle: int) -> int:
 
 
 def _engine_stage(s: KernelScope, slot: Slot) -> Smem:
-    """A stage that is addressed by a unit other than the threads."""
+    """A stage that is addressed by a consumer other than the threads."""
     b = s.slot(slot)
-    unit, layout = pattern(b.swizzle), b.layout()
+    consumer, layout = pattern(b.swizzle), b.layout()
     rule = "stages of bulk copies and products start at their swizzle pattern"
     s.need(b.pad == 0, "stages of bulk copies and products have no padding", b.name)
-    s.need(b.offset % unit == 0, rule, f"{b.name} at {b.offset}, no multiple of {unit}")
-    s.need(b.stages == 1 or b.stage_bytes % unit == 0, rule, f"{b.name}: {b.stage_bytes} bytes a stage")
+    s.need(b.offset % consumer == 0, rule, f"{b.name} at {b.offset}, no multiple of {consumer}")
+    s.need(b.stages == 1 or b.stage_bytes % consumer == 0, rule, f"{b.name}: {b.stage_bytes} bytes a stage")
     slabs = b.swizzle and layout.cols * b.dtype.bytes // b.swizzle
     s.need(slabs < 2 or layout.rows % 8 == 0, rule, f"{b.name}: {layout.rows} rows a slab")
     return b
@@ -138,7 +138,7 @@ def bulk_load(s: KernelScope, op: TmaLoad) -> None:
     """Global to a stage; synchronous, or on a barrier; perhaps for the whole cluster."""
     stage, _ = _tile(s, op)
     if op.mbar is None:
-        s.need(not s.single, "a synchronous bulk copy is awaited by the units of a role", stage.name)
+        s.need(not s.single, "a synchronous bulk copy is awaited by the consumers of a role", stage.name)
         s.need(op.multicast == 1, "a multicast copy arrives on a barrier", stage.name)
         return
     s.mbar(*op.mbar)
@@ -239,7 +239,7 @@ def warpgroup_product(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layou
     ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
     s.need(ok, "instructions multiply matrices", f"{op.over} is {depth} deep, a k-step {instr.k}")
     m, n = free[0][0], free[1][0]
-    s.need(m[1] in (64, 128), "a unit owns 64 or 128 rows of a product", f"{m[1]} of {m[0]}")
+    s.need(m[1] in (64, 128), "a consumer owns 64 or 128 rows of a product", f"{m[1]} of {m[0]}")
     ok = n[1] % instr.n_step == 0
     s.need(ok, "columns of a product fill instructions", f"{n[1]} of {n[0]}, no multiple of {instr.n_step}")
     ok = _is_accumulator(layout, m, n)
@@ -255,7 +255,7 @@ def warpgroup_product(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layou
 
 
 def _operand(s: KernelScope, slot: Slot, over: str, free: str, instr: WgInstr) -> None:
-    """A stage as the matrix unit reads it: swizzled, contiguous along ``over``, or along ``free`` where it can."""
+    """A stage as the matrix consumer reads it: swizzled, contiguous along ``over``, or along ``free`` where it can."""
     b = _engine_stage(s, slot)
     s.need(b.swizzle != 0, "operands of warpgroup products are swizzled", b.name)
     order = [a.name for a in b.axes if a.size > 1]
@@ -288,20 +288,20 @@ def let(s: KernelScope, op: LetOp) -> None:
 
 
 def advance(s: KernelScope, op: AdvanceOp) -> None:
-    """A declared cursor, not backwards."""
-    s.need(op.cursor in s.cursors, "cursors are declared", op.cursor)
+    """A declared pipeline, not backwards."""
+    s.need(op.pipeline in s.pipelines, "pipelines are declared", op.pipeline)
     if op.by is not None:
         s.uniform(op.by, "the number of stages")
         back = isinstance(op.by, Const) and int(op.by.value) < 0
-        s.need(not back, "cursors move on", "backwards")
+        s.need(not back, "pipelines move on", "backwards")
 
 
 def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
     """All threads of a block that is in a cluster; where in the kernel, ``verify_cluster`` says."""
     _engines(s)
     s.need(s.kernel.cluster > 1, "clusters are declared", f"kernel {s.kernel.name} has none")
-    ok = s.role is None and s.units == 1
-    s.need(ok, "all threads of a block come to the cluster's barrier", s.role or f"{s.units} units")
+    ok = s.role is None and s.consumers == 1
+    s.need(ok, "all threads of a block come to the cluster's barrier", s.role or f"{s.consumers} consumers")
 
 
 WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {

@@ -32,7 +32,7 @@ def check_async(k: MemKernel) -> None:
     """Raise VerifyError where straight-line code of ``k`` breaks a rule of the module docstring."""
     for body in blocks(k.body):
         _expected_bytes(k, body)
-    if not any(isinstance(op, MmaOp) and op.pending for op in walk_ops(k.body)):
+    if not any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(k.body)):
         return
     top = [r.body for op in k.body if isinstance(op, RolesOp) for r in op.roles]
     for body in (k.body, *top):
@@ -105,7 +105,7 @@ def _walk(body: Block, s: _State) -> None:
                 _loop(op, s)
             case IfOp():
                 _branch(op, s)
-            case MmaOp() if op.instr in WGMMA and op.pending:
+            case MmaOp() if op.instr in WGMMA and op.is_async:
                 _product(op, s)
             case WgFence():
                 s.dirty, s.fenced = frozenset(), True
@@ -175,7 +175,7 @@ def _wait(op: WgWait, s: _State) -> None:
 def _branch(op: IfOp, s: _State) -> None:
     inner = s.copy()
     _walk(op.body, inner)
-    if any(isinstance(x, WgCommit | WgWait) or (isinstance(x, MmaOp) and x.pending) for x in walk_ops(op.body)):
+    if any(isinstance(x, WgCommit | WgWait) or (isinstance(x, MmaOp) and x.is_async) for x in walk_ops(op.body)):
         s.known = False
         s.group.clear()
     s.dirty |= inner.dirty

@@ -18,7 +18,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, 
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import UNIT, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
+from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ForOp,
@@ -75,9 +75,9 @@ def verify_module(m: MemModule, target: Limits) -> None:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
     for n, k in enumerate(m.kernels):
-        if k.early and (n == 0 or not target.warpgroup):
+        if k.pdl and (n == 0 or not target.warpgroup):
             detail = "no kernel is in front of it" if n == 0 else f"{m.target} cannot"
-            reject("early kernels follow another one on a target that can", k.name, detail, k.span)
+            reject("pdl kernels follow another one on a target that can", k.name, detail, k.span)
         KernelScope(m, k, target).check()
 
 
@@ -99,7 +99,7 @@ def unique(rule: str, names: Iterable[str], node: str) -> None:
 class KernelScope:
     """One kernel while its body is walked: what is defined, and in which role.
 
-    ``warps``: of one unit; ``first``: its first warp; ``single``: one thread runs the body; ``types``: of the
+    ``warps``: of one consumer; ``first``: its first warp; ``single``: one thread runs the body; ``types``: of the
     variables that ``let`` ops define (all others are i32); ``path``: classes of the structured ops around.
     """
 
@@ -107,7 +107,7 @@ class KernelScope:
     kernel: MemKernel
     target: Limits
     warps: int = 0
-    units: int = 1
+    consumers: int = 1
     first: int = 0
     single: bool = False
     role: str | None = None
@@ -124,13 +124,13 @@ class KernelScope:
         self.mbars: Mapping[str, Mbar] = {b.name: b for b in self.kernel.mbars}
         self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
         self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
-        self.cursors: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.cursors}
+        self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
         self.whole()
 
     def whole(self) -> None:
         """Outside of roles."""
         self.role, self.single, self.first = None, False, 0
-        self.units, self.warps = self.kernel.units, self.kernel.warps // max(self.kernel.units, 1)
+        self.consumers, self.warps = self.kernel.consumers, self.kernel.warps // max(self.kernel.consumers, 1)
 
     def check(self) -> None:
         """Check the kernel. Raises VerifyError."""
@@ -141,8 +141,8 @@ class KernelScope:
         if k.min_blocks < 1:
             raise TargetLimitError(LEVEL, "threads of a block", k.name, f"min_blocks is {k.min_blocks}", k.span)
         unique("one name one shared buffer", [*(s.name for s in k.smem), *(b.name for b in k.mbars)], node)
-        ok = k.units >= 1 and k.warps % max(k.units, 1) == 0
-        self.need(ok, "units are equal parts of whole warps", f"{k.units} units of {k.warps} warps")
+        ok = k.consumers >= 1 and k.warps % max(k.consumers, 1) == 0
+        self.need(ok, "consumers are equal parts of whole warps", f"{k.consumers} consumers of {k.warps} warps")
         self._cluster()
         for name, layout in k.layouts.items():
             if fault := layout_fault(layout):
@@ -159,7 +159,7 @@ class KernelScope:
             self.uniform(e, f"let {name}")
             self.need(name not in self.axes, "variables are no tile axes", name)
             self.vars.add(name)
-        self._cursors()
+        self._pipelines()
         self.block(k.body)
         check_async(k)
         check_cluster(k)
@@ -171,12 +171,12 @@ class KernelScope:
         whole = not isinstance(k.blocks, Const) or int(k.blocks.value) % k.cluster == 0
         self.need(whole, "clusters are full", f"{k.cluster} in a grid that is no multiple of it")
 
-    def _cursors(self) -> None:
-        """Variables that every unit has from the start."""
-        names = [UNIT, *(v for c in self.kernel.cursors for v in (c.stage, c.phase))]
+    def _pipelines(self) -> None:
+        """Variables that every consumer has from the start."""
+        names = [CONSUMER, *(v for c in self.kernel.pipelines for v in (c.stage, c.phase))]
         unique("one name one variable", [*self.vars, *names], f"kernel {self.kernel.name}")
-        for c in self.kernel.cursors:
-            self.need(c.stages >= 1, "cursors have stages", c.name)
+        for c in self.kernel.pipelines:
+            self.need(c.stages >= 1, "pipelines have stages", c.name)
         self.vars.update(names)
 
     # -- failing ------------------------------------------------------------------------------

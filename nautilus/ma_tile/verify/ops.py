@@ -114,7 +114,7 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
     split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
     s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
     if op.scratch is not None:
-        s.need(s.units == 1, "units have no scratch of their own", op.scratch)
+        s.need(s.consumers == 1, "consumers have no scratch of their own", op.scratch)
         buffer = s.smem.get(op.scratch)
         s.need(buffer is not None, "shared buffers are declared", op.scratch)
         assert buffer is not None
@@ -173,8 +173,8 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
     _vector(s, layout, op.vec, buffer.dtype.bytes, None)
     written = any(isinstance(x, GlobalStore | TmaStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
-    s.need(not (op.pinned and written), "pinned loads are of buffers that nobody writes", op.buffer)
-    s.need(not op.pinned or buffer.dtype.bytes <= 4, "pinned loads are of at most 4 bytes an element", op.buffer)
+    s.need(not (op.volatile and written), "volatile loads are of buffers that nobody writes", op.buffer)
+    s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)
     s.define(op.result)
 
 
@@ -276,15 +276,15 @@ def mma(s: KernelScope, op: MmaOp) -> None:
         same = (op.acc.type.dtype, op.acc.layout) == (r.dtype, op.result.layout) and _axes(op.acc.type) == _axes(r)
         s.need(same, "the accumulator is like the result", f"%{op.acc.name}")
     s.need(op.ahead >= 0, "ahead counts k-steps", str(op.ahead))
-    if op.fresh is not None:
-        s.typed(op.fresh, "the start of the accumulator", (DType.BOOL,), None, ())
+    if op.zero_init is not None:
+        s.typed(op.zero_init, "the start of the accumulator", (DType.BOOL,), None, ())
         ok = op.acc is not None and op.instr in WGMMA
         s.need(ok, "warpgroup products with an accumulator start from zero on a condition", f"%{op.result.name}")
     layout = s.define(op.result)
     if op.instr in WGMMA:
         warpgroup_product(s, op, a, b, layout, depth.pop())
         return
-    s.need(not op.pending, "only warpgroup products are pending", op.instr)
+    s.need(not op.is_async, "only warpgroup products are pending", op.instr)
     if op.instr == "fma":
         _fma(s, op, layout)
     else:
@@ -345,7 +345,7 @@ def barrier(s: KernelScope, op: Barrier) -> None:
         return
     named_barrier(s, op.number, op.threads)
     block = 32 * s.kernel.warps
-    alone = s.role is None and s.units == 1 and op.threads != block
+    alone = s.role is None and s.consumers == 1 and op.threads != block
     s.need(not alone, "barriers count whole warps of the block", f"{block} threads arrive, not {op.threads}")
 
 
@@ -353,7 +353,7 @@ def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
     """A declared mbarrier; warps arrive where there are warps, and across blocks in a cluster."""
     s.mbar(op.mbar, op.stage)
     ok = op.each == "thread" or (op.each == "warp" and not s.single)
-    s.need(ok, "threads arrive, or the warps of a unit", op.each)
+    s.need(ok, "threads arrive, or the warps of a consumer", op.each)
     s.need(not op.cluster or s.kernel.cluster > 1, "clusters are declared", op.mbar)
     others = [x for x in walk_ops(s.kernel.body) if isinstance(x, MbarArrive) and x.mbar == op.mbar]
     same = all(x.cluster == op.cluster for x in others)
@@ -411,9 +411,9 @@ def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:
-    """Disjoint warp ranges in equal units; register budgets that the multiprocessor has."""
+    """Disjoint warp ranges in equal consumers; register budgets that the multiprocessor has."""
     s.need(s.role is None, "roles do not nest", s.role or "")
-    s.need(s.units == 1, "roles stand in a kernel of one unit", f"{s.units} units")
+    s.need(s.consumers == 1, "roles stand in a kernel of one consumer", f"{s.consumers} consumers")
     s.need(not s.path, "roles stand at the top of a kernel", "roles")
     used: set[int] = set()
     budget = 0
@@ -421,8 +421,8 @@ def roles(s: KernelScope, op: RolesOp) -> None:
         warps = set(range(r.first_warp, r.last_warp))
         ok = bool(warps) and r.first_warp >= 0 and r.last_warp <= s.kernel.warps and not warps & used
         s.need(ok, "roles have warps of their own", r.name)
-        parts = r.units >= 1 and len(warps) % r.units == 0 and (r.units == 1 or not r.single)
-        s.need(parts, "units are equal parts of whole warps", f"{r.name}: {r.units} of {len(warps)} warps")
+        parts = r.consumers >= 1 and len(warps) % r.consumers == 0 and (r.consumers == 1 or not r.single)
+        s.need(parts, "consumers are equal parts of whole warps", f"{r.name}: {r.consumers} of {len(warps)} warps")
         used |= warps
         if r.registers is not None:
             legal = r.registers % 8 == 0 and 24 <= r.registers <= 256
@@ -432,8 +432,8 @@ def roles(s: KernelScope, op: RolesOp) -> None:
             budget += 32 * len(warps) * r.registers
     s.need(budget <= s.target.registers_sm, "registers of a multiprocessor", f"{budget} of {s.target.registers_sm}")
     for r in op.roles:
-        s.role, s.single, s.first, s.units = r.name, r.single, r.first_warp, r.units
-        s.warps = (r.last_warp - r.first_warp) // r.units
+        s.role, s.single, s.first, s.consumers = r.name, r.single, r.first_warp, r.consumers
+        s.warps = (r.last_warp - r.first_warp) // r.consumers
         frags, s.frags = s.frags, {}
         s.nested(r.body, op)
         s.frags = frags

@@ -101,7 +101,7 @@ class _Asynchronous:
             match op:
                 case TmaStore(slot=slot):
                     self.stored.add(slot.buffer)
-                case MmaOp(pending=True):
+                case MmaOp(is_async=True):
                     self.multiplied.update(x.buffer for x in walk.touch(op).reads)
                 case TmaLoad(slot=slot, mbar=(name, _)) | AsyncCopy(slot=slot, mbar=(name, _)):
                     self.arriving.setdefault(name, set()).add(slot.buffer)

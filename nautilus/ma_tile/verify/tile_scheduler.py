@@ -79,8 +79,8 @@ def _queue(s: KernelScope) -> None:
     roles = [r for op in s.kernel.body if isinstance(op, RolesOp) for r in op.roles]
     uses = [_use(s, r, op) for r in roles for op in r.body if isinstance(op, TileSchedulerOp)]
     senders, receivers = [u for u in uses if u.sends], [u for u in uses if not u.sends]
-    ok = len(senders) == 1 and senders[0].role.units == 1
-    s.need(ok, "one role of one unit sends tiles", f"{len(senders)} roles")
+    ok = len(senders) == 1 and senders[0].role.consumers == 1
+    s.need(ok, "one role of one consumer sends tiles", f"{len(senders)} roles")
     sender = senders[0]
     for u in receivers:
         same = (u.smem, u.waited, u.arrived) == (sender.smem, sender.arrived, sender.waited)

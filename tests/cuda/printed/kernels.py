@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nautilus.ma_tile.ir.async_ops import wg_a_layout, wg_acc_layout
 
-#: C = A . B in tiles of 128 x 128: a producer and two units with 64 rows each, rings of two stages.
+#: C = A . B in tiles of 128 x 128: a producer and two consumers with 64 rows each, rings of two stages.
 ROLES = f"""
 module mm target sm_90a {{
   input A: f16[512, 256]
@@ -17,7 +17,7 @@ module mm target sm_90a {{
     smem s_c : f16[i: 64, j: 128] stages 2 swizzle 128 pad 0 @ 65536
     mbar full stages 2 arrivals 1 @ 98304
     mbar empty stages 2 arrivals 8 @ 98320
-    cursor r stages 2
+    pipeline r stages 2
     roles {{
       role producer warps 0..4 registers 24 single {{
         let i0 = block // 4
@@ -32,15 +32,15 @@ module mm target sm_90a {{
           yield
         }}
       }}
-      role consumers warps 4..12 registers 240 units 2 {{
+      role consumers warps 4..12 registers 240 consumers 2 {{
         let i0 = block // 4
         let j0 = block % 4
         %zero = const 0.0 : f32[i: 64, j: 128] #acc
         %c = for k0 in 0..4 carry(%x = %zero) {{
           mbar.wait full[r_stage] parity r_phase
           wg.fence
-          %y = mma wgmma.f16 smem s_a[r_stage * 2 + unit] swizzle 128, smem s_b[r_stage] swizzle 128 + %x
-            over k pending : f32[i: 64, j: 128] #acc
+          %y = mma wgmma.f16 smem s_a[r_stage * 2 + consumer] swizzle 128, smem s_b[r_stage] swizzle 128 + %x
+            over k async : f32[i: 64, j: 128] #acc
           wg.commit
           wg.wait 0 %y
           mbar.arrive empty[r_stage] each warp
@@ -48,10 +48,10 @@ module mm target sm_90a {{
           yield %y
         }}
         %h = cast %c : f16[i: 64, j: 128] #acc
-        st.matrix s_c[unit] swizzle 128, %h
+        st.matrix s_c[consumer] swizzle 128, %h
         fence.proxy
-        barrier (unit + 1), 128
-        tma.store s_c[unit] swizzle 128, C[i0 * 128 + unit * 64 + i, j0 * 128 + j]
+        barrier (consumer + 1), 128
+        tma.store s_c[consumer] swizzle 128, C[i0 * 128 + consumer * 64 + i, j0 * 128 + j]
         tma.commit
         tma.wait 0 read
       }}
@@ -92,10 +92,10 @@ CHECK-NEXT: r_phase ^= 1;
 CHECK: // consumers
 CHECK-NEXT: else {
 CHECK-NEXT: registers_more<240>();
-CHECK-NEXT: const int unit = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1;
+CHECK-NEXT: const int consumer = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1;
 CHECK: mbarrier_wait(shared + 98304 + ({{.*}}) * 8, {{.*}});
 CHECK-NEXT: wgmma_fence();
-CHECK: wgmma_descriptor<16, 1024, 128>(shared + 0 + ({{.*}} * 2 + unit) * 8192);
+CHECK: wgmma_descriptor<16, 1024, 128>(shared + 0 + ({{.*}} * 2 + consumer) * 8192);
 CHECK: wgmma_descriptor<8192, 1024, 128>(shared + 32768 + ({{.*}}) * 16384);
 CHECK-NEXT: wgmma_m64n128_f16_st(&x[0], desc_a, desc_b, 1);
 CHECK-NEXT: wgmma_m64n128_f16_st(&x[0], desc_a + 2, desc_b + 128, 1);
@@ -105,15 +105,15 @@ CHECK-NEXT: settle{{.*}}(x);
 CHECK-NEXT: __syncwarp();
 CHECK-NEXT: if (lane == 0) {
 CHECK-NEXT: mbarrier_arrive(
-CHECK: const u32 stage = shared + 65536 + (unit) * 16384;
+CHECK: const u32 stage = shared + 65536 + (consumer) * 16384;
 CHECK-NEXT: const u32 lane_row = swizzle_128<64>(warp * 16 + lane % 16, lane / 16 * 16);
 CHECK: for (int n = 0; n < 16; n += 2) {
 CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 128) + (n * 16) / 128 * 8192, &h[2 * (n + 0)]);
 CHECK: fence_proxy();
-CHECK-NEXT: named_barrier(unit + 1, 128);
+CHECK-NEXT: named_barrier(consumer + 1, 128);
 CHECK-NEXT: if (threadIdx.x % 128 == 0) {
-CHECK-NEXT: bulk_store_2d(&map_C_64_64, shared + 65536 + (unit) * 16384 + 0, {{.*}} * 128, {{.*}} * 128 + unit * 64);
-CHECK-NEXT: bulk_store_2d(&map_C_64_64, shared + 65536 + (unit) * 16384 + 8192, {{.*}} * 128 + 64, {{.*}});
+CHECK-NEXT: bulk_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 0, {{.*}} * 128 + consumer * 64);
+CHECK-NEXT: bulk_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 8192, {{.*}} * 128 + 64, {{.*}});
 CHECK: bulk_commit();
 CHECK: bulk_wait_read<0>();
 CHECK: #ifndef __CUDACC_RTC__
@@ -126,7 +126,7 @@ CHECK: mm__C<<<16, 384, 98336, stream>>>({{.*}}, map_A_64_64, map_B_64_64, map_C
 """
 
 
-def copies(order: str, extra: str = "", cursors: str = "", ops: tuple[str, str, str, str] = ("", "", "", "")) -> str:
+def copies(order: str, extra: str = "", pipelines: str = "", ops: tuple[str, str, str, str] = ("", "", "", "")) -> str:
     """Y = X by tiles of 64 rows: one thread loads, four warps store.
 
     ``ops``: of a dynamic order; before the loop of the producer, at the start and the end of its body, and at the start
@@ -141,7 +141,7 @@ module copy target sm_90a {{
     smem s : f16[i: 64, j: 64] stages 1 swizzle 0 pad 0 @ 0{extra}
     mbar full stages 1 arrivals 1 @ 8448
     mbar empty stages 1 arrivals 4 @ 8456
-    cursor r stages 1{cursors}
+    pipeline r stages 1{pipelines}
     roles {{
       role load warps 0..4 registers 40 single {{
         {first}
@@ -195,7 +195,7 @@ CHECK: for (int q_2 = 0, v_2 = block; v_2 < 20; ++q_2, v_2 = q_2 * {{.*}} + (q_2
 DYNAMIC = copies(
     "dynamic",
     "\n    smem box : i32[b: 1] stages 2 swizzle 0 pad 0 @ 8192",
-    "\n    mbar tfull stages 2 arrivals 1 @ 8464\n    mbar tempty stages 2 arrivals 4 @ 8480\n    cursor t stages 2",
+    "\n    mbar tfull stages 2 arrivals 1 @ 8464\n    mbar tempty stages 2 arrivals 4 @ 8480\n    pipeline t stages 2",
     ops=(
         "tile.first next",
         """mbar.wait tempty[t_stage] parity 1 - t_phase
@@ -263,21 +263,21 @@ module chain target sm_90a {{
     tma.load v[1] swizzle 64, V[128 + j, e] mbar full[0]
     mbar.wait full[0] parity 0
     wg.fence
-    %s0 = mma wgmma.bf16 smem q[0] swizzle 128, smem k[0] swizzle 128 over d pending : f32[i: 64, j: 128] #s
+    %s0 = mma wgmma.bf16 smem q[0] swizzle 128, smem k[0] swizzle 128 over d async : f32[i: 64, j: 128] #s
     wg.commit
     wg.wait 0 %s0
     %h0 = cast %s0 : bf16[i: 64, j: 128] #s
     %p0 = convert %h0 : bf16[i: 64, j: 128] #p
     wg.fence
-    %s1 = mma wgmma.bf16 smem q[0] swizzle 128, smem k[1] swizzle 128 over d pending : f32[i: 64, j: 128] #s
+    %s1 = mma wgmma.bf16 smem q[0] swizzle 128, smem k[1] swizzle 128 over d async : f32[i: 64, j: 128] #s
     wg.commit
-    %o0 = mma wgmma.bf16 %p0, smem v[0] swizzle 64 over j pending : f32[i: 64, e: 32] #o
+    %o0 = mma wgmma.bf16 %p0, smem v[0] swizzle 64 over j async : f32[i: 64, e: 32] #o
     wg.commit
     wg.wait 1 %s1
     %h1 = cast %s1 : bf16[i: 64, j: 128] #s
     %p1 = convert %h1 : bf16[i: 64, j: 128] #p
     wg.fence
-    %o1 = mma wgmma.bf16 %p1, smem v[1] swizzle 64 + %o0 over j pending : f32[i: 64, e: 32] #o
+    %o1 = mma wgmma.bf16 %p1, smem v[1] swizzle 64 + %o0 over j async : f32[i: 64, e: 32] #o
     wg.commit
     wg.wait 0 %o1
     %r = cast %o1 : bf16[i: 64, e: 32] #o

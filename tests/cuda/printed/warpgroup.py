@@ -10,7 +10,7 @@ from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
 
 @dataclass(frozen=True)
 class Product:
-    """One unit's product of a ``rows`` x ``depth`` and a ``depth`` x ``columns`` tile.
+    """One consumer's product of a ``rows`` x ``depth`` and a ``depth`` x ``columns`` tile.
 
     ``a``, ``b``: axes as in memory; ``width``: bytes of a swizzled slab of A and of B; ``registers``: A comes from
     registers instead of shared memory.

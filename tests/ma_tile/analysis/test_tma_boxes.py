@@ -1,4 +1,4 @@
-"""Which loads are boxes that the TMA unit can move, and how a tile is cut between units."""
+"""Which loads are boxes that the TMA unit can move, and how a tile is cut between consumers."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ module rows {
     own = split_axis(kernel, "i", 2)
     assert [(a.name, a.size) for a in own.axes] == [("i", 64), ("j", 64)]
     load = next(op for op in vr.walk_ops(own.body) if isinstance(op, vr.LoadOp))
-    assert [format_expr(e) for e in load.index] == ["i0 * 128 + unit * 64 + i", "j"]
-    assert load.mask is not None and format_expr(load.mask) == "i0 * 128 + unit * 64 + i < 300"
+    assert [format_expr(e) for e in load.index] == ["i0 * 128 + consumer * 64 + i", "j"]
+    assert load.mask is not None and format_expr(load.mask) == "i0 * 128 + consumer * 64 + i < 300"
     assert load.result.type.shape == (64, 64)
     condition, number = (op for op in own.body if isinstance(op, vr.IndexOp))
-    assert format_expr(condition.expr) == "unit * 64 + i <= j and j < 3"
+    assert format_expr(condition.expr) == "consumer * 64 + i <= j and j < 3"
     assert number == next(op for op in kernel.body if op == number)  # what has no rows is as it was

@@ -30,7 +30,7 @@ SEEDS = range(3)
 
 @lru_cache
 def right(name: str) -> str:
-    """Clusters without faults: of four small blocks, or of two blocks of units."""
+    """Clusters without faults: of four small blocks, or of two blocks of consumers."""
     if name == "pair":
         return ma_format(clustered(parse(ALIKE)))
     return ma_format(clustered(joined(apart(GIVEN, 2, 2, 16), "O_acc_part"), "O_acc_part_2", 2))
@@ -67,7 +67,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         "pair", f"    cluster.wait\n{PUSH_T}", f"{PUSH_T}    cluster.wait\n", ("cluster",),
         ("st.shared part_T[rank] block 0",),
     ),
-    "no wait before the stores of units": (
+    "no wait before the stores of consumers": (
         "units", "    cluster.wait\n    st.shared", "    st.shared", ("cluster", "barrier"),
         ("st.shared part_P_max_part_2", "cluster.arrive"),
     ),
@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         "pair", "    cluster.arrive\n", "    cluster.arrive relaxed\n", ("unsynchronised-read",),
         ("ld.shared parts_T[0]",),
     ),
-    "the last arrival of units orders nothing": (
+    "the last arrival of consumers orders nothing": (
         "units", "    cluster.arrive\n", "    cluster.arrive relaxed\n", ("unsynchronised-read",),
         ("ld.shared parts_P_max_part_2[0]",),
     ),
@@ -103,7 +103,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "two parts in one place": (
         "pair", "part_T[rank]", "part_T[rank // 2]", WRITE, ("st.shared part_T[rank // 2] block 0",),
     ),
-    "two parts of units in one place": ("units", ROWSTORE, ROWSTORE.replace("rank", "0"), WRITE, ("st.shared part_O",)),
+    "parts of consumers in one place": ("units", ROWSTORE, ROWSTORE.replace("rank", "0"), WRITE, ("st.shared part_O",)),
     "into the wrong block": (
         "pair", "part_M[rank] block 0", "part_M[rank] block 1", ("uninitialised", "cluster"),
         ("ld.shared parts_M[0]", "st.shared part_M[rank] block 1"),

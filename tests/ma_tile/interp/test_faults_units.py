@@ -1,4 +1,4 @@
-"""Planted faults of units that are joined into a block: each must be caught, and the error must name the operation."""
+"""Planted faults of consumers joined into a block: each must be caught, and the error must name the operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = range(3)
 
 @lru_cache
 def right(name: str) -> str:
-    """A kernel of two units without faults: rings of ``cp.async``, of bulk copies, or the small pair's staging."""
+    """A kernel of two consumers without faults: rings of ``cp.async``, of bulk copies, or the small pair's staging."""
     if name == "pair":
         return ma_format(joined(parse(PAIR)))
     return ma_format(joined(apart(GIVEN, 1, 2, 16, tma_loads=name == "bulk"), "O_acc_part"))
@@ -39,52 +39,62 @@ def test_without_faults_there_is_no_error() -> None:
 
 READ = ("uninitialised", "unsynchronised-read")
 WRITE = ("overwrite-in-use", "unordered-writes")
-UNIT = "          barrier (1 + unit), 32\n"
+UNIT = "          barrier (1 + consumer), 32\n"
 SCORES, RESULT = "mma m16n8k16.f16 smem s_q_tile", "%O_acc_part__tile_2 = mma"
-EXPECT, WAIT = "mbar.expect full[unit * 3]", "mbar.wait full[unit * 3 + j0 % 3]"
+EXPECT, WAIT = "mbar.expect full[consumer * 3]", "mbar.wait full[consumer * 3 + j0 % 3]"
 #: what: (program, text, its fault, kinds, part of the operation's text)
 FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
-    "another unit's slice is read": (
-        "pair", "ld.shared s[unit]", "ld.shared s[(unit + 1) % 4]", READ, ("ld.shared s",),
+    "another consumer's slice is read": (
+        "pair", "ld.shared s[consumer]", "ld.shared s[(consumer + 1) % 4]", READ, ("ld.shared s",),
     ),
     "all write one slice": (
-        "pair", "st.shared s[unit]", "st.shared s[0]", (*READ, *WRITE), ("st.shared s", "ld.shared s"),
+        "pair", "st.shared s[consumer]", "st.shared s[0]", (*READ, *WRITE), ("st.shared s", "ld.shared s"),
     ),
-    "two parts in one place": ("pair", "part_T[unit]", "part_T[unit // 2]", WRITE, ("st.shared part_T[unit // 2]",)),
+    "two parts in one place": (
+        "pair", "part_T[consumer]", "part_T[consumer // 2]", WRITE, ("st.shared part_T[consumer // 2]",),
+    ),
     "a part that nobody leaves": (
-        "pair", "        st.shared part_M[unit], %most2 vec 1\n", "", ("uninitialised",), ("ld.shared parts_M[0]",),
+        "pair", "        st.shared part_M[consumer], %most2 vec 1\n", "", ("uninitialised",), ("ld.shared parts_M[0]",),
     ),
-    "no barrier behind the units": (
+    "no barrier behind the consumers": (
         "pair", "    }\n    barrier\n", "    }\n", ("unsynchronised-read",), ("ld.shared parts_T[0]",),
     ),
-    "units at one barrier": ("pair", "barrier (1 + unit), 32", "barrier 1, 32", ("barrier",), ("barrier 1, 32",)),
-    "a barrier for two units": (
-        "pair", "barrier (1 + unit), 32", "barrier (1 + unit), 64", ("deadlock",), ("at `barrier (1 + unit), 64",),
+    "consumers at one barrier": (
+        "pair", "barrier (1 + consumer), 32", "barrier 1, 32", ("barrier",), ("barrier 1, 32",),
     ),
-    "no barrier of the unit, copies": ("copies", UNIT, "", ("unsynchronised-read",), (SCORES,)),
-    "no barrier of the unit, bulk copies": ("bulk", UNIT, "", ("unsynchronised-read",), (SCORES,)),
+    "a barrier for two consumers": (
+        "pair", "barrier (1 + consumer), 32", "barrier (1 + consumer), 64", ("deadlock",),
+        ("at `barrier (1 + consumer), 64",),
+    ),
+    "no barrier of the consumer, copies": ("copies", UNIT, "", ("unsynchronised-read",), (SCORES,)),
+    "no barrier of the consumer, bulk copies": ("bulk", UNIT, "", ("unsynchronised-read",), (SCORES,)),
     "no barrier before a refill": (
         "copies", f"          cp.wait 1\n{UNIT}", "          cp.wait 0\n", (*READ, *WRITE), (SCORES, "cp.async s_"),
     ),
     "no wait": ("copies", "          cp.wait 1\n", "", ("pending-copy",), (SCORES,)),
     "a wait that leaves too much": ("copies", "cp.wait 1", "cp.wait 2", ("pending-copy",), (SCORES,)),
-    "another unit's ring is read": (
-        "copies", "smem s_k_tile[unit * 3 +", "smem s_k_tile[(1 - unit) * 3 +", (*READ, "pending-copy"), (SCORES,),
+    "another consumer's ring is read": (
+        "copies", "smem s_k_tile[consumer * 3 +", "smem s_k_tile[(1 - consumer) * 3 +",
+        (*READ, "pending-copy"), (SCORES,),
     ),
-    "another unit's rows": ("copies", "smem s_q_tile[unit]", "smem s_q_tile[0]", (*READ, "pending-copy"), (SCORES,)),
-    "another unit's ring is filled": (
-        "copies", "s_v_tile[unit * 3 + (j0 + 2)", "s_v_tile[(j0 + 2)", (*READ, *WRITE), ("cp.async s_v_tile", RESULT),
+    "another consumer's rows": (
+        "copies", "smem s_q_tile[consumer]", "smem s_q_tile[0]", (*READ, "pending-copy"), (SCORES,),
+    ),
+    "another consumer's ring is filled": (
+        "copies", "s_v_tile[consumer * 3 + (j0 + 2)", "s_v_tile[(j0 + 2)", (*READ, *WRITE),
+        ("cp.async s_v_tile", RESULT),
     ),
     "the stage that is read is filled": (
-        "copies", "s_v_tile[unit * 3 + (j0 + 2) % 3]", "s_v_tile[unit * 3 + j0 % 3]", ("pending-copy",), (RESULT,),
+        "copies", "s_v_tile[consumer * 3 + (j0 + 2) % 3]", "s_v_tile[consumer * 3 + j0 % 3]",
+        ("pending-copy",), (RESULT,),
     ),
     "no barrier before the parts": (
-        "copies", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[unit]", "cp.async s_k_tile"),
+        "copies", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[consumer]", "cp.async s_k_tile"),
     ),
     "no barrier before the parts, bulk copies": (
-        "bulk", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[unit]", "tma.load s_k_tile"),
+        "bulk", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[consumer]", "tma.load s_k_tile"),
     ),
-    "no barrier behind the units, copies": (
+    "no barrier behind the consumers, copies": (
         "copies", "    }\n    barrier\n", "    }\n", ("unsynchronised-read",), ("ld.shared parts_P_max_part[0]",),
     ),
     "parity": (
@@ -94,17 +104,17 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "no wait for the bytes": (
         "bulk", f"          {WAIT} parity j0 // 3 % 2\n", "", (*READ, "pending-copy"), (SCORES,),
     ),
-    "another unit's bytes awaited": (
+    "another consumer's bytes awaited": (
         "bulk", WAIT, "mbar.wait full[j0 % 3]", (*READ, "pending-copy", "deadlock"), (SCORES, "mbar.wait"),
     ),
     "no bytes announced": ("bulk", f"        {EXPECT} 4096\n", "", ("deadlock",), (WAIT,)),
     "no bytes announced in the loop": (
-        "bulk", "            mbar.expect full[unit * 3 + (j0 + 2) % 3] 4096\n", "", ("deadlock",), (WAIT,),
+        "bulk", "            mbar.expect full[consumer * 3 + (j0 + 2) % 3] 4096\n", "", ("deadlock",), (WAIT,),
     ),
     "too few bytes announced": ("bulk", f"{EXPECT} 4096", f"{EXPECT} 2048", ("pending-copy",), (SCORES, RESULT)),
     "too many bytes announced": ("bulk", f"{EXPECT} 4096", f"{EXPECT} 4112", ("deadlock",), (WAIT,)),
-    "bytes for another unit": (
-        "bulk", "mbar full[unit * 3] stream", "mbar full[0] stream", (*READ, "pending-copy"), (SCORES, RESULT),
+    "bytes for another consumer": (
+        "bulk", "mbar full[consumer * 3] stream", "mbar full[0] stream", (*READ, "pending-copy"), (SCORES, RESULT),
     ),
 }  # fmt: skip
 

@@ -46,9 +46,9 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("deadlock",),
         ("producer at `mbar.wait empty[r_stage]",),
     ),
-    "missed arrival of one unit": (
+    "missed arrival of one consumer": (
         "product",
-        ((NOW, f"if unit == 0 {{ {NOW} }}"),),
+        ((NOW, f"if consumer == 0 {{ {NOW} }}"),),
         ("deadlock",),
         ("producer at `mbar.wait empty[r_stage]",),
     ),
@@ -130,7 +130,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("over-arrival", "deadlock", "overwrite-in-use"),
         ("mbar", "tma.load"),
     ),
-    "cursor that stands still": (
+    "pipeline that stands still": (
         "product",
         (("advance r\n", "\n"),),
         ("over-arrival", "deadlock", "unordered-writes", "overwrite-in-use"),
@@ -138,7 +138,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
     ),
     "ring with one stage too many": (
         "product",
-        (("cursor r stages 3", "cursor r stages 4"),),
+        (("pipeline r stages 3", "pipeline r stages 4"),),
         ("out-of-bounds",),
         ("[r_stage",),
     ),
@@ -176,18 +176,18 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("overwrite-in-use",),
         ("for t in", "tma.load"),
     ),
-    "no proxy fence": ("product", (("fence.proxy\n", "\n"),), ("missing-fence",), ("tma.store so[unit]",)),
+    "no proxy fence": ("product", (("fence.proxy\n", "\n"),), ("missing-fence",), ("tma.store so[consumer]",)),
     "proxy fence behind the barrier": (
         "product",
-        (("fence.proxy\n        barrier (unit + 1), 128", "barrier (unit + 1), 128 fence.proxy"),),
+        (("fence.proxy\n        barrier (consumer + 1), 128", "barrier (consumer + 1), 128 fence.proxy"),),
         ("missing-fence",),
-        ("tma.store so[unit]",),
+        ("tma.store so[consumer]",),
     ),
     "no barrier before the store": (
         "product",
-        (("barrier (unit + 1), 128", ""),),
+        (("barrier (consumer + 1), 128", ""),),
         ("unsynchronised-read", "missing-fence"),
-        ("tma.store so[unit]",),
+        ("tma.store so[consumer]",),
     ),
     "store buffer written too early": (
         "static",
@@ -201,30 +201,30 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("overwrite-in-use",),
         ("st.matrix so[0]",),
     ),
-    "store without a commit": ("product", (("tma.commit\n", "\n"),), ("unfinished",), ("tma.store so[unit]",)),
-    "end without a wait": ("product", (("tma.wait 0 read", ""),), ("unfinished",), ("tma.store so[unit]",)),
-    "unit number of a barrier": (
+    "store without a commit": ("product", (("tma.commit\n", "\n"),), ("unfinished",), ("tma.store so[consumer]",)),
+    "end without a wait": ("product", (("tma.wait 0 read", ""),), ("unfinished",), ("tma.store so[consumer]",)),
+    "consumer number of a barrier": (
         "product",
-        (("barrier (unit + 1), 128", "barrier 1, 128"),),
+        (("barrier (consumer + 1), 128", "barrier 1, 128"),),
         ("unsynchronised-read", "missing-fence", "barrier"),
         ("tma.store", "barrier 1, 128"),
     ),
     "barrier that waits for more": (
         "product",
-        (("barrier (unit + 1), 128", "barrier (unit + 1), 256"),),
+        (("barrier (consumer + 1), 128", "barrier (consumer + 1), 256"),),
         ("deadlock",),
-        ("consumers[1] at `barrier (unit + 1), 256",),
+        ("consumers[1] at `barrier (consumer + 1), 256",),
     ),
     "missing named arrival": (
         "named",
-        (("if unit == 1 { named.arrive 1, 256 }", ""),),
+        (("if consumer == 1 { named.arrive 1, 256 }", ""),),
         ("deadlock",),
-        ("block[0] at `barrier (1 + unit), 256",),
+        ("block[0] at `barrier (1 + consumer), 256",),
     ),
     "synchronous copy over a product's operand": (
         "alone",
         (
-            ("+ %acc over k :", "+ %acc over k pending :"),
+            ("+ %acc over k :", "+ %acc over k async :"),
             ("barrier\n", "wg.fence\n"),
             ("yield %next", "wg.commit yield %next"),
         ),
@@ -274,7 +274,7 @@ def test_accumulator_that_was_taken_over(seed: int) -> None:
     twice = "wg.commit\n          wg.wait 0 %next"
     assert twice in text
     again = (
-        "%more = mma wgmma.f16 smem sa[r_stage] swizzle 128, smem sb[r_stage] swizzle 128 + %next over k pending "
+        "%more = mma wgmma.f16 smem sa[r_stage] swizzle 128, smem sb[r_stage] swizzle 128 + %next over k async "
         ": f32[i: 64, n: 64] #acc wg.commit wg.wait 0 %more %bad = add %next, %next : f32[i: 64, n: 64] #acc"
     )
     with pytest.raises(InterpError) as info:

@@ -67,7 +67,7 @@ def test_a_carried_result_is_awaited_in_the_next_round() -> None:
     for old, new in (
         ("barrier\n", "wg.wait 0 %acc\n barrier\n"),
         ("%next = ", "wg.fence %next = "),
-        ("over k :", "over k pending :"),
+        ("over k :", "over k async :"),
         ("yield", "wg.commit yield"),
         ("st.global", "wg.wait 0 %c st.global"),
     ):

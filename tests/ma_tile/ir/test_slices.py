@@ -1,4 +1,4 @@
-"""``slice`` and pinned loads: what is legal, and which registers a slice takes."""
+"""``slice`` and volatile loads: what is legal, and which registers a slice takes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_illegal(right: str, rule: str) -> None:
 
 
 def test_pinned_loads_are_of_what_nobody_writes() -> None:
-    verify(module(load="vec 2 pinned"))
-    text = ma_format(module(load="vec 2 pinned")).replace("input X", "output X").replace("st.global Y", "st.global X")
-    with pytest.raises(VerifyError, match="pinned loads are of buffers that nobody writes"):
+    verify(module(load="vec 2 volatile"))
+    text = ma_format(module(load="vec 2 volatile")).replace("input X", "output X").replace("st.global Y", "st.global X")
+    with pytest.raises(VerifyError, match="volatile loads are of buffers that nobody writes"):
         verify(parse(text))

@@ -43,7 +43,7 @@ ROWS = [
     Row("%r = slice %a at i 16 : f32 #l", reads="a", defines="r"),
     Row("%r = undefined : f32 #l", defines="r"),
     Row(
-        "%r = ld.global X[i, %c + 1] where j < 3 vec 2 pinned : f32 #l",
+        "%r = ld.global X[i, %c + 1] where j < 3 vec 2 volatile : f32 #l",
         reads="c", defines="r", exprs="i; %c + 1; j < 3",
     ),
     Row("st.global X[i, j], %a where i < n vec 4", reads="a", exprs="i; j; i < n"),
@@ -53,11 +53,11 @@ ROWS = [
     Row("cp.async s[t], X[i] where i < n vec 4 threads #l mbar b[u]", "||s", exprs="i; i < n; u; t"),
     Row("cp.commit", effects="COMMIT"),
     Row("cp.wait 1", effects="WAIT"),
-    Row("barrier (unit + 1), 128", exprs="unit + 1", effects="ARRIVE WAIT"),
+    Row("barrier (consumer + 1), 128", exprs="consumer + 1", effects="ARRIVE WAIT"),
     Row("mbar.arrive b[t] each warp cluster", exprs="t", effects="ARRIVE"),
     Row("mbar.wait b[t] parity p", exprs="t; p", effects="WAIT"),
     Row(
-        "%r = mma wgmma.f16 %a, smem s[t] swizzle 128 + %b over k ahead 1 pending fresh t == 0 : f32 #l",
+        "%r = mma wgmma.f16 %a, smem s[t] swizzle 128 + %b over k ahead 1 async zero_init t == 0 : f32 #l",
         "s| |", reads="a b", defines="r", exprs="t == 0; t",
     ),
     Row("%r = mma fma smem s[0], smem z[1] over k : f32 #l", "s z| |", defines="r", exprs="0; 1"),
@@ -83,7 +83,7 @@ ROWS = [
     Row("fence.proxy", effects="FENCE"),
     Row("wg.fence", effects="FENCE"),
     Row("wg.commit", effects="COMMIT"),
-    Row("wg.wait 1 pinned %a, %b", reads="a b", effects="WAIT"),
+    Row("wg.wait 1 volatile %a, %b", reads="a b", effects="WAIT"),
     Row("cluster.arrive relaxed", effects="ARRIVE"),
     Row("cluster.wait", effects="WAIT"),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lowering for the engine ``warpgroup``: warpgroup products, bulk copies, units that share rows."""
+"""Lowering for the engine ``warpgroup``: warpgroup products, bulk copies, consumers that share rows."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def test_attention_shared_by_two_units() -> None:
     low = synchronous(tile(attention(256, 256, 64, 128, 64)))
     in_order(
         low,
-        r"warps 8 min_blocks 1 units 2",
+        r"warps 8 min_blocks 1 consumers 2",
         r"smem s_q : f16\[i: 64, k: 64\] stages 2 swizzle 128",
         r"smem s_kt1 : f16\[j: 64, k: 64\] stages 1 swizzle 128",
-        r"tma\.load s_q\[unit\] swizzle 128, Q\[h, i0 \* 128 \+ unit \* 64 \+ i, k\]",
+        r"tma\.load s_q\[consumer\] swizzle 128, Q\[h, i0 \* 128 \+ consumer \* 64 \+ i, k\]",
         r"= for j0 in .* chain c",
         r"tma\.load s_kt1\[0\] swizzle 128, K\[h, j0 \* 64 \+ j, k\]",
-        r"= mma wgmma\.f16 smem s_q\[unit\] swizzle 128, smem s_kt1\[0\] swizzle 128 over k : f32\[i: 64, j: 64\]",
+        r"= mma wgmma\.f16 smem s_q\[consumer\] swizzle 128, smem s_kt1\[0\] swizzle 128 over k : f32\[i: 64, j: 64\]",
         r"%ph1_1 = convert %ph1",
         r"tma\.load s_v1",
         r"= mma wgmma\.f16 %ph1_1, smem s_v1\[0\] swizzle 128 \+ %oa1 over j",
         r"= for j0 in .* chain c",
         r"tma\.load s_kt1",
-        r"%c2 = index j0 \* 64 \+ j <= i0 \* 128 \+ unit \* 64 \+ i",
-        r"st\.global O\[h, i0 \* 128 \+ unit \* 64 \+ i, d\], %r vec 2",
+        r"%c2 = index j0 \* 64 \+ j <= i0 \* 128 \+ consumer \* 64 \+ i",
+        r"st\.global O\[h, i0 \* 128 \+ consumer \* 64 \+ i, d\], %r vec 2",
     )
     assert count(low, "smem s_") == 3 + 4 * 2 - 2  # declarations; the probabilities are no shared operand
     assert count(low, r"barrier|cp\.|mbar|st\.shared|ld\.shared|scratch") == 0
@@ -65,7 +65,7 @@ def test_attention_shared_by_two_units() -> None:
 
 def test_units_with_tiles_of_their_own_are_left_to_a_pass() -> None:
     low = synchronous(tile(attention(256, 256, 64, 64, 64)), OWN)
-    assert (low.kernels[0].units, low.kernels[0].warps) == (1, 4)
+    assert (low.kernels[0].consumers, low.kernels[0].warps) == (1, 4)
     assert count(low, r"\bunit\b") == 0
     in_order(low, r"smem s_q : f16\[i: 64, k: 64\] stages 1", r"tma\.load s_q\[0\]")
 
@@ -95,7 +95,7 @@ def test_operands_keep_their_order_in_memory(a: str, rows: str, b: str, columns:
 )
 def test_other_types_are_contiguous_along_the_contraction(dtype: str, out: str, acc: str, instr: str) -> None:
     low = synchronous(tile(matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="jk")))
-    in_order(low, rf"mma wgmma\.{instr} smem s_at\[unit\]")
+    in_order(low, rf"mma wgmma\.{instr} smem s_at\[consumer\]")
     if dtype != "bf16":
         assert "B is not contiguous along k" in fault(matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="kj"))
 
@@ -104,7 +104,7 @@ def test_masks_that_are_the_buffer_s_bounds_go() -> None:
     low = synchronous(tile(matmul(77, 130, 72, 128, 64, 64, b="jk")))
     loads = re.findall(r"tma\.load .*", ma_format(low))
     assert loads and not any("where" in x for x in loads)
-    in_order(low, r"st\.global C.* where i0 \* 128 \+ unit \* 64 \+ i < 77 and j0 \* 64 \+ j < 130")
+    in_order(low, r"st\.global C.* where i0 \* 128 \+ consumer \* 64 \+ i < 77 and j0 \* 64 \+ j < 130")
 
 
 def test_a_mask_inside_the_buffer_is_refused() -> None:
@@ -134,13 +134,15 @@ def test_a_sum_along_rows_makes_them_columns() -> None:
 
 def test_rounding_to_tf32_of_halves_is_seen_through() -> None:
     low = synchronous(tile(programs.CHAIN))
-    in_order(low, r"= mma wgmma\.f16 smem s_a\[unit\]", r"%h_1 = convert %h : f16", r"= mma wgmma\.f16 %h_1, smem s_c")
+    products = r"= mma wgmma\.f16 smem s_a\[consumer\]", r"= mma wgmma\.f16 %h_1, smem s_c"
+    in_order(low, products[0], r"%h_1 = convert %h : f16", products[1])
     assert count(low, "tf32") == 0
 
 
 def test_what_all_units_have_the_first_one_stores() -> None:
     low = synchronous(tile(programs.COLUMN_OUTPUT))
-    in_order(low, r"st\.global C\[i0 \* 128 \+ unit \* 64 \+ i", r"if unit == 0 \{", r"st\.global W\[j\]", r"\}")
+    first = r"st\.global C\[i0 \* 128 \+ consumer \* 64 \+ i"
+    in_order(low, first, r"if consumer == 0 \{", r"st\.global W\[j\]", r"\}")
     assert count(synchronous(tile(programs.COLUMN_OUTPUT), OWN), r"if ") == 0
 
 
@@ -155,7 +157,7 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
         (softmax_rows(256, 64, 128, 64), TWO, "no matrix product"),
         (matmul(128, 64, 64, 128, 64, 64, "f32", "f32"), TWO, r"product %cn .* of f32 and f32, 64 deep, has no"),
         (matmul(128, 64, 64, 128, 64, 8), TWO, "8 deep, has no warpgroup instruction"),
-        (matmul(96, 64, 64, 96, 64, 64), TWO, "has 96 rows along i: 2 units of 64 or 128 do not make that up"),
+        (matmul(96, 64, 64, 96, 64, 64), TWO, "has 96 rows along i: 2 consumers of 64 or 128 do not make that up"),
         (matmul(128, 64, 64, 128, 64, 64), ONE, ""),
         (matmul(128, 60, 64, 128, 60, 64), TWO, "has 60 columns along j, not a multiple of 8"),
         (matmul(128, 320, 64, 128, 320, 64), TWO, ""),
@@ -164,11 +166,11 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
         (matmul(128, 130, 64, 128, 64, 64), TWO, "right operand, %bt, .* rows of B are 260 bytes"),
         (matmul(128, 72, 64, 128, 72, 64), TWO, "rows of the tile of B are 144 bytes, not a multiple of 32"),
         (programs.COMPUTED_RIGHT, TWO, "right operand, %h, that is computed, not loaded"),
-        (programs.TWO_ROW_AXES, TWO, "has rows along j, %s along i: units share one axis"),
+        (programs.TWO_ROW_AXES, TWO, "has rows along j, %s along i: consumers share one axis"),
         (programs.TWO_ROW_AXES, ONE, ""),
-        (programs.OVER_ROWS, TWO, "%t combines along i, which units share"),
-        (programs.OVER_ROWS, ONE, "%t is reduced along rows, between the warps of a unit"),
-        (programs.TRANSPOSED_USE, ONE, "would move between the threads of a unit"),
+        (programs.OVER_ROWS, TWO, "%t combines along i, which consumers share"),
+        (programs.OVER_ROWS, ONE, "%t is reduced along rows, between warps of a consumer"),
+        (programs.TRANSPOSED_USE, ONE, "would move between threads of a consumer"),
         (programs.GATHERED, TWO, "where the load from B starts depends on loaded values"),
         (programs.STRIDED, TWO, "does not step along its axes one by one"),
     ],
@@ -223,7 +225,7 @@ def test_it_computes_what_the_tiles_say(text: str, mapping: MappingPlan) -> None
 def test_rows_of_the_wrong_unit_are_noticed() -> None:
     module = tile(matmul(128, 64, 64, 128, 64, 64))
     low = synchronous(module)
-    wrong = ma_parse(ma_format(low).replace("A[i0 * 128 + unit * 64", "A[i0 * 128 + unit * 32"))
+    wrong = ma_parse(ma_format(low).replace("A[i0 * 128 + consumer * 64", "A[i0 * 128 + consumer * 32"))
     assert wrong != low
     with pytest.raises(AssertionError, match="Mismatched elements"):
         agree(module, wrong)

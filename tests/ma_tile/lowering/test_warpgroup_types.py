@@ -38,7 +38,7 @@ TYPES = [
 def test_products_agree(dtype: str, out: str, acc: str, instr: str) -> None:
     text = matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="jk")
     low = synchronous(text)
-    in_order(low, rf"mma wgmma\.{instr} smem s_at\[unit\]")
+    in_order(low, rf"mma wgmma\.{instr} smem s_at\[consumer\]")
     agree(tile(text), low)
 
 

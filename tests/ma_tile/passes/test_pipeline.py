@@ -27,7 +27,7 @@ from tests.ma_tile.roles import schedule
 CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "product": (product(m=200), {"stages": 3}, 1),
     "one-stage": (product(m=128, k=128), {"stages": 1}, 1),
-    "three-units": (product(m=384, units=3), {"producer_registers": 32, "consumer_registers": 160}, 1),
+    "three-consumers": (product(m=384, units=3), {"producer_registers": 32, "consumer_registers": 160}, 1),
     "chained": (chained(rows=128), {}, 1),
     "ahead": (chained(rows=128, ahead=True), {"ordered_mma": True}, 1),
     "reuse": (chained(), {"epilogue": "tma-aliased", "persistent": "static"}, 1),
@@ -129,7 +129,7 @@ def test_stores_in_pieces(cols: int) -> None:
 def test_units_with_tiles_of_their_own_need_their_turns() -> None:
     m = chained(units=1)
     after = passed(m, {"persistent": "static", "tile_scheduling": "pingpong"}, 1, pending=False)
-    lines = [x for x in ma_format(after).splitlines() if "barrier (4 + unit)" not in x and "named.arrive" not in x]
+    lines = [x for x in ma_format(after).splitlines() if "barrier (4 + consumer)" not in x and "named.arrive" not in x]
     with pytest.raises(InterpError, match="q"):
         same(m, parse("\n".join(lines)), (1, 2))
 

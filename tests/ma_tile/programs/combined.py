@@ -1,4 +1,4 @@
-"""Kernels whose blocks become units of another kernel's blocks, or clusters: a small pair, and real ones."""
+"""Kernels whose blocks become consumers of another kernel's blocks, or clusters: a small pair, and real ones."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def edited(*changes: tuple[str, str], text: str = PAIR) -> str:
 
 
 def plan(m: MemModule, *joined: str) -> Schedule:
-    """A schedule that wants the blocks of kernels ``joined`` as units."""
+    """A schedule that wants the blocks of kernels ``joined`` as consumers."""
     axes = (AxisPlan("i", "tile", 1),)
     return Schedule(
         (), tuple(KernelPlan(k.name, (), axes, mapping=WarpPlan(combine_in_block=k.name in joined)) for k in m.kernels)

@@ -1,4 +1,4 @@
-"""Products with epilogues as lowering makes them (synchronous, one body for all units, whole tiles), and the passes
+"""Products with epilogues as lowering makes them (synchronous, one body for all consumers, whole tiles), and the passes
 that follow."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.ma_tile.roles import schedule
 
 @dataclass(frozen=True)
 class Sizes:
-    """Tiles of ``rows`` a unit x ``columns``, of a product m x n x k; ``gates`` right operands."""
+    """Tiles of ``rows`` a consumer x ``columns``, of a product m x n x k; ``gates`` right operands."""
 
     rows: int = 64
     columns: int = 128
@@ -49,7 +49,7 @@ class Sizes:
 
     @property
     def unit(self) -> str:
-        return "unit" if self.units > 1 else "0"
+        return "consumer" if self.units > 1 else "0"
 
     @property
     def column(self) -> str:
@@ -85,7 +85,7 @@ def _loop(s: Sizes) -> str:
 
 def _module(s: Sizes, before: str, behind: str) -> MemModule:
     acc, grid = wg_acc_layout("i", "j", s.rows, s.columns), -(-s.n // s.columns)
-    gates, units = range(s.gates), f"units {s.units} " if s.units > 1 else ""
+    gates, units = range(s.gates), f"consumers {s.units} " if s.units > 1 else ""
     rights = "\n".join(f"  input B{g}: f16[{s.k}, {s.n}]" for g in gates)
     buffers = "\n".join(
         f"    smem b{g} : f16[k: 64, j: {s.columns}] stages 1 swizzle {s.swizzle} pad 0"

@@ -1,4 +1,4 @@
-"""Kernels of the warpgroup engine as lowering makes them (synchronous, one body for all units), for the passes
+"""Kernels of the warpgroup engine as lowering makes them (synchronous, one body for all consumers), for the passes
 that give them roles."""
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from nautilus.ma_tile.text.printer import parse
 
 
 def product(m: int = 256, n: int = 64, k: int = 192, units: int = 2, out: str = "f16", cols: int = 64) -> MemModule:
-    """C = A . B' in tiles of ``units`` x 64 rows and ``cols`` columns."""
+    """C = A . B' in tiles of ``consumers`` x 64 rows and ``cols`` columns."""
     rows = 64 * units
-    stage, row = ("unit", f"i0 * {rows} + unit * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
+    stage, row = ("consumer", f"i0 * {rows} + consumer * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
     return parse(f"""
 module product target sm_90a {{
   input A: f16[{m}, {k}]
   input B: f16[{n}, {k}]
   output C: {out}[{m}, {n}]
-  kernel product grid {-(-m // rows) * (n // cols)} warps {4 * units} min_blocks 1 units {units} {{
+  kernel product grid {-(-m // rows) * (n // cols)} warps {4 * units} min_blocks 1 consumers {units} {{
     let i0 = block // {n // cols}
     let j0 = block % {n // cols}
     layout #acc = {wg_acc_layout("i", "j", 64, cols)}
@@ -46,7 +46,7 @@ def chained(
     ``ahead``: the first product runs an iteration ahead; ``triangle``: the loop is as long as the tile's number.
     """
     tile = 64 * units
-    stage, row = ("unit", f"i0 * {tile} + unit * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
+    stage, row = ("consumer", f"i0 * {tile} + consumer * 64 + i") if units > 1 else ("0", "i0 * 64 + i")
     steps = "i0 + 1" if triangle else str(s // step)
 
     def first(name: str, at: str) -> str:
@@ -77,7 +77,7 @@ module chained target sm_90a {{
   input K: f16[{s}, 64]
   input V: f16[{s}, {wide}]
   output O: f16[{rows}, {wide}]
-  kernel chained grid {rows // tile} warps {4 * units} min_blocks 1 units {units} {{
+  kernel chained grid {rows // tile} warps {4 * units} min_blocks 1 consumers {units} {{
     let i0 = block
     layout #s = {wg_acc_layout("i", "j", 64, step)}
     layout #o = {wg_acc_layout("i", "e", 64, wide)}

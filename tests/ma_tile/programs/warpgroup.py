@@ -1,4 +1,4 @@
-"""Hand-written MA-tile programs of the sm_90a class: rings of bulk copies, warpgroup products, units, tiles."""
+"""Hand-written MA-tile programs of the sm_90a class: rings of bulk copies, warpgroup products, consumers, tiles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ module alone target sm_90a {{
 
 
 def product(steps: int = 4, units: int = 2, behind: int = 0, rows: int = 130) -> str:
-    """C = A . B^T: a producer, ``units`` consumers of 64 rows each, a ring of three stages.
+    """C = A . B^T: a producer, ``consumers`` consumers of 64 rows each, a ring of three stages.
 
     ``behind``: products left in flight at a wait; their stages are given back one round later.
     """
@@ -63,7 +63,7 @@ module product target sm_90a {{
     smem so : f16[i: 64, n: 64] stages {units} swizzle 128 pad 0 @ {at}
     mbar full stages 3 arrivals 1 @ {at + 8192 * units}
     mbar empty stages 3 arrivals {4 * units} @ {at + 8192 * units + 24}
-    cursor r stages 3
+    pipeline r stages 3
     roles {{
       role producer warps 0..4 registers 24 single {{
         for t in 0..{steps} carry() {{
@@ -75,13 +75,13 @@ module product target sm_90a {{
           yield
         }}
       }}
-      role consumers warps 4..{4 + 4 * units} registers 240 units {units} {{
+      role consumers warps 4..{4 + 4 * units} registers 240 consumers {units} {{
         %zero = const 0.0 : f32[i: 64, n: 64] #acc
         %c = for t in 0..{steps} carry(%acc = %zero) {{
           mbar.wait full[r_stage] parity r_phase
           wg.fence
-          %next = mma wgmma.f16 smem sa[r_stage * {units} + unit] swizzle 128, smem sb[r_stage] swizzle 128 + %acc
-            over k pending : f32[i: 64, n: 64] #acc
+          %next = mma wgmma.f16 smem sa[r_stage * {units} + consumer] swizzle 128, smem sb[r_stage] swizzle 128 + %acc
+            over k async : f32[i: 64, n: 64] #acc
           wg.commit
           {release}
           advance r
@@ -89,10 +89,10 @@ module product target sm_90a {{
         }}
         {finish}
         %h = narrow %c : f16[i: 64, n: 64] #acc
-        st.matrix so[unit] swizzle 128, %h
+        st.matrix so[consumer] swizzle 128, %h
         fence.proxy
-        barrier (unit + 1), 128
-        tma.store so[unit] swizzle 128, C[block * {whole} + unit * 64 + i, n]
+        barrier (consumer + 1), 128
+        tma.store so[consumer] swizzle 128, C[block * {whole} + consumer * 64 + i, n]
         tma.commit
         tma.wait 0 read
       }}
@@ -124,8 +124,8 @@ module chain target sm_90a {{
     mbar emptyk stages 2 arrivals 8 @ 49176
     mbar fullv stages 2 arrivals 1 @ 49192
     mbar emptyv stages 2 arrivals 8 @ 49208
-    cursor k stages 2
-    cursor v stages 2
+    pipeline k stages 2
+    pipeline v stages 2
     roles {{
       role producer warps 0..4 registers 24 single {{
         mbar.expect fullq[0] 16384
@@ -143,14 +143,14 @@ module chain target sm_90a {{
           yield
         }}
       }}
-      role consumers warps 4..12 registers 240 units 2 {{
+      role consumers warps 4..12 registers 240 consumers 2 {{
         %zs = const 0.0 : f32[i: 64, j: 64] #s
         %zo = const 0.0 : f32[i: 64, d: 64] #o
         mbar.wait fullq[0] parity 0
         mbar.wait fullk[k_stage] parity k_phase
         wg.fence
-        %s0 = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128
-            over d pending : f32[i: 64, j: 64] #s
+        %s0 = mma wgmma.f16 smem sq[consumer] swizzle 128, smem sk[k_stage] swizzle 128
+            over d async : f32[i: 64, j: 64] #s
         wg.commit
         wg.wait 0 %s0
         mbar.arrive emptyk[k_stage] each warp
@@ -162,10 +162,10 @@ module chain target sm_90a {{
           mbar.wait fullk[k_stage] parity k_phase
           mbar.wait fullv[v_stage] parity v_phase
           wg.fence
-          %s = mma wgmma.f16 smem sq[unit] swizzle 128, smem sk[k_stage] swizzle 128
-            over d pending : f32[i: 64, j: 64] #s
+          %s = mma wgmma.f16 smem sq[consumer] swizzle 128, smem sk[k_stage] swizzle 128
+            over d async : f32[i: 64, j: 64] #s
           wg.commit
-          %next = mma wgmma.f16 %p, smem sv[v_stage] swizzle 128 + %acc over j pending : f32[i: 64, d: 64] #o
+          %next = mma wgmma.f16 %p, smem sv[v_stage] swizzle 128 + %acc over j async : f32[i: 64, d: 64] #o
           wg.commit
           wg.wait 1 %s
           mbar.arrive emptyk[k_stage] each warp
@@ -180,11 +180,11 @@ module chain target sm_90a {{
         }}
         mbar.wait fullv[v_stage] parity v_phase
         wg.fence
-        %end = mma wgmma.f16 %last, smem sv[v_stage] swizzle 128 + %o over j pending : f32[i: 64, d: 64] #o
+        %end = mma wgmma.f16 %last, smem sv[v_stage] swizzle 128 + %o over j async : f32[i: 64, d: 64] #o
         wg.commit
-        wg.wait 0 pinned %end
+        wg.wait 0 volatile %end
         mbar.arrive emptyv[v_stage] each warp
-        st.global O[unit * 64 + i, d], %end vec 2
+        st.global O[consumer * 64 + i, d], %end vec 2
       }}
     }}
   }}
@@ -221,7 +221,7 @@ def tiles(order: str = "static", blocks: int = 3, count: int = 8) -> str:
         """smem next : i32[x: 1] stages 2 swizzle 0 pad 0 @ 24640
     mbar fullt stages 2 arrivals 1 @ 24656
     mbar emptyt stages 2 arrivals 4 @ 24672
-    cursor t stages 2"""
+    pipeline t stages 2"""
         if dynamic
         else ""
     )
@@ -236,7 +236,7 @@ module tiles target sm_90a {{
     mbar full stages 2 arrivals 1 @ 24576
     mbar empty stages 2 arrivals 4 @ 24592
     {extra}
-    cursor r stages 2
+    pipeline r stages 2
     roles {{
       role producer warps 0..4 single {{
         {before}
@@ -289,7 +289,7 @@ module cluster target sm_90a {{
     smem sb : f16[n: 64, k: 128] stages 1 swizzle 128 pad 0 @ 16384
     mbar full stages 1 arrivals 1 @ 32768
     mbar empty stages 1 arrivals 8 @ 32776
-    cursor r stages 1
+    pipeline r stages 1
     roles {{
       role producer warps 0..4 single {{
         for t in 0..2 carry() {{
@@ -320,19 +320,19 @@ module cluster target sm_90a {{
 
 
 def named() -> str:
-    """Two units of a kernel take turns at named barriers whose number depends on the unit."""
+    """Two consumers of a kernel take turns at named barriers whose number depends on the consumer."""
     return f"""
 module named target sm_90a {{
   input X: f32[128, 64]
   output Y: f32[128, 64]
-  kernel named grid 1 warps 8 min_blocks 1 units 2 {{
+  kernel named grid 1 warps 8 min_blocks 1 consumers 2 {{
     layout #acc = {ACC}
-    if unit == 1 {{ named.arrive 1, 256 }}
-    %x = ld.global X[unit * 64 + i, n] vec 2 : f32[i: 64, n: 64] #acc
-    barrier (1 + unit), 256
+    if consumer == 1 {{ named.arrive 1, 256 }}
+    %x = ld.global X[consumer * 64 + i, n] vec 2 : f32[i: 64, n: 64] #acc
+    barrier (1 + consumer), 256
     %y = add %x, %x : f32[i: 64, n: 64] #acc
-    if unit == 0 {{ named.arrive (2 - unit), 256 }}
-    st.global Y[unit * 64 + i, n], %y vec 2
+    if consumer == 0 {{ named.arrive (2 - consumer), 256 }}
+    st.global Y[consumer * 64 + i, n], %y vec 2
   }}
 }}
 """

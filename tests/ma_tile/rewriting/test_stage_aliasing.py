@@ -26,7 +26,7 @@ RING = {"epilogue": "tma-staged", "persistent": "static"}
 
 
 def wide(**more: int) -> MemModule:
-    """A stage of v is as large as two buffers of 64 x 64 for each of two units."""
+    """A stage of v is as large as two buffers of 64 x 64 for each of two consumers."""
     return chained(**{"rows": 384, "s": 256, "step": 128, "wide": 128, **more})  # type: ignore[arg-type]
 
 
@@ -55,10 +55,10 @@ def test_the_ring_has_an_instance_that_nobody_loads() -> None:
         "mbar.arrive empty_v[v_stage] each warp",
         "mbar.arrive empty_q[q_stage] each warp",  # the held operand is free before the results leave
         "mbar.wait full_v[v_stage] parity v_phase",
-        "st.matrix out_O[v_stage * 4 + unit * 2]",
-        "tma.store out_O[v_stage * 4 + unit * 2]",
-        "st.matrix out_O[v_stage * 4 + (unit * 2 + 1)]",
-        "tma.store out_O[v_stage * 4 + (unit * 2 + 1)]",
+        "st.matrix out_O[v_stage * 4 + consumer * 2]",
+        "tma.store out_O[v_stage * 4 + consumer * 2]",
+        "st.matrix out_O[v_stage * 4 + (consumer * 2 + 1)]",
+        "tma.store out_O[v_stage * 4 + (consumer * 2 + 1)]",
         "tma.wait 0 read",
         "mbar.arrive empty_v[v_stage] each warp",
         "advance v",
@@ -88,7 +88,7 @@ def _without(line: str, at: int) -> Callable[[str], str]:
 
 FAULTS: dict[str, tuple[Callable[[str], str], str]] = {
     "given back while the last store may still read": (_without("tma.wait 0 read", 0), "may still read"),
-    "stored to while the other unit may still read": (_without("mbar.wait empty_v[v_stage]", -1), "read|phase"),
+    "stored to while the other consumer may still read": (_without("mbar.wait empty_v[v_stage]", -1), "read|phase"),
     "not waited for": (_without("mbar.wait full_v[v_stage]", -1), "read|written|phase"),
     "no fence": (_without("fence.proxy", -1), "fence"),
 }

@@ -167,7 +167,9 @@ class Flaky:
 def test_a_lost_server_is_retried(ticks: list[float]) -> None:
     assert module._retry(Flaky(ticks, 40.0, refusal("the database system is starting up"))) == "done"
     ticks.clear()
-    with pytest.raises(InputError, match=r"lost \(OperationalError: .*refused\); the same --study,") as caught:
+    with pytest.raises(
+        InputError, match=r"lost \(OperationalError: .*refused\); repeat the command with the same --study,"
+    ) as caught:
         module._retry(Flaky(ticks, 1000.0, refusal("connection refused")))
     assert 60.0 < sum(ticks) < 70.0 and "\n" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""What a unit has under way with the engines: warpgroup products, their results, bulk stores.
+"""What a consumer has under way with the engines: warpgroup products, their results, bulk stores.
 
 A result in flight is an :class:`InFlight` in place of registers: whoever reads it before a ``wg.wait``
 lists it gets an error.  A product that accumulates into it takes its registers over.  Registers are told
@@ -56,7 +56,7 @@ class Product:
 
 @dataclass(slots=True)
 class Engines:
-    """Work of one unit that was issued: the open group and the committed ones, oldest first."""
+    """Work of one consumer that was issued: the open group and the committed ones, oldest first."""
 
     products: list[Product] = field(default_factory=list)
     product_groups: list[list[Product]] = field(default_factory=list)

@@ -54,14 +54,14 @@ class Machine:
                 case _:
                     pass
         self.component: dict[int, int] = {}
-        self.components = kernel.units
+        self.components = kernel.consumers
         for op in self.ops:
             for role in op.roles if isinstance(op, RolesOp) else ():
                 self.component[id(role)] = self.components
-                self.components += role.units
+                self.components += role.consumers
         self.threads = 32 * kernel.warps
         self.span = -(-max(kernel.smem_bytes, 16) // 1024) * 1024
-        self.pending = any(isinstance(op, MmaOp) and op.pending for op in self.ops)
+        self.is_async = any(isinstance(op, MmaOp) and op.is_async for op in self.ops)
         self._cache: dict[tuple[int, str], Any] = {}
 
     @property
@@ -108,7 +108,7 @@ class Machine:
 
 
 class Context:
-    """Where an operation runs: its unit, the fragments and the integer variables in scope.
+    """Where an operation runs: its consumer, the fragments and the integer variables in scope.
 
     ``first``: number of the block's first warp in the cluster.
     """

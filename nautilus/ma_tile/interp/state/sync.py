@@ -1,12 +1,12 @@
 """Barriers, mbarriers and the adversarial scheduler of the physical interpreter.
 
-A unit of a role is a coroutine that yields a :class:`Wait` at every synchronising operation.  The
+A consumer of a role is a coroutine that yields a :class:`Wait` at every synchronising operation.  The
 scheduler resumes one that may run, chosen by a *policy* that a seed picks: always the first, always
 the last, or at random; greedy policies let a consumer run as far ahead as its waits allow, and a
 producer likewise, which is where a wrong parity shows.  Copies that arrive on an mbarrier arrive
 only when nobody can run otherwise; under the random policy also at any other time.
 
-``mbar.arrive`` of a unit with w warps counts 32 * w, or w ``each warp``; the arrival of its cp.async
+``mbar.arrive`` of a consumer with w warps counts 32 * w, or w ``each warp``; the arrival of its cp.async
 32 * w; of one thread 1.  A phase completes when its arrivals have come and as many bytes have landed
 as were announced, in any order.  A completed phase that nobody waited for before the next one
 completes is an error: its parity would alias.
@@ -29,10 +29,10 @@ from nautilus.ma_tile.ir.ops import Mbar, MemOp
 
 @dataclass(slots=True)
 class Actor:
-    """A unit of a role at work: its warps, its clock, its asynchronous copies, oldest group first.
+    """A consumer of a role at work: its warps, its clock, its asynchronous copies, oldest group first.
 
-    ``rank``: of its block in the cluster; ``units``: how many run the same body (``home`` names it);
-    ``cursors``: their variables; ``engines``: products and bulk stores under way.
+    ``rank``: of its block in the cluster; ``consumers``: how many run the same body (``home`` names it);
+    ``pipelines``: their variables; ``engines``: products and bulk stores under way.
     """
 
     name: str
@@ -40,13 +40,13 @@ class Actor:
     warps: int
     clock: Clock
     rank: int = 0
-    unit: int = 0
-    units: int = 1
+    consumer: int = 0
+    consumers: int = 1
     single: bool = False
     home: int = 0
     groups: list[list[Flight]] = field(default_factory=list)
     open: list[Flight] = field(default_factory=list)
-    cursors: dict[str, int] = field(default_factory=dict)
+    pipelines: dict[str, int] = field(default_factory=dict)
     engines: Engines = field(default_factory=Engines)
 
     @property

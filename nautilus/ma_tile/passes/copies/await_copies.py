@@ -1,9 +1,9 @@
 """Make synchronous bulk loads asynchronous where no producer does it: issue, then wait.
 
 For kernels without roles (``specialise`` off, or nothing to specialise).  Loads in a row become: a barrier of
-all threads (everybody is done with the stages), the issue of all of them by the first thread of unit 0, and
+all threads (everybody is done with the stages), the issue of all of them by the first thread of consumer 0, and
 a wait of everybody for the bytes.  One mbarrier serves the whole kernel, because all threads come by in the
-same order; its cursor holds the phase.  A tile that each unit has for itself is loaded once for every unit.
+same order; its pipeline holds the phase.  A tile that each consumer has for itself is loaded once for every consumer.
 
 Runs last: up to here a synchronous load orders what ``synchronize`` needs ordered.
 """
@@ -18,7 +18,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.ma_tile.analysis.pipelines import Block, at_unit, explicit_units
-from nautilus.ma_tile.ir.async_ops import UNIT, AdvanceOp, MbarExpect, ProxyFence, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, MbarExpect, ProxyFence, TmaLoad
 from nautilus.ma_tile.ir.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, touch
@@ -46,20 +46,20 @@ def await_copies(kernel: MemKernel) -> MemKernel:
     sync = any(isinstance(op, TmaLoad) and op.mbar is None for op in ops)
     if not sync or any(isinstance(op, RolesOp) for op in ops):
         return kernel
-    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.cursors}
+    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.pipelines}
     name = next(n for n in ("landed", *(f"landed{i}" for i in range(len(taken) + 1))) if n not in taken)
     written = any(touch(op).writes for op in ops)
     awaited = _Awaited(kernel, {s.name: s for s in kernel.smem}, PipelineState(name, 1), written)
     body = awaited.block(explicit_units(kernel.body))
     mbars = (*kernel.mbars, Mbar(name, 1, 1))
-    return place_mbars(replace(kernel, body=body, mbars=mbars, cursors=(*kernel.cursors, awaited.cursor)))
+    return place_mbars(replace(kernel, body=body, mbars=mbars, pipelines=(*kernel.pipelines, awaited.pipeline)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
     kernel: MemKernel
     smem: Mapping[str, Smem]
-    cursor: PipelineState
+    pipeline: PipelineState
     written: bool  # threads write shared memory too: loads must not overtake what they wrote there
 
     def block(self, body: Block) -> Block:
@@ -78,28 +78,28 @@ class _Awaited:
     def _loads(self, run: list[TmaLoad]) -> tuple[MemOp, ...]:
         if not run:
             return ()
-        span, name = run[0].span, self.cursor.name
+        span, name = run[0].span, self.pipeline.name
         loads = [x for load in run for x in self._each_unit(load)]
         total = sum(self.smem[x.slot.buffer].stage_bytes for x in loads)
         issue: Block = (MbarExpect(name, _ZERO, total, span), *loads)
-        if self.kernel.units > 1:
-            issue = (IfOp(calc("eq", Var(UNIT), _ZERO), issue, span),)
+        if self.kernel.consumers > 1:
+            issue = (IfOp(calc("eq", Var(CONSUMER), _ZERO), issue, span),)
         fence: Block = (ProxyFence(span),) if self.written else ()
-        wait = MbarWait(name, _ZERO, Var(self.cursor.phase), span)
+        wait = MbarWait(name, _ZERO, Var(self.pipeline.phase), span)
         return (*fence, Barrier(span=span), *issue, wait, AdvanceOp(name, span=span))
 
     def _each_unit(self, load: TmaLoad) -> list[TmaLoad]:
-        """``load`` as unit 0 issues it: for every unit, where each has its own tile."""
+        """``load`` as consumer 0 issues it: for every consumer, where each has its own tile."""
         mine = (load.slot.stage, *load.index)
-        if not any(UNIT in free_vars(e) for e in mine):
-            return [replace(load, mbar=(self.cursor.name, _ZERO))]
+        if not any(CONSUMER in free_vars(e) for e in mine):
+            return [replace(load, mbar=(self.pipeline.name, _ZERO))]
         if any(isinstance(n, Ref) for e in mine for n in walk(e)):
-            detail = f"each unit loads {load.slot.buffer} from a place that it computes"
+            detail = f"each consumer loads {load.slot.buffer} from a place that it computes"
             raise ScheduleError(detail, kernel=self.kernel.name)
-        return [self._of(load, integer(u)) for u in range(self.kernel.units)]
+        return [self._of(load, integer(u)) for u in range(self.kernel.consumers)]
 
     def _of(self, load: TmaLoad, unit: Expr) -> TmaLoad:
-        env = {UNIT: unit}
+        env = {CONSUMER: unit}
         slot = replace(load.slot, stage=simplify(substitute(load.slot.stage, env)))
         index = tuple(at_unit(e, env) for e in load.index)
-        return replace(load, slot=slot, index=index, mbar=(self.cursor.name, _ZERO))
+        return replace(load, slot=slot, index=index, mbar=(self.pipeline.name, _ZERO))

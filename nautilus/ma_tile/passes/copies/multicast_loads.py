@@ -131,8 +131,8 @@ def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str
             detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
             raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", kernel=kernel.name)
     for move in walk_ops(kernel.body):
-        if isinstance(move, AdvanceOp) and move.cursor in rings and _mentions(expressions(move), apart):
-            detail = f"how many stages of {move.cursor} are used differs between the blocks of a cluster"
+        if isinstance(move, AdvanceOp) and move.pipeline in rings and _mentions(expressions(move), apart):
+            detail = f"how many stages of {move.pipeline} are used differs between the blocks of a cluster"
             raise ScheduleError(detail, kernel=kernel.name)
 
 
@@ -145,7 +145,7 @@ def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
 def _ring(op: MemOp) -> tuple[str, ...]:
     """The ring that ``op`` moves on, fills, or gives back."""
     match op:
-        case AdvanceOp(cursor=name):
+        case AdvanceOp(pipeline=name):
             return (name,)
         case MbarArrive(mbar=name) | MbarWait(mbar=name) | MbarExpect(mbar=name) | TmaLoad(mbar=(name, _)):
             return (name.removeprefix("full_").removeprefix("empty_"),)

@@ -1,13 +1,13 @@
-"""Warp specialisation: one thread of a producer warpgroup issues all bulk loads, consumer units compute.
+"""Warp specialisation: one thread of a producer warpgroup issues all TMA loads, the consumers compute.
 
-Switch: ``WarpgroupPlan.warp_specialised``.  The kernel's bulk loads are synchronous before the pass and its units all
-run the same body; behind it the body is one ``roles`` op:
+Switch: ``WarpgroupPlan.warp_specialised``.  The kernel's TMA loads are synchronous before the pass and its consumers
+all run the same body; behind it the body is one ``roles`` op:
 
 * ``producer``: the slice of the body that the loads need, that is control flow around them, in program
   order.  Each site of a ring (``rings``) becomes: wait until the stage is empty, announce the bytes, issue
-  the loads, move the cursor on.  Where each unit has a tile of its own, one site loads those of all units.
+  the loads, move the pipeline on.  Where each consumer has a tile of its own, one site loads those of all consumers.
 * ``consumers``: the body without its loads.  Before the first reader of an instance stands the wait for its
-  bytes, behind the last one the release of its stage (one arrival a warp) and the cursor's advance; where
+  bytes, behind the last one the release of its stage (one arrival a warp) and the pipeline's advance; where
   readers stand in a nested op that loads nothing of the ring, both stand around that op.
 
 Results may leave through a stage of a ring (``lent_stages``).
@@ -46,7 +46,16 @@ from nautilus.ma_tile.analysis.pipelines import (
     sites,
     unique_names,
 )
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, AdvanceOp, LetOp, MbarExpect, TmaLoad, TmaStore, TmaWait
+from nautilus.ma_tile.ir.async_ops import (
+    CONSUMER,
+    GROUP_WARPS,
+    AdvanceOp,
+    LetOp,
+    MbarExpect,
+    TmaLoad,
+    TmaStore,
+    TmaWait,
+)
 from nautilus.ma_tile.ir.ops import (
     AsyncCommit,
     AsyncCopy,
@@ -105,13 +114,13 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
     clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], rings)
     if clash is not None:
         raise ScheduleError(f"the name {clash} is taken", kernel=kernel.name)
-    units, low, high = kernel.units, plan.producer_registers, plan.consumer_registers
+    units, low, high = kernel.consumers, plan.producer_registers, plan.consumer_registers
     pingpong = plan.tile_scheduling == "pingpong"
     check_registers(kernel, plan.warpgroups if pingpong else units, (low, high), target)
     loan = find_loan(kernel, rings, pingpong) if plan.epilogue == "tma-staged" else None
     producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
-    if any(UNIT in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
-        raise ScheduleError("when the producer loads depends on the unit", kernel=kernel.name)
+    if any(CONSUMER in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
+        raise ScheduleError("when the producer loads depends on the consumer", kernel=kernel.name)
     body = kernel.body
     for ring in rings:
         body = _Placer(kernel.name, ring).block(body)
@@ -128,10 +137,10 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
     out = replace(
         kernel,
         warps=(1 + units) * GROUP_WARPS,
-        units=1,
+        consumers=1,
         smem=tuple(replace(s, stages=depth.get(s.name, s.stages)) for s in smem),
         mbars=(*kernel.mbars, *(m for r in rings for m in r.mbars(units * GROUP_WARPS))),
-        cursors=(*kernel.cursors, *(r.cursor for r in rings)),
+        pipelines=(*kernel.pipelines, *(r.pipeline for r in rings)),
         body=(roles,),
     )
     return reallocate(out, target)
@@ -155,8 +164,8 @@ def obstacle(kernel: MemKernel) -> str | None:
     ops = list(walk_ops(kernel.body))
     if not any(isinstance(op, TmaLoad) and op.mbar is None for op in ops):
         return "it has no synchronous bulk load"
-    if kernel.warps != kernel.units * GROUP_WARPS:
-        return "its units are not warpgroups"
+    if kernel.warps != kernel.consumers * GROUP_WARPS:
+        return "its consumers are not warpgroups"
     for op in ops:
         wide = isinstance(op, _BLOCK_WIDE) or (isinstance(op, ReduceOp) and op.scratch is not None)
         if wide or (isinstance(op, Barrier) and op.threads is None) or isinstance(op, MbarWait | MbarArrive):
@@ -214,12 +223,12 @@ def _issue(ring: Ring, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
         MbarExpect(ring.full, ring.stage, ring.bytes, span),
     ]
     for load in loads:
-        for unit in range(ring.units if load.slot.buffer in ring.apart else 1):
-            env: Mapping[str, Expr] = {UNIT: integer(unit)}
+        for consumer in range(ring.units if load.slot.buffer in ring.apart else 1):
+            env: Mapping[str, Expr] = {CONSUMER: integer(consumer)}
             index = tuple(at_unit(e, env) for e in load.index)
-            slot = replace(load.slot, stage=ring.stage_of(load.slot.buffer, env[UNIT]))
+            slot = replace(load.slot, stage=ring.stage_of(load.slot.buffer, env[CONSUMER]))
             out.append(replace(load, slot=slot, index=index, mbar=(ring.full, ring.stage)))
-    return [*out, AdvanceOp(ring.cursor.name, span=span)]
+    return [*out, AdvanceOp(ring.pipeline.name, span=span)]
 
 
 def used_lets(body: Block) -> Block:
@@ -290,7 +299,7 @@ class _Placer:
         before[read[0] if read else start] = MbarWait(ring.full, ring.stage, ring.phase, span)
         behind[last] = [
             MbarArrive(ring.empty, ring.stage, "warp", span=span),
-            AdvanceOp(ring.cursor.name, span=span),
+            AdvanceOp(ring.pipeline.name, span=span),
         ]
 
 
@@ -302,10 +311,10 @@ def _stored(body: Block, last: int) -> int | None:
 
 
 def _addressed(body: Block, rings: tuple[Ring, ...]) -> Block:
-    """Slots at the cursors of their rings."""
+    """Slots at the pipelines of their rings."""
     of = {b: r for r in rings for b in r.buffers}
 
     def slot(s: Slot) -> Slot:
-        return replace(s, stage=of[s.buffer].stage_of(s.buffer, Var(UNIT))) if s.buffer in of else s
+        return replace(s, stage=of[s.buffer].stage_of(s.buffer, Var(CONSUMER))) if s.buffer in of else s
 
     return rebuild(body, lambda op: (map_slots(op, slot),))

@@ -136,7 +136,7 @@ def _sites(body: Block, rings: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]
 
 
 def _name(kernel: MemKernel) -> str:
-    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.cursors}
+    taken = {s.name for s in kernel.smem} | {m.name for m in kernel.mbars} | {c.name for c in kernel.pipelines}
     return fresh("full", taken)
 
 

@@ -6,7 +6,7 @@ kernel whose value lies as an accumulator of a warpgroup product, ``rows`` x ``c
 
     %x = ld.global bias[j0 + j]          for every chunk of columns c, and in it every block of 64 rows:
     %y = add %acc, %x                        %acc_c = slice %acc at j 64 c
-    st.global C[i0 + i, j0 + j], %y          %x_c = ld.global bias[j0 + j + 64 c] pinned
+    st.global C[i0 + i, j0 + j], %y          %x_c = ld.global bias[j0 + j + 64 c] volatile
                                              %y_c = add %acc_c, %x_c
                                              st.global C[i0 + i, j0 + j + 64 c], %y_c
 
@@ -15,7 +15,7 @@ loads of what the kernel does not write.  Everything else, accumulators first of
 registers and moves nothing.  So few values live beside the accumulators, and a small buffer does for the bulk
 stores (``tma-stores``, which runs later).  Chunks of columns are the outer order: what varies along columns
 only, such as a bias, is loaded once for all rows, and is dead behind its chunk.  Loads of a chunk stand before
-its arithmetic and are ``pinned``: the compiler would have all of them early, and spill.
+its arithmetic and are ``volatile``: the compiler would have all of them early, and spill.
 
 Stores of one shape of tile go together, chunk by chunk.
 """
@@ -114,7 +114,7 @@ class _Kernel:
         self.written = {op.buffer for op in ops if isinstance(op, GlobalStore | TmaStore)}
         self.loaded = {op.buffer for op in ops if isinstance(op, GlobalLoad | AsyncCopy | TmaLoad)}
         self.frags = {f.name: f for op in ops for f in bound(op)}
-        self.moving = {v for c in kernel.cursors for v in (c.stage, c.phase)}
+        self.moving = {v for c in kernel.pipelines for v in (c.stage, c.phase)}
 
     def scope(self, body: Block) -> Block:
         """``body`` of the kernel, a role or a tile: its own stores, and those of roles and tiles inside."""
@@ -273,7 +273,7 @@ class _Chunks:
         part = self._new(value, column, row, self.group.width)
         new = self._renamed(op, column, row, {value.name: part})
         if isinstance(new, GlobalLoad):
-            new = replace(new, pinned=value.type.dtype.bytes <= 4)
+            new = replace(new, volatile=value.type.dtype.bytes <= 4)
         self.out.append(new)
         return part
 

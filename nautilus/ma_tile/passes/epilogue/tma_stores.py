@@ -1,19 +1,19 @@
-"""Accumulators leave by the TMA unit: through a swizzled buffer of each unit's own, as one box.
+"""Accumulators leave by the TMA unit: through a swizzled buffer of each consumer's own, as one box.
 
 Switch: ``WarpgroupPlan.epilogue`` ``tma``, ``tma-aliased`` or ``tma-staged``.  A store of an accumulator becomes
 
 * a cast to the buffer's type, if it has another;
-* ``tma.wait 0 read`` and a barrier of the unit: the store before no longer reads the stage;
-* ``st.matrix`` to the stage, ``fence.proxy``, a barrier of the unit;
+* ``tma.wait 0 read`` and a barrier of the consumer: the store before no longer reads the stage;
+* ``st.matrix`` to the stage, ``fence.proxy``, a barrier of the consumer;
 * ``tma.store`` and ``tma.commit``.
 
 The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
-in pieces of 64 columns (or as many as divide the tile) through two stages a unit in turn: a slice of the
+in pieces of 64 columns (or as many as divide the tile) through two stages a consumer in turn: a slice of the
 fragment each, with one barrier each.  Several stores of one shape in a row (``chunk-epilogue`` makes them) take
 turns at two stages likewise (``store_turns``).  At the end of
 the kernel the last store is waited for until it has read the stage; its bytes are written when it has ended.
 
-``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each unit has its own
+``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each consumer has its own
 and nothing reads it between the store and the next load; its release then comes behind the wait
 (``specialise_warps``).  Where its columns are another axis, the stored tile's take its name (``rename_axis``).
 ScheduleError where there is none.
@@ -43,7 +43,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.pipelines import find_rings
 from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, ROW_BYTES, SWIZZLES
 from nautilus.ma_tile.ir.async_ops import (
-    UNIT,
+    CONSUMER,
     MatrixStore,
     ProxyFence,
     TmaCommit,
@@ -119,7 +119,7 @@ class _Stores:
         self.kernel, self.plan = kernel, plan
         self.room = limit - ring_bytes(kernel, plan)
         self.buffers = {b.name: b for b in module.buffers}
-        self.units = plan.warpgroups if plan.tile_scheduling == "pingpong" else kernel.units
+        self.consumers = plan.warpgroups if plan.tile_scheduling == "pingpong" else kernel.consumers
         self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
         self.ranges = known_ranges(kernel)
         self.new: list[Smem] = []
@@ -141,7 +141,7 @@ class _Stores:
         if id(op) in self.turns and self._fits_twice(dtype, axes):
             return self._in_turn(op, op.value, self._buffer(op, dtype, axes, "turns"), found, self.turns[id(op)])
         if self.plan.epilogue == "tma" and self._fits(dtype, axes):
-            stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(UNIT), _swizzle(axes[1]))
+            stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(CONSUMER), _swizzle(axes[1]))
             return self._whole(op, stage, found)
         return self._pieces(op, axes, found)
 
@@ -168,19 +168,19 @@ class _Stores:
         return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
 
     def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
-        """Whether two stages a unit go beside the rings and the buffers that there are already, or into a ring."""
+        """Whether two stages a consumer go beside the rings and the buffers that there are already, or into a ring."""
         if self.plan.epilogue == "tma-staged":
             return True
         if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "turns") for s in self.new):
             return True
         left = self.room - sum(s.bytes for s in self.new)
-        return 2 * self.units * axes[0].size * axes[1].size * dtype.bytes <= left
+        return 2 * self.consumers * axes[0].size * axes[1].size * dtype.bytes <= left
 
     def _in_turn(
         self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], turn: Turn
     ) -> tuple[MemOp, ...]:
         """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
-        number = simplify(calc("add", calc("mul", Var(UNIT), 2), turn.number % 2))
+        number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), turn.number % 2))
         stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
         cast, value = self._cast(op, part)
         meet, wait, span = unit_barrier(), TmaWait(0, True, op.span), op.span
@@ -224,7 +224,7 @@ class _Stores:
         ):
             return True
         left = self.room - sum(s.bytes for s in self.new)
-        return self.units * m.size * n.size * dtype.bytes <= left
+        return self.consumers * m.size * n.size * dtype.bytes <= left
 
     def accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
         """Rows and columns of ``value``, if it lies as an accumulator that stmatrix can store."""
@@ -245,8 +245,8 @@ class _Stores:
         return name
 
     def _buffer(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], use: str) -> str:
-        """A buffer with one stage a unit (``use`` whole) or two; stores of one shape and use share it."""
-        stages = self.units * (1 if use == "whole" else 2)
+        """A buffer with one stage a consumer (``use`` whole) or two; stores of one shape and use share it."""
+        stages = self.consumers * (1 if use == "whole" else 2)
         for s in self.new:
             if (s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, use):
                 return s.name
@@ -266,7 +266,7 @@ class _Stores:
         )
 
     def dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Iterator[tuple[Smem, Slot]]:
-        """Operands of the shape of ``axes`` that are dead at ``op``, and the stage of this unit."""
+        """Operands of the shape of ``axes`` that are dead at ``op``, and the stage of this consumer."""
         top = next((n for n, x in enumerate(self.kernel.body) if x is op), len(self.kernel.body))
         everywhere = [x for x in walk_ops(self.kernel.body) if isinstance(x, TmaLoad)]
         shape = [a.size for a in axes]
@@ -276,7 +276,7 @@ class _Stores:
             later = any(s.name in _buffers(x) for x in self.kernel.body[top:])
             if not once or later or top == len(self.kernel.body):
                 continue
-            apart = loads[0].slot.stage == Var(UNIT) or self.kernel.units == 1
+            apart = loads[0].slot.stage == Var(CONSUMER) or self.kernel.consumers == 1
             same = (s.dtype, s.swizzle) == (dtype, _swizzle(axes[-1])) and [a.size for a in s.axes] == shape
             if apart and same and s.axes[0] == axes[0]:
                 yield s, loads[0].slot
@@ -319,8 +319,8 @@ def ring_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
 
 
 def known_ranges(kernel: MemKernel) -> Ranges:
-    """Ranges of the unit, the block number and the grid variables."""
-    out: Ranges = {UNIT: (0, kernel.units - 1)}
+    """Ranges of the consumer, the block number and the grid variables."""
+    out: Ranges = {CONSUMER: (0, kernel.consumers - 1)}
     if isinstance(kernel.blocks, Const):
         out["block"] = (0, int(kernel.blocks.value) - 1)
     for name, e in kernel.decode:

@@ -1,20 +1,20 @@
-"""Blocks that make partial results of one result become units of one block, which combines them itself.
+"""Blocks that make partial results of one result become consumers of one block, which combines them itself.
 
 Switch: ``WarpPlan.combine_in_block`` of a kernel whose results only one other kernel reads.  Kernel A writes temps that
-nobody but kernel B reads, and each of B's R blocks reads exactly what U blocks of A write: then A's blocks are units
-of B's blocks, and the temps live in shared memory::
+nobody but kernel B reads, and each of B's R blocks reads exactly what U blocks of A write: then A's blocks are
+consumers of B's blocks, and the temps live in shared memory::
 
     kernel B grid R warps U * (warps of A)
-      roles { role partial warps 0..U * (warps of A) units U {
-        let chunk = 4 * part + unit   -- A's grid variables as B's and the unit make them
-        A's body: every shared buffer in U slices, barriers of the unit's threads
+      roles { role partial warps 0..U * (warps of A) consumers U {
+        let chunk = 4 * part + consumer   -- A's grid variables as B's and the consumer make them
+        A's body: every shared buffer in U slices, barriers of the consumer's threads
         barrier                       -- nobody needs the slices any more
-        st.shared part[unit], %x      -- was: st.global T[chunk, ...], %x
+        st.shared part[consumer], %x      -- was: st.global T[chunk, ...], %x
       } }
       barrier
       B's body: ld.shared all_parts   -- was: ld.global T[chunk axis, ...]
 
-No partial result goes through global memory, no second launch waits for the first, and the units of a block
+No partial result goes through global memory, no second launch waits for the first, and the consumers of a block
 share nothing on their way, so none waits for another before the end.
 
 What is required of the temps, and how A's grid variables are found, ``meeting`` says.
@@ -31,7 +31,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
-from nautilus.ma_tile.ir.async_ops import UNIT, LetOp, MbarExpect, TmaLoad
+from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import (
     Barrier,
     MbarWait,
@@ -89,16 +89,16 @@ class _Joint:
         _, self.units = several(a, b)
         for k in (a, b):
             roles = any(isinstance(op, RolesOp) for op in walk_ops(k.body))
-            if roles or k.units > 1 or k.cursors or k.cluster > 1 or (k is b and k.mbars):
-                raise ScheduleError(f"kernel {k.name} has roles, units or mbarriers already", kernel=self.producer)
+            if roles or k.consumers > 1 or k.pipelines or k.cluster > 1 or (k is b and k.mbars):
+                raise ScheduleError(f"kernel {k.name} has roles, consumers or mbarriers already", kernel=self.producer)
         if any(isinstance(op, ReduceOp) and op.scratch is not None for op in walk_ops(a.body)):
             raise ScheduleError("its warps meet in scratch of their own", kernel=self.producer)
         if STORE + self.units > _MOST_BARRIERS:
-            raise ScheduleError(f"{self.units} units have no barriers each", kernel=self.producer)
+            raise ScheduleError(f"{self.units} consumers have no barriers each", kernel=self.producer)
         if b.warps != self.units * a.warps:
-            detail = f"{self.units} units of {a.warps} warps, but {b.name} has {b.warps} warps"
+            detail = f"{self.units} consumers of {a.warps} warps, but {b.name} has {b.warps} warps"
             raise ScheduleError(detail, kernel=self.producer)
-        self.met = Meeting(pair, UNIT, "unit")
+        self.met = Meeting(pair, CONSUMER, "consumer")
         self.a, self.b, self.parts = self.met.a, self.met.b, self.met.parts
 
     def kernel(self) -> MemKernel:
@@ -110,7 +110,7 @@ class _Joint:
         whole = replace(
             b,
             min_blocks=a.min_blocks,
-            early=a.early,
+            pdl=a.pdl,
             layouts=self.met.layouts,
             smem=self._placed(),
             mbars=tuple(replace(m, stages=self.units * m.stages) for m in a.mbars),
@@ -119,7 +119,7 @@ class _Joint:
         return place_mbars(whole)
 
     def _placed(self) -> tuple[Smem, ...]:
-        """Everything at its offset: A's slices share with each other no more, because units keep no step.
+        """Everything at its offset: A's slices share with each other no more, because consumers keep no step.
 
         Behind the barrier they are dead: a large part lies over one of them, and so does all that B needs, which
         keeps the places that B's barriers are made for.
@@ -156,7 +156,7 @@ class _Joint:
 
     # -- bodies -------------------------------------------------------------------------------
     def _unit_body(self) -> tuple[MemOp, ...]:
-        """A's body as a unit runs it."""
+        """A's body as a consumer runs it."""
         a = self.a
         rename, defined = self.met.variables()
         lets = tuple(LetOp(name, e, a.span) for name, e in defined)
@@ -165,11 +165,11 @@ class _Joint:
         return used_lets((*lets, *rebuild(rest, self._sliced), Barrier(span=a.span), *tail))
 
     def _sliced(self, op: MemOp) -> tuple[MemOp, ...]:
-        """``op`` with this unit's slices of shared memory, and its barriers."""
+        """``op`` with this consumer's slices of shared memory, and its barriers."""
         stages = {s.name: s.stages for s in self.a.smem} | {m.name: m.stages for m in self.a.mbars}
 
         def own(name: str, stage: Expr) -> Expr:
-            base: Expr = Var(UNIT)
+            base: Expr = Var(CONSUMER)
             if stages[name] > 1:
                 base = calc("mul", base, stages[name])
             return base if stage == _ZERO else calc("add", base, stage)

@@ -101,8 +101,8 @@ def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
             layouts=met.layouts,
             smem=_placed(met),
             mbars=a.mbars,
-            cursors=a.cursors,
-            early=a.early,
+            pipelines=a.pipelines,
+            pdl=a.pdl,
             cluster=size,
             body=(
                 ClusterArrive(True, a.span), *rest, ClusterWait(a.span), *pushes, ClusterArrive(False, a.span),
@@ -122,9 +122,9 @@ def _check(pair: Pair, size: int, target: Limits) -> None:
         raise ScheduleError(f"{parts} blocks make one result, not a cluster of {size}", kernel=a.name)
     for k in (a, b):
         tiles = any(isinstance(op, TileSchedulerOp) for op in walk_ops(k.body))
-        if tiles or k.units > 1 or k.cluster > 1:
-            raise ScheduleError(f"kernel {k.name} has tiles, units or a cluster already", kernel=a.name)
-    if b.mbars or b.cursors or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
+        if tiles or k.consumers > 1 or k.cluster > 1:
+            raise ScheduleError(f"kernel {k.name} has tiles, consumers or a cluster already", kernel=a.name)
+    if b.mbars or b.pipelines or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
         raise ScheduleError(f"kernel {b.name} has roles or mbarriers", kernel=a.name)
     if a.warps != b.warps:
         raise ScheduleError(f"its blocks have {a.warps} warps, but those of {b.name} have {b.warps}", kernel=a.name)

@@ -45,7 +45,7 @@ class DependentLaunch:
             plan = plan_of(self.schedule, k) or WarpPlan()
             wanted = plan.dependent_launch if self.dependent_launch is None else self.dependent_launch
             fetched = any(isinstance(op, TileFetch) for op in walk_ops(k.body))
-            return replace(k, early=True) if wanted and not fetched else k
+            return replace(k, pdl=True) if wanted and not fetched else k
 
         kernels = (*module.kernels[:1], *(one(a, b) for a, b in pairwise(module.kernels)))
         return module if kernels == module.kernels else replace(module, kernels=kernels)

@@ -33,7 +33,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import Block
-from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, UNIT, WGMMA, AdvanceOp, LetOp, TmaWait
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_plan_of
@@ -97,7 +97,7 @@ class _Persistent:
 
     def __init__(self, kernel: MemKernel, plan: WarpgroupPlan, resident: int) -> None:
         self.kernel, self.plan = kernel, plan
-        taken = {name for name, _ in kernel.decode} | {n for k in kernel.cursors for n in (k.name, k.stage, k.phase)}
+        taken = {name for name, _ in kernel.decode} | {n for k in kernel.pipelines for n in (k.name, k.stage, k.phase)}
         taken |= {s.name for s in kernel.smem} | {m.name for m in kernel.mbars}
         taken |= {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp | LetOp)}
         self.var, self.iteration = _free("tile", taken), _free("iteration", taken)
@@ -150,19 +150,19 @@ class _Persistent:
         return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
-        """The consumer role with all its units, each of which runs ``body`` for one tile in ``units``."""
-        if role.units != 1:
+        """The consumer role with all its consumers, each of which runs ``body`` for one tile in ``consumers``."""
+        if role.consumers != 1:
             raise ScheduleError(
-                f"the consumers are {role.units} units that share a tile already", kernel=self.kernel.name
+                f"the consumers are {role.consumers} consumers that share a tile already", kernel=self.kernel.name
             )
         units = self.plan.warpgroups
         mod = calc("mod", Var(self.iteration), units)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
-        mine = IfOp(calc("eq", mod, Var(UNIT)), turn(body, busy, units))
-        others = IfOp(calc("ne", mod, Var(UNIT)), moves)
+        mine = IfOp(calc("eq", mod, Var(CONSUMER)), turn(body, busy, units))
+        others = IfOp(calc("ne", mod, Var(CONSUMER)), moves)
         last = role.first_warp + units * GROUP_WARPS
-        return replace(role, units=units, last_warp=last), (mine, others) if moves else (mine,)
+        return replace(role, consumers=units, last_warp=last), (mine, others) if moves else (mine,)
 
     def _uses(self, body: Block) -> dict[str, Expr]:
         """Name of a pipeline state -> the stages by which a run of ``body`` advances it."""
@@ -170,7 +170,7 @@ class _Persistent:
         for var, e in lets.items():  # in order: each is in terms of the grid's variables when it is used
             lets[var] = substitute(e, lets)
         out: dict[str, Expr] = {}
-        for name in dict.fromkeys(op.cursor for op in walk_ops(body) if isinstance(op, AdvanceOp)):
+        for name in dict.fromkeys(op.pipeline for op in walk_ops(body) if isinstance(op, AdvanceOp)):
             out[name] = simplify(substitute(self._count(body, name), lets), known_ranges(self.kernel))
         known = {name for name, _ in self.kernel.decode}
         for name, e in out.items():
@@ -181,21 +181,21 @@ class _Persistent:
                 )
         return out
 
-    def _count(self, body: Block, cursor: str, loop: ForOp | None = None) -> Expr:
-        """Stages that ``body`` moves ``cursor`` on; with ``loop``, in all its iterations together."""
+    def _count(self, body: Block, pipeline: str, loop: ForOp | None = None) -> Expr:
+        """Stages that ``body`` moves ``pipeline`` on; with ``loop``, in all its iterations together."""
         total: Expr = _ZERO
         for op in body:
             match op:
-                case AdvanceOp(cursor=c, by=by) if c == cursor:
+                case AdvanceOp(pipeline=c, by=by) if c == pipeline:
                     total = calc("add", total, self._often(by or _ONE, loop))
-                case IfOp(cond=cond, body=inner) if _moves(inner, cursor):
+                case IfOp(cond=cond, body=inner) if _moves(inner, pipeline):
                     part = None if loop is None else narrowed(loop, cond)
                     if part is None:
-                        total = calc("add", total, calc("select", cond, self._count(inner, cursor, loop), _ZERO))
+                        total = calc("add", total, calc("select", cond, self._count(inner, pipeline, loop), _ZERO))
                     else:
-                        total = calc("add", total, self._count(inner, cursor, part))
-                case ForOp(body=inner) if _moves(inner, cursor):
-                    total = calc("add", total, self._often(self._count(inner, cursor, op), loop))
+                        total = calc("add", total, self._count(inner, pipeline, part))
+                case ForOp(body=inner) if _moves(inner, pipeline):
+                    total = calc("add", total, self._often(self._count(inner, pipeline, op), loop))
         return total
 
     def _often(self, e: Expr, loop: ForOp | None) -> Expr:
@@ -231,8 +231,8 @@ def _in_turn(op: MemOp) -> bool:
     return isinstance(op, MbarWait) or (isinstance(op, MmaOp) and op.instr in WGMMA)
 
 
-def _moves(body: Block, cursor: str) -> bool:
-    return any(isinstance(op, AdvanceOp) and op.cursor == cursor for op in walk_ops(body))
+def _moves(body: Block, pipeline: str) -> bool:
+    return any(isinstance(op, AdvanceOp) and op.pipeline == pipeline for op in walk_ops(body))
 
 
 def _free(name: str, taken: set[str]) -> str:

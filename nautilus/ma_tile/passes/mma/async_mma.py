@@ -14,7 +14,7 @@ touched since the last one: the assembler may move registers there (its C7519). 
 * the end of the block: a loop body, a branch, a role.
 
 An arrival behind a product (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
-wait that retires the product, with the ``advance`` of its ring if that follows it.  Where the ring's cursor is
+wait that retires the product, with the ``advance`` of its ring if that follows it.  Where the ring's pipeline is
 needed before, the advance stays and the stage to release is kept in a variable.  A ring of n stages has at
 most n - 1 of them unreleased when the code waits for its next one, else nobody could ever fill it.
 
@@ -86,13 +86,13 @@ class AsyncMma:
 
 def order(kernel: MemKernel, in_flight: bool = True, pin: bool = False) -> MemKernel:
     """``kernel`` with its products pending; one that has pending products already stays as it is."""
-    if any(isinstance(op, MmaOp) and op.pending for op in walk_ops(kernel.body)):
+    if any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(kernel.body)):
         return kernel
     if in_flight:
         kernel = keep_in_flight(kernel, pin)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
-    work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.cursors}, roles)
+    work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.pipelines}, roles)
     body = work.scope(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
@@ -104,7 +104,7 @@ class _Order:
     names: Names
     uses: Counter[str]
     pin: bool
-    depth: Mapping[str, int]  # stages of each ring, by its cursor
+    depth: Mapping[str, int]  # stages of each ring, by its pipeline
     roles: bool  # the kernel has roles: their barriers are all there
 
     def scope(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
@@ -134,10 +134,10 @@ class _Writes:
 
 @dataclass(slots=True)
 class _Later:
-    """An arrival, or a move of ``cursor``, put off; ``cursor``: whose stage it releases."""
+    """An arrival, or a move of ``pipeline``, put off; ``pipeline``: whose stage it releases."""
 
     op: MbarArrive | AdvanceOp
-    cursor: str | None
+    pipeline: str | None
 
 
 @dataclass(slots=True)
@@ -197,7 +197,7 @@ class _Line:
 
     def _issue(self, op: MmaOp) -> None:
         self.retire(self._needed(op))
-        self.out += [WgFence(op.span), replace(op, pending=True), WgCommit(op.span)]
+        self.out += [WgFence(op.span), replace(op, is_async=True), WgCommit(op.span)]
         if op.acc is not None:
             self.spent.add(op.acc.name)
         operand = op.a.name if isinstance(op.a, Frag) else None
@@ -245,10 +245,10 @@ class _Line:
         if not self.groups:
             return False
         if isinstance(op, MbarArrive):
-            cursors = [c for c in self.work.depth if f"{c}_stage" in free_vars(op.stage)]
-            later = _Later(op, cursors[0] if len(cursors) == 1 else None)
+            pipelines = [c for c in self.work.depth if f"{c}_stage" in free_vars(op.stage)]
+            later = _Later(op, pipelines[0] if len(pipelines) == 1 else None)
         elif isinstance(op, AdvanceOp) and self.releasing:
-            later = _Later(op, op.cursor)
+            later = _Later(op, op.pipeline)
         else:
             return False
         self.groups[-1].after.append(later)
@@ -262,17 +262,17 @@ class _Line:
             for x in g.after:
                 if not isinstance(x.op, MbarArrive):
                     continue
-                if x.cursor is None:
+                if x.pipeline is None:
                     return n + 1  # a ring that nothing is known of
-                owed[x.cursor, x.op.mbar] += 1
-                full = owed[x.cursor, x.op.mbar] >= self.work.depth[x.cursor]
-                if full and {f"{x.cursor}_stage", f"{x.cursor}_phase"} & mentioned:
+                owed[x.pipeline, x.op.mbar] += 1
+                full = owed[x.pipeline, x.op.mbar] >= self.work.depth[x.pipeline]
+                if full and {f"{x.pipeline}_stage", f"{x.pipeline}_phase"} & mentioned:
                     return n + 1
         return 0
 
     def _settle(self, mentioned: set[str]) -> None:
-        """Advances of cursors that are needed now happen now; the stages before them are kept in variables."""
-        moves = {x.cursor for g in self.groups for x in g.after if isinstance(x.op, AdvanceOp) and x.cursor}
+        """Advances of pipelines that are needed now happen now; the stages before them are kept in variables."""
+        moves = {x.pipeline for g in self.groups for x in g.after if isinstance(x.op, AdvanceOp) and x.pipeline}
         now = {c for c in moves if {c, f"{c}_stage", f"{c}_phase"} & mentioned}
         if not now:
             return
@@ -281,9 +281,9 @@ class _Line:
             for x in g.after:
                 if isinstance(x.op, MbarArrive) and free_vars(x.op.stage) & stages:
                     x.op = replace(x.op, stage=self._kept(x.op.stage))
-                elif isinstance(x.op, AdvanceOp) and x.cursor in now:
+                elif isinstance(x.op, AdvanceOp) and x.pipeline in now:
                     self.out.append(x.op)
-            g.after = [x for x in g.after if not (isinstance(x.op, AdvanceOp) and x.cursor in now)]
+            g.after = [x for x in g.after if not (isinstance(x.op, AdvanceOp) and x.pipeline in now)]
 
     def _kept(self, stage: Expr) -> Expr:
         name = self.work.names.variable("done_stage")
@@ -293,7 +293,7 @@ class _Line:
 
 def _ordered(op: MemOp) -> bool:
     """It holds pending products already."""
-    return any(isinstance(x, MmaOp) and x.pending for x in walk_ops((op,)))
+    return any(isinstance(x, MmaOp) and x.is_async for x in walk_ops((op,)))
 
 
 def _is_boundary(op: MemOp) -> bool:
@@ -316,12 +316,12 @@ def _written(ops: Iterable[MemOp]) -> frozenset[str]:
 
 
 def _variables(op: MemOp) -> set[str]:
-    """Uniform variables and cursors that ``op`` and what is inside it mention."""
+    """Uniform variables and pipelines that ``op`` and what is inside it mention."""
     out: set[str] = set()
     for x in walk_ops((op,)):
         out |= {v for e in expressions(x) for v in free_vars(e)}
         if isinstance(x, AdvanceOp):
-            out.add(x.cursor)
+            out.add(x.pipeline)
     return out
 
 

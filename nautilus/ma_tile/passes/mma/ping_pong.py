@@ -18,7 +18,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import free_vars
 from nautilus.core.schedule import Schedule
 from nautilus.ma_tile.analysis.pipelines import Block
-from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA, NamedArrive
+from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
@@ -48,11 +48,11 @@ def take_turns(kernel: MemKernel) -> MemKernel:
     """``kernel`` with turns in its consumer roles; one that has turns already stays as it is."""
 
     def role(r: Role) -> Role:
-        if r.single or r.units < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
+        if r.single or r.consumers < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
             return r
-        work = _Turns(kernel.name, r.units)
+        work = _Turns(kernel.name, r.consumers)
         body = work.block(r.body)
-        return replace(r, body=(first_turn(r.units), *body, turn_left_over())) if work.turns else r
+        return replace(r, body=(first_turn(r.consumers), *body, turn_left_over())) if work.turns else r
 
     body = tuple(replace(op, roles=tuple(map(role, op.roles))) if isinstance(op, RolesOp) else op for op in kernel.body)
     return replace(kernel, body=body)
@@ -90,5 +90,5 @@ class _Turns:
                 exprs = [lo, hi]
             case _:
                 exprs = []
-        if any(UNIT in free_vars(e) for e in exprs):
-            raise ScheduleError("how often a unit has its turn depends on the unit", kernel=self.kernel)
+        if any(CONSUMER in free_vars(e) for e in exprs):
+            raise ScheduleError("how often a consumer has its turn depends on the consumer", kernel=self.kernel)

@@ -87,7 +87,7 @@ class _Hold:
 
     def _product(self, op: MemOp, fixed: frozenset[Slot]) -> MemOp:
         """``op``, its left operand from registers if it is one of ``fixed`` and of a 16-bit type."""
-        if not (isinstance(op, MmaOp) and is_product(op)) or op.a not in fixed or op.pending:
+        if not (isinstance(op, MmaOp) and is_product(op)) or op.a not in fixed or op.is_async:
             return op
         assert isinstance(op.a, Slot)
         buffer = next(s for s in self.kernel.smem if s.name == op.a.buffer)
@@ -123,7 +123,7 @@ def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
 
 def _moved(ops: Sequence[MemOp]) -> set[str]:
     """Cursors that ``ops`` move."""
-    return {op.cursor for op in ops if isinstance(op, AdvanceOp)}
+    return {op.pipeline for op in ops if isinstance(op, AdvanceOp)}
 
 
 def _written(op: MemOp) -> tuple[Slot, ...]:

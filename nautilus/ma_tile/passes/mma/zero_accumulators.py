@@ -2,7 +2,7 @@
 
 A warpgroup product has a predicate that says whether it adds to its accumulator or overwrites it (``scale-d``:
 PTX ISA, "wgmma.mma_async").  An accumulator that a loop carries from a constant 0, and that only a chain of
-products touches, needs no value to begin with: the first product of the chain is ``fresh`` in the first
+products touches, needs no value to begin with: the first product of the chain is ``zero_init`` in the first
 iteration, and what the loop starts from is ``undefined``.  Zeros in registers cost a move each, and the
 assembler may sink them between the products of a short loop, which then run one after the other.
 
@@ -19,7 +19,7 @@ from math import copysign
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Var
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
-from nautilus.ma_tile.ir.async_ops import UNIT, WGMMA
+from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
 from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MemKernel, MemModule, MemOp, MmaOp, UndefinedOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads, rebuild
 from nautilus.ma_tile.rewriting.renaming import Names, uniform_ranges
@@ -38,7 +38,7 @@ class ZeroAccumulators:
 def fresh_accumulators(kernel: MemKernel) -> MemKernel:
     """``kernel`` without zeros that warpgroup products start from."""
     zeros = {op.result.name for op in walk_ops(kernel.body) if isinstance(op, ConstOp) and _is_zero(op.value)}
-    ranges = {name: r for name, r in uniform_ranges(kernel).items() if name != UNIT}
+    ranges = {name: r for name, r in uniform_ranges(kernel).items() if name != CONSUMER}
     work = _Fresh(zeros, _uses(kernel.body), ranges, Names(kernel))
     body = rebuild(kernel.body, work.op)
     if body == kernel.body:
@@ -67,7 +67,7 @@ class _Fresh:
         """What becomes of ``op``, whose bodies are done."""
         match op:
             case MmaOp(acc=acc) if acc is not None and op.instr in WGMMA and acc.name in self.zeros:
-                return (replace(op, acc=None, fresh=None),)
+                return (replace(op, acc=None, zero_init=None),)
             case ForOp():
                 return self._loop(op)
         return (op,)
@@ -84,7 +84,7 @@ class _Fresh:
                 start = self.names.frag(init, "start")
                 made.append(UndefinedOp(start, loop.span))
                 carried[n] = (arg, start)
-                body[at[0]] = replace(at[1], fresh=first)
+                body[at[0]] = replace(at[1], zero_init=first)
         return (*made, replace(loop, carried=tuple(carried), body=tuple(body))) if made else (loop,)
 
     def _start(self, arg: Frag, body: list[MemOp]) -> tuple[int, MmaOp] | None:
@@ -92,6 +92,6 @@ class _Fresh:
         if self.uses[arg.name] != 1:
             return None
         for n, op in enumerate(body):
-            if isinstance(op, MmaOp) and op.instr in WGMMA and op.fresh is None and op.acc == arg:
+            if isinstance(op, MmaOp) and op.instr in WGMMA and op.zero_init is None and op.acc == arg:
                 return n, op
         return None

@@ -33,7 +33,7 @@ def test_loads_in_a_row_are_issued_and_awaited_together() -> None:
     in_order(
         body,
         "barrier",
-        "if unit == 0 {",
+        "if consumer == 0 {",
         "mbar.expect landed[0] 24576",
         "tma.load a[0] swizzle 128, A[i0 * 128 + i, t * 64 + k] mbar landed[0]",
         "tma.load a[1] swizzle 128, A[i0 * 128 + 64 + i, t * 64 + k] mbar landed[0]",
@@ -48,14 +48,15 @@ def test_loads_in_a_row_are_issued_and_awaited_together() -> None:
 
 def test_one_unit_needs_no_condition() -> None:
     body = "\n".join(format_ops(awaited(chained(units=1)).kernels[0].body))
-    assert "if unit" not in body and body.count("mbar.wait") == 3
+    assert "if consumer" not in body and body.count("mbar.wait") == 3
 
 
 def test_what_threads_write_is_fenced_from_loads() -> None:
     m = awaited(TmaStores(epilogue="tma").apply(product()))
     body = "\n".join(format_ops(m.kernels[0].body))
     in_order(body, "fence.proxy", "barrier", "tma.load", "st.matrix", "tma.store")
-    in_order(body, "barrier (1 + unit), 128", "st.matrix", "fence.proxy", "barrier (1 + unit), 128", "tma.store")
+    own = "barrier (1 + consumer), 128"
+    in_order(body, own, "st.matrix", "fence.proxy", own, "tma.store")
     parts = sorted((s.offset, s.offset + s.bytes) for s in m.kernels[0].smem)
     assert all(a[1] <= b[0] for a, b in pairwise(parts))  # a bulk store reads on for long
 
@@ -73,6 +74,6 @@ def test_kernels_with_roles_stay() -> None:
 def test_places_that_each_unit_computes_are_refused() -> None:
     before = ma_format(product())
     before = before.replace("smem a ", "layout #one = reg() lane(*:32) warp(*:4)\n    smem a ")
-    before = before.replace("    %zero", "    %p = index unit : i32 #one\n    %zero")
-    with pytest.raises(ScheduleError, match="each unit loads a from a place that it computes"):
+    before = before.replace("    %zero", "    %p = index consumer : i32 #one\n    %zero")
+    with pytest.raises(ScheduleError, match="each consumer loads a from a place that it computes"):
         awaited(parse(before.replace("A[i0 * 128 +", "A[%p +")))

@@ -31,7 +31,7 @@ def edited(m: MemModule, *changes: tuple[str, str]) -> MemModule:
 def test_operands_of_one_product_share_a_ring() -> None:
     m = specialised(product(), stages=3)
     assert "mbar full_a_b stages 3 arrivals 1" in text(m)
-    assert "mbar empty_a_b stages 3 arrivals 8" in text(m)  # a warp of two consumer units each
+    assert "mbar empty_a_b stages 3 arrivals 8" in text(m)  # a warp of two consumer consumers each
     assert "smem a : f16[i: 64, k: 64] stages 6" in text(m) and "smem b : f16[j: 64, k: 64] stages 3" in text(m)
     in_order(
         role(m, "producer"),
@@ -46,7 +46,7 @@ def test_operands_of_one_product_share_a_ring() -> None:
     in_order(
         role(m, "consumers"),
         "mbar.wait full_a_b[a_b_stage] parity a_b_phase",
-        "mma wgmma.f16 smem a[a_b_stage * 2 + unit] swizzle 128, smem b[a_b_stage]",
+        "mma wgmma.f16 smem a[a_b_stage * 2 + consumer] swizzle 128, smem b[a_b_stage]",
         "mbar.arrive empty_a_b[a_b_stage] each warp",
         "advance a_b",
         "st.global",
@@ -58,9 +58,9 @@ def test_roles_have_warps_registers_and_units() -> None:
     m = specialised(product(units=1), producer_registers=40, consumer_registers=232)
     (roles,) = m.kernels[0].body
     assert isinstance(roles, RolesOp)
-    found = [(r.name, r.first_warp, r.last_warp, r.registers, r.units, r.single) for r in roles.roles]
+    found = [(r.name, r.first_warp, r.last_warp, r.registers, r.consumers, r.single) for r in roles.roles]
     assert found == [("producer", 0, 4, 40, 1, True), ("consumers", 4, 8, 232, 1, False)]
-    assert m.kernels[0].warps == 8 and m.kernels[0].units == 1
+    assert m.kernels[0].warps == 8 and m.kernels[0].consumers == 1
 
 
 def test_held_operands_have_their_own_depth_and_are_released_behind_the_loop() -> None:
@@ -71,7 +71,7 @@ def test_held_operands_have_their_own_depth_and_are_released_behind_the_loop() -
         "mbar.wait full_q[q_stage] parity q_phase",
         "for t in 0..3",
         "mbar.wait full_k",
-        "mma wgmma.f16 smem q[q_stage * 2 + unit]",
+        "mma wgmma.f16 smem q[q_stage * 2 + consumer]",
         "mbar.arrive empty_k",
         "mbar.wait full_v",
         "mbar.arrive empty_v",
@@ -99,16 +99,17 @@ def test_a_loop_that_loads_nothing_is_not_the_producers() -> None:
 
 def test_conditions_around_loads_stand_in_both_roles() -> None:
     body = "if i0 < 1 {\n tma.load b[0] swizzle 128, B[j, k]\n"
-    body += "%y = mma wgmma.f16 smem a[unit] swizzle 128, smem b[0] swizzle 128 over k : f32[i: 64, j: 64] #acc\n}\n"
-    load = "tma.load a[unit] swizzle 128, A[unit * 64 + i, k]\n"
+    body += "%y = mma wgmma.f16 smem a[consumer] swizzle 128, smem b[0] swizzle 128 over k"
+    body += " : f32[i: 64, j: 64] #acc\n}\n"
+    load = "tma.load a[consumer] swizzle 128, A[consumer * 64 + i, k]\n"
     m = specialised(edited(product(), ("%zero = const", load + body + "%zero = const")))
     in_order(role(m, "producer"), "if i0 < 1 {", "mbar.wait empty_b", "tma.load b", "advance b")
     in_order(role(m, "consumers"), "if i0 < 1 {", "mbar.wait full_b", "%y = mma", "mbar.arrive empty_b", "advance b")
 
 
 def test_variables_that_depend_on_the_unit_are_spelled_out_for_each() -> None:
-    let = "    let r = i0 * 128 + unit * 64\n"
-    m = edited(product(), ("    %zero", let + "    %zero"), ("A[i0 * 128 + unit * 64 + i,", "A[r + i,"))
+    let = "    let r = i0 * 128 + consumer * 64\n"
+    m = edited(product(), ("    %zero", let + "    %zero"), ("A[i0 * 128 + consumer * 64 + i,", "A[r + i,"))
     in_order(role(specialised(m), "producer"), "A[i0 * 128 + i, t", "A[i0 * 128 + 64 + i, t")
     assert "let r" not in role(specialised(m), "producer")
 
@@ -157,8 +158,8 @@ def test_a_read_of_an_unknown_instance_is_refused() -> None:
 
 def test_loads_that_only_some_unit_makes_are_refused() -> None:
     m = product()
-    with pytest.raises(ScheduleError, match="depends on the unit"):
-        specialised(edited(m, ("for t in 0..3 carry", "for t in 0..unit + 2 carry")))
+    with pytest.raises(ScheduleError, match="depends on the consumer"):
+        specialised(edited(m, ("for t in 0..3 carry", "for t in 0..consumer + 2 carry")))
     own = replace(m.kernels[0], smem=tuple(replace(s, stages=2) for s in m.kernels[0].smem))
-    with pytest.raises(ScheduleError, match="the stages of shared buffer b are not one, nor one a unit"):
+    with pytest.raises(ScheduleError, match="the stages of shared buffer b are not one, nor one a consumer"):
         specialised(replace(m, kernels=(own,)))

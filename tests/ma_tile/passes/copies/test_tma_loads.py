@@ -114,17 +114,17 @@ def test_units_have_rings_of_their_own(filecheck: Callable[[str, str], None]) ->
         ma_format(joined(apart(Decode(256, heads=2, group=2), 1, 2, 16, tma_loads=True), "O_acc_part")),
         """
         // CHECK: mbar full stages 6 arrivals 1
-        // CHECK: role partial warps 0..2 units 2
-        // CHECK: cp.async s_q_tile[unit]
-        // CHECK: mbar.expect full[unit * 3] 4096
-        // CHECK-NEXT: tma.load s_k_tile[unit * 3] {{.*}}K[0, 0, unit * 16 + j, d_1] mbar full[unit * 3] stream
-        // CHECK-NEXT: tma.load s_v_tile[unit * 3] {{.*}}mbar full[unit * 3] stream
-        // CHECK: mbar.expect full[unit * 3 + 1] 4096
+        // CHECK: role partial warps 0..2 consumers 2
+        // CHECK: cp.async s_q_tile[consumer]
+        // CHECK: mbar.expect full[consumer * 3] 4096
+        // CHECK-NEXT: tma.load s_k_tile[consumer * 3] {{.*}}consumer * 16 + j, d_1] mbar full[consumer * 3] stream
+        // CHECK-NEXT: tma.load s_v_tile[consumer * 3] {{.*}}mbar full[consumer * 3] stream
+        // CHECK: mbar.expect full[consumer * 3 + 1] 4096
         // CHECK: for j0 in 0..8
-        // CHECK: barrier (1 + unit), 32
-        // CHECK: mbar.expect full[unit * 3 + (j0 + 2) % 3] 4096
-        // CHECK: mbar.wait full[unit * 3 + j0 % 3] parity j0 // 3 % 2
-        // CHECK-NEXT: mma {{.*}}smem s_k_tile[unit * 3 + j0 % 3]
+        // CHECK: barrier (1 + consumer), 32
+        // CHECK: mbar.expect full[consumer * 3 + (j0 + 2) % 3] 4096
+        // CHECK: mbar.wait full[consumer * 3 + j0 % 3] parity j0 // 3 % 2
+        // CHECK-NEXT: mma {{.*}}smem s_k_tile[consumer * 3 + j0 % 3]
         // CHECK-NOT: mbar.wait
         // CHECK: yield
         """,
@@ -135,8 +135,8 @@ def test_two_levels_begin_their_ring_anywhere(filecheck: Callable[[str, str], No
     filecheck(
         ma_format(joined(apart(Decode(256, heads=2, group=2), 2, 2, 16, tma_loads=True), "O_acc_part")),
         """
-        // CHECK: let j_chunk_unit = j_chunk_chunk * 2 + unit
-        // CHECK: for j0 in j_chunk_unit // 2 * 4..
-        // CHECK: mbar.wait full[unit * 3 + (STEP) % 3] parity (STEP) // 3 % 2
-        """.replace("STEP", "j0 - j_chunk_unit // 2 * 4"),
+        // CHECK: let j_chunk_consumer = j_chunk_chunk * 2 + consumer
+        // CHECK: for j0 in j_chunk_consumer // 2 * 4..
+        // CHECK: mbar.wait full[consumer * 3 + (STEP) % 3] parity (STEP) // 3 % 2
+        """.replace("STEP", "j0 - j_chunk_consumer // 2 * 4"),
     )

@@ -54,8 +54,8 @@ def test_text(filecheck: Callable[..., None]) -> None:
         CHECK: %c0 = for
         CHECK: yield %n0
         CHECK-NOT: j: 128] #acc
-        CHECK: %b_0 = ld.global bias[j0 * 128 + j] {{.*}} vec 2 pinned : f16[j: 64] #col_64
-        CHECK-NEXT: %r_0 = ld.global R[{{.*}}, j0 * 128 + j] {{.*}} pinned : f16[i: 64, j: 64] #acc_64
+        CHECK: %b_0 = ld.global bias[j0 * 128 + j] {{.*}} vec 2 volatile : f16[j: 64] #col_64
+        CHECK-NEXT: %r_0 = ld.global R[{{.*}}, j0 * 128 + j] {{.*}} volatile : f16[i: 64, j: 64] #acc_64
         CHECK: %c0_0 = slice %c0 at j 0 : f32[i: 64, j: 64] #acc_64
         CHECK-NEXT: %y0_0 = mul %c0_0, %s :
         CHECK: st.global C[{{.*}}, j0 * 128 + j], %y_0 where
@@ -76,11 +76,11 @@ def test_blocks_of_rows_share_what_lies_along_columns(filecheck: Callable[..., N
         CHECK-NEXT: %c0_0_0 = slice %c0_0 at j 0 : f32[i: 64, j: 64]
         CHECK-NEXT: %s_0 = slice %s at i 0 : f32[i: 64]
         CHECK: %w_0 = cast %b_0
-        CHECK: st.global C[i0 * 256 + unit * 128 + i, j0 * 128 + j], %y_0 where
+        CHECK: st.global C[i0 * 256 + consumer * 128 + i, j0 * 128 + j], %y_0 where
         CHECK-NOT: ld.global bias
         CHECK: %c0_0_64 = slice %c0 at i 64
         CHECK: %y1_0_64 = add %y0_0_64, %w_0 :
-        CHECK: st.global C[i0 * 256 + unit * 128 + i + 64, j0 * 128 + j], %y_0_64 where
+        CHECK: st.global C[i0 * 256 + consumer * 128 + i + 64, j0 * 128 + j], %y_0_64 where
         CHECK: %b_64 = ld.global bias
         """,
     )
@@ -148,7 +148,7 @@ def test_an_odd_number_of_chunks_waits_at_the_start_of_a_tile() -> None:
     m = biased(columns=192, m=512, n=192)
     text = ma_format(through(m, 2, persistent="static"))
     first = text.rindex("tma.wait 0 read", 0, text.index("st.matrix"))
-    behind = text.index("\n", text.index("barrier (1 + unit), 128", first)) + 1
+    behind = text.index("\n", text.index("barrier (1 + consumer), 128", first)) + 1
     wrong = parse(text[: text.rindex("\n", 0, first) + 1] + text[behind:])
     with pytest.raises(InterpError, match="overwrite-in-use"):
         run_module(wrong, inputs(m))

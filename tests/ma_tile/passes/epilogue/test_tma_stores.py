@@ -28,11 +28,11 @@ def test_the_ops_of_a_bulk_store() -> None:
         role(m, "consumers"),
         "%c_f16 = cast %c : f16[i: 64, j: 64] #acc",
         "tma.wait 0 read",
-        "barrier (1 + unit), 128",
-        "st.matrix out_C[unit] swizzle 128, %c_f16",
+        "barrier (1 + consumer), 128",
+        "st.matrix out_C[consumer] swizzle 128, %c_f16",
         "fence.proxy",
-        "barrier (1 + unit), 128",
-        "tma.store out_C[unit] swizzle 128, C[i0 * 128 + unit * 64 + i, j0 * 64 + j]",
+        "barrier (1 + consumer), 128",
+        "tma.store out_C[consumer] swizzle 128, C[i0 * 128 + consumer * 64 + i, j0 * 64 + j]",
         "tma.commit",
         "tma.wait 0 read",
     )
@@ -46,8 +46,8 @@ def test_ragged_rows_need_no_mask() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("where i0 * 128 + unit * 64 + i < 256", "where i0 * 128 + unit * 64 + i < 100"),  # more than the bounds
-        ("where i0 * 128 + unit * 64 + i < 256", "where i0 < 1"),
+        ("where i0 * 128 + consumer * 64 + i < 256", "where i0 * 128 + consumer * 64 + i < 100"),  # not the bounds
+        ("where i0 * 128 + consumer * 64 + i < 256", "where i0 < 1"),
         ("output C: f16[256, 64]", "output C: f32[256, 64]"),  # stmatrix moves 16 bits
         ("j0 * 64 + j], %c", "j0 * 64 + 2 * j], %c"),
         ("output C: f16[256, 64]", "output C: f16[256, 66]"),  # rows of 132 bytes
@@ -75,7 +75,7 @@ def test_stores_of_one_shape_share_a_buffer() -> None:
     two = two.replace("    %zero", "    let unused = 0\n    %zero")
     m = stored(parse(two.replace("bf16", "f16")))
     assert text(m).count("smem out_") == 1
-    in_order(role(m, "consumers"), "tma.store out_C[unit * 2]", "tma.store out_C[unit * 2 + 1]")
+    in_order(role(m, "consumers"), "tma.store out_C[consumer * 2]", "tma.store out_C[consumer * 2 + 1]")
     assert text(stored(parse(two))).count("smem out_") == 2  # another type
 
 
@@ -83,7 +83,7 @@ def test_units_with_tiles_of_their_own_have_a_stage_each() -> None:
     m = stored(
         product(units=1), tile_scheduling="pingpong", warpgroups=3, producer_registers=32, consumer_registers=160
     )
-    assert "smem out_C : f16[i: 64, j: 64] stages 3" in text(m) and "st.matrix out_C[unit]" in text(m)
+    assert "smem out_C : f16[i: 64, j: 64] stages 3" in text(m) and "st.matrix out_C[consumer]" in text(m)
 
 
 def test_the_stage_of_a_dead_operand_serves_the_store() -> None:
@@ -93,9 +93,9 @@ def test_the_stage_of_a_dead_operand_serves_the_store() -> None:
     in_order(
         role(m, "consumers"),
         "mbar.wait full_q[q_stage]",
-        "mma wgmma.f16 smem q[q_stage * 2 + unit]",
-        "st.matrix q[q_stage * 2 + unit] swizzle 128, %o_f16",
-        "tma.store q[q_stage * 2 + unit] swizzle 128, O[i0 * 128 + unit * 64 + i, d]",
+        "mma wgmma.f16 smem q[q_stage * 2 + consumer]",
+        "st.matrix q[q_stage * 2 + consumer] swizzle 128, %o_f16",
+        "tma.store q[q_stage * 2 + consumer] swizzle 128, O[i0 * 128 + consumer * 64 + i, d]",
         "tma.commit",
         "tma.wait 0 read",
         "mbar.arrive empty_q[q_stage] each warp",
@@ -118,16 +118,16 @@ def test_a_tile_that_does_not_fit_goes_in_pieces(cols: int, width: int) -> None:
     assert f"smem out_C : f16[i: 64, j: {width}] stages 4 swizzle {2 * width}" in text(m)
     lines: list[str] = []
     for p in range(cols // width):
-        stage = f"out_C[{'unit * 2 + 1' if p % 2 else 'unit * 2'}] swizzle {2 * width}"
+        stage = f"out_C[{'consumer * 2 + 1' if p % 2 else 'consumer * 2'}] swizzle {2 * width}"
         place = f"j0 * {cols} + {p * width} + j]" if p else f"j0 * {cols} + j]"
         lines += [
             f"%c_{p * width} = slice %c at j {p * width}",
-            *(() if p else ("tma.wait 0 read", "barrier (1 + unit), 128")),
+            *(() if p else ("tma.wait 0 read", "barrier (1 + consumer), 128")),
             f"st.matrix {stage}, %c_{p * width}_f16",
             "fence.proxy",
             "tma.wait 0 read",  # for the piece before, which left from the other stage
-            "barrier (1 + unit), 128",
-            f"tma.store {stage}, C[i0 * 128 + unit * 64 + i, {place}",
+            "barrier (1 + consumer), 128",
+            f"tma.store {stage}, C[i0 * 128 + consumer * 64 + i, {place}",
             "tma.commit",
         ]
     in_order(role(m, "consumers"), *lines, "tma.wait 0 read")

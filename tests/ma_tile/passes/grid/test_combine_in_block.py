@@ -1,4 +1,4 @@
-"""``combine-in-block``: what the units of a block get, where partial results go, which kernels do not fit together."""
+"""``combine-in-block``: what the consumers of a block get, where partial results go, which kernels do not fit."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def test_blocks_become_units(filecheck: Callable[[str, str], None]) -> None:
         // CHECK-NEXT: smem part_T : f32[d: 32] stages 4 swizzle 0 pad 0 @ 8192
         // CHECK-NEXT: smem parts_T : f32[c: 4, d: 32] stages 1 swizzle 0 pad 0 over part_T @ 8192
         // CHECK: roles {
-        // CHECK-NEXT: role partial warps 0..4 units 4 {
-        // CHECK-NEXT: ld.global X[r_block, unit * 16 + r, d]
-        // CHECK-NEXT: st.shared s[unit], %x
-        // CHECK-NEXT: barrier (1 + unit), 32
-        // CHECK-NEXT: ld.shared s[unit]
+        // CHECK-NEXT: role partial warps 0..4 consumers 4 {
+        // CHECK-NEXT: ld.global X[r_block, consumer * 16 + r, d]
+        // CHECK-NEXT: st.shared s[consumer], %x
+        // CHECK-NEXT: barrier (1 + consumer), 32
+        // CHECK-NEXT: ld.shared s[consumer]
         // CHECK-NOT: st.global
         // CHECK: barrier
-        // CHECK-NEXT: st.shared part_T[unit], %{{sum[0-9]*}} vec 1
-        // CHECK-NEXT: st.shared part_M[unit], %{{most[0-9]*}} vec 1
+        // CHECK-NEXT: st.shared part_T[consumer], %{{sum[0-9]*}} vec 1
+        // CHECK-NEXT: st.shared part_M[consumer], %{{most[0-9]*}} vec 1
         // CHECK-NEXT: }
         // CHECK-NEXT: }
         // CHECK-NEXT: barrier
@@ -78,7 +78,7 @@ def test_loads_under_a_mask_are_zero_outside() -> None:
 
 
 def test_numbers_of_blocks_in_any_order() -> None:
-    """The units of a block are not neighbours: what counts is which part each of them makes."""
+    """The consumers of a block are not neighbours: what counts is which part each of them makes."""
     swapped = edited(("let c = block // 2", "let c = 3 - block % 4"), ("let b = block % 2", "let b = block // 4"))
     np.testing.assert_allclose(run_module(joined(parse(swapped)), ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
 
@@ -112,18 +112,18 @@ def test_one_level_of_grouped_queries(filecheck: Callable[[str, str], None]) -> 
         // CHECK: smem s_q_tile : f16[h_member: 16, d_1: 64] stages 4
         // CHECK: smem part_O_acc_part : f32[h_member: 8, d: 64] stages 4 swizzle 0 pad 16 over s_k_tile @ 0
         // CHECK: smem parts_O_acc_part : f32[j_chunk: 4, h_member: 8, d: 64] stages 1 {{.*}} over s_k_tile @ 0
-        // CHECK: role partial warps 0..4 units 4 {
-        // CHECK: cp.async s_q_tile[unit] {{.*}}Q[0, h_group * 4 + h_member, 0, d_1]
-        // CHECK: cp.async s_k_tile[unit * 3] {{.*}}K[0, h_group, unit * 16 + j, d_1]
+        // CHECK: role partial warps 0..4 consumers 4 {
+        // CHECK: cp.async s_q_tile[consumer] {{.*}}Q[0, h_group * 4 + h_member, 0, d_1]
+        // CHECK: cp.async s_k_tile[consumer * 3] {{.*}}K[0, h_group, consumer * 16 + j, d_1]
         // CHECK: for j0 in 0..2
         // CHECK-NEXT: cp.wait 1
-        // CHECK-NEXT: barrier (1 + unit), 32
-        // CHECK: cp.async s_k_tile[unit * 3 + (j0 + 2) % 3]
-        // CHECK: mma {{.*}}smem s_q_tile[unit] swizzle 128, smem s_k_tile[unit * 3 + j0 % 3]
+        // CHECK-NEXT: barrier (1 + consumer), 32
+        // CHECK: cp.async s_k_tile[consumer * 3 + (j0 + 2) % 3]
+        // CHECK: mma {{.*}}smem s_q_tile[consumer] swizzle 128, smem s_k_tile[consumer * 3 + j0 % 3]
         // CHECK: barrier{{$}}
         // CHECK-NEXT: %[[FIRST:.*]] = slice %{{.*}} at h_member 0 : f32[h_member: 8]
-        // CHECK-NEXT: st.shared part_P_max_part[unit], %[[FIRST]] vec 1
-        // CHECK: st.shared part_O_acc_part[unit]
+        // CHECK-NEXT: st.shared part_P_max_part[consumer], %[[FIRST]] vec 1
+        // CHECK: st.shared part_O_acc_part[consumer]
         // CHECK-NEXT: }
         // CHECK-NEXT: }
         // CHECK-NEXT: barrier{{$}}
@@ -135,17 +135,17 @@ def test_one_level_of_grouped_queries(filecheck: Callable[[str, str], None]) -> 
 
 
 def test_two_levels_of_one_head_each(filecheck: Callable[[str, str], None]) -> None:
-    """The number of a chunk is made of the block's group and the unit; the groups are combined by another kernel."""
+    """The number of a chunk is made of the block's group and the consumer; another kernel combines the groups."""
     filecheck(
         ma_format(joined(apart(Decode(256, heads=3), 2, 2, 16), "O_acc_part")),
         """
         // CHECK: temp O_acc_part_2: f32[2, 1, 3, 1, 64]
         // CHECK: kernel O_acc_part_2 grid 6 warps 2
-        // CHECK: role partial warps 0..2 units 2 {
-        // CHECK-NEXT: let j_chunk_unit = j_chunk_chunk * 2 + unit
-        // CHECK: for j0 in j_chunk_unit // 2 * 4..
-        // CHECK: smem s_k_tile[unit * 3 + (j0 - j_chunk_unit // 2 * 4) % 3]
-        // CHECK: st.shared part_P_sum_part[unit]
+        // CHECK: role partial warps 0..2 consumers 2 {
+        // CHECK-NEXT: let j_chunk_consumer = j_chunk_chunk * 2 + consumer
+        // CHECK: for j0 in j_chunk_consumer // 2 * 4..
+        // CHECK: smem s_k_tile[consumer * 3 + (j0 - j_chunk_consumer // 2 * 4) % 3]
+        // CHECK: st.shared part_P_sum_part[consumer]
         // CHECK: ld.shared parts_P_max_part[0]
         // CHECK: st.global O_acc_part_2[j_chunk_chunk, 0, h, 0, d]
         // CHECK: kernel O grid
@@ -178,18 +178,18 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "not several": ((("grid 8", "grid 2"),), "2 blocks are not several for each of 2"),
     "not equally many": ((("kernel whole grid 2", "kernel whole grid 3"),), "8 blocks are not several for each of 3"),
     "roles": (
-        (("warps 4 min_blocks 1", "warps 4 min_blocks 1 units 2"),),
-        "kernel whole has roles, units or mbarriers already",
+        (("warps 4 min_blocks 1", "warps 4 min_blocks 1 consumers 2"),),
+        "kernel whole has roles, consumers or mbarriers already",
     ),
     "scratch": ((("over r, d : f32[]", "over r, d scratch s : f32[]"),), "its warps meet in scratch of their own"),
     "warps": (
         (("grid 2 warps 4", "grid 2 warps 2"), ("warp(*:4)", "warp(*:2)")),
-        "4 units of 1 warps, but whole has 2 warps",
+        "4 consumers of 1 warps, but whole has 2 warps",
     ),
     "barriers": (
         (("grid 8", "grid 32"), ("f32[4, 2", "f32[16, 2"), ("c:4x1", "c:16x1"), ("c: 4", "c: 16"),
          ("64, 32", "256, 32"), ("warps 4", "warps 16"), ("*:4", "*:16")),
-        "16 units have no barriers each",
+        "16 consumers have no barriers each",
     ),
     "two stores": (((_STORE, _STORE * 2),), "T is stored more than once"),
     "a store in a condition": (((_STORE, f"    if c < 2 {{\n{_STORE}    }}\n"),), "T is stored more than once"),
@@ -207,12 +207,12 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "not all parts": (
         ((_LOAD, _LOAD.replace("c: 4", "c: 2").replace("#all", "#two")),
          ("    layout #c =", "    layout #two = reg(c:2x1) lane(d:32x1) warp(*:4)\n    layout #c =")),
-        "T is not one partial result a unit",
+        "T is not one partial result a consumer",
     ),
     "one part": (
         (("    %m = ld.global M[c, r] vec 1 : f32[c: 4] #c\n", "    %m = ld.global M[0, r] vec 1 : f32[] #one\n"),
          ("reduce max %m over c : f32[]", "add %m, %m : f32[]")),
-        "a block reads another part of M than its units write",
+        "a block reads another part of M than its consumers write",
     ),
     "fewer rows": (
         (("T[c, b, d], %sum", "T[c, b, z], %few"),
@@ -220,7 +220,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
          ("    smem s :", "    layout #z = reg() lane(z:16x1, *:2) warp()\n    smem s :")),
         "16 rows of T are made, 32 are read",
     ),
-    "another part": ((("M[c, r]", "M[c, 1 - r]"),), "a block reads another part of M than its units write"),
+    "another part": ((("M[c, r]", "M[c, 1 - r]"),), "a block reads another part of M than its consumers write"),
     "a variable of the kernel's own": (
         ((_STORE, "    let q = b * 1\n    let p = 0 * b\n" + _STORE.replace("[c, b", "[c, q + p")),),
         "where T is depends on ",
@@ -228,7 +228,9 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "unknown": (
         (("let b = block % 2", "let b = block % 2\n    let z = block // 4"),), "no partial result says what z is",
     ),
-    "other blocks": ((("let r = block", "let r = 0"),), "its blocks are not the units of the blocks that read them"),
+    "other blocks": (
+        (("let r = block", "let r = 0"),), "its blocks are not the consumers of the blocks that read them",
+    ),
     "shared memory": (
         (("stages 1 swizzle 0 pad 0 @ 0", "stages 31 swizzle 0 pad 0 @ 0"),), "bytes of shared memory are needed",
     ),

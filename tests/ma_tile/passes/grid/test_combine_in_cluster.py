@@ -122,9 +122,9 @@ def test_groups_of_units(filecheck: Callable[[str, str], None]) -> None:
         // CHECK-NEXT: smem parts_O_acc_part_2 : {{.*}} over part_O_acc_part_2 @
         // CHECK: cluster.arrive relaxed
         // CHECK-NEXT: roles {
-        // CHECK-NEXT: role partial warps 0..4 units 4 {
-        // CHECK-NEXT: let j_chunk_unit = rank * 4 + unit
-        // CHECK: st.shared part_O_acc_part[unit]
+        // CHECK-NEXT: role partial warps 0..4 consumers 4 {
+        // CHECK-NEXT: let j_chunk_consumer = rank * 4 + consumer
+        // CHECK: st.shared part_O_acc_part[consumer]
         // CHECK-NEXT: }
         // CHECK-NEXT: }
         // CHECK-NEXT: barrier
@@ -177,7 +177,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
     "another number": ((), 2, "4 blocks make one result, not a cluster of 2"),
     "units": (
         (("kernel part grid 8 warps 1 min_blocks 1", "kernel part grid 8 warps 1 min_blocks 1 cluster 2"),), 4,
-        "kernel part has tiles, units or a cluster already",
+        "kernel part has tiles, consumers or a cluster already",
     ),
     "roles": ((_ROLES,), 4, "kernel whole has roles or mbarriers"),
     "warps": (

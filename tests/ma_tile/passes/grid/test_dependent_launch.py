@@ -23,19 +23,19 @@ def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = No
     return compile_file(Request(Path("given.naut"), arch, text=given.text, schedule=schedule))
 
 
-def early(given: Decode, arch: str = "sm_90a") -> list[bool]:
-    return [k.early for k in compiled(given, arch).modules["ma-tile"].kernels]
+def pdl(given: Decode, arch: str = "sm_90a") -> list[bool]:
+    return [k.pdl for k in compiled(given, arch).modules["ma-tile"].kernels]
 
 
 def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
-    assert early(SHORT) == [False, True]
-    assert early(SHORT, "sm_80") == [False, False]
+    assert pdl(SHORT) == [False, True]
+    assert pdl(SHORT, "sm_80") == [False, False]
     long = replace(SHORT, batch=8, n=16384)
     found = compiled(long).context.schedule
     assert found is not None
     apart = replace(found, kernels=tuple(replace(k, mapping=replace(k.mapping, cluster=1)) for k in found.kernels))
     kernels = compiled(long, schedule=apart).modules["ma-tile"].kernels
-    assert [(k.blocks.value, k.early) for k in kernels] == [(128, False), (64, False)]
+    assert [(k.blocks.value, k.pdl) for k in kernels] == [(128, False), (64, False)]
 
 
 def test_the_switch() -> None:
@@ -44,13 +44,13 @@ def test_the_switch() -> None:
     late = replace(
         found, kernels=tuple(replace(k, mapping=replace(k.mapping, dependent_launch=False)) for k in found.kernels)
     )
-    assert not any(k.early for k in compiled(SHORT, schedule=late).modules["ma-tile"].kernels)
+    assert not any(k.pdl for k in compiled(SHORT, schedule=late).modules["ma-tile"].kernels)
 
 
 def test_text_and_launch() -> None:
     result = compiled(SHORT)
     module = result.modules["ma-tile"]
-    assert " early {" in ma_format(module) and parse(ma_format(module)) == module
+    assert " pdl {" in ma_format(module) and parse(ma_format(module)) == module
     front, behind = (part.split("\n}\n")[0] for part in result.cuda.split('extern "C" __global__')[1:3])
     assert "let_next_kernel_launch();" in front and "wait_for_kernel_in_front();" not in front
     assert "wait_for_kernel_in_front();" in behind and "let_next_kernel_launch();" not in behind
@@ -63,5 +63,5 @@ def test_text_and_launch() -> None:
 @pytest.mark.parametrize(("target", "kernels"), [("sm_90a", slice(1, 2)), ("sm_90", slice(0, 2))])
 def test_nothing_in_front_and_targets_that_cannot_are_refused(target: str, kernels: slice) -> None:
     module = compiled(SHORT).modules["ma-tile"]
-    with pytest.raises(VerifyError, match="early kernels follow another one"):
+    with pytest.raises(VerifyError, match="pdl kernels follow another one"):
         verify(replace(module, target=target, kernels=module.kernels[kernels]))

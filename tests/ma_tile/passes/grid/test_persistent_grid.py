@@ -62,22 +62,22 @@ def test_dynamic_tiles_come_through_the_queue() -> None:
 def test_units_with_tiles_of_their_own() -> None:
     m = persistent(chained(units=1, triangle=True), tile_scheduling="pingpong")
     assert "kernel chained grid 3 warps 12 " in text(m)
-    assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one unit
+    assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one consumer
     in_order(
         role(m, "consumers"),
-        "if unit == 1 {",
+        "if consumer == 1 {",
         "named.arrive 4, 256",
         "let i0 = tile",
-        "if iteration % 2 == unit {",
-        "barrier (4 + unit), 256",  # a turn holds all waits for loads
+        "if iteration % 2 == consumer {",
+        "barrier (4 + consumer), 256",  # a turn holds all waits for loads
         "mbar.wait full_q",
         "for t in",
         "yield",
-        "named.arrive (4 + (unit + 1) % 2), 256",
-        "st.matrix out_O[unit]",
+        "named.arrive (4 + (consumer + 1) % 2), 256",
+        "st.matrix out_O[consumer]",
         "tma.commit",
         "}",
-        "if iteration % 2 != unit {",
+        "if iteration % 2 != consumer {",
         "advance k by i0 + 1",
         "advance v by i0 + 1",
         "advance q by 1",
@@ -89,7 +89,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
     m = persistent(
         parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
     )
-    in_order(role(m, "consumers"), "if iteration % 2 != unit {", "advance k by max(i0 - 2, 0)")
+    in_order(role(m, "consumers"), "if iteration % 2 != consumer {", "advance k by max(i0 - 2, 0)")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
     loop = f"for t in 0..5 carry() {{\nif {condition} {{\ntma.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
     m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
-    in_order(role(m, "consumers"), "if iteration % 2 != unit {", f"advance b by {count}")
+    in_order(role(m, "consumers"), "if iteration % 2 != consumer {", f"advance b by {count}")
 
 
 def test_an_uncountable_number_of_stages_is_refused() -> None:

@@ -63,11 +63,11 @@ def test_waits_are_late_and_releases_follow_them(filecheck: Callable[[str, str],
         // CHECK: for t0 in 1..4
         // CHECK-NEXT: mbar.wait full_sk[sk_stage] parity sk_phase
         // CHECK-NEXT: wg.fence
-        // CHECK-NEXT: %s_0 = mma wgmma.f16 {{.*}} pending
+        // CHECK-NEXT: %s_0 = mma wgmma.f16 {{.*}} async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: mbar.wait full_sv[sv_stage] parity sv_phase
         // CHECK-NEXT: wg.fence
-        // CHECK-NEXT: %on_0 = mma wgmma.f16 {{.*}} pending
+        // CHECK-NEXT: %on_0 = mma wgmma.f16 {{.*}} async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: wg.wait 1 %s_0
         // CHECK-NEXT: mbar.arrive empty_sk[sk_stage] each warp
@@ -96,12 +96,12 @@ def test_work_on_an_accumulator_between_products_is_fenced(filecheck: Callable[[
         consumers(chained(), rescale="late"),
         """
         // CHECK: for t0 in 1..4
-        // CHECK: %s_0 = mma {{.*}} pending
+        // CHECK: %s_0 = mma {{.*}} async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: %os_0 = mul %o_0
         // CHECK-NEXT: mbar.wait full_sv
         // CHECK-NEXT: wg.fence
-        // CHECK-NEXT: %on_0 = mma {{.*}} + %os_0 over j pending
+        // CHECK-NEXT: %on_0 = mma {{.*}} + %os_0 over j async
         // CHECK: wg.wait 0 %on_0
         // CHECK: yield
         """,
@@ -115,7 +115,7 @@ def test_without_overlap_each_result_is_waited_for() -> None:
 
 def test_pinned_waits() -> None:
     body = consumers(chained(), volatile_waits=True)
-    assert body.count("wg.wait") == body.count("pinned") == 4
+    assert body.count("wg.wait") == body.count("volatile") == 4
 
 
 def test_a_load_waits_for_who_reads_the_stage(filecheck: Callable[[str, str], None]) -> None:
@@ -124,7 +124,7 @@ def test_a_load_waits_for_who_reads_the_stage(filecheck: Callable[[str, str], No
     filecheck(
         ma_format(ordered(m)),
         """
-        // CHECK: %s_0 = mma {{.*}} pending
+        // CHECK: %s_0 = mma {{.*}} async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: wg.wait 0 %s_0
         // CHECK-NEXT: tma.load sk[0]
@@ -138,7 +138,7 @@ def test_a_barrier_waits_where_this_code_writes_the_operand() -> None:
 
 
 def test_shared_memory_counts_as_a_barrier_where_threads_store_the_operand() -> None:
-    """``synchronize`` may put a barrier in front of the second load, when all units have to be done with ``sk``."""
+    """``synchronize`` may put a barrier in front of the second load, when all consumers have to be done with ``sk``."""
     layout = "layout #kd = reg(d:2x1, d:8x8, j:4x16) lane(d:4x2, j:8x1) warp(j:2x8, *:2)\n    smem sq :"
     zeros = "%zk = const 0.0 : f16[j: 64, d: 64] #kd\n    %scale = const"
     m = edited(chained(), ("smem sq :", layout), ("%scale = const", zeros))
@@ -152,7 +152,7 @@ def test_shared_memory_counts_as_a_barrier_where_threads_store_the_operand() -> 
 def test_an_accumulator_that_is_used_again_is_not_updated_in_place() -> None:
     m = edited(chained(), ("%on_0 = mma", "%old = neg %os_0 : f32[i: 64, d: 64] #o\n%on_0 = mma"))
     text = ma_format(ordered(m))
-    assert text.count("pending") == 1 and "+ %os_0 over j : f32" in text
+    assert text.count(" async") == 1 and "+ %os_0 over j : f32" in text
 
 
 def test_pending_products_stay_as_they_are() -> None:
@@ -170,7 +170,7 @@ def test_an_epilogue_through_an_operand_costs_no_overlap() -> None:
 
 
 def one_ring(stages: int) -> MemModule:
-    """Both operands of two products come through one ring, with one cursor; ``role`` code by hand."""
+    """Both operands of two products come through one ring, with one pipeline; ``role`` code by hand."""
     m = SpecialiseWarps(schedule(chained(), stages=stages)).apply(PipelineMma().apply(chained()))
     text = ma_format(m)
     for old in ("sk", "sv"):
@@ -180,10 +180,10 @@ def one_ring(stages: int) -> MemModule:
         text = text.replace(f"full_{old}", "full_kv").replace(f"empty_{old}", "empty_kv")
     lines = []
     for line in text.splitlines():
-        if line.strip().startswith(("mbar full_kv", "mbar empty_kv", "cursor")) and line in lines:
+        if line.strip().startswith(("mbar full_kv", "mbar empty_kv", "pipeline")) and line in lines:
             continue
-        lines.append(line.replace("cursor sk", "cursor kv"))
-    return parse("\n".join(x for x in lines if not x.strip().startswith("cursor sv")))
+        lines.append(line.replace("pipeline sk", "pipeline kv"))
+    return parse("\n".join(x for x in lines if not x.strip().startswith("pipeline sv")))
 
 
 def test_a_cursor_that_is_needed_moves_at_once(filecheck: Callable[[str, str], None]) -> None:
@@ -192,12 +192,12 @@ def test_a_cursor_that_is_needed_moves_at_once(filecheck: Callable[[str, str], N
         role(m, "consumers"),
         """
         // CHECK: for t0 in 1..4
-        // CHECK: %s_0 = mma {{.*}} pending
+        // CHECK: %s_0 = mma {{.*}} async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: let [[L:.*]] = kv_stage
         // CHECK-NEXT: advance kv
         // CHECK-NEXT: mbar.wait full_kv[kv_stage] parity kv_phase
-        // CHECK: %on_0 = mma {{.*}} pending
+        // CHECK: %on_0 = mma {{.*}} async
         // CHECK: wg.wait 1 %s_0
         // CHECK-NEXT: mbar.arrive empty_kv[[[L]]] each warp
         // CHECK-NEXT: mul %s_0
@@ -213,7 +213,7 @@ def test_a_ring_of_one_stage_is_released_before_its_next_wait(filecheck: Callabl
         role(AsyncMma().apply(one_ring(1)), "consumers"),
         """
         // CHECK: for t0 in 1..4
-        // CHECK: %s_0 = mma {{.*}} pending
+        // CHECK: %s_0 = mma {{.*}} async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: wg.wait 0 %s_0
         // CHECK-NEXT: mbar.arrive empty_kv[kv_stage] each warp
@@ -233,7 +233,7 @@ def test_an_accumulating_loop_keeps_a_group_in_flight(filecheck: Callable[[str, 
         // CHECK: for t in 0..3
         // CHECK-NEXT: mbar.wait full_a_b[a_b_stage] parity a_b_phase
         // CHECK-NEXT: wg.fence
-        // CHECK-NEXT: %next = mma {{.*}} + %acc over k pending
+        // CHECK-NEXT: %next = mma {{.*}} + %acc over k async
         // CHECK-NEXT: wg.commit
         // CHECK-NEXT: advance a_b
         // CHECK-NEXT: wg.wait 1
@@ -265,7 +265,7 @@ def test_the_release_cursor_moves_with_tiles_of_others() -> None:
 def test_every_cursor_is_declared_once() -> None:
     plan = schedule(role_programs.product(), stages=3)
     m = AsyncMma(plan).apply(SpecialiseWarps(plan).apply(role_programs.product()))
-    assert [(c.name, c.stages) for c in m.kernels[0].cursors] == [("a_b", 3), ("a_b_done", 3)]
+    assert [(c.name, c.stages) for c in m.kernels[0].pipelines] == [("a_b", 3), ("a_b_done", 3)]
 
 
 @pytest.mark.parametrize(

@@ -27,19 +27,19 @@ def test_units_that_share_tiles_take_turns_in_each_iteration() -> None:
     body = role(turns(chained(ahead=True)), "consumers")
     in_order(
         body,
-        "if unit == 1 {",
+        "if consumer == 1 {",
         "named.arrive 4, 256",
         "%s0 = mma",
         "for t in 0..3 - 1",
         "mbar.wait full_k",
-        "barrier (4 + unit), 256",
+        "barrier (4 + consumer), 256",
         "%sn = mma",
         "%next = mma",
-        "named.arrive (4 + (unit + 1) % 2), 256",
+        "named.arrive (4 + (consumer + 1) % 2), 256",
         "yield",
         "%o = mma",
         "st.global",
-        "if unit == 0 {",
+        "if consumer == 0 {",
         "barrier 4, 256",
     )
     assert body.count("barrier (4") == 1 and "barrier" not in role(turns(chained()), "producer")
@@ -49,13 +49,13 @@ def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
     m = SpecialiseWarps().apply(product())
     before = ma_format(m)
     line = next(x for x in before.splitlines() if "%next = mma" in x)
-    pending = line.replace("over k :", "over k pending :")
+    pending = line.replace("over k :", "over k async :")
     m = parse(before.replace(line, f"wg.fence\n{pending}\nwg.commit\nwg.wait 0 %next"))
     body = role(PingPong(ordered_mma=True).apply(m), "consumers")
     lines = [x.strip().split(" :")[0] for x in body.splitlines()]
-    at = lines.index("barrier (4 + unit), 256")
+    at = lines.index("barrier (4 + consumer), 256")
     assert lines[at + 1] == "wg.fence"
-    assert lines[at + 3 : at + 6] == ["wg.commit", "named.arrive (4 + (unit + 1) % 2), 256", "wg.wait 0 %next"]
+    assert lines[at + 3 : at + 6] == ["wg.commit", "named.arrive (4 + (consumer + 1) % 2), 256", "wg.wait 0 %next"]
 
 
 def test_units_with_tiles_of_their_own_have_turns_already() -> None:
@@ -73,5 +73,7 @@ def test_what_has_no_turns() -> None:
 
 def test_turns_must_not_depend_on_the_unit() -> None:
     m = ma_format(SpecialiseWarps().apply(product()))
-    with pytest.raises(ScheduleError, match="how often a unit has its turn depends on the unit"):
-        PingPong(ordered_mma=True).apply(parse(m.replace("for t in 0..3 carry(%acc", "for t in unit..3 carry(%acc")))
+    with pytest.raises(ScheduleError, match="how often a consumer has its turn depends on the consumer"):
+        PingPong(ordered_mma=True).apply(
+            parse(m.replace("for t in 0..3 carry(%acc", "for t in consumer..3 carry(%acc"))
+        )

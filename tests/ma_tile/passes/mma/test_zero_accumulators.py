@@ -35,8 +35,8 @@ def test_text(filecheck: Callable[..., None]) -> None:
         CHECK: [[A:%[a-z_0-9]+]] = undefined : f32[i: 64, j: 128] #acc
         CHECK-NEXT: [[B:%[a-z_0-9]+]] = undefined : f32[i: 64, j: 128] #acc
         CHECK-NEXT: %c0, %c1 = for t in 0..2 carry(%x0 = [[A]], %x1 = [[B]]) {
-        CHECK: %n0 = mma {{.*}} + %x0 over k fresh t == 0 : f32
-        CHECK: %n1 = mma {{.*}} + %x1 over k fresh t == 0 : f32
+        CHECK: %n0 = mma {{.*}} + %x0 over k zero_init t == 0 : f32
+        CHECK: %n1 = mma {{.*}} + %x1 over k zero_init t == 0 : f32
         CHECK: max %c0, %zero
         """,
     )
@@ -50,13 +50,13 @@ def test_only_the_first_product_of_a_chain_starts() -> None:
     again = product.replace("%n0 =", "%n00 =").replace("+ %x0", "+ %n0")
     m = parse(text.replace(product, f"{product}\n{again}").replace("yield %n0", "yield %n00"))
     out = fresh(m)
-    assert ma_format(out).count("fresh t == 0") == 1 and "+ %n0 over k :" in ma_format(out)
+    assert ma_format(out).count("zero_init t == 0") == 1 and "+ %n0 over k :" in ma_format(out)
     same(m, out)
 
 
 def test_a_loop_from_elsewhere() -> None:
     m = parse(ma_format(biased()).replace("for t in 0..2", "for t in i0 + 1..i0 + 2"))
-    assert "fresh t == i0 + 1" in ma_format(fresh(m))
+    assert "zero_init t == i0 + 1" in ma_format(fresh(m))
     same(m, fresh(m))
 
 
@@ -89,21 +89,21 @@ def test_a_product_onto_zeros_outside_of_loops() -> None:
         line.replace("%n0", "%c0").replace("%x0", "%zero").replace("t * 64 + k", "k") for line in lines[at + 1 : at + 4]
     ]
     m = parse("\n".join([*lines[:at], *body, *lines[at + 6 :]]))
-    assert "%c0 = mma wgmma.f16 smem a[unit] swizzle 128, smem b0[0] swizzle 128 over k :" in ma_format(fresh(m))
+    assert "%c0 = mma wgmma.f16 smem a[consumer] swizzle 128, smem b0[0] swizzle 128 over k :" in ma_format(fresh(m))
     same(m, fresh(m))
 
 
 def test_reading_an_undefined_start_is_an_error() -> None:
     out = ma_format(fresh(biased()))
     with pytest.raises(InterpError, match="undefined-fragment"):
-        m = parse(out.replace("fresh t == 0", "fresh t == 1"))
+        m = parse(out.replace("zero_init t == 0", "zero_init t == 1"))
         run_module(m, inputs(m))
     with pytest.raises(VerifyError, match="with an accumulator start from zero"):
-        verify(parse(out.replace("+ %x0 over k fresh t == 0", "over k fresh t == 0")))
+        verify(parse(out.replace("+ %x0 over k zero_init t == 0", "over k zero_init t == 0")))
 
 
 def test_a_fresh_product_does_not_add() -> None:
-    m = parse(ma_format(biased()).replace("%x0 over k :", "%x0 over k fresh t == 1 :"))
+    m = parse(ma_format(biased()).replace("%x0 over k :", "%x0 over k zero_init t == 1 :"))
     values = inputs(m)
     whole, half = (run_module(x, values)["C"].astype(np.float64) for x in (biased(), m))
     first = parse(ma_format(biased()).replace("for t in 0..2", "for t in 1..2"))

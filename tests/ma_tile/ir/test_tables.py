@@ -1,0 +1,53 @@
+"""Every op has its verifier rule, interpreter, emitter and cost: the tables of the level lack none."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from nautilus.cost import work
+from nautilus.cuda import emit
+from nautilus.cuda.ops import elementwise
+from nautilus.ma_tile.interp import block
+from nautilus.ma_tile.ir.values import MA
+from nautilus.ma_tile.verify.module import rules
+
+CLASSES = {cls.__name__: cls for cls in MA.ops}
+
+
+def cases(f: Callable[..., Any]) -> set[type]:
+    """The ops that ``f`` has a case for."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(f)))
+    found = [ast.unparse(n.cls).split(".")[-1] for n in ast.walk(tree) if isinstance(n, ast.MatchClass)]
+    return {CLASSES[name] for name in found if name in CLASSES}
+
+
+def test_verifier_and_interpreter() -> None:
+    assert set(rules()) == set(MA.ops)
+    own = cases(block.BlockRun._control) | {CLASSES["BreakOp"]}
+    assert own == set(block._CONTROL) | {CLASSES["TmaLoad"]}
+    assert set(block._DATA) | set(block._CONTROL) == set(MA.ops)
+
+
+def test_emitter() -> None:
+    known = cases(emit.print_op) | set(emit._WARPGROUP) | set(get_args(elementwise.Elementwise))
+    assert known == set(MA.ops)
+
+
+def test_cost() -> None:
+    counted = cases(work._Counter.block) | cases(work._Counter.leaf)
+    assert counted | work._FREE == set(MA.ops)
+    assert counted & work._FREE == {CLASSES["Barrier"], CLASSES["ClusterArrive"]}
+
+
+def test_a_missing_entry_is_an_error() -> None:
+    table = dict.fromkeys(MA.ops)
+    MA.complete(table, "a table")
+    del table[CLASSES["ClusterWait"]]
+    with pytest.raises(TypeError, match="ma-tile: a table: missing or unknown: ClusterWait"):
+        MA.complete(table, "a table")
