@@ -82,13 +82,13 @@ def test_random_products(seed: int) -> None:
 
 # -- schedules other than the default ones ----------------------------------------------------------
 
-CHAINS = ("a sliding window", "log of the sum")
+PREFILLS = ("a sliding window", "log of the sum")
 PAIRS = ("elementwise work with several inputs", "batched, right operand shared")
 #: illegal options -> words of the reason
 REFUSED = {
     "two blocks share loads": "no load to share",  # of heads side by side
-    "bulk stores from an operand's stage": "no operand leaves a stage",
-    "128 rows a unit": "bytes of shared memory",
+    "stores by TMA from an operand's stage": "no operand leaves a stage",
+    "128 rows of a warpgroup": "bytes of shared memory",
 }
 
 
@@ -110,31 +110,31 @@ def _tried(text: str, change: schedules.Change) -> str:
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("choice", schedules.CHAIN)
-def test_one_option_of_back_to_back_gemms(choice: str) -> None:
-    text = warpgroups.ATTENTION[CHAINS[len(choice) % 2]]
-    refusal = _tried(text, schedules.CHAIN[choice])
-    assert not refusal or REFUSED.get(choice, "?") in refusal, refusal
+@pytest.mark.parametrize("option", schedules.BACK_TO_BACK)
+def test_one_option_of_back_to_back_gemms(option: str) -> None:
+    text = warpgroups.ATTENTION[PREFILLS[len(option) % 2]]
+    refusal = _tried(text, schedules.BACK_TO_BACK[option])
+    assert not refusal or REFUSED.get(option, "?") in refusal, refusal
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("choice", schedules.PRODUCT)
-def test_one_choice_of_a_product(choice: str) -> None:
-    text = warpgroups.PRODUCTS[PAIRS[len(choice) % 2]]
-    refusal = _tried(text, schedules.PRODUCT[choice])
-    assert not refusal or REFUSED.get(choice, "?") in refusal, refusal
+@pytest.mark.parametrize("option", schedules.GEMM)
+def test_one_option_of_a_gemm(option: str) -> None:
+    text = warpgroups.PRODUCTS[PAIRS[len(option) % 2]]
+    refusal = _tried(text, schedules.GEMM[option])
+    assert not refusal or REFUSED.get(option, "?") in refusal, refusal
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("structure", ["chain", "product"])
-def test_any_choices_at_once(structure: str, seed: int) -> None:
+def test_random_options_together(structure: str, seed: int) -> None:
     """A combination is right or is rejected; other errors fail the test."""
-    family, names = (warpgroups.ATTENTION, CHAINS) if structure == "chain" else (warpgroups.PRODUCTS, PAIRS)
+    family, names = (warpgroups.ATTENTION, PREFILLS) if structure == "chain" else (warpgroups.PRODUCTS, PAIRS)
     _tried(family[names[seed % 2]], schedules.drawn(seed, structure))
 
 
-def test_most_choices_are_possible() -> None:
+def test_most_random_options_are_legal() -> None:
     """The tests above would also pass if every combination were rejected."""
     made = []
     for seed in range(6):
