@@ -29,7 +29,7 @@ class ClusterBarrier:
         if actor.threads != self.threads:
             raise Fault("barrier", f"{actor.threads} of a block's {self.threads} threads arrive")
         if actor.rank in self.pending:
-            raise Fault("barrier", "a block arrives again before it has waited")
+            raise Fault("barrier", "a block arrives twice without a wait between the arrivals")
         if not relaxed:
             time, c = self.memory.time, actor.clock.component
             time[c] += 1
@@ -44,7 +44,7 @@ class ClusterBarrier:
     def awaited(self, actor: Actor) -> int:
         """The phase that ``actor`` waits for. Raises Fault where it has not arrived."""
         if actor.rank not in self.pending:
-            raise Fault("barrier", "a block waits for a barrier at which it has not arrived")
+            raise Fault("barrier", "a block waits at a cluster barrier without an arrival")
         return self.pending[actor.rank]
 
     def observe(self, actor: Actor) -> None:
@@ -75,4 +75,5 @@ class ClusterBarrier:
         late = foreign & (memory.written[here] >= actor.clock.vc[by])
         if late.any():
             op = memory.writer_op[here][late][0]
-            raise OpFault("cluster", f"block {actor.rank} ends before a store into it is known to be there", op, "of")
+            what = f"block {actor.rank} ends before a store into it is known to be complete"
+            raise OpFault("cluster", what, op, "of")

@@ -374,7 +374,7 @@ def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
         ctx.actor.open.append(flight)
     else:
         bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"), ctx.actor.rank)
-        run.mbarriers.flying.append(Arrival(bar, flight, threads=ctx.actor.threads))
+        run.mbarriers.outstanding.append(Arrival(bar, flight, threads=ctx.actor.threads))
 
 
 def cp_commit(run: BlockRun, ctx: Context, op: AsyncCommit) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Meeting:
+class CollectiveLoad:
     """Units of a role that have come to a synchronous load, and what each of them wants."""
 
     actors: list[Actor] = field(default_factory=list)
@@ -58,7 +58,7 @@ def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Arr
     for axis, (e, size) in enumerate(zip(op.index, shape, strict=True)):
         at = scope.eval(e)
         if tiled.isdisjoint(free_vars(e)):
-            here = uniform(at, "an index of a bulk copy")
+            here = uniform(at, "an index of a TMA copy")
             if not 0 <= here < size:
                 text = f"index {here} is outside dimension {axis} of {op.buffer}, which has {size}"
                 raise Fault("global-out-of-bounds", text)
@@ -79,7 +79,7 @@ def _flight(run: BlockRun, ctx: Context, op: TmaLoad) -> Flight:
     thread, global_thread = _issuer(run, ctx)
     value = run.machine.memory.load(op.buffer, place, inside, global_thread)
     bits = encode(value, run.machine.smem(op.slot.buffer).dtype)
-    return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), bulk=True)
+    return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), tma=True)
 
 
 def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
@@ -87,7 +87,7 @@ def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
     columns = flight.bits.shape[1]
     width = op.slot.swizzle // flight.bits.dtype.itemsize if op.slot.swizzle else columns
     parts = [slice(at, at + width) for at in range(0, columns, max(width, 1))]
-    return [Flight(flight.address[:, p], flight.bits[:, p], flight.thread, flight.op, bulk=True) for p in parts]
+    return [Flight(flight.address[:, p], flight.bits[:, p], flight.thread, flight.op, tma=True) for p in parts]
 
 
 def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Flight]:
@@ -99,7 +99,7 @@ def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Fl
     if count < len(slabs):
         return slabs[rank * count :][:count]
     here = slice(rank * rows, (rank + 1) * rows)
-    return [Flight(f.address[here], f.bits[here], f.thread, f.op, bulk=True) for f in slabs]
+    return [Flight(f.address[here], f.bits[here], f.thread, f.op, tma=True) for f in slabs]
 
 
 def _same_tile(run: BlockRun, rank: int, op: TmaLoad, whole: Flight) -> None:
@@ -124,20 +124,20 @@ def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
     for slab in slabs if op.multicast == 1 else _part(run, actor.rank, op, slabs):
         for rank in ranks:
             moved = slab.address + (rank - actor.rank) * run.machine.span
-            flight = Flight(moved, slab.bits, slab.thread, slab.op, bulk=True)
+            flight = Flight(moved, slab.bits, slab.thread, slab.op, tma=True)
             run.shared.issue(actor.clock, flight)
             bar = run.mbarriers.at(op.mbar[0], stage, rank)
-            run.mbarriers.flying.append(Arrival(bar, flight, bytes=slab.bits.nbytes))
+            run.mbarriers.outstanding.append(Arrival(bar, flight, bytes=slab.bits.nbytes))
 
 
-def load_together(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
+def collective_load(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
     """The synchronous form: the consumers of the role meet, copy each distinct tile once, and go on."""
     actor = ctx.actor
-    here = run.meetings.setdefault((id(op), actor.home, actor.rank), Meeting())
+    here = run.collective_loads.setdefault((id(op), actor.role_component, actor.rank), CollectiveLoad())
     here.actors.append(actor)
     here.flights.append(_flight(run, ctx, op))
     if len(here.actors) == actor.consumers:
-        del run.meetings[id(op), actor.home, actor.rank]
+        del run.collective_loads[id(op), actor.role_component, actor.rank]
         run.barriers.complete(here.actors)
         for n, f in enumerate(here.flights):
             if any(np.array_equal(f.address, g.address) and np.array_equal(f.bits, g.bits) for g in here.flights[:n]):
@@ -155,8 +155,8 @@ def store(run: BlockRun, ctx: Context, op: TmaStore) -> None:
     place, inside = _box(run, ctx, op)
     thread, global_thread = _issuer(run, ctx)
     address = run.engine_addresses(ctx, op.slot)
-    bits, hold = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
-    ctx.actor.engines.stores.append(hold)
+    bits, pending_read = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
+    ctx.actor.engines.stores.append(pending_read)
     run.machine.memory.store(op.buffer, place, decode(bits, buffer.dtype), inside, global_thread)
 
 
@@ -171,8 +171,8 @@ def wait(run: BlockRun, ctx: Context, op: TmaWait) -> None:
     """All but the youngest groups have read their stages."""
     groups = ctx.actor.engines.store_groups
     while len(groups) > op.pending:
-        for hold in groups.pop(0):
-            run.shared.release(ctx.actor.clock, hold)
+        for pending_read in groups.pop(0):
+            run.shared.release(ctx.actor.clock, pending_read)
 
 
 #: op class -> what runs it in one thread block

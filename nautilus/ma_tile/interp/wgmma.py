@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.ma_tile.interp.mma import free_axis, multiply
-from nautilus.ma_tile.interp.state.in_flight import InFlight, Product, Undefined
-from nautilus.ma_tile.interp.state.shared_memory import MANY, Hold
+from nautilus.ma_tile.interp.state.in_flight import InFlight, PendingMma, Undefined
+from nautilus.ma_tile.interp.state.shared_memory import MANY, PendingRead
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, decode, encode, register_type
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
@@ -82,7 +82,7 @@ def _group(ctx: Context) -> None:
         raise Fault("unsupported", f"{actor.warps} warps from warp {actor.first_warp} are no warpgroup")
 
 
-def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
+def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     """Issue a product; one that is not pending waits for itself."""
     _group(ctx)
     instr, engines = WGMMA[op.instr], ctx.actor.engines
@@ -90,13 +90,13 @@ def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
         engines.written.clear()
         engines.fenced = True
     elif not engines.fenced:
-        raise Fault("missing-fence", "no wg.fence stands before the first product")
+        raise Fault("missing-fence", "no wg.fence stands before the first asynchronous MMA")
     m, n = (free_axis(run.axes_of(x), op.over, op.result.type.names) for x in (op.a, op.b))
-    holds: list[Hold] = []
-    a = _left(run, ctx, op, instr, m, holds)
+    pending: list[PendingRead] = []
+    a = _left(run, ctx, op, instr, m, pending)
     if not isinstance(op.b, Slot):
-        raise Fault("unsupported", "the right operand of a warpgroup product is in shared memory")
-    b = _stage(run, ctx, op, op.b, n, instr, holds)
+        raise Fault("unsupported", "operand b of wgmma is in shared memory")
+    b = _stage(run, ctx, op, op.b, n, instr, pending)
     depth = a.shape[1]
     if b.shape[1] != depth or depth % instr.k or b.shape[0] % instr.n_step or a.shape[0] % 64:
         raise Fault("layout", f"{op.instr} cannot multiply {a.shape[0]}x{depth} and {depth}x{b.shape[0]}")
@@ -108,16 +108,18 @@ def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     if acc is not None:
         with np.errstate(all="ignore"):
             d = acc + d
-    _issue(run, ctx, op, c_registers(d), roots, holds)
+    _issue(run, ctx, op, c_registers(d), roots, pending)
 
 
-def _issue(run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozenset[str], holds: list[Hold]) -> None:
+def _issue(
+    run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozenset[str], pending: list[PendingRead]
+) -> None:
     engines, memory, clock = ctx.actor.engines, run.shared, ctx.actor.clock
     if not op.is_async:
-        for h in holds:
+        for h in pending:
             memory.release(clock, h)
-        engines.product_groups.append(engines.products)
-        engines.products = []
+        engines.mma_groups.append(engines.mmas)
+        engines.mmas = []
         _retire(run, ctx, 0)
         run.put(ctx, op.result, value)
         engines.written.clear()
@@ -125,13 +127,13 @@ def _issue(run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozense
     number = run.op_number(op)
     result = InFlight(value, roots | {op.result.name}, number)
     reads = frozenset({op.a.name}) if isinstance(op.a, Frag) else frozenset[str]()
-    engines.products.append(Product(number, holds, reads, result))
+    engines.mmas.append(PendingMma(number, pending, reads, result))
     run.put_raw(ctx, op.result, result)
 
 
-def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, holds: list[Hold]) -> Array:
+def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, pending: list[PendingRead]) -> Array:
     if isinstance(op.a, Slot):
-        return _stage(run, ctx, op, op.a, m, instr, holds)
+        return _stage(run, ctx, op, op.a, m, instr, pending)
     if op.a.type.dtype not in instr.operands:
         raise Fault("unsupported", f"{op.instr} takes no {op.a.type.dtype}")
     x = run.get(ctx, op.a)
@@ -140,7 +142,9 @@ def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, holds:
     return a_matrix(x, instr, depth)
 
 
-def _stage(run: BlockRun, ctx: Context, op: MmaOp, slot: Slot, free: str, instr: WgInstr, holds: list[Hold]) -> Array:
+def _stage(
+    run: BlockRun, ctx: Context, op: MmaOp, slot: Slot, free: str, instr: WgInstr, pending: list[PendingRead]
+) -> Array:
     """A shared operand as [free, over]."""
     buffer = run.machine.smem(slot.buffer)
     if buffer.dtype not in instr.operands:
@@ -151,8 +155,8 @@ def _stage(run: BlockRun, ctx: Context, op: MmaOp, slot: Slot, free: str, instr:
         raise Fault("unsupported", f"{op.instr} does not read {buffer.name} over {op.over} with swizzle {slot.swizzle}")
     address = run.engine_addresses(ctx, slot)
     thread = np.asarray(MANY, np.int32)
-    bits, hold = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
-    holds.append(hold)
+    bits, pending_read = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
+    pending.append(pending_read)
     x = decode(bits, buffer.dtype)
     return x.T if across else x
 
@@ -205,16 +209,16 @@ def wg_commit(run: BlockRun, ctx: Context, op: WgCommit) -> None:
     """The products since the last commit become a group."""
     _group(ctx)
     engines = ctx.actor.engines
-    engines.product_groups.append(engines.products)
-    engines.products = []
+    engines.mma_groups.append(engines.mmas)
+    engines.mmas = []
 
 
 def _retire(run: BlockRun, ctx: Context, pending: int) -> None:
-    groups = ctx.actor.engines.product_groups
+    groups = ctx.actor.engines.mma_groups
     while len(groups) > pending:
         for p in groups.pop(0):
             p.result.retired = True
-            for h in p.holds:
+            for h in p.pending_reads:
                 run.shared.release(ctx.actor.clock, h)
 
 
@@ -226,7 +230,7 @@ def wg_wait(run: BlockRun, ctx: Context, op: WgWait) -> None:
         x = run.raw(ctx, frag)
         if isinstance(x, InFlight):
             if not x.retired:
-                raise Fault("in-flight", f"%{frag.name} is listed, but its group may still be in flight")
+                raise Fault("in-flight", f"%{frag.name} is listed, but its group may be outstanding")
             x.ready = True
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nautilus.ma_tile.interp.state.shared_memory import Hold
+from nautilus.ma_tile.interp.state.shared_memory import PendingRead
 from nautilus.ma_tile.interp.state.values import Array, Fault
 
 
@@ -29,7 +29,7 @@ class InFlight:
     def read(self, name: str) -> Array:
         """The registers, once a wait has listed them. Raises Fault."""
         if self.spent:
-            raise Fault("in-flight", f"%{name} is read, but a later product accumulates into its registers")
+            raise Fault("in-flight", f"%{name} is read, but a later MMA accumulates into its registers")
         if not self.ready:
             raise Fault("in-flight", f"%{name} is read before a wg.wait lists it")
         return self.value
@@ -45,11 +45,11 @@ Value: TypeAlias = Array | InFlight | Undefined
 
 
 @dataclass(slots=True, eq=False)
-class Product:
-    """A pending product: its holds on shared memory, the fragments it reads, its result."""
+class PendingMma:
+    """A pending product: its pending_reads on shared memory, the fragments it reads, its result."""
 
     op: int
-    holds: list[Hold]
+    pending_reads: list[PendingRead]
     reads: frozenset[str]
     result: InFlight
 
@@ -58,16 +58,16 @@ class Product:
 class Engines:
     """Work of one consumer that was issued: the open group and the committed ones, oldest first."""
 
-    products: list[Product] = field(default_factory=list)
-    product_groups: list[list[Product]] = field(default_factory=list)
-    stores: list[Hold] = field(default_factory=list)
-    store_groups: list[list[Hold]] = field(default_factory=list)
+    mmas: list[PendingMma] = field(default_factory=list)
+    mma_groups: list[list[PendingMma]] = field(default_factory=list)
+    stores: list[PendingRead] = field(default_factory=list)
+    store_groups: list[list[PendingRead]] = field(default_factory=list)
     written: dict[int, Array] = field(default_factory=dict)
     fenced: bool = False
 
-    def reader(self, name: str) -> Product | None:
+    def reader(self, name: str) -> PendingMma | None:
         """A product in flight that reads the fragment ``name``."""
-        for group in (*self.product_groups, self.products):
+        for group in (*self.mma_groups, self.mmas):
             for p in group:
                 if name in p.reads:
                     return p
@@ -75,10 +75,10 @@ class Engines:
 
     def unfinished(self) -> int | None:
         """Number of an op that nobody waited for."""
-        for products in (*self.product_groups, self.products):
+        for products in (*self.mma_groups, self.mmas):
             for p in products:
                 return p.op
-        for holds in (*self.store_groups, self.stores):
-            for h in holds:
+        for pending_reads in (*self.store_groups, self.stores):
+            for h in pending_reads:
                 return h.op
         return None

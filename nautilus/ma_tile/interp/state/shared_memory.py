@@ -51,11 +51,11 @@ class Flight:
     bits: Array
     thread: Array
     op: int
-    bulk: bool = False
+    tma: bool = False
 
 
 @dataclass(slots=True)
-class Hold:
+class PendingRead:
     """Granules that an engine may read until :meth:`SharedMemory.release`, for ``who``."""
 
     granules: Ints
@@ -83,7 +83,7 @@ class SharedMemory:
         self.fenced = np.zeros(n, np.int32)
         self.held = np.zeros(n, np.int16)
         self.holder = np.zeros(n, np.int32)
-        self.holds = 0
+        self.pending_reads = 0
 
     # -- accesses -----------------------------------------------------------------------------
     def load(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> Array:
@@ -112,7 +112,7 @@ class SharedMemory:
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
         who = _each(flight.thread, g)
         self._check_write(clock, g, who)
-        if flight.bulk:
+        if flight.tma:
             self._check_proxy(clock, g, who)
         width = flight.bits.dtype.itemsize
         self.bytes.view(flight.bits.dtype)[flight.address // width] = (1 << 8 * width) - 1
@@ -129,26 +129,26 @@ class SharedMemory:
         self._put(flight.address, flight.bits, g, np.full_like(who, ENGINE) if engine else who)
         self.written[g] = self.time[component]
         self.component[g] = component
-        self.proxy[g] = _CLEAN if flight.bulk else _WRITTEN
+        self.proxy[g] = _CLEAN if flight.tma else _WRITTEN
 
     # -- engines ------------------------------------------------------------------------------
-    def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, Hold]:
-        """What an engine reads, and its hold on it. Raises Fault."""
+    def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, PendingRead]:
+        """What an engine reads, and its pending_read on it. Raises Fault."""
         g = self._granules(address, width)
         who = _each(thread, g)
         self._check_read(clock, g, who)
         self._check_proxy(clock, g, who)
         self.held[g] += 1
         self.holder[g] = op
-        self.holds += 1
+        self.pending_reads += 1
         view: Array = self.bytes.view(f"u{width}")
-        return view[address // width], Hold(g, who, op)
+        return view[address // width], PendingRead(g, who, op)
 
-    def release(self, clock: Clock, hold: Hold) -> None:
+    def release(self, clock: Clock, pending_read: PendingRead) -> None:
         """The engine has read: from here on it is a read of the past."""
-        self.held[hold.granules] -= 1
-        self.holds -= 1
-        self._note_read(clock, hold.granules, hold.who, hold.op)
+        self.held[pending_read.granules] -= 1
+        self.pending_reads -= 1
+        self._note_read(clock, pending_read.granules, pending_read.who, pending_read.op)
 
     def fence(self, clock: Clock) -> None:
         """``fence.proxy`` of all threads of a component."""
@@ -226,8 +226,8 @@ class SharedMemory:
         self.reader_op[c][g] = op
 
     def _check_write(self, clock: Clock, g: Ints, who: Array) -> None:
-        if self.holds and (held := self.held[g] > 0).any():
-            what = "writes bytes that an operation in flight may still read"
+        if self.pending_reads and (held := self.held[g] > 0).any():
+            what = "writes bytes that an outstanding operation may still read"
             raise OpFault("overwrite-in-use", what, self.holder[int(g[held][0])], "read by")
         self._check_no_reader(clock, g, who)
         ordered = (self.written[g] < clock.vc[self.component[g]]) | (self.writer[g] == _NOBODY)
@@ -236,8 +236,8 @@ class SharedMemory:
         bad = ~ordered & ((self.writer[g] != who) | (who < 0) | self.pending[g])
         if bad.any():
             first = int(g[bad][0])
-            flying = "whose copy is still in flight"
-            what = flying if self.pending[first] else "that another thread wrote with no barrier since"
+            outstanding = "whose copy is outstanding"
+            what = outstanding if self.pending[first] else "that another thread wrote with no barrier since"
             raise OpFault("unordered-writes", f"writes bytes {what}", self.writer_op[first], "written by")
 
     def _check_no_reader(self, clock: Clock, g: Ints, who: Array) -> None:

@@ -31,7 +31,7 @@ from nautilus.ma_tile.ir.ops import Mbar, MemOp
 class Actor:
     """A consumer of a role at work: its warps, its clock, its asynchronous copies, oldest group first.
 
-    ``rank``: of its block in the cluster; ``consumers``: how many run the same body (``home`` names it);
+    ``rank``: of its block in the cluster; ``consumers``: how many run the same body (``role_component`` names it);
     ``pipelines``: their variables; ``engines``: products and bulk stores under way.
     """
 
@@ -43,7 +43,7 @@ class Actor:
     consumer: int = 0
     consumers: int = 1
     single: bool = False
-    home: int = 0
+    role_component: int = 0
     groups: list[list[Flight]] = field(default_factory=list)
     open: list[Flight] = field(default_factory=list)
     pipelines: dict[str, int] = field(default_factory=dict)
@@ -194,20 +194,20 @@ class Mbarriers:
 
     def __init__(self, memory: SharedMemory, mbars: tuple[Mbar, ...], first_component: int, ranks: int = 1) -> None:
         self.memory = memory
-        self.rings: dict[tuple[str, int], list[Phase]] = {}
+        self.barriers: dict[tuple[str, int], list[Phase]] = {}
         n = len(memory.time)
         for rank in range(ranks):
             for m in mbars:
-                ring = self.rings[m.name, rank] = []
+                ring = self.barriers[m.name, rank] = []
                 for stage in range(m.stages):
                     clocks = (np.zeros(n, np.int32), np.zeros(n, np.int32))
                     ring.append(Phase(f"{m.name}[{stage}]", m.arrivals, first_component, *clocks))
                     first_component += 1
-        self.flying: list[Arrival] = []
+        self.outstanding: list[Arrival] = []
 
     def at(self, name: str, stage: int, rank: int = 0) -> Phase:
         """The barrier in ``stage`` of ring ``name``. Raises Fault outside the ring."""
-        ring = self.rings.get((name, rank))
+        ring = self.barriers.get((name, rank))
         if ring is None:
             raise Fault("undefined-buffer", f"no mbarrier is called {name}")
         if not 0 <= stage < len(ring):
@@ -230,9 +230,9 @@ class Mbarriers:
 
     def deliver(self, rng: random.Random) -> bool:
         """Let one copy arrive; False when none is in flight. Raises OpFault."""
-        if not self.flying:
+        if not self.outstanding:
             return False
-        one = self.flying.pop(rng.randrange(len(self.flying)))
+        one = self.outstanding.pop(rng.randrange(len(self.outstanding)))
         self.memory.land(one.flight, one.bar.component, engine=True)
         one.bar.missing -= one.bytes
         try:
@@ -252,7 +252,7 @@ class Mbarriers:
 
     def open(self) -> list[Phase]:
         """Barriers in the middle of a phase."""
-        return [p for ring in self.rings.values() for p in ring if p.count or p.missing]
+        return [p for ring in self.barriers.values() for p in ring if p.count or p.missing]
 
     def _count(self, bar: Phase, threads: int) -> None:
         bar.count += threads
@@ -261,7 +261,7 @@ class Mbarriers:
         if bar.count < bar.arrivals or bar.missing:
             return
         if not bar.observed:
-            raise Fault("over-arrival", f"phase {bar.phase} completes before anyone waited for the last one")
+            raise Fault("over-arrival", f"phase {bar.phase} completes before a thread waited for the previous phase")
         time, c = self.memory.time, bar.component
         time[c] += 1
         bar.open_vc[c] = time[c]

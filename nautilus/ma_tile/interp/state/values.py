@@ -161,7 +161,7 @@ class Scope:
             case Op(op=op, args=args, dtype=dtype):
                 return eval_op(op, [self.eval(a) for a in args], dtype, "typed")
             case Load() | Reduce():
-                raise Fault("unsupported", "loads and reductions do not occur inside expressions here")
+                raise Fault("unsupported", "an expression of an op contains a load or a reduction")
 
 
 def uniform(x: Array, what: str) -> int:
