@@ -1,8 +1,8 @@
 """One block of the physical interpreter: control flow, synchronisation, and errors that name the op.
 
-:class:`BlockRun` runs one block, or the blocks of one cluster side by side: their shared memories lie one
-behind the other in one address space.  A Fault inside an operation becomes an :class:`InterpError` with
-the operation's text.  Operations on data are in ``interp_data`` and ``interp_dot``.
+:class:`BlockRun` runs one block, or the blocks of one cluster concurrently: their shared memories are
+consecutive in one address space.  A Fault inside an operation becomes an :class:`InterpError` with
+the operation's text.  Operations on data are in ``interp.data`` and ``interp.dot``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BlockRun:
         self.scheduler = Scheduler(seed, self.mbarriers)
         self.collective_loads: dict[tuple[int, int, int], CollectiveLoad] = {}
         self.fetches = 0  # from the tile counter
-        self.parts: dict[tuple[int, int], list[Array]] = {}  # of a multicast and block: every tile that it took part in
+        self.parts: dict[tuple[int, int], list[Array]] = {}  # (multicast, block) -> tiles
 
     def run(self) -> None:
         """Run the block to its end. Raises InterpError."""
@@ -90,7 +90,7 @@ class BlockRun:
             ops = "; ".join(f"{actor.name} at `{format_op(w.op)}`" for actor, w in stuck.waits)
             bars = "".join(f"; {bar}" for bar in self.mbarriers.open())
             raise InterpError(kernel.name, "deadlock", ops, "", f"no role can run{bars}") from None
-        except OpFault as f:  # a copy that arrived by itself
+        except OpFault as f:  # the arrival of an asynchronous copy
             raise self.error(self.machine.ops[f.op], f) from None
         for arrival in self.mbarriers.outstanding:
             if arrival.flight.tma:
@@ -100,7 +100,7 @@ class BlockRun:
     def _actor(
         self, name: str, first: int, warps: int, rank: int, consumer: int, consumers: int, vc: Array, component: int
     ) -> Actor:
-        """Unit ``consumer`` of the warps from ``first`` on; ``component`` is that of consumer 0 in its block."""
+        """Consumer ``consumer`` of the warps from ``first`` on; ``component`` is that of consumer 0 in its block."""
         if consumers < 1 or warps % consumers:
             raise Fault("layout", f"{warps} warps are not {consumers} equal consumers")
         clock = Clock(rank * self.machine.components + component + consumer, vc.copy())
@@ -117,7 +117,7 @@ class BlockRun:
         )
 
     def _run_consumer(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
-        """A consumer from its start to its end, where no engine may still work for it."""
+        """Run a consumer to its end. Raises InterpError if it has pending asynchronous operations."""
         yield from self.program(ctx, body)
         left = ctx.actor.engines.unfinished()
         if left is not None:
@@ -214,7 +214,7 @@ class BlockRun:
         ctx.frags.update({r.name: v for r, v in zip(op.results, values, strict=True)})
 
     def _carry(self, ctx: Context, arg: Frag, old: Value, new: Value) -> None:
-        """The registers of ``arg`` take over a value for the next round. Raises Fault where an engine uses them."""
+        """Move a value to the registers of ``arg``. Raises Fault where a pending MMA uses them."""
         if new is old:
             return
         if isinstance(new, InFlight) and not new.ready and arg.name not in new.roots:
@@ -257,14 +257,14 @@ class BlockRun:
         raise Fault("undefined-fragment", f"%{name} is not defined here")
 
     def raw(self, ctx: Context, frag: Frag) -> Value:
-        """What stands for ``frag``, in flight or not. Raises Fault before its definition."""
+        """The value of ``frag``, which may be outstanding. Raises Fault before its definition."""
         x = ctx.frags.get(frag.name)
         if x is None:
             raise Fault("undefined-fragment", f"%{frag.name} is read before it is defined")
         return x
 
     def get(self, ctx: Context, frag: Frag) -> Array:
-        """The registers of ``frag``. Raises Fault before its definition, and while it is in flight."""
+        """The registers of ``frag``. Raises Fault before its definition, and while it is outstanding."""
         x = self.raw(ctx, frag)
         if isinstance(x, InFlight):
             return x.read(frag.name)
@@ -281,12 +281,12 @@ class BlockRun:
             value = np.broadcast_to(value, shape)
         if self.machine.is_async:
             self._not_read(ctx, frag)
-            value = value.view()  # an identity of its own
+            value = value.view()  # a separate object, so that its id is unique
             ctx.actor.engines.written[id(value)] = value
         ctx.frags[frag.name] = value
 
     def put_raw(self, ctx: Context, frag: Frag, value: Value) -> None:
-        """``frag`` is written by an engine, or not at all."""
+        """Define ``frag`` by a value that an MMA writes later, or by no value."""
         self._not_read(ctx, frag)
         ctx.frags[frag.name] = value
 

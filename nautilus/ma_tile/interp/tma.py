@@ -1,7 +1,7 @@
-"""Bulk copies of the physical interpreter: boxes between global memory and stages of shared memory.
+"""TMA copies of the physical interpreter: boxes between global memory and stages of shared memory.
 
-A load with an mbarrier flies slab by slab; every slab lands at a time of its own and counts its bytes.
-Bytes outside the buffer arrive as zeros and count as well.  A store reads its stage from issue until the
+A load with an mbarrier is one copy for each slab; slabs arrive independently, and each counts its bytes.
+Bytes outside the buffer arrive as zeros and count too.  A store reads its stage from issue until the
 ``tma.wait`` that covers its group.  PTX ISA, "Data Movement: tensors".
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CollectiveLoad:
-    """Units of a role that have come to a synchronous load, and what each of them wants."""
+    """A synchronous load: the consumers of a role that have reached it, and the copy of each."""
 
     actors: list[Actor] = field(default_factory=list)
     flights: list[Flight] = field(default_factory=list)
@@ -83,7 +83,7 @@ def _flight(run: BlockRun, ctx: Context, op: TmaLoad) -> Flight:
 
 
 def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
-    """One copy an instruction."""
+    """One copy for each instruction."""
     columns = flight.bits.shape[1]
     width = op.slot.swizzle // flight.bits.dtype.itemsize if op.slot.swizzle else columns
     parts = [slice(at, at + width) for at in range(0, columns, max(width, 1))]
@@ -91,7 +91,7 @@ def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
 
 
 def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Flight]:
-    """What block ``rank`` copies for the whole cluster. Raises Fault."""
+    """The part of the slabs that block ``rank`` copies for the cluster. Raises Fault."""
     cluster, found = run.machine.kernel.cluster, multicast_part(run.machine.smem(op.slot.buffer), op.multicast)
     if op.multicast != cluster or found is None:
         raise Fault("unsupported", f"{len(slabs)} slabs for {op.multicast} of {cluster} blocks")
@@ -103,7 +103,7 @@ def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Fl
 
 
 def _same_tile(run: BlockRun, rank: int, op: TmaLoad, whole: Flight) -> None:
-    """The blocks of a cluster copy parts of one tile. Raises Fault."""
+    """Check that all blocks of the cluster copy parts of the same tile. Raises Fault."""
     mine = run.parts.setdefault((id(op), rank), [])
     for other in range(run.machine.kernel.cluster):
         theirs = run.parts.get((id(op), other), [])
@@ -113,7 +113,7 @@ def _same_tile(run: BlockRun, rank: int, op: TmaLoad, whole: Flight) -> None:
 
 
 def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
-    """The asynchronous form."""
+    """Issue an asynchronous load."""
     assert op.mbar is not None
     actor, stage = ctx.actor, run.integer(ctx, op.mbar[1], "a stage")
     whole = _flight(run, ctx, op)
@@ -131,7 +131,7 @@ def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
 
 
 def collective_load(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
-    """The synchronous form: the consumers of the role meet, copy each distinct tile once, and go on."""
+    """A synchronous load: the consumers of the role wait for each other, copy each distinct tile once, and continue."""
     actor = ctx.actor
     here = run.collective_loads.setdefault((id(op), actor.role_component, actor.rank), CollectiveLoad())
     here.actors.append(actor)
@@ -150,7 +150,7 @@ def collective_load(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
 
 
 def store(run: BlockRun, ctx: Context, op: TmaStore) -> None:
-    """Issued: the stage is read until a wait."""
+    """Issue a store; it reads its stage until a wait."""
     buffer = run.machine.smem(op.slot.buffer)
     place, inside = _box(run, ctx, op)
     thread, global_thread = _issuer(run, ctx)
@@ -161,14 +161,14 @@ def store(run: BlockRun, ctx: Context, op: TmaStore) -> None:
 
 
 def commit(run: BlockRun, ctx: Context, op: TmaCommit) -> None:
-    """The stores since the last commit become a group."""
+    """Close a group of the stores since the last commit."""
     engines = ctx.actor.engines
     engines.store_groups.append(engines.stores)
     engines.stores = []
 
 
 def wait(run: BlockRun, ctx: Context, op: TmaWait) -> None:
-    """All but the youngest groups have read their stages."""
+    """Wait until all but the youngest groups have read their stages."""
     groups = ctx.actor.engines.store_groups
     while len(groups) > op.pending:
         for pending_read in groups.pop(0):

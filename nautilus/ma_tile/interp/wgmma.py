@@ -1,9 +1,9 @@
-"""Warpgroup products of the physical interpreter, with the hardware's addresses and fragment maps.
+"""wgmma of the physical interpreter, with the addresses and fragment maps of the hardware.
 
-PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".  A shared operand is found as the matrix unit
-finds it: slabs of ``swizzle`` bytes, rows of one slab after another, the 16-byte chunk number xor-ed with
-bits of the *address*, so that a stage that does not start at a multiple of the pattern is read wrongly.
-Registers, least significant first: A as in ``interp_mma`` with blocks of 64 rows, of which warp w has the
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".  A shared operand is addressed as by the tensor core:
+slabs of ``swizzle`` bytes, rows of one slab after another, the 16-byte chunk number xor-ed with
+bits of the *address*.  A stage that does not start at a multiple of the pattern is therefore read incorrectly.
+Registers, least significant first: operand A is as in ``interp.mma`` with blocks of 64 rows, of which warp w has the
 16 rows from 16 w on; the accumulator likewise.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def engine_addresses(buffer: Smem, swizzle: int, base: int) -> Ints:
-    """Address of every element [row, column] of the stage at ``base``, as the engines compute it."""
+    """Address of every element [row, column] of the stage at ``base``, as TMA and wgmma compute it."""
     layout, width = buffer.layout(), buffer.dtype.bytes
     rows = np.arange(layout.rows, dtype=np.int64)[:, None]
     byte = np.arange(layout.cols, dtype=np.int64)[None, :] * width
@@ -73,7 +73,7 @@ def c_registers(d: Array) -> Array:
     return y.transpose(1, 3, 5, 0, 4, 2, 6).reshape(GROUP_WARPS, 32, -1)
 
 
-# -- products ---------------------------------------------------------------------------------
+# -- MMA --------------------------------------------------------------------------------------
 
 
 def _group(ctx: Context) -> None:
@@ -83,7 +83,7 @@ def _group(ctx: Context) -> None:
 
 
 def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
-    """Issue a product; one that is not pending waits for itself."""
+    """Issue an MMA; a synchronous one completes at once."""
     _group(ctx)
     instr, engines = WGMMA[op.instr], ctx.actor.engines
     if not op.is_async:
@@ -169,10 +169,10 @@ def _fenced(ctx: Context, frag: Frag, x: Array) -> None:
 def _accumulator(
     run: BlockRun, ctx: Context, op: MmaOp, shape: tuple[int, ...], dtype: type
 ) -> tuple[Array | None, frozenset[str]]:
-    """What the sum starts from, and the fragments whose registers the result takes over."""
+    """The initial value of the sum, and the fragments whose registers the result reuses."""
     if op.acc is None:
         return None, frozenset()
-    fresh = op.zero_init is not None and bool(run.integer(ctx, op.zero_init, "the start of the accumulator"))
+    zero = op.zero_init is not None and bool(run.integer(ctx, op.zero_init, "the start of the accumulator"))
     x = run.raw(ctx, op.acc)
     roots = frozenset({op.acc.name})
     if isinstance(x, InFlight):
@@ -182,13 +182,13 @@ def _accumulator(
         x.spent = x.spent or not x.ready
         value = x.value
     elif isinstance(x, Undefined):
-        if not fresh:
+        if not zero:
             raise Fault("undefined-fragment", f"%{op.acc.name} has no value to start from")
         return None, roots
     else:
         _fenced(ctx, op.acc, x)
         value = x
-    if fresh:
+    if zero:
         return None, roots
     if value.dtype != dtype:
         raise Fault("layout", f"{op.instr} accumulates {dtype.__name__}")
@@ -199,14 +199,14 @@ def _accumulator(
 
 
 def wg_fence(run: BlockRun, ctx: Context, op: WgFence) -> None:
-    """What threads wrote to registers is for products from here on."""
+    """MMAs after the fence may use the registers that threads wrote before it."""
     _group(ctx)
     ctx.actor.engines.written.clear()
     ctx.actor.engines.fenced = True
 
 
 def wg_commit(run: BlockRun, ctx: Context, op: WgCommit) -> None:
-    """The products since the last commit become a group."""
+    """Close a group of the MMAs since the last commit."""
     _group(ctx)
     engines = ctx.actor.engines
     engines.mma_groups.append(engines.mmas)
@@ -223,7 +223,7 @@ def _retire(run: BlockRun, ctx: Context, pending: int) -> None:
 
 
 def wg_wait(run: BlockRun, ctx: Context, op: WgWait) -> None:
-    """All but the youngest groups are done; what is listed may be read."""
+    """Complete all but the youngest groups; the listed results become readable."""
     _group(ctx)
     _retire(run, ctx, op.pending)
     for frag in op.ready:
@@ -235,7 +235,7 @@ def wg_wait(run: BlockRun, ctx: Context, op: WgWait) -> None:
 
 
 def fence_proxy(run: BlockRun, ctx: Context, op: ProxyFence) -> None:
-    """What these threads wrote to shared memory is for the engines, behind a barrier."""
+    """TMA and wgmma may read, after a barrier, what these threads wrote to shared memory."""
     run.shared.fence(ctx.actor.clock)
 
 

@@ -1,9 +1,8 @@
-"""What a consumer has under way with the engines: warpgroup products, their results, bulk stores.
+"""Outstanding asynchronous operations of a consumer: MMAs, their results, TMA stores.
 
-A result in flight is an :class:`InFlight` in place of registers: whoever reads it before a ``wg.wait``
-lists it gets an error.  A product that accumulates into it takes its registers over.  Registers are told
-apart by their numpy arrays, which are never changed in place: ``written`` holds those that threads wrote
-since the last ``wg.fence``.
+An outstanding result is an :class:`InFlight` in place of registers; a read before a ``wg.wait`` lists it is an
+error.  An MMA that accumulates into it reuses its registers.  Numpy arrays identify registers and are never
+changed in place: ``written`` contains those that threads wrote since the last ``wg.fence``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from nautilus.ma_tile.interp.state.values import Array, Fault
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """Registers that a product writes. ``roots``: fragments whose registers these are."""
+    """Registers that a pending MMA writes. ``roots``: the fragments that have these registers."""
 
     value: Array
     roots: frozenset[str]
@@ -37,7 +36,7 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class Undefined:
-    """Registers that nobody wrote."""
+    """Registers without a value."""
 
 
 #: what the name of a fragment stands for
@@ -46,7 +45,7 @@ Value: TypeAlias = Array | InFlight | Undefined
 
 @dataclass(slots=True, eq=False)
 class PendingMma:
-    """A pending product: its pending_reads on shared memory, the fragments it reads, its result."""
+    """A pending MMA: its reads of shared memory, the fragments that it reads, its result."""
 
     op: int
     pending_reads: list[PendingRead]
@@ -56,7 +55,7 @@ class PendingMma:
 
 @dataclass(slots=True)
 class Engines:
-    """Work of one consumer that was issued: the open group and the committed ones, oldest first."""
+    """Issued operations of one consumer: the open groups and the committed ones, oldest first."""
 
     mmas: list[PendingMma] = field(default_factory=list)
     mma_groups: list[list[PendingMma]] = field(default_factory=list)
@@ -66,7 +65,7 @@ class Engines:
     fenced: bool = False
 
     def reader(self, name: str) -> PendingMma | None:
-        """A product in flight that reads the fragment ``name``."""
+        """A pending MMA that reads the fragment ``name``."""
         for group in (*self.mma_groups, self.mmas):
             for p in group:
                 if name in p.reads:
@@ -74,11 +73,11 @@ class Engines:
         return None
 
     def unfinished(self) -> int | None:
-        """Number of an op that nobody waited for."""
-        for products in (*self.mma_groups, self.mmas):
-            for p in products:
+        """The number of a pending op; None if there is none."""
+        for group in (*self.mma_groups, self.mmas):
+            for p in group:
                 return p.op
-        for pending_reads in (*self.store_groups, self.stores):
-            for h in pending_reads:
-                return h.op
+        for reads in (*self.store_groups, self.stores):
+            for read in reads:
+                return read.op
         return None

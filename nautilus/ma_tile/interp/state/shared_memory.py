@@ -1,4 +1,4 @@
-"""Shared memory of one block: bytes, and who wrote and read each of them when.
+"""Shared memory of one block: bytes, and the last writer and readers of each byte with their times.
 
 Order between threads is *happens-before*, kept as vector clocks.  A *component* is a role (all its
 threads advance together; component 0 is the code outside any role) or the copy engine behind one
@@ -7,15 +7,15 @@ made it itself, or if the stamp lies below ``vc[component]`` of c, which barrier
 raise.  So threads of one warp are *not* ordered against each other without a barrier.
 
 State is kept a *granule* (the narrowest element of the kernel's buffers).  The stamp ``_NEVER``
-lies above every clock; it marks bytes never written and bytes of a copy still in flight, so that
+lies above every clock; it marks bytes never written and bytes of a pending copy, so that
 the common check is one comparison.
 
 ``thread`` arguments broadcast against addresses: a thread number in the block, or ``MANY`` for
 several threads (an access that every warp makes).
 
-Engines (the copy unit, warpgroup products) read through another *proxy*: what threads wrote is for them
-only behind ``fence.proxy`` of the writer and then a barrier.  They read from issue to a wait: a *hold*
-keeps everybody from writing the bytes, and its release counts as one more read.
+Engines (TMA and wgmma) access memory through another *proxy*: they see what threads wrote only after a
+``fence.proxy`` of the writer and then a barrier.  They read from issue to a wait.  A *pending read* forbids all
+writes to the bytes until its release, which counts as one more read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Flight:
-    """A copy on its way: destination addresses, the bits to arrive, and who issued it."""
+    """A pending copy: destination addresses, the bits, and the thread that issued it."""
 
     address: Ints
     bits: Array
@@ -122,7 +122,7 @@ class SharedMemory:
         self.writer_op[g] = flight.op
 
     def land(self, flight: Flight, component: int, engine: bool) -> None:
-        """A copy arrives now; its writer is the issuing thread, or the engine behind an mbarrier."""
+        """A copy arrives now; its writer is the issuing thread, or the engine of an mbarrier."""
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
         who = _each(flight.thread, g)
         self.pending[g] = False
@@ -133,7 +133,7 @@ class SharedMemory:
 
     # -- engines ------------------------------------------------------------------------------
     def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, PendingRead]:
-        """What an engine reads, and its pending_read on it. Raises Fault."""
+        """The bits that an engine reads, and the pending read. Raises Fault."""
         g = self._granules(address, width)
         who = _each(thread, g)
         self._check_read(clock, g, who)
@@ -145,7 +145,7 @@ class SharedMemory:
         return view[address // width], PendingRead(g, who, op)
 
     def release(self, clock: Clock, pending_read: PendingRead) -> None:
-        """The engine has read: from here on it is a read of the past."""
+        """End a pending read; it becomes a completed read."""
         self.held[pending_read.granules] -= 1
         self.pending_reads -= 1
         self._note_read(clock, pending_read.granules, pending_read.who, pending_read.op)
