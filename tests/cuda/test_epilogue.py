@@ -64,7 +64,7 @@ def test_text(filecheck: Callable[..., None]) -> None:
         (gated, {"columns": 128, **LARGE}, {}),
         (
             biased,
-            {"columns": 128, "rows": 128, "units": 1, **LARGE},
+            {"columns": 128, "rows": 128, "consumers": 1, **LARGE},
             {"tile_scheduling": "pingpong", "ordered_mma": True, "stages": 5},
         ),
         (biased, {"columns": 192, "m": 1000, "n": 1064, "k": 192}, {}),

@@ -101,7 +101,7 @@ def change_swizzle(m: MemModule, buffer: str, swizzle: int, match: Predicate) ->
 
 
 def shift_slot(m: MemModule, buffer: str, by: int, match: Predicate) -> MemModule:
-    """Matching accesses to ``buffer`` use the stage ``by`` further round the ring."""
+    """Matching accesses to ``buffer`` use the stage ``by`` stages later, modulo the number of stages."""
     stages = next(s.stages for k in m.kernels for s in k.smem if s.name == buffer)
 
     def shifted(slot: Slot) -> Slot:
@@ -112,7 +112,7 @@ def shift_slot(m: MemModule, buffer: str, by: int, match: Predicate) -> MemModul
 
 
 def change_stage_count(m: MemModule, buffer: str, stages: int) -> MemModule:
-    """The ring ``buffer`` has ``stages`` stages, and every access wraps at that number."""
+    """The buffer ``buffer`` has ``stages`` stages, and every access wraps at that number."""
 
     def kernel(k: MemKernel) -> MemKernel:
         return replace(k, smem=tuple(replace(s, stages=stages) if s.name == buffer else s for s in k.smem))
@@ -133,7 +133,7 @@ def flip_parity(m: MemModule, mbar: str, nth: int | None = None) -> MemModule:
 
 
 def shift_mbar(m: MemModule, mbar: str, stage: Callable[[Expr], Expr]) -> MemModule:
-    """Arrivals on ``mbar`` go to another stage of its ring."""
+    """Arrivals on ``mbar`` go to another of its stages."""
 
     def edit(op: MemOp) -> tuple[MemOp, ...]:
         assert isinstance(op, MbarArrive)

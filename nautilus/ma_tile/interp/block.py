@@ -1,8 +1,8 @@
 """One block of the physical interpreter: control flow, synchronisation, and errors that name the op.
 
-:class:`BlockRun` runs one block, or the blocks of one cluster side by side: their shared memories lie one
-behind the other in one address space.  A Fault inside an operation becomes an :class:`InterpError` with
-the operation's text.  Operations on data are in ``interp_data`` and ``interp_dot``.
+:class:`BlockRun` runs one block, or the blocks of one cluster concurrently: their shared memories are
+consecutive in one address space.  A Fault inside an operation becomes an :class:`InterpError` with
+the operation's text.  Operations on data are in ``interp.data`` and ``interp.dot``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nautilus.ma_tile.interp.state.shared_memory import Clock, OpFault
 from nautilus.ma_tile.interp.state.sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Task, Wait
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, coords, spread, uniform
 from nautilus.ma_tile.interp.tile_scheduler import tile_loop
-from nautilus.ma_tile.interp.tma import Meeting, load_together
+from nautilus.ma_tile.interp.tma import CollectiveLoad, collective_load
 from nautilus.ma_tile.interp.wgmma import engine_addresses
 from nautilus.ma_tile.ir.async_ops import (
     CONSUMER,
@@ -68,9 +68,9 @@ class BlockRun:
         self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, ranks * machine.components, ranks)
         self.cluster = ClusterBarrier(self.shared, ranks, machine.components, machine.threads, machine.span)
         self.scheduler = Scheduler(seed, self.mbarriers)
-        self.meetings: dict[tuple[int, int, int], Meeting] = {}
+        self.collective_loads: dict[tuple[int, int, int], CollectiveLoad] = {}
         self.fetches = 0  # from the tile counter
-        self.parts: dict[tuple[int, int], list[Array]] = {}  # of a multicast and block: every tile that it took part in
+        self.parts: dict[tuple[int, int], list[Array]] = {}  # (multicast, block) -> tiles
 
     def run(self) -> None:
         """Run the block to its end. Raises InterpError."""
@@ -90,38 +90,39 @@ class BlockRun:
             ops = "; ".join(f"{actor.name} at `{format_op(w.op)}`" for actor, w in stuck.waits)
             bars = "".join(f"; {bar}" for bar in self.mbarriers.open())
             raise InterpError(kernel.name, "deadlock", ops, "", f"no role can run{bars}") from None
-        except OpFault as f:  # a copy that arrived by itself
+        except OpFault as f:  # the arrival of an asynchronous copy
             raise self.error(self.machine.ops[f.op], f) from None
-        for arrival in self.mbarriers.flying:
-            if arrival.flight.bulk:
+        for arrival in self.mbarriers.outstanding:
+            if arrival.flight.tma:
                 op = self.machine.ops[arrival.flight.op]
-                raise self.error(op, Fault("unfinished", "the copy is in flight when the block ends"))
+                raise self.error(op, Fault("unfinished", "the copy is outstanding when the block ends"))
 
     def _actor(
-        self, name: str, first: int, warps: int, rank: int, consumer: int, units: int, vc: Array, component: int
+        self, name: str, first: int, warps: int, rank: int, consumer: int, consumers: int, vc: Array, component: int
     ) -> Actor:
-        """Unit ``consumer`` of the warps from ``first`` on; ``component`` is that of consumer 0 in its block."""
-        if units < 1 or warps % units:
-            raise Fault("layout", f"{warps} warps are not {units} equal consumers")
+        """Consumer ``consumer`` of the warps from ``first`` on; ``component`` is that of consumer 0 in its block."""
+        if consumers < 1 or warps % consumers:
+            raise Fault("layout", f"{warps} warps are not {consumers} equal consumers")
         clock = Clock(rank * self.machine.components + component + consumer, vc.copy())
-        label = name + (f"[{consumer}]" if units > 1 else "") + (f" of block {rank}" if rank else "")
-        own = warps // units
-        actor = Actor(label, first + consumer * own, own, clock, rank, consumer, units, home=component)
+        label = name + (f"[{consumer}]" if consumers > 1 else "") + (f" of block {rank}" if rank else "")
+        own = warps // consumers
+        actor = Actor(label, first + consumer * own, own, clock, rank, consumer, consumers, role_component=component)
         actor.pipelines = {v: 0 for c in self.machine.kernel.pipelines for v in (c.stage, c.phase)}
         return actor
 
     def _start(self, actor: Actor, frags: dict[str, Value], variables: dict[str, int], body: tuple[MemOp, ...]) -> Task:
         first = actor.rank * self.machine.kernel.warps
         return self.scheduler.start(
-            actor, self._life(Context(actor, frags, {**variables, CONSUMER: actor.consumer}, first), body)
+            actor, self._run_consumer(Context(actor, frags, {**variables, CONSUMER: actor.consumer}, first), body)
         )
 
-    def _life(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
-        """A consumer from its start to its end, where no engine may still work for it."""
+    def _run_consumer(self, ctx: Context, body: tuple[MemOp, ...]) -> Program:
+        """Run a consumer to its end. Raises InterpError if it has pending asynchronous operations."""
         yield from self.program(ctx, body)
         left = ctx.actor.engines.unfinished()
         if left is not None:
-            raise self.error(self.machine.ops[left], Fault("unfinished", f"{ctx.actor.name} ends without waiting"))
+            fault = Fault("unfinished", f"{ctx.actor.name} ends before a wait for this operation")
+            raise self.error(self.machine.ops[left], fault)
         if ctx.actor.name.split(" ")[0] == "block":
             try:
                 self.cluster.end(ctx.actor)
@@ -161,7 +162,7 @@ class BlockRun:
             case TileSchedulerOp():
                 yield from tile_loop(self, ctx, op)
             case TmaLoad():
-                yield from load_together(self, ctx, op)
+                yield from collective_load(self, ctx, op)
             case Barrier(number=number, threads=threads):
                 which = self.integer(ctx, number, "a barrier's number")
                 yield Wait(op, self.barriers.arrive(ctx.actor, which, threads))
@@ -213,17 +214,17 @@ class BlockRun:
         ctx.frags.update({r.name: v for r, v in zip(op.results, values, strict=True)})
 
     def _carry(self, ctx: Context, arg: Frag, old: Value, new: Value) -> None:
-        """The registers of ``arg`` take over a value for the next round. Raises Fault where an engine uses them."""
+        """Move a value to the registers of ``arg``. Raises Fault where a pending MMA uses them."""
         if new is old:
             return
         if isinstance(new, InFlight) and not new.ready and arg.name not in new.roots:
-            raise Fault("in-flight", f"a result in flight is carried as %{arg.name}, whose registers are others")
+            raise Fault("in-flight", f"an outstanding result is carried as %{arg.name}, which has other registers")
         self._not_read(ctx, arg)
 
     def _not_read(self, ctx: Context, frag: Frag) -> None:
         reader = ctx.actor.engines.reader(frag.name)
         if reader is not None:
-            what = f"the registers of %{frag.name} are written while a product may still read them"
+            what = f"the registers of %{frag.name} are written while an MMA may still read them"
             raise OpFault("overwrite-in-use", what, reader.op, "read by")
 
     def _roles(self, ctx: Context, op: RolesOp) -> Program:
@@ -236,13 +237,13 @@ class BlockRun:
             if not used.isdisjoint(warps) or not 0 <= warps.start < warps.stop <= self.machine.kernel.warps:
                 raise Fault("layout", f"role {role.name} has no warps of its own")
             used.update(warps)
-            tasks += [self._unit(ctx, role, consumer) for consumer in range(role.consumers)]
+            tasks += [self._consumer(ctx, role, consumer) for consumer in range(role.consumers)]
         yield Wait(op, lambda: all(t.done for t in tasks), join=True)
         clocks = [t.actor.clock.vc for t in tasks]
         idle = [] if len(used) == self.machine.kernel.warps else [ctx.actor.clock.vc]
         ctx.actor.clock.vc = np.min([*clocks, *idle], axis=0)
 
-    def _unit(self, ctx: Context, role: Role, consumer: int) -> Task:
+    def _consumer(self, ctx: Context, role: Role, consumer: int) -> Task:
         warps, component = role.last_warp - role.first_warp, self.machine.component[id(role)]
         vc, rank = ctx.actor.clock.vc, ctx.actor.rank
         actor = self._actor(role.name, role.first_warp, warps, rank, consumer, role.consumers, vc, component)
@@ -256,14 +257,14 @@ class BlockRun:
         raise Fault("undefined-fragment", f"%{name} is not defined here")
 
     def raw(self, ctx: Context, frag: Frag) -> Value:
-        """What stands for ``frag``, in flight or not. Raises Fault before its definition."""
+        """The value of ``frag``, which may be outstanding. Raises Fault before its definition."""
         x = ctx.frags.get(frag.name)
         if x is None:
             raise Fault("undefined-fragment", f"%{frag.name} is read before it is defined")
         return x
 
     def get(self, ctx: Context, frag: Frag) -> Array:
-        """The registers of ``frag``. Raises Fault before its definition, and while it is in flight."""
+        """The registers of ``frag``. Raises Fault before its definition, and while it is outstanding."""
         x = self.raw(ctx, frag)
         if isinstance(x, InFlight):
             return x.read(frag.name)
@@ -280,12 +281,12 @@ class BlockRun:
             value = np.broadcast_to(value, shape)
         if self.machine.is_async:
             self._not_read(ctx, frag)
-            value = value.view()  # an identity of its own
+            value = value.view()  # a separate object, so that its id is unique
             ctx.actor.engines.written[id(value)] = value
         ctx.frags[frag.name] = value
 
     def put_raw(self, ctx: Context, frag: Frag, value: Value) -> None:
-        """``frag`` is written by an engine, or not at all."""
+        """Define ``frag`` by a value that an MMA writes later, or by no value."""
         self._not_read(ctx, frag)
         ctx.frags[frag.name] = value
 

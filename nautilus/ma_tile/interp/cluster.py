@@ -1,7 +1,7 @@
 """The barrier of a cluster (PTX ISA, ``barrier.cluster``), and stores from one of its blocks into another.
 
-A block that nobody has seen begin may not be there yet, and one that has ended is there no more: a store into it is
-an error, and so is the end of a block while a store into it may still be on its way.
+A store into another block is an error before a cluster wait has confirmed that the block runs, and after the block
+has ended.  The end of a block is an error while a store into it may be outstanding.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class ClusterBarrier:
         self.open_vc, self.done_vc = np.zeros(n, np.int32), np.zeros(n, np.int32)
         self.phase, self.arrived = 0, set[int]()
         self.pending: dict[int, int] = {}  # block -> the phase that it has arrived in and not waited for
-        self.met, self.ended = set[int](), set[int]()
+        self.waited, self.ended = set[int](), set[int]()
 
     def arrive(self, actor: Actor, relaxed: bool) -> None:
         """All threads of the block arrive, releasing what they did unless ``relaxed``. Raises Fault."""
         if actor.threads != self.threads:
             raise Fault("barrier", f"{actor.threads} of a block's {self.threads} threads arrive")
         if actor.rank in self.pending:
-            raise Fault("barrier", "a block arrives again before it has waited")
+            raise Fault("barrier", "a block arrives twice without a wait between the arrivals")
         if not relaxed:
             time, c = self.memory.time, actor.clock.component
             time[c] += 1
@@ -44,27 +44,27 @@ class ClusterBarrier:
     def awaited(self, actor: Actor) -> int:
         """The phase that ``actor`` waits for. Raises Fault where it has not arrived."""
         if actor.rank not in self.pending:
-            raise Fault("barrier", "a block waits for a barrier at which it has not arrived")
+            raise Fault("barrier", "a block waits at a cluster barrier without an arrival")
         return self.pending[actor.rank]
 
     def observe(self, actor: Actor) -> None:
-        """``actor`` saw the barrier complete: all blocks run, and it sees what they released."""
+        """``actor`` has waited: all blocks run, and it sees what they released."""
         del self.pending[actor.rank]
-        self.met.add(actor.rank)
+        self.waited.add(actor.rank)
         actor.clock.vc = np.maximum(actor.clock.vc, self.done_vc)
 
     def reach(self, actor: Actor, rank: int) -> int:
-        """Bytes from the memory of ``actor`` to that of block ``rank``. Raises Fault where nobody may write there."""
+        """Offset from the memory of ``actor`` to that of block ``rank``. Raises Fault if ``actor`` may not write it."""
         if not 0 <= rank < self.ranks:
             raise Fault("out-of-bounds", f"block {rank} is outside a cluster of {self.ranks}")
-        if rank != actor.rank and actor.rank not in self.met:
+        if rank != actor.rank and actor.rank not in self.waited:
             raise Fault("cluster", f"block {rank} may not run yet")
         if rank in self.ended:
             raise Fault("cluster", f"block {rank} may have ended")
         return (rank - actor.rank) * self.span
 
     def end(self, actor: Actor) -> None:
-        """The block of ``actor`` ends. Raises OpFault where it does not know of a store into its memory."""
+        """The block of ``actor`` ends. Raises OpFault if a store into its memory may be outstanding."""
         self.ended.add(actor.rank)
         if self.ranks == 1:
             return
@@ -75,4 +75,5 @@ class ClusterBarrier:
         late = foreign & (memory.written[here] >= actor.clock.vc[by])
         if late.any():
             op = memory.writer_op[here][late][0]
-            raise OpFault("cluster", f"block {actor.rank} ends before a store into it is known to be there", op, "of")
+            what = f"block {actor.rank} ends before a store into it is known to be complete"
+            raise OpFault("cluster", what, op, "of")

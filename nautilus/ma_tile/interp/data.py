@@ -3,8 +3,8 @@
 Cross-warp ``reduce``: register r of lane l of warp w writes its partial to element
 ``(w * registers + r) * 32 + l`` of the scratch buffer (row-major over its own axes); then comes a
 barrier of the role; then every thread folds the partials of its lane in the warps that split the
-reduced axes with it, least significant warp digit first.  Nothing orders the next use of the
-scratch buffer: that takes a barrier of its own.
+reduced axes with it, least significant warp digit first.  The next use of the
+scratch buffer needs another barrier.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
 
 
 def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
-    """Global to shared, arriving later."""
+    """Copy from global to shared memory, asynchronously."""
     layout, memory = run.machine.layout(op.threads), run.machine.memory
     buffer = run.machine.smem(op.slot.buffer)
     shape, dtype = run.shape(ctx, layout), buffer.dtype
@@ -374,11 +374,11 @@ def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
         ctx.actor.open.append(flight)
     else:
         bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"), ctx.actor.rank)
-        run.mbarriers.flying.append(Arrival(bar, flight, threads=ctx.actor.threads))
+        run.mbarriers.outstanding.append(Arrival(bar, flight, threads=ctx.actor.threads))
 
 
 def cp_commit(run: BlockRun, ctx: Context, op: AsyncCommit) -> None:
-    """The copies since the last commit become a group."""
+    """Close a group of the copies since the last commit."""
     ctx.actor.groups.append(ctx.actor.open)
     ctx.actor.open = []
 

@@ -27,7 +27,7 @@ from nautilus.ma_tile.interp.mma import (
 )
 from nautilus.ma_tile.interp.state.shared_memory import MANY
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, coords, decode, register_type
-from nautilus.ma_tile.interp.wgmma import product
+from nautilus.ma_tile.interp.wgmma import wgmma
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, Frag, MatrixLoad, MmaInstr, MmaOp, Slot, Smem
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def dot(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     """``result = acc + a . b``."""
     if op.instr in WGMMA:
-        product(run, ctx, op)
+        wgmma(run, ctx, op)
     else:
         (_fma if op.instr == "fma" else _matrix)(run, ctx, op)
 

@@ -1,38 +1,37 @@
 """The physical, adversarial interpreter of the MA-tile IR.
 
-Shared memory is bytes behind the access's own swizzle, fragments are (warp, lane, register) arrays,
-copies arrive at the last legal moment, roles are scheduled by an adversary, and what no barrier
-orders is an error, even where the numbers come out right.  Every error is an :class:`InterpError`
+Shared memory is an array of bytes that each access addresses with its own swizzle.  Fragments are (warp, lane,
+register) arrays.  Copies arrive at the last legal moment, and an adversary schedules the roles.  Conflicting accesses
+that no barrier orders are an error, even where the result is correct.  Every error is an :class:`InterpError`
 that names the operation, the buffer and the rule (``kind``):
 
 ==================== ==================================================================
 pending-copy         bytes read before a ``cp.wait`` that covers their copy
 unsynchronised-read  bytes read that another thread wrote, no barrier between
 overwrite-in-use     bytes written (or copied over) that another thread read, no barrier between, or that a
-                     product or bulk store in flight may still read; registers that a product may read
-in-flight            the result of a product used before a ``wg.wait`` lists it, or listed too early
-missing-fence        no ``wg.fence`` between a write to registers and the product that uses them; no
-                     ``fence.proxy`` and barrier between a write to shared memory and an engine's use
-unfinished           a consumer ends while products or stores that it issued are in flight, a block with bulk loads
-unordered-writes     bytes written twice, no barrier between, or over a copy in flight
-uninitialised        bytes or elements read that nobody wrote
+                     pending MMA or TMA store may still read; registers that a pending MMA may read
+in-flight            the result of an MMA used before a ``wg.wait`` lists it, or listed too early
+missing-fence        no ``wg.fence`` between a write to registers and the MMA that uses them; no
+                     ``fence.proxy`` and barrier between a write to shared memory and its use by TMA or wgmma
+unfinished           a consumer ends with pending MMAs or stores, or a block ends with pending TMA loads
+unordered-writes     bytes written twice, no barrier between, or over a pending copy
+uninitialised        bytes or elements read that have never been written
 out-of-bounds        a shared address, stage or tile position outside its buffer
 global-out-of-bounds an unmasked global index outside its tensor
 global-race          an element of global memory used by several threads of one launch
-misaligned, non-contiguous-vector, mask-not-uniform, copy-size     what an access cannot move
+misaligned, non-contiguous-vector, mask-not-uniform, copy-size     an access that the instruction does not support
 undefined-fragment, undefined-variable, undefined-buffer           a name without a value
-layout, holders-disagree                                           registers that do not fit
-barrier, over-arrival, phase, deadlock, not-uniform                synchronisation that cannot work
+layout, holders-disagree                                           registers that do not match the layout
+barrier, over-arrival, phase, deadlock, not-uniform                incorrect synchronisation
 multicast                                                          blocks that copy parts of different tiles
 cluster                              a store into a block that may not run yet, or that may have ended
-unsupported                                                        what no instruction does
+unsupported                                                        an operation without an instruction
 ==================== ==================================================================
 
-The files: ``interp_values`` (registers, expressions), ``interp_smem`` (bytes and their history),
-``interp_sync`` (barriers, scheduler), ``interp_global``, ``interp_mma`` (fragment maps),
-``interp_data`` and ``interp_dot`` (operations), ``interp_flight``, ``interp_warpgroup`` and ``interp_bulk``
-(products and copies of the sm_90a class), ``interp_tiles`` (persistent blocks), ``interp_cluster`` (barriers and
-stores between blocks), ``interp_machine`` and ``interp_block`` (control flow).
+The files of ``interp``: ``block`` (control flow), ``data`` and ``dot`` (operations), ``mma`` (fragment maps), ``wgmma``
+and ``tma`` (MMAs and copies of the sm_90a class), ``tile_scheduler`` (persistent blocks), ``cluster`` (barriers and
+stores between blocks).  Those of ``interp.state``: ``values`` (registers, expressions), ``shared_memory`` (bytes and
+their history), ``global_memory``, ``sync`` (barriers, scheduler), ``in_flight`` (pending operations), ``machine``.
 """
 
 from __future__ import annotations

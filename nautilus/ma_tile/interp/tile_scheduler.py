@@ -110,7 +110,7 @@ def fetch(run: BlockRun, ctx: Context, op: TileFetch) -> None:
     numbers = machine.cached(op, "numbers", lambda: split(count, machine.blocks, machine.seed))[run.block]
     run.fetches += 1
     if run.fetches >= len(numbers):
-        raise Fault("unsupported", "a fetch behind the last tile")
+        raise Fault("unsupported", "a fetch follows the last tile")
     ctx.actor.pipelines[op.var] = numbers[run.fetches]
 
 

@@ -1,7 +1,7 @@
-"""Bulk copies of the physical interpreter: boxes between global memory and stages of shared memory.
+"""TMA copies of the physical interpreter: boxes between global memory and stages of shared memory.
 
-A load with an mbarrier flies slab by slab; every slab lands at a time of its own and counts its bytes.
-Bytes outside the buffer arrive as zeros and count as well.  A store reads its stage from issue until the
+A load with an mbarrier is one copy for each slab; slabs arrive independently, and each counts its bytes.
+Bytes outside the buffer arrive as zeros and count too.  A store reads its stage from issue until the
 ``tma.wait`` that covers its group.  PTX ISA, "Data Movement: tensors".
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Meeting:
-    """Units of a role that have come to a synchronous load, and what each of them wants."""
+class CollectiveLoad:
+    """A synchronous load: the consumers of a role that have reached it, and the copy of each."""
 
     actors: list[Actor] = field(default_factory=list)
     flights: list[Flight] = field(default_factory=list)
@@ -58,7 +58,7 @@ def _box(run: BlockRun, ctx: Context, op: TmaLoad | TmaStore) -> tuple[Ints, Arr
     for axis, (e, size) in enumerate(zip(op.index, shape, strict=True)):
         at = scope.eval(e)
         if tiled.isdisjoint(free_vars(e)):
-            here = uniform(at, "an index of a bulk copy")
+            here = uniform(at, "an index of a TMA copy")
             if not 0 <= here < size:
                 text = f"index {here} is outside dimension {axis} of {op.buffer}, which has {size}"
                 raise Fault("global-out-of-bounds", text)
@@ -79,19 +79,19 @@ def _flight(run: BlockRun, ctx: Context, op: TmaLoad) -> Flight:
     thread, global_thread = _issuer(run, ctx)
     value = run.machine.memory.load(op.buffer, place, inside, global_thread)
     bits = encode(value, run.machine.smem(op.slot.buffer).dtype)
-    return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), bulk=True)
+    return Flight(run.engine_addresses(ctx, op.slot), bits, thread, run.op_number(op), tma=True)
 
 
 def _slabs(run: BlockRun, op: TmaLoad, flight: Flight) -> list[Flight]:
-    """One copy an instruction."""
+    """One copy for each instruction."""
     columns = flight.bits.shape[1]
     width = op.slot.swizzle // flight.bits.dtype.itemsize if op.slot.swizzle else columns
     parts = [slice(at, at + width) for at in range(0, columns, max(width, 1))]
-    return [Flight(flight.address[:, p], flight.bits[:, p], flight.thread, flight.op, bulk=True) for p in parts]
+    return [Flight(flight.address[:, p], flight.bits[:, p], flight.thread, flight.op, tma=True) for p in parts]
 
 
 def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Flight]:
-    """What block ``rank`` copies for the whole cluster. Raises Fault."""
+    """The part of the slabs that block ``rank`` copies for the cluster. Raises Fault."""
     cluster, found = run.machine.kernel.cluster, multicast_part(run.machine.smem(op.slot.buffer), op.multicast)
     if op.multicast != cluster or found is None:
         raise Fault("unsupported", f"{len(slabs)} slabs for {op.multicast} of {cluster} blocks")
@@ -99,11 +99,11 @@ def _part(run: BlockRun, rank: int, op: TmaLoad, slabs: list[Flight]) -> list[Fl
     if count < len(slabs):
         return slabs[rank * count :][:count]
     here = slice(rank * rows, (rank + 1) * rows)
-    return [Flight(f.address[here], f.bits[here], f.thread, f.op, bulk=True) for f in slabs]
+    return [Flight(f.address[here], f.bits[here], f.thread, f.op, tma=True) for f in slabs]
 
 
 def _same_tile(run: BlockRun, rank: int, op: TmaLoad, whole: Flight) -> None:
-    """The blocks of a cluster copy parts of one tile. Raises Fault."""
+    """Check that all blocks of the cluster copy parts of the same tile. Raises Fault."""
     mine = run.parts.setdefault((id(op), rank), [])
     for other in range(run.machine.kernel.cluster):
         theirs = run.parts.get((id(op), other), [])
@@ -113,7 +113,7 @@ def _same_tile(run: BlockRun, rank: int, op: TmaLoad, whole: Flight) -> None:
 
 
 def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
-    """The asynchronous form."""
+    """Issue an asynchronous load."""
     assert op.mbar is not None
     actor, stage = ctx.actor, run.integer(ctx, op.mbar[1], "a stage")
     whole = _flight(run, ctx, op)
@@ -124,20 +124,20 @@ def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
     for slab in slabs if op.multicast == 1 else _part(run, actor.rank, op, slabs):
         for rank in ranks:
             moved = slab.address + (rank - actor.rank) * run.machine.span
-            flight = Flight(moved, slab.bits, slab.thread, slab.op, bulk=True)
+            flight = Flight(moved, slab.bits, slab.thread, slab.op, tma=True)
             run.shared.issue(actor.clock, flight)
             bar = run.mbarriers.at(op.mbar[0], stage, rank)
-            run.mbarriers.flying.append(Arrival(bar, flight, bytes=slab.bits.nbytes))
+            run.mbarriers.outstanding.append(Arrival(bar, flight, bytes=slab.bits.nbytes))
 
 
-def load_together(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
-    """The synchronous form: the consumers of the role meet, copy each distinct tile once, and go on."""
+def collective_load(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
+    """A synchronous load: the consumers of the role wait for each other, copy each distinct tile once, and continue."""
     actor = ctx.actor
-    here = run.meetings.setdefault((id(op), actor.home, actor.rank), Meeting())
+    here = run.collective_loads.setdefault((id(op), actor.role_component, actor.rank), CollectiveLoad())
     here.actors.append(actor)
     here.flights.append(_flight(run, ctx, op))
     if len(here.actors) == actor.consumers:
-        del run.meetings[id(op), actor.home, actor.rank]
+        del run.collective_loads[id(op), actor.role_component, actor.rank]
         run.barriers.complete(here.actors)
         for n, f in enumerate(here.flights):
             if any(np.array_equal(f.address, g.address) and np.array_equal(f.bits, g.bits) for g in here.flights[:n]):
@@ -150,29 +150,29 @@ def load_together(run: BlockRun, ctx: Context, op: TmaLoad) -> Program:
 
 
 def store(run: BlockRun, ctx: Context, op: TmaStore) -> None:
-    """Issued: the stage is read until a wait."""
+    """Issue a store; it reads its stage until a wait."""
     buffer = run.machine.smem(op.slot.buffer)
     place, inside = _box(run, ctx, op)
     thread, global_thread = _issuer(run, ctx)
     address = run.engine_addresses(ctx, op.slot)
-    bits, hold = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
-    ctx.actor.engines.stores.append(hold)
+    bits, pending_read = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
+    ctx.actor.engines.stores.append(pending_read)
     run.machine.memory.store(op.buffer, place, decode(bits, buffer.dtype), inside, global_thread)
 
 
 def commit(run: BlockRun, ctx: Context, op: TmaCommit) -> None:
-    """The stores since the last commit become a group."""
+    """Close a group of the stores since the last commit."""
     engines = ctx.actor.engines
     engines.store_groups.append(engines.stores)
     engines.stores = []
 
 
 def wait(run: BlockRun, ctx: Context, op: TmaWait) -> None:
-    """All but the youngest groups have read their stages."""
+    """Wait until all but the youngest groups have read their stages."""
     groups = ctx.actor.engines.store_groups
     while len(groups) > op.pending:
-        for hold in groups.pop(0):
-            run.shared.release(ctx.actor.clock, hold)
+        for pending_read in groups.pop(0):
+            run.shared.release(ctx.actor.clock, pending_read)
 
 
 #: op class -> what runs it in one thread block

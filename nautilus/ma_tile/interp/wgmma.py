@@ -1,9 +1,9 @@
-"""Warpgroup products of the physical interpreter, with the hardware's addresses and fragment maps.
+"""wgmma of the physical interpreter, with the addresses and fragment maps of the hardware.
 
-PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".  A shared operand is found as the matrix unit
-finds it: slabs of ``swizzle`` bytes, rows of one slab after another, the 16-byte chunk number xor-ed with
-bits of the *address*, so that a stage that does not start at a multiple of the pattern is read wrongly.
-Registers, least significant first: A as in ``interp_mma`` with blocks of 64 rows, of which warp w has the
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".  A shared operand is addressed as by the tensor core:
+slabs of ``swizzle`` bytes, rows of one slab after another, the 16-byte chunk number xor-ed with
+bits of the *address*.  A stage that does not start at a multiple of the pattern is therefore read incorrectly.
+Registers, least significant first: operand A is as in ``interp.mma`` with blocks of 64 rows, of which warp w has the
 16 rows from 16 w on; the accumulator likewise.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.ma_tile.interp.mma import free_axis, multiply
-from nautilus.ma_tile.interp.state.in_flight import InFlight, Product, Undefined
-from nautilus.ma_tile.interp.state.shared_memory import MANY, Hold
+from nautilus.ma_tile.interp.state.in_flight import InFlight, PendingMma, Undefined
+from nautilus.ma_tile.interp.state.shared_memory import MANY, PendingRead
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, decode, encode, register_type
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def engine_addresses(buffer: Smem, swizzle: int, base: int) -> Ints:
-    """Address of every element [row, column] of the stage at ``base``, as the engines compute it."""
+    """Address of every element [row, column] of the stage at ``base``, as TMA and wgmma compute it."""
     layout, width = buffer.layout(), buffer.dtype.bytes
     rows = np.arange(layout.rows, dtype=np.int64)[:, None]
     byte = np.arange(layout.cols, dtype=np.int64)[None, :] * width
@@ -73,7 +73,7 @@ def c_registers(d: Array) -> Array:
     return y.transpose(1, 3, 5, 0, 4, 2, 6).reshape(GROUP_WARPS, 32, -1)
 
 
-# -- products ---------------------------------------------------------------------------------
+# -- MMA --------------------------------------------------------------------------------------
 
 
 def _group(ctx: Context) -> None:
@@ -82,21 +82,21 @@ def _group(ctx: Context) -> None:
         raise Fault("unsupported", f"{actor.warps} warps from warp {actor.first_warp} are no warpgroup")
 
 
-def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
-    """Issue a product; one that is not pending waits for itself."""
+def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
+    """Issue an MMA; a synchronous one completes at once."""
     _group(ctx)
     instr, engines = WGMMA[op.instr], ctx.actor.engines
     if not op.is_async:
         engines.written.clear()
         engines.fenced = True
     elif not engines.fenced:
-        raise Fault("missing-fence", "no wg.fence stands before the first product")
+        raise Fault("missing-fence", "no wg.fence stands before the first asynchronous MMA")
     m, n = (free_axis(run.axes_of(x), op.over, op.result.type.names) for x in (op.a, op.b))
-    holds: list[Hold] = []
-    a = _left(run, ctx, op, instr, m, holds)
+    pending: list[PendingRead] = []
+    a = _left(run, ctx, op, instr, m, pending)
     if not isinstance(op.b, Slot):
-        raise Fault("unsupported", "the right operand of a warpgroup product is in shared memory")
-    b = _stage(run, ctx, op, op.b, n, instr, holds)
+        raise Fault("unsupported", "operand b of wgmma is in shared memory")
+    b = _stage(run, ctx, op, op.b, n, instr, pending)
     depth = a.shape[1]
     if b.shape[1] != depth or depth % instr.k or b.shape[0] % instr.n_step or a.shape[0] % 64:
         raise Fault("layout", f"{op.instr} cannot multiply {a.shape[0]}x{depth} and {depth}x{b.shape[0]}")
@@ -108,16 +108,18 @@ def product(run: BlockRun, ctx: Context, op: MmaOp) -> None:
     if acc is not None:
         with np.errstate(all="ignore"):
             d = acc + d
-    _issue(run, ctx, op, c_registers(d), roots, holds)
+    _issue(run, ctx, op, c_registers(d), roots, pending)
 
 
-def _issue(run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozenset[str], holds: list[Hold]) -> None:
+def _issue(
+    run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozenset[str], pending: list[PendingRead]
+) -> None:
     engines, memory, clock = ctx.actor.engines, run.shared, ctx.actor.clock
     if not op.is_async:
-        for h in holds:
+        for h in pending:
             memory.release(clock, h)
-        engines.product_groups.append(engines.products)
-        engines.products = []
+        engines.mma_groups.append(engines.mmas)
+        engines.mmas = []
         _retire(run, ctx, 0)
         run.put(ctx, op.result, value)
         engines.written.clear()
@@ -125,13 +127,13 @@ def _issue(run: BlockRun, ctx: Context, op: MmaOp, value: Array, roots: frozense
     number = run.op_number(op)
     result = InFlight(value, roots | {op.result.name}, number)
     reads = frozenset({op.a.name}) if isinstance(op.a, Frag) else frozenset[str]()
-    engines.products.append(Product(number, holds, reads, result))
+    engines.mmas.append(PendingMma(number, pending, reads, result))
     run.put_raw(ctx, op.result, result)
 
 
-def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, holds: list[Hold]) -> Array:
+def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, pending: list[PendingRead]) -> Array:
     if isinstance(op.a, Slot):
-        return _stage(run, ctx, op, op.a, m, instr, holds)
+        return _stage(run, ctx, op, op.a, m, instr, pending)
     if op.a.type.dtype not in instr.operands:
         raise Fault("unsupported", f"{op.instr} takes no {op.a.type.dtype}")
     x = run.get(ctx, op.a)
@@ -140,7 +142,9 @@ def _left(run: BlockRun, ctx: Context, op: MmaOp, instr: WgInstr, m: str, holds:
     return a_matrix(x, instr, depth)
 
 
-def _stage(run: BlockRun, ctx: Context, op: MmaOp, slot: Slot, free: str, instr: WgInstr, holds: list[Hold]) -> Array:
+def _stage(
+    run: BlockRun, ctx: Context, op: MmaOp, slot: Slot, free: str, instr: WgInstr, pending: list[PendingRead]
+) -> Array:
     """A shared operand as [free, over]."""
     buffer = run.machine.smem(slot.buffer)
     if buffer.dtype not in instr.operands:
@@ -151,8 +155,8 @@ def _stage(run: BlockRun, ctx: Context, op: MmaOp, slot: Slot, free: str, instr:
         raise Fault("unsupported", f"{op.instr} does not read {buffer.name} over {op.over} with swizzle {slot.swizzle}")
     address = run.engine_addresses(ctx, slot)
     thread = np.asarray(MANY, np.int32)
-    bits, hold = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
-    holds.append(hold)
+    bits, pending_read = run.shared.fetch(ctx.actor.clock, address, buffer.dtype.bytes, thread, run.op_number(op))
+    pending.append(pending_read)
     x = decode(bits, buffer.dtype)
     return x.T if across else x
 
@@ -165,10 +169,10 @@ def _fenced(ctx: Context, frag: Frag, x: Array) -> None:
 def _accumulator(
     run: BlockRun, ctx: Context, op: MmaOp, shape: tuple[int, ...], dtype: type
 ) -> tuple[Array | None, frozenset[str]]:
-    """What the sum starts from, and the fragments whose registers the result takes over."""
+    """The initial value of the sum, and the fragments whose registers the result reuses."""
     if op.acc is None:
         return None, frozenset()
-    fresh = op.zero_init is not None and bool(run.integer(ctx, op.zero_init, "the start of the accumulator"))
+    zero = op.zero_init is not None and bool(run.integer(ctx, op.zero_init, "the start of the accumulator"))
     x = run.raw(ctx, op.acc)
     roots = frozenset({op.acc.name})
     if isinstance(x, InFlight):
@@ -178,13 +182,13 @@ def _accumulator(
         x.spent = x.spent or not x.ready
         value = x.value
     elif isinstance(x, Undefined):
-        if not fresh:
+        if not zero:
             raise Fault("undefined-fragment", f"%{op.acc.name} has no value to start from")
         return None, roots
     else:
         _fenced(ctx, op.acc, x)
         value = x
-    if fresh:
+    if zero:
         return None, roots
     if value.dtype != dtype:
         raise Fault("layout", f"{op.instr} accumulates {dtype.__name__}")
@@ -195,43 +199,43 @@ def _accumulator(
 
 
 def wg_fence(run: BlockRun, ctx: Context, op: WgFence) -> None:
-    """What threads wrote to registers is for products from here on."""
+    """MMAs after the fence may use the registers that threads wrote before it."""
     _group(ctx)
     ctx.actor.engines.written.clear()
     ctx.actor.engines.fenced = True
 
 
 def wg_commit(run: BlockRun, ctx: Context, op: WgCommit) -> None:
-    """The products since the last commit become a group."""
+    """Close a group of the MMAs since the last commit."""
     _group(ctx)
     engines = ctx.actor.engines
-    engines.product_groups.append(engines.products)
-    engines.products = []
+    engines.mma_groups.append(engines.mmas)
+    engines.mmas = []
 
 
 def _retire(run: BlockRun, ctx: Context, pending: int) -> None:
-    groups = ctx.actor.engines.product_groups
+    groups = ctx.actor.engines.mma_groups
     while len(groups) > pending:
         for p in groups.pop(0):
             p.result.retired = True
-            for h in p.holds:
+            for h in p.pending_reads:
                 run.shared.release(ctx.actor.clock, h)
 
 
 def wg_wait(run: BlockRun, ctx: Context, op: WgWait) -> None:
-    """All but the youngest groups are done; what is listed may be read."""
+    """Complete all but the youngest groups; the listed results become readable."""
     _group(ctx)
     _retire(run, ctx, op.pending)
     for frag in op.ready:
         x = run.raw(ctx, frag)
         if isinstance(x, InFlight):
             if not x.retired:
-                raise Fault("in-flight", f"%{frag.name} is listed, but its group may still be in flight")
+                raise Fault("in-flight", f"%{frag.name} is listed, but its group may be outstanding")
             x.ready = True
 
 
 def fence_proxy(run: BlockRun, ctx: Context, op: ProxyFence) -> None:
-    """What these threads wrote to shared memory is for the engines, behind a barrier."""
+    """TMA and wgmma may read, after a barrier, what these threads wrote to shared memory."""
     run.shared.fence(ctx.actor.clock)
 
 

@@ -1,50 +1,50 @@
-"""MA-tile ops of the sm_90a class: bulk copies, warpgroup products, rings with pipelines.
+"""MA-tile ops of the sm_90a class: TMA copies, wgmma, mbarriers, pipeline states, cluster barriers.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Data Movement: bulk copies and
 tensor maps", "mbarrier".
 
 Meaning.
 
-* ``tma.load``, ``tma.store``: one tile between global memory and a stage of a shared buffer by the TMA
-  consumer.  The index holds one expression a buffer axis: ``base``, or ``base + AXIS`` for at most one tile axis
-  of the slot each (unit stride; every slot axis of size > 1 appears once; the slot's last axis is the buffer's
-  last).  ``base`` may be anything uniform.  Elements outside the buffer arrive as zeros and are not stored;
-  only axes with a tile axis may leave their range.  The bytes counted are always the whole stage's.
-  The buffer's innermost row is a multiple of 16 bytes; a slot with swizzle ``w`` moves slabs of ``w`` bytes of
-  columns, one instruction a slab.
-* ``tma.load`` without ``mbar`` is the *synchronous* form: all consumers of the role come together, each distinct
-  tile is copied once, and everybody goes on when the bytes are there (also seen by products).  Passes replace
-  it; the emitter takes the asynchronous form only.  With ``mbar``: issued by one thread (of a ``single`` role,
-  or thread 0 of the consumer), completes at an unknown later time and counts its bytes on the barrier.
-* ``stream``: nobody else reads these bytes soon, so the L2 cache fetches no more than what is asked for.
-* an mbarrier phase completes when its ``arrivals`` have come and all announced bytes have landed.
-* ``multicast`` c: the copy goes to the same place in all c blocks of the cluster, each block issues the part
-  of its rank (the slot's slabs are dealt out in order; too few of them: runs of its outermost axis), and counts
-  on the same barrier of every block.
-* ``mma`` with an instruction of :data:`WGMMA` is a warpgroup product: a consumer of 4 warps owns 64 or 128 rows,
-  operand ``a`` is a fragment in :func:`wg_a_layout` or a slot, ``b`` a slot (of 2-byte types in either major,
-  of others with ``over`` last), each with swizzle 128, 64 or 32.  Not ``pending``: it waits for itself, as if
-  fence, commit and wait stood around it.  ``pending``: it is issued only.  Its result, and any stage or
-  fragment that it reads, may not be touched before a ``wg.wait`` lists the result; a chain of products into
-  one accumulator needs no wait between them (``acc`` may be the pending result of an earlier product).
-* ``wg.fence`` stands between the last write by the consumer's threads to a fragment (operand or accumulator) and
-  the pending product that uses it.
-* ``wg.commit`` closes a group of pending products; ``wg.wait n`` waits until at most n of the consumer's youngest
-  groups are in flight and makes the listed results readable.  ``volatile``: the compiler may not move it up.
-* ``mbar.arrive .. each warp``: one arrival for each warp of the consumer, behind all its lanes; ``cluster``: on the
-  barrier of every block of the cluster.
-* ``st.matrix``: a 16-bit fragment in the accumulator's layout to a stage, by stmatrix.
-* ``fence.proxy``: what this thread wrote to shared memory may be read by bulk copies issued after a barrier.
-* ``tma.store`` is issued by thread 0 of the consumer, reads the stage at an unknown later time; ``tma.commit`` and
-  ``tma.wait n [read]`` are that thread's: at most n groups still read shared memory (without ``read``: are
-  still not written).  A barrier behind the wait tells the other threads.
-* ``cluster.arrive``, ``cluster.wait``: the two halves of a barrier of all threads of the cluster, at the top of a
-  kernel; a wait may stand under a condition behind the last arrival, and whoever need not wait goes on.  What
-  threads did before they arrived is seen by those who waited, but for a ``relaxed`` arrival, which only counts.
-* ``st.shared .. block n`` goes to block n of the cluster, where the stage is at the same place: behind a
-  ``cluster.wait``, because before it that block may not run yet, and before its end.  Nothing but such stores writes
-  the buffer.
-* the variable ``consumer`` may stand in any expression; a barrier's number may depend on it.
+* ``tma.load`` and ``tma.store`` copy one tile between global memory and a stage of a shared buffer by TMA.  The index
+  has one expression for each buffer axis: ``base``, or ``base + AXIS`` for at most one tile axis of the slot (unit
+  stride).  Every slot axis of size > 1 appears once, and the slot's last axis is the buffer's last.  ``base`` is any
+  uniform expression.  A load fills elements outside the buffer with zeros, and a store skips them; only axes with a
+  tile axis may leave their range.  The counted bytes are always those of the whole stage.  The buffer's innermost row
+  is a multiple of 16 bytes.  A slot with swizzle ``w`` is copied in slabs of ``w`` bytes of columns, one instruction
+  for each slab.
+* ``tma.load`` without ``mbar`` is the *synchronous* form.  All consumers of the role execute it together, each distinct
+  tile is copied once, and all threads continue when the bytes have arrived (wgmma sees them too).  Passes replace
+  it; the emitter takes the asynchronous form only.  ``tma.load`` with ``mbar`` is issued by one thread (of a ``single``
+  role, or thread 0 of the consumer), completes at an unknown later time and counts its bytes on the mbarrier.
+* ``stream`` says that no other block reads these bytes soon.  The L2 cache then fetches only the requested bytes.
+* An mbarrier phase completes when it has ``arrivals`` arrivals and all expected bytes have arrived.
+* ``multicast`` c: the copy has the same destination in all c blocks of the cluster.  Each block issues the part of its
+  rank: the slabs of the slot are assigned in order, or runs of its outermost axis where there are too few slabs.  Each
+  part counts on the same mbarrier of every block.
+* ``mma`` with an instruction of :data:`WGMMA` is a wgmma: a consumer of 4 warps computes 64 or 128 rows.  Operand ``a``
+  is a fragment in :func:`wg_a_layout` or a slot, ``b`` is a slot (of 2-byte types in either major, of others with
+  ``over`` last), each with swizzle 128, 64 or 32.  Without ``async`` it is synchronous, as if fence, commit and wait
+  stood around it.  With ``async`` it is only issued.  Its result, and any stage or fragment that it reads, may not be
+  accessed before a ``wg.wait`` lists the result.  A chain of MMAs into one accumulator needs no wait between them
+  (``acc`` may be the outstanding result of an earlier MMA).
+* ``wg.fence`` stands between the last write of the consumer's threads to a fragment (operand or accumulator) and
+  the asynchronous MMA that uses it.
+* ``wg.commit`` closes a group of asynchronous MMAs.  ``wg.wait n`` waits until at most the n youngest groups of the
+  consumer are outstanding, and makes the listed results readable.  ``volatile``: the compiler may not move it up.
+* ``mbar.arrive .. each warp``: each warp of the consumer arrives once, after all its lanes.  ``cluster``: the arrival
+  counts on the mbarrier of every block of the cluster.
+* ``st.matrix`` stores a 16-bit fragment in the accumulator's layout to a stage, by stmatrix.
+* ``fence.proxy``: TMA copies that are issued after a following barrier see what this thread wrote to shared memory.
+* ``tma.store`` is issued by thread 0 of the consumer and reads the stage at an unknown later time.  The same thread
+  executes ``tma.commit`` and ``tma.wait n [read]``.  After the wait, at most n groups still read shared memory
+  (without ``read``: at most n groups are incomplete).  A barrier after the wait informs the other threads.
+* ``cluster.arrive`` and ``cluster.wait`` are the two halves of a barrier of all threads of the cluster, at the top
+  level of a kernel.  A wait after the last arrival may be conditional; blocks outside the condition continue.  Threads
+  that waited see what the others did before they arrived.  A ``relaxed`` arrival only counts and orders nothing.
+* ``st.shared .. block n`` stores to block n of the cluster, where the stage has the same offset.  It stands after a
+  ``cluster.wait``, because block n may not run before, and before the end of block n.  Only such stores write the
+  buffer.
+* The variable ``consumer`` may occur in any expression, also in the number of a barrier.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LetOp:
 
 @op(MA, "advance $pipeline( by $by)?", Effect.ADVANCE)
 class AdvanceOp:
-    """Move a pipeline on by ``by`` stages (None: one)."""
+    """Advance a pipeline by ``by`` stages (None: one)."""
 
     pipeline: str = declare(STATE)
     by: Expr | None = declare(EXPR, default=None)
@@ -108,7 +108,7 @@ class AdvanceOp:
 
 @op(MA, "tma.load $slot, $buffer[$index]( mbar $mbar)?( multicast $multicast)?( $stream)?")
 class TmaLoad:
-    """A tile to shared memory; ``mbar`` None: synchronous; ``stream``: its bytes are read once."""
+    """Copies a tile to shared memory; ``mbar`` None: synchronous; ``stream``: its bytes are read once."""
 
     slot: Slot = declare(COPY_SLOT)
     buffer: str = declare(READ_MEMORY)
@@ -121,7 +121,7 @@ class TmaLoad:
 
 @op(MA, "tma.store $slot, $buffer[$index]")
 class TmaStore:
-    """A stage of shared memory to a tile of an output."""
+    """Copies a stage of shared memory to a tile of an output."""
 
     slot: Slot = declare(READ_SLOT)
     buffer: str = declare(WRITE_MEMORY)
@@ -136,7 +136,7 @@ class TmaCommit:
 
 @op(MA, "tma.wait $pending( $read)?", Effect.WAIT)
 class TmaWait:
-    """At most ``pending`` store groups are unfinished, or still read shared memory (``read``)."""
+    """Wait until at most ``pending`` store groups are incomplete, or still read shared memory (``read``)."""
 
     pending: int = declare(INTEGER, default=0)
     read: bool = declare(flag("read"), default=True)
@@ -145,7 +145,7 @@ class TmaWait:
 
 @op(MA, "mbar.expect $mbar[$stage] $bytes", Effect.ARRIVE)
 class MbarExpect:
-    """One arrival that announces ``bytes`` bytes of bulk loads."""
+    """One arrival that expects ``bytes`` bytes of TMA loads."""
 
     mbar: str = declare(BARRIER)
     stage: Expr = declare(EXPR)
@@ -164,7 +164,7 @@ class NamedArrive:
 
 @op(MA, "st.matrix $slot, $value")
 class MatrixStore:
-    """A 16-bit fragment in an accumulator's layout to a stage, by stmatrix."""
+    """Stores a 16-bit fragment in an accumulator's layout to a stage, by stmatrix."""
 
     slot: Slot = declare(WRITE_SLOT)
     value: Frag = declare(OPERAND)
@@ -188,7 +188,7 @@ class WgCommit:
 
 @op(MA, "wg.wait $pending( $volatile)?( $ready)?", Effect.WAIT)
 class WgWait:
-    """At most ``pending`` groups stay in flight; ``ready`` may be read from here on."""
+    """Wait until at most ``pending`` groups are outstanding; the results in ``ready`` are readable afterwards."""
 
     pending: int = declare(INTEGER)
     ready: tuple[Frag, ...] = declare(OPERANDS, default=())
@@ -198,7 +198,7 @@ class WgWait:
 
 @op(MA, "cluster.arrive( $relaxed)?", Effect.ARRIVE)
 class ClusterArrive:
-    """All threads of the block arrive at the cluster's barrier; ``relaxed``: it orders nothing."""
+    """All threads of the block arrive at the cluster barrier; a ``relaxed`` arrival orders nothing."""
 
     relaxed: bool = declare(flag("relaxed"), default=False)
     span: Span = SPAN
@@ -206,18 +206,18 @@ class ClusterArrive:
 
 @op(MA, "cluster.wait", Effect.WAIT)
 class ClusterWait:
-    """All threads of the cluster have arrived."""
+    """Wait until all threads of the cluster have arrived."""
 
     span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)
 class WgInstr:
-    """A warpgroup product m64nNk``k``; ``a``, ``b`` operand types, ``n_step``: N is a multiple of it, at most 256.
+    """A wgmma instruction m64nNk``k`` of ``operands`` types; N is a multiple of ``n_step``, at most 256.
 
-    ``pack``: consecutive k elements in one register of A; ``both_majors``: B (and A) may be MN-major; ``short``:
-    sums keep about 14 bits of mantissa on their way through the matrix unit, less than f32 has, so that one chain
-    of products is at most :data:`SHORT_DEPTH` deep and f32 additions join the chains.
+    ``pack``: number of consecutive k elements in one register of A.  ``both_majors``: B (and A) may be MN-major.
+    ``short``: the tensor core keeps about 14 bits of mantissa in its sums, less than f32 has.  One chain of such MMAs
+    is therefore at most :data:`SHORT_DEPTH` deep, and f32 additions combine the chains.
     """
 
     k: int
@@ -247,7 +247,7 @@ WGMMA: Mapping[str, WgInstr] = {
 
 
 def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:
-    """Accumulator of one consumer (4 warps): ``rows`` a multiple of 64, ``cols`` of 8.
+    """Accumulator of one consumer (4 warps): ``rows`` is a multiple of 64, ``cols`` a multiple of 8.
 
     Register number = c + 4 * (column tile + column tiles * block of 64 rows), c as in the PTX ISA,
     "Register fragments for wgmma.mma_async.m64nNk16".
@@ -260,8 +260,10 @@ def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:
 
 
 def wg_a_layout(instr: str, m: str, k: str, rows: int, depth: int) -> FragLayout:
-    """A operand in registers of one consumer: ``rows`` x ``depth``; the order of registers within a k-step and
-    block of 64 rows is that of the instruction."""
+    """Operand A in registers of one consumer: ``rows`` x ``depth``.
+
+    The order of registers within a k-step and a block of 64 rows is that of the instruction.
+    """
     i = WGMMA[instr]
     p = i.pack
     return FragLayout(

@@ -16,7 +16,7 @@ A *shared-memory layout* is row-major over (rows, columns) cut into slabs of ``s
 columns; inside a slab every row is ``swizzle`` bytes long and its 16-byte chunks are permuted by
 the row number, so that eight rows of one column chunk lie in different banks.  ``swizzle`` 0 is
 plain row-major with ``pad`` bytes after each row.  128: chunk ^= row & 7; 64: chunk ^= (row >> 1)
-& 3; 32: chunk ^= (row >> 2) & 1 (the patterns of the TMA unit and of wgmma descriptors, PTX ISA,
+& 3; 32: chunk ^= (row >> 2) & 1 (the patterns of TMA and of wgmma descriptors, PTX ISA,
 "Swizzling modes").
 
 Invariants: lane modes multiply to 32, warp modes to the warps of the role; apart from copies every
@@ -88,8 +88,10 @@ class FragLayout:
         return w[:, None, None] + t[None, :, None] + r[None, None, :]
 
     def project(self, axes: tuple[str, ...]) -> FragLayout:
-        """The layout of a tile that varies along ``axes`` only: other register modes go, other lane
-        and warp modes become copies."""
+        """The layout of a tile that varies along ``axes`` only.
+
+        Register modes of other axes are dropped; lane and warp modes of other axes become copies.
+        """
         keep = frozenset(axes)
         return FragLayout(
             tuple(m for m in self.reg if m.axis in keep),
@@ -132,7 +134,7 @@ def _offsets(modes: tuple[Mode, ...], axis: str) -> Ints:
 
 
 def _merge(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    """Adjacent copy modes become one, so that equal layouts compare equal."""
+    """Merge adjacent copy modes, so that equal layouts compare equal."""
     out: list[Mode] = []
     for m in modes:
         if out and m.axis is None and out[-1].axis is None:
@@ -144,7 +146,7 @@ def _merge(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
 
 @lru_cache(maxsize=4096)
 def same_threads(a: FragLayout, b: FragLayout) -> tuple[int, ...] | None:
-    """Register permutation taking ``a`` to ``b`` without leaving the thread, or None.
+    """The register permutation from ``a`` to ``b`` inside each thread, or None.
 
     Entry r is the register of ``a`` that holds what register r of ``b`` must hold.
     """
@@ -207,7 +209,7 @@ class SmemLayout:
 
 
 def swizzle_xor(width: int, row: Ints) -> Ints:
-    """What the chunk number of ``row`` is xor-ed with in a slab ``width`` bytes wide."""
+    """The value that the chunk number of ``row`` is xor-ed with in a slab of ``width`` bytes."""
     match width:
         case 128:
             return row & 7

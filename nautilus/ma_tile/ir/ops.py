@@ -1,46 +1,46 @@
-"""MA-tile IR: where tiles live, who moves them, and when.
+"""MA-tile IR: the placement of tiles in registers and shared memory, the copies between them, and their order.
 
-Every op is executed by all threads of its role, in order; a fragment value is a physical array
-(warp, lane, register), a shared buffer is bytes at an offset.  Nothing is implied: a copy that was
-not waited for has not arrived, a barrier that is not there orders nothing.
+All threads of a role execute every op, in order.  A fragment value is a physical array (warp, lane, register); a
+shared buffer is a range of bytes at an offset.  Synchronisation is explicit: a copy has arrived only after a wait,
+and only barriers order threads.
 
 The grammar derives from the declarations of the ops: ``ma_tile.text.printer.grammar``.
 
 Meaning.
 
-* ``reduce``: registers first, then butterfly shuffles over the lane modes of the reduced axes, then,
-  where warps split a reduced axis, through ``scratch`` (every warp writes its partials, a barrier,
-  every warp reads all): all holders of a result element end with the same bits.  With ``into`` only
-  the registers are combined: the partial of each lane and warp that splits the reduced axes stays, as
+* ``reduce`` combines registers first, then lanes by butterfly shuffles over the lane modes of the reduced axes, then,
+  where warps split a reduced axis, warps through ``scratch`` (every warp writes its partials, a barrier,
+  every warp reads all).  All threads that hold a result element end with the same bits.  With ``into`` only
+  the registers are combined: the partial of each lane and warp that splits the reduced axes remains, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
-* ``slice``: each element of the part stays with its thread, so this chooses registers and moves nothing.
-* ``undefined`` starts a carried value whose first reader does not look at it.
-* ``ld.global .. volatile``: the compiler may not move it up; for buffers that the kernel does not write.
-* ``st.shared`` moves whole stages, ``ld.shared`` also the beginning of one: fewer positions along some axes, or
-  only the first one (the fragment has no such axis); position on the buffer's axes is the fragment's.
+* ``slice`` selects registers and moves no data: each element of the part stays in its thread.
+* ``undefined`` initialises a carried value that the loop overwrites before it reads it.
+* ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.
+* ``st.shared`` stores whole stages.  ``ld.shared`` loads a whole stage or its beginning: fewer positions along some
+  axes, or only the first one (the fragment has no such axis).  Positions on the buffer's axes are the fragment's.
 * ``ld.matrix`` reads the part of a stage that starts at position NUMBER along AXIS and extends over the
   fragment's size there, in an ``a_layout`` or ``b_layout`` of one k-step (16-bit types).
-* ``cp.async``: the fragment layout ``threads`` says which thread copies which elements, ``vec``
-  consecutive ones per instruction of ``vec`` x element bytes (4, 8 or 16); masked vectors arrive as
-  zeros.  Completes at an unknown later time, in no order, before a ``cp.wait n`` of the *same thread*
-  that leaves at most n of its younger groups pending; other threads see it after a barrier behind
-  that wait.  With ``mbar`` it instead arrives on that barrier when done.
-* ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k; a shared operand is
+* ``cp.async``: the fragment layout ``threads`` assigns elements to threads; one instruction copies ``vec``
+  consecutive elements of 4, 8 or 16 bytes in all.  Masked vectors arrive as zeros.  The copy completes at an unknown
+  later time, in no order, before a ``cp.wait n`` of the *same thread* that leaves at most n of its younger groups
+  pending.  Other threads see it after a barrier that follows that wait.  With ``mbar`` the copy instead arrives on that
+  mbarrier when it completes.
+* ``mma``: ``result = acc + a . b`` over ``over``, in steps of the instruction's k.  A shared operand is
   read through ``ldmatrix`` (16-bit types, both majors) or plain loads; ``ahead`` k-steps of shared
   operands are read before they are used.  ``zero_init``: where the uniform condition holds, ``acc`` counts as zero
-  and is not read (warpgroup products only).  INSTR is a name in :data:`MMA` and fixes the physical
-  fragments; ``fma`` is the scalar instruction for every type and takes both operands from shared
-  memory or registers with axes it does not split between lanes.
+  and is not read (wgmma only).  INSTR is a name in :data:`MMA` and fixes the physical
+  fragments.  ``fma`` is the scalar instruction for every type; it takes both operands from shared
+  memory, or from registers whose layout does not split ``over`` between lanes.
 * ``for``, ``chain``: as in the VR-tile IR.
-* ``roles``: disjoint warp ranges run their own code concurrently.  A role of several ``consumers`` is cut into
-  equal parts of whole warps; each runs the whole body by itself, its layouts cover the warps of one consumer,
-  and the variable ``consumer`` (also in the body of a kernel with ``consumers``) is its number.  ``single``: thread 0
-  of the first warp runs the body alone; it may hold control flow, ``let``, ``advance``, mbarrier ops and
-  bulk copies, nothing that needs a fragment.
+* ``roles``: disjoint warp ranges run different code concurrently.  A role of several ``consumers`` is divided into
+  equal parts of whole warps.  Each consumer runs the whole body, its layouts cover the warps of one consumer,
+  and the variable ``consumer`` (also in the body of a kernel with ``consumers``) is its number.  ``single``: only
+  thread 0 of the first warp runs the body, which may contain control flow, ``let``, ``advance``, mbarrier ops, TMA
+  copies and tile-scheduler ops, but no op on a fragment.
 
-The physical interpreter (``ma_tile.interp.module``) makes every legal freedom adversarial; the verifier
-(``ma_tile.verify.module``) rejects by default: one definition per fragment, layouts that cover their tiles,
-projections where operands broadcast, slots inside their rings where the expression is constant,
+The physical interpreter (``ma_tile.interp.module``) chooses adversarially wherever the hardware may choose.  The
+verifier (``ma_tile.verify.module``) rejects by default and requires one definition per fragment, layouts that cover
+their tiles, projections where operands broadcast, slots inside their buffers where the expression is constant,
 access swizzles equal to the buffer's, offsets aligned (16 bytes; 1024 for swizzle 128) and not
 overlapping unless their live ranges are disjoint or one lies ``over`` the other, vectors that divide the
 contiguous run, shared memory within the target's limit, fragments of matrix instructions in the
@@ -189,7 +189,7 @@ class UndefinedOp:
 
 @op(MA, "ld.global $buffer[$index]( where $mask)? vec $vec( $volatile)?")
 class GlobalLoad:
-    """``vec`` elements an access; ``volatile``: the compiler leaves it where it stands."""
+    """Loads ``vec`` elements with each instruction; ``volatile``: the compiler does not move it."""
 
     result: Frag = declare(RESULT)
     buffer: str = declare(READ_MEMORY)
@@ -231,7 +231,7 @@ class MatrixLoad:
 
 @op(MA, "st.shared $slot( block $block)?, $value vec $vec")
 class SharedStore:
-    """``block``: in which block of the cluster; None: this one."""
+    """``block``: the destination block of the cluster; None: this block."""
 
     slot: Slot = declare(WRITE_SLOT)
     value: Frag = declare(OPERAND)
@@ -242,7 +242,7 @@ class SharedStore:
 
 @op(MA, "cp.async $slot, $buffer[$index]( where $mask)? vec $vec threads $threads( mbar $mbar)?")
 class AsyncCopy:
-    """Global tile to a stage of shared memory; ``index``/``mask`` over the buffer's tile axes."""
+    """Copies a global tile to a stage of shared memory; ``index`` and ``mask`` are over the buffer's tile axes."""
 
     slot: Slot = declare(COPY_SLOT)
     buffer: str = declare(READ_MEMORY)
@@ -276,7 +276,7 @@ class Barrier:
 
 @op(MA, "mbar.arrive $mbar[$stage]( each $each)?( $cluster)?", Effect.ARRIVE)
 class MbarArrive:
-    """``each``: ``thread`` (every thread arrives) or ``warp`` (one arrival a warp, behind all its lanes)."""
+    """``each``: ``thread`` (every thread arrives) or ``warp`` (each warp arrives once, after all its lanes)."""
 
     mbar: str = declare(BARRIER)
     stage: Expr = declare(EXPR)
@@ -297,8 +297,8 @@ class MbarWait:
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
-    ``pending``: a warpgroup instruction that is only issued (``ma_tile.ir.async_ops``); ``zero_init``: where this
-    holds, the accumulator starts from zero.
+    ``is_async``: a wgmma that is only issued (``ma_tile.ir.async_ops``); ``zero_init``: where this condition holds,
+    the accumulator starts from zero.
     """
 
     result: Frag = declare(RESULT)
@@ -335,7 +335,7 @@ class ForOp:
 
 @part("role $name warps $first_warp..$last_warp( registers $registers)?( consumers $consumers)?( $single)? {$body}")
 class Role:
-    """``consumers``: equal parts that each run the body on their own; ``single``: one thread alone runs it."""
+    """``consumers``: number of equal parts that each run the body; ``single``: only one thread runs it."""
 
     name: str = declare(NAME)
     first_warp: int = declare(INTEGER)
@@ -366,9 +366,9 @@ MA.close(MemOp)
 class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
 
-    ``consumers``: what lies outside of roles is run by that many equal parts of the block, each with its own
-    ``consumer``; ``cluster``: consecutive blocks that share a cluster; ``pdl``: programmatic dependent launch, while
-    the kernel in front of it still runs, whose end its blocks wait for before they do anything.
+    ``consumers``: number of equal parts of the block that each run the code outside of roles, each with its own
+    ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.  ``pdl``: programmatic dependent launch; the
+    kernel starts while its predecessor still runs, and its blocks first wait for the end of the predecessor.
     """
 
     name: str

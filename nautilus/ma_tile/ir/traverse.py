@@ -1,4 +1,4 @@
-"""What an MA-tile op touches, reads, defines and evaluates, and op trees with parts replaced.
+"""Slots, fragments and expressions of MA-tile ops, and op trees with replaced parts.
 
 Everything here derives from the declarations of the ops (:mod:`nautilus.core.ops`); no op is listed by hand.
 """
@@ -26,7 +26,7 @@ _TOUCHING = frozenset(
 
 
 def blocks(body: tuple[MemOp, ...]) -> Iterator[tuple[MemOp, ...]]:
-    """``body`` and every one inside it."""
+    """``body`` and all bodies inside it."""
     yield body
     for op in body:
         for inner in regions(op):
@@ -35,9 +35,9 @@ def blocks(body: tuple[MemOp, ...]) -> Iterator[tuple[MemOp, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """Shared-memory accesses of one op: slots read, written by the threads, written by copies later.
+    """Shared-memory accesses of one op: slots that it reads, that threads write, and that copies write later.
 
-    Reads of a pending product and of a bulk store go on after the op, until the wait that covers them.
+    An asynchronous MMA and a TMA store read their slots until the wait that covers them.
     """
 
     reads: tuple[Slot, ...] = ()
@@ -53,10 +53,10 @@ _NOTHING = Touch()
 
 
 def touch(op: MemOp) -> Touch:
-    """What ``op`` itself touches (bodies of structured ops not included; scratch is not a slot)."""
+    """Slots that ``op`` itself accesses, without bodies of structured ops; scratch is not a slot."""
     cls = type(op)
     if cls not in _TOUCHING:
-        declaration(cls)  # an op that nobody declared is an error
+        declaration(cls)  # raises for an undeclared op
         return _NOTHING
     return Touch(_slots(_READS[cls](op)), _slots(_WRITES[cls](op)), _slots(_COPIES[cls](op)))
 
@@ -66,7 +66,7 @@ def _slots(found: tuple[Frag | Slot, ...]) -> tuple[Slot, ...]:
 
 
 def deep_touch(op: MemOp) -> Touch:
-    """What ``op`` and everything inside it touches."""
+    """Slots that ``op`` and all ops inside it access."""
     parts = [touch(x) for x in walk_ops((op,))]
     return Touch(
         tuple(s for p in parts for s in p.reads),
@@ -83,7 +83,7 @@ def buffers_of(op: MemOp) -> Iterator[str]:
 
 
 def rebuild(body: tuple[MemOp, ...], rule: Callable[[MemOp], Iterable[MemOp]]) -> tuple[MemOp, ...]:
-    """Every op replaced by what ``rule`` gives for it, bodies first."""
+    """Replace every op by the result of ``rule`` for it, bodies first."""
     out: list[MemOp] = []
     for op in body:
         out.extend(rule(map_regions(op, lambda inner: rebuild(inner, rule))))
@@ -99,7 +99,7 @@ def map_slots(op: MemOp, f: Callable[[Slot], Slot]) -> MemOp:
 
 
 def expressions(op: MemOp) -> tuple[Expr, ...]:
-    """The expressions that ``op`` itself evaluates, those of its slots last."""
+    """The expressions that ``op`` itself evaluates; those of its slots come last."""
     return (*declaration(type(op)).expressions(op), *(s.stage for s in touch(op).all))
 
 
@@ -109,7 +109,7 @@ def refs(op: MemOp) -> frozenset[str]:
 
 
 def reads(op: MemOp) -> tuple[str, ...]:
-    """Names of the fragments that ``op`` itself reads, as often as it does (bodies of structured ops not included).
+    """Names of the fragments that ``op`` itself reads, with repetitions and without bodies of structured ops.
 
     A ``wg.wait`` reads the results that it lists.
     """
@@ -130,7 +130,7 @@ def defined(op: MemOp) -> tuple[Frag, ...]:
 
 
 def bound(op: MemOp) -> tuple[Frag, ...]:
-    """Fragments that ``op`` gives a name to: what it defines, and a loop's carried arguments."""
+    """Fragments that ``op`` names: its results, and the carried arguments of a loop."""
     found = declaration(type(op))
     return (*found.results(op), *found.arguments(op))
 

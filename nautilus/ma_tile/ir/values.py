@@ -32,8 +32,8 @@ MA = Level("ma-tile", "fragment", Frag)
 class Smem:
     """A shared buffer of ``stages`` equal stages; ``axes`` last contiguous; ``offset`` in bytes.
 
-    ``over``: the buffer that it shares bytes with on purpose, from the same offset on; whoever uses both sees to it
-    that a stage of one is not in use while the bytes belong to the other.
+    ``over``: the buffer that it aliases, from the same offset on.  A pass that aliases two buffers guarantees that a
+    stage of one is not in use while the other uses the bytes.
     """
 
     name: str = declare(NAME)
@@ -46,7 +46,7 @@ class Smem:
     over: str | None = declare(NAME, default=None)
 
     def layout(self, swizzle: int | None = None) -> SmemLayout:
-        """Placement inside one stage, as an access with ``swizzle`` (None: the buffer's own) sees it."""
+        """Placement inside one stage for an access with ``swizzle`` (None: that of the buffer)."""
         rows, cols = tile_shape(self.axes)
         return SmemLayout(rows, cols, self.dtype, self.swizzle if swizzle is None else swizzle, self.pad)
 
@@ -58,14 +58,14 @@ class Smem:
     def bytes(self) -> int:
         return self.stages * self.stage_bytes
 
-    def meets(self, other: Smem) -> bool:
-        """Whether the two have bytes in common."""
+    def overlaps(self, other: Smem) -> bool:
+        """Whether the two buffers share bytes."""
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
 @part("mbar $name stages $stages arrivals $arrivals @ $offset")
 class Mbar:
-    """A ring of mbarriers expecting ``arrivals`` arrivals a phase (8 bytes each at ``offset``)."""
+    """One mbarrier for each of ``stages`` stages, 8 bytes each at ``offset``; a phase has ``arrivals`` arrivals."""
 
     name: str = declare(NAME)
     stages: int = declare(INTEGER)
@@ -84,10 +84,10 @@ class Slot:
 
 @part("pipeline $name stages $stages")
 class PipelineState:
-    """A position in a ring of ``stages``: the variables ``NAME_stage`` (from 0) and ``NAME_phase`` (from 0).
+    """A position in a pipeline of ``stages``: the variables ``NAME_stage`` (from 0) and ``NAME_phase`` (from 0).
 
-    Every role, and every consumer of a role, has its own copy; ``advance`` moves it to the next stage and
-    flips the phase where the ring starts again.
+    Every role, and every consumer of a role, has its own copy.  ``advance`` moves it to the next stage and
+    flips the phase when the stage wraps to 0.
     """
 
     name: str = declare(NAME)
@@ -100,7 +100,7 @@ class PipelineState:
 
     @property
     def phase(self) -> str:
-        """The variable that holds how often the ring was run through, modulo 2."""
+        """The variable that counts how often the stage has wrapped to 0, modulo 2."""
         return f"{self.name}_phase"
 
 
@@ -128,7 +128,7 @@ OPERAND_OR_SLOT = FieldRole(Kind.OPERAND, Syntax("(value | 'smem' slot)", _show_
 SCRATCH = FieldRole(Kind.SCRATCH, syntax.NAME)
 STATE = FieldRole(Kind.STATE, syntax.NAME)
 BARRIER = FieldRole(Kind.BARRIER, syntax.NAME)
-#: the name of an mbarrier and the stage of its ring
+#: the name of an mbarrier and its stage
 BARRIER_STAGE = FieldRole(
     Kind.BARRIER, Syntax("NAME '[' expr ']'", lambda b: f"{b[0]}[{format_expr(b[1])}]", _read_stage)
 )

@@ -1,8 +1,8 @@
-"""The verifier's rules of the ops of ``ma_tile.ir.async_ops``, and of warpgroup products.
+"""The verifier's rules of the ops of ``ma_tile.ir.async_ops``, and of wgmma.
 
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" (shapes, fragments, shared memory layouts) and
-"Data Movement: tensors" (boxes, strides, swizzling).  Stages that the matrix or the copy consumer addresses
-start, slab by slab, at multiples of their swizzle pattern, 8 rows of ``swizzle`` bytes.
+"Data Movement: tensors" (boxes, strides, swizzling).  Every slab of a stage that wgmma or TMA addresses starts at a
+multiple of its swizzle pattern, 8 rows of ``swizzle`` bytes.
 """
 
 from __future__ import annotations
@@ -43,49 +43,49 @@ from nautilus.ma_tile.verify.layout import same_map
 from nautilus.ma_tile.verify.module import KernelScope
 from nautilus.ma_tile.verify.tile_scheduler import TILE_SCHEDULER_RULES
 
-#: most positions a box has along one axis, and most axes of a tensor map
+#: the largest number of positions of a box along one axis, and of axes of a tensor map
 _BOX, _RANK = 256, 5
 
 
 def _engines(s: KernelScope) -> None:
     ok = s.target.warpgroup
-    s.need(ok, "the target has bulk copies and warpgroup products", s.module.target)
+    s.need(ok, "the target has TMA and wgmma", s.module.target)
 
 
 def _group(s: KernelScope) -> None:
     _engines(s)
     ok = s.warps == GROUP_WARPS and s.first % GROUP_WARPS == 0 and not s.single
     detail = f"a consumer of {s.warps} warps from warp {s.first}"
-    s.need(ok, "warpgroup products are run by consumers of 4 warps at a multiple of 4", detail)
+    s.need(ok, "wgmma runs in a consumer of 4 warps that starts at a multiple of 4", detail)
 
 
 def _threads(s: KernelScope) -> None:
-    s.need(not s.single, "single roles have no fragments and no barriers of threads", type(s.op).__name__)
+    s.need(not s.single, "a single role has no fragments and no thread barriers", type(s.op).__name__)
 
 
 def pattern(swizzle: int) -> int:
-    """Bytes after which the swizzle repeats; without one, the alignment of a bulk copy's stage."""
+    """Bytes after which the swizzle repeats; without swizzle, the alignment of the stage of a TMA copy."""
     return 8 * swizzle if swizzle else 128
 
 
 def _engine_stage(s: KernelScope, slot: Slot) -> Smem:
-    """A stage that is addressed by a consumer other than the threads."""
+    """The buffer of a stage that TMA or wgmma addresses."""
     b = s.slot(slot)
-    consumer, layout = pattern(b.swizzle), b.layout()
-    rule = "stages of bulk copies and products start at their swizzle pattern"
-    s.need(b.pad == 0, "stages of bulk copies and products have no padding", b.name)
-    s.need(b.offset % consumer == 0, rule, f"{b.name} at {b.offset}, no multiple of {consumer}")
-    s.need(b.stages == 1 or b.stage_bytes % consumer == 0, rule, f"{b.name}: {b.stage_bytes} bytes a stage")
+    align, layout = pattern(b.swizzle), b.layout()
+    rule = "stages of TMA copies and wgmma operands are aligned to their swizzle pattern"
+    s.need(b.pad == 0, "stages of TMA copies and wgmma operands have no padding", b.name)
+    s.need(b.offset % align == 0, rule, f"{b.name} at {b.offset}, no multiple of {align}")
+    s.need(b.stages == 1 or b.stage_bytes % align == 0, rule, f"{b.name}: {b.stage_bytes} bytes a stage")
     slabs = b.swizzle and layout.cols * b.dtype.bytes // b.swizzle
     s.need(slabs < 2 or layout.rows % 8 == 0, rule, f"{b.name}: {layout.rows} rows a slab")
     return b
 
 
-# -- bulk copies ------------------------------------------------------------------------------
+# -- TMA copies -------------------------------------------------------------------------------
 
 
 def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
-    """A box of the buffer with the shape of the stage."""
+    """Check that the copy moves a box of the buffer with the shape of the stage."""
     _engines(s)
     stage, buffer = _engine_stage(s, op.slot), s.buffers.get(op.buffer)
     if buffer is None:
@@ -100,9 +100,9 @@ def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
     used = [x for x in found if x is not None]
     wanted = {a.name for a in stage.axes if a.size > 1}
     whole = len(set(used)) == len(used) and wanted <= set(used)
-    s.need(whole, "a bulk copy moves a box of the stage's shape", f"axes {', '.join(used)} of {stage.name}")
+    s.need(whole, "a TMA copy moves a box of the stage's shape", f"axes {', '.join(used)} of {stage.name}")
     last = bool(stage.axes) and bool(found) and found[-1] == stage.axes[-1].name
-    s.need(last, "a bulk copy has the contiguous axis of both sides", f"{op.buffer} and {stage.name}")
+    s.need(last, "a TMA copy has the same contiguous axis in buffer and stage", f"{op.buffer} and {stage.name}")
     _box(s, stage, buffer)
     return stage, buffer
 
@@ -115,7 +115,7 @@ def _tile_axis(s: KernelScope, e: Expr, names: tuple[str, ...]) -> str | None:
         return None
     rest = [t for t in form.terms if any(varies(t, x, {}) for x in names)]
     ok = len(here) == 1 and len(rest) == 1 and form.slope(here[0]) == 1
-    s.need(ok, "indices of bulk copies are base or base + AXIS", ", ".join(here))
+    s.need(ok, "indices of TMA copies are base or base + AXIS", ", ".join(here))
     return here[0]
 
 
@@ -125,62 +125,62 @@ def _box(s: KernelScope, stage: Smem, buffer: Buffer) -> None:
     if len(buffer.shape) > 1:
         row = buffer.shape[-1]
         ok = isinstance(row, int) and row * width % 16 == 0
-        s.need(ok, "rows of bulk copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
+        s.need(ok, "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
     ok = columns * width % 16 == 0
-    s.need(ok, "rows of bulk copies are multiples of 16 bytes", f"{columns} elements of {stage.name}")
+    s.need(ok, "rows of TMA copies are multiples of 16 bytes", f"{columns} elements of {stage.name}")
     inner = stage.swizzle // width if stage.swizzle else columns
     wide = [(a.name, a.size) for a in stage.axes[:-1]] + [(stage.axes[-1].name, inner)]
     for name, size in wide:
         s.need(size <= _BOX, "boxes have at most 256 positions an axis", f"{size} on {name} of {stage.name}")
 
 
-def bulk_load(s: KernelScope, op: TmaLoad) -> None:
-    """Global to a stage; synchronous, or on a barrier; perhaps for the whole cluster."""
+def tma_load(s: KernelScope, op: TmaLoad) -> None:
+    """A TMA load: synchronous or on an mbarrier, for one block or for the whole cluster."""
     stage, _ = _tile(s, op)
     if op.mbar is None:
-        s.need(not s.single, "a synchronous bulk copy is awaited by the consumers of a role", stage.name)
-        s.need(op.multicast == 1, "a multicast copy arrives on a barrier", stage.name)
+        s.need(not s.single, "a synchronous TMA load needs all threads of a consumer", stage.name)
+        s.need(op.multicast == 1, "a multicast load arrives on an mbarrier", stage.name)
         return
     s.mbar(*op.mbar)
     if op.multicast != 1:
         ok = op.multicast == s.kernel.cluster
-        s.need(ok, "a multicast copy goes to all blocks of the cluster", f"{op.multicast} of {s.kernel.cluster}")
+        s.need(ok, "a multicast load goes to all blocks of the cluster", f"{op.multicast} of {s.kernel.cluster}")
         ok = multicast_part(stage, op.multicast) is not None
-        s.need(ok, "blocks of a cluster copy equal parts", f"{stage.name} for {op.multicast}")
+        s.need(ok, "the blocks of a cluster copy equal parts of a multicast load", f"{stage.name} for {op.multicast}")
         back = [x for x in walk_ops(s.kernel.body) if isinstance(x, MbarArrive) and x.cluster]
-        s.need(bool(back), "stages of multicast copies are given back to all blocks", stage.name)
+        s.need(bool(back), "stages of multicast loads are released to all blocks of the cluster", stage.name)
 
 
-def bulk_store(s: KernelScope, op: TmaStore) -> None:
-    """A stage to an output or temp."""
+def tma_store(s: KernelScope, op: TmaStore) -> None:
+    """A TMA store writes an output or temp."""
     _, buffer = _tile(s, op)
     s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
 
 
-def bulk_commit(s: KernelScope, op: TmaCommit) -> None:
-    """Of this thread's stores."""
+def tma_commit(s: KernelScope, op: TmaCommit) -> None:
+    """A commit of the stores of this thread."""
     _engines(s)
 
 
-def bulk_wait(s: KernelScope, op: TmaWait) -> None:
+def tma_wait(s: KernelScope, op: TmaWait) -> None:
     """A number of groups."""
     _engines(s)
-    s.need(op.pending >= 0, "waits leave some groups pending", str(op.pending))
+    s.need(op.pending >= 0, "the number of pending groups is in range", str(op.pending))
 
 
 def mbar_expect(s: KernelScope, op: MbarExpect) -> None:
-    """Bytes that the barrier can count."""
+    """The expected bytes are in the range of the mbarrier."""
     _engines(s)
     s.mbar(op.mbar, op.stage)
     ok = 0 < op.bytes < 1 << 20 and op.bytes % 16 == 0
-    s.need(ok, "a barrier counts less than 1 MiB of bulk copies", str(op.bytes))
+    s.need(ok, "an mbarrier expects a multiple of 16 bytes below 1 MiB", str(op.bytes))
 
 
 # -- threads ----------------------------------------------------------------------------------
 
 
 def named_barrier(s: KernelScope, number: Expr, threads: int) -> None:
-    """A barrier of whole warps with a number of its own."""
+    """A named barrier of whole warps."""
     _threads(s)
     s.uniform(number, "the barrier's number")
     if isinstance(number, Const):
@@ -191,15 +191,15 @@ def named_barrier(s: KernelScope, number: Expr, threads: int) -> None:
 
 
 def named_arrive(s: KernelScope, op: NamedArrive) -> None:
-    """A named barrier that others wait at."""
+    """An arrival at a named barrier where other threads wait."""
     named_barrier(s, op.number, op.threads)
     more = op.threads > 32 * s.warps
-    s.need(more, "somebody waits at a barrier", f"all {op.threads} threads only arrive")
-    s.need(op.number != Const(0, DType.I32), "barrier 0 is the block's", "0")
+    s.need(more, "some threads wait at a named barrier", f"all {op.threads} threads only arrive")
+    s.need(op.number != Const(0, DType.I32), "barrier 0 is the barrier of the whole block", "0")
 
 
 def st_matrix(s: KernelScope, op: MatrixStore) -> None:
-    """16-bit accumulator fragments to a swizzled stage, rows along the contiguous axis."""
+    """stmatrix stores a 16-bit accumulator fragment to a swizzled stage, with rows along the contiguous axis."""
     _group(s)
     layout, t, buffer = s.use(op.value), op.value.type, s.slot(op.slot)
     ok = t.dtype.bytes == 2 and buffer.dtype is t.dtype
@@ -214,12 +214,12 @@ def st_matrix(s: KernelScope, op: MatrixStore) -> None:
 
 
 def fence_proxy(s: KernelScope, op: ProxyFence) -> None:
-    """Between threads and engines."""
+    """A proxy fence of the threads of a role."""
     _engines(s)
     _threads(s)
 
 
-# -- products ---------------------------------------------------------------------------------
+# -- MMA --------------------------------------------------------------------------------------
 
 
 def _is_accumulator(layout: FragLayout, m: tuple[str, int], n: tuple[str, int]) -> bool:
@@ -228,20 +228,22 @@ def _is_accumulator(layout: FragLayout, m: tuple[str, int], n: tuple[str, int]) 
     return same_map(layout, wg_acc_layout(m[0], n[0], m[1], n[1]))
 
 
-def warpgroup_product(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLayout, depth: int) -> None:
+def wgmma(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLayout, depth: int) -> None:
     """Shapes, types and layouts of ``wgmma``; the caller has checked the axes."""
     _group(s)
     instr = WGMMA[op.instr]
     ok = a.dtype is b.dtype and a.dtype in instr.operands and op.result.type.dtype is instr.acc
-    s.need(ok, "instructions have their types", f"{a.dtype}, {b.dtype}: {op.result.type.dtype}")
-    s.need(op.ahead == 0, "warpgroup products read shared memory themselves", f"ahead {op.ahead}")
+    types = f"{a.dtype}, {b.dtype}: {op.result.type.dtype}"
+    s.need(ok, "operand and accumulator types are those of the instruction", types)
+    s.need(op.ahead == 0, "wgmma has no prefetched k-steps", f"ahead {op.ahead}")
     free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]
     ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
-    s.need(ok, "instructions multiply matrices", f"{op.over} is {depth} deep, a k-step {instr.k}")
+    s.need(ok, "an MMA multiplies two matrices of whole k-steps", f"{op.over} is {depth} deep, a k-step {instr.k}")
     m, n = free[0][0], free[1][0]
-    s.need(m[1] in (64, 128), "a consumer owns 64 or 128 rows of a product", f"{m[1]} of {m[0]}")
+    s.need(m[1] in (64, 128), "a consumer computes 64 or 128 rows of a wgmma result", f"{m[1]} of {m[0]}")
     ok = n[1] % instr.n_step == 0
-    s.need(ok, "columns of a product fill instructions", f"{n[1]} of {n[0]}, no multiple of {instr.n_step}")
+    rule = "columns of a wgmma result are a multiple of the instruction's step"
+    s.need(ok, rule, f"{n[1]} of {n[0]}, no multiple of {instr.n_step}")
     ok = _is_accumulator(layout, m, n)
     s.need(ok, "fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
     if isinstance(op.a, Frag):
@@ -250,30 +252,30 @@ def warpgroup_product(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layou
     else:
         _operand(s, op.a, op.over, m[0], instr)
     if isinstance(op.b, Frag):
-        s.fail("the right operand of a warpgroup product is in shared memory", f"%{op.b.name}")
+        s.fail("operand b of wgmma is in shared memory", f"%{op.b.name}")
     _operand(s, op.b, op.over, n[0], instr)
 
 
 def _operand(s: KernelScope, slot: Slot, over: str, free: str, instr: WgInstr) -> None:
-    """A stage as the matrix consumer reads it: swizzled, contiguous along ``over``, or along ``free`` where it can."""
+    """A shared operand is swizzled, and contiguous along ``over``, or along ``free`` if the instruction reads that."""
     b = _engine_stage(s, slot)
-    s.need(b.swizzle != 0, "operands of warpgroup products are swizzled", b.name)
+    s.need(b.swizzle != 0, "shared operands of wgmma are swizzled", b.name)
     order = [a.name for a in b.axes if a.size > 1]
     ok = order == [free, over] or (instr.both_majors and order == [over, free])
-    s.need(ok, "operands have a major that the instruction reads", f"{b.name} is [{', '.join(order)}]")
+    s.need(ok, "shared operands have a major order that the instruction reads", f"{b.name} is [{', '.join(order)}]")
     rows = b.layout().rows
     s.need(rows % 8 == 0, "operands have whole groups of 8 rows", f"{b.name} has {rows}")
 
 
 def wg_mark(s: KernelScope, op: WgFence | WgCommit) -> None:
-    """Of a warpgroup."""
+    """A fence or commit of a warpgroup."""
     _group(s)
 
 
 def wg_wait(s: KernelScope, op: WgWait) -> None:
-    """A number of groups, and results."""
+    """A wait has a number of groups, and results that are defined."""
     _group(s)
-    s.need(0 <= op.pending < 8, "waits leave some groups pending", str(op.pending))
+    s.need(0 <= op.pending < 8, "the number of pending groups is in range", str(op.pending))
     for frag in op.ready:
         s.use(frag)
 
@@ -282,31 +284,31 @@ def wg_wait(s: KernelScope, op: WgWait) -> None:
 
 
 def let(s: KernelScope, op: LetOp) -> None:
-    """A new variable."""
+    """A ``let`` defines a new variable."""
     s.uniform(op.expr, f"let {op.var}")
     s.variable(op.var, op.expr.dtype)
 
 
 def advance(s: KernelScope, op: AdvanceOp) -> None:
-    """A declared pipeline, not backwards."""
+    """An advance moves a declared pipeline by a number of stages that is not negative."""
     s.need(op.pipeline in s.pipelines, "pipelines are declared", op.pipeline)
     if op.by is not None:
         s.uniform(op.by, "the number of stages")
         back = isinstance(op.by, Const) and int(op.by.value) < 0
-        s.need(not back, "pipelines move on", "backwards")
+        s.need(not back, "a pipeline advances forwards", "backwards")
 
 
 def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
-    """All threads of a block that is in a cluster; where in the kernel, ``verify_cluster`` says."""
+    """All threads of a block in a cluster execute it; ``check_cluster`` checks its place in the kernel."""
     _engines(s)
     s.need(s.kernel.cluster > 1, "clusters are declared", f"kernel {s.kernel.name} has none")
     ok = s.role is None and s.consumers == 1
-    s.need(ok, "all threads of a block come to the cluster's barrier", s.role or f"{s.consumers} consumers")
+    s.need(ok, "all threads of a block execute the cluster barrier", s.role or f"{s.consumers} consumers")
 
 
 WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
-    LetOp: let, AdvanceOp: advance, TmaLoad: bulk_load, TmaStore: bulk_store,
-    TmaCommit: bulk_commit, TmaWait: bulk_wait, MbarExpect: mbar_expect, NamedArrive: named_arrive,
+    LetOp: let, AdvanceOp: advance, TmaLoad: tma_load, TmaStore: tma_store,
+    TmaCommit: tma_commit, TmaWait: tma_wait, MbarExpect: mbar_expect, NamedArrive: named_arrive,
     MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
     ClusterArrive: cluster_mark, ClusterWait: cluster_mark, **TILE_SCHEDULER_RULES,
 }  # fmt: skip

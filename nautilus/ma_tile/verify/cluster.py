@@ -1,13 +1,13 @@
-"""Rules of a cluster's barrier, and of stores into another of its blocks.
+"""Rules of the cluster barrier, and of stores into another block of the cluster.
 
-* Every block arrives equally often: arrivals stand at the top of the kernel, with a wait between one and the next.
-  A wait may stand under a condition behind the last arrival, where blocks may part.
-* Stores into other blocks stand at the top too, behind a first wait (all blocks run by then), and an arrival that is
-  not relaxed announces them; somebody waits for it, so that their target does not end before they are there.
-* What they write has bytes of its own but for buffers that lie over it on purpose, and nothing else writes it: who
-  reads it needs the wait only.
+* Every block arrives equally often: arrivals stand at the top level of the kernel, with a wait between two arrivals.
+  Only a wait after the last arrival may stand under a condition.
+* Stores into other blocks stand at the top level too, after a first wait, because all blocks run by then.  An arrival
+  that is not relaxed and a wait follow them, so that the destination block does not end before the stores complete.
+* The destination buffer shares bytes only with buffers that are declared over it, and has no other writer.  Its readers
+  therefore need the wait only.
 
-Which block it is that waits is left to the interpreter.
+The interpreter checks which block waits.
 """
 
 from __future__ import annotations
@@ -37,54 +37,54 @@ def _is_of_cluster(op: MemOp) -> bool:
 
 
 def _order(k: MemKernel) -> None:
-    """Arrivals, waits and stores at the top of the kernel, in their order."""
-    arrived: ClusterArrive | None = None  # and not waited for
-    parted: MemOp | None = None  # the condition under which blocks wait
-    announced: MemOp | None = None  # the last store that nobody has seen
-    met = False
+    """Check the order of arrivals, waits and stores at the top level of the kernel."""
+    arrived: ClusterArrive | None = None  # an arrival without a wait so far
+    conditional: MemOp | None = None  # the condition of the last wait
+    unseen: MemOp | None = None  # the last store without an arrival and a wait after it
+    waited = False
     for op in k.body:
         match op:
             case ClusterArrive():
-                if arrived is not None or parted is not None:
-                    _reject(op, "a wait of all blocks stands between arrivals", "none since the last one")
+                if arrived is not None or conditional is not None:
+                    _reject(op, "a cluster wait stands between two arrivals", "there is no wait since the last arrival")
                 arrived = op
             case ClusterWait():
                 if arrived is None:
-                    _reject(op, "a wait follows an arrival", "none before it")
-                announced = announced if arrived.relaxed else None
-                arrived, met = None, True
+                    _reject(op, "a cluster wait follows an arrival", "no arrival stands before it")
+                unseen = unseen if arrived.relaxed else None
+                arrived, waited = None, True
             case SharedStore(block=block) if block is not None:
-                if not met or arrived is not None:
-                    _reject(op, "blocks run before others store into them", "no wait stands before it")
-                announced = op
+                if not waited or arrived is not None:
+                    _reject(op, "a store into another block follows a cluster wait", "no wait stands before it")
+                unseen = op
             case _:
                 if _conditional(op, arrived):
                     assert arrived is not None
-                    announced = announced if arrived.relaxed else None
-                    arrived, parted = None, op
-    if announced is not None:
-        _reject(announced, "somebody waits for stores into other blocks", "no arrival and wait behind it")
+                    unseen = unseen if arrived.relaxed else None
+                    arrived, conditional = None, op
+    if unseen is not None:
+        _reject(unseen, "an arrival and a wait follow the stores into other blocks", "no arrival and wait follow it")
 
 
 def _conditional(op: MemOp, arrived: ClusterArrive | None) -> bool:
-    """Whether ``op`` is a condition under which blocks wait for ``arrived``; nothing else has parts of a barrier."""
+    """Whether ``op`` is a condition with a wait for ``arrived``. Rejects every other nested op of the cluster."""
     inside = [x for x in walk_ops((op,)) if _is_of_cluster(x)]
     if not inside:
         return False
     if not isinstance(op, IfOp) or len(inside) > 1 or inside[0] not in op.body:
-        _reject(inside[0], "a cluster's barrier stands at the top of a kernel", "it is inside another operation")
+        _reject(inside[0], "a cluster barrier stands at the top level of a kernel", "it is inside another operation")
     if not isinstance(inside[0], ClusterWait) or arrived is None:
-        _reject(inside[0], "blocks part at a wait behind their last arrival", "it is under a condition")
+        _reject(inside[0], "a conditional cluster wait follows the last arrival", "it is under a condition")
     return True
 
 
 def _bytes(k: MemKernel, op: SharedStore) -> None:
-    """Nothing else shares or writes the bytes of the buffer that ``op`` writes."""
+    """Check that no other op writes the destination of ``op``, and that it shares no bytes."""
     (own,) = (s for s in k.smem if s.name == op.slot.buffer)
     over = {s.name for s in k.smem if s.over == own.name}
-    if own.over is not None or any(own.meets(s) for s in k.smem if s is not own and s.name not in over):
-        _reject(op, "other blocks store to bytes of their own", own.name)
+    if own.over is not None or any(own.overlaps(s) for s in k.smem if s is not own and s.name not in over):
+        _reject(op, "the target of a store into another block shares no bytes", own.name)
     for x in walk_ops(k.body):
         writes = touch(x).writes & {own.name, *over}
         if writes and not (isinstance(x, SharedStore) and x.block is not None):
-            _reject(x, "only stores from the cluster write what they write", own.name)
+            _reject(x, "a buffer that other blocks store to has no other writer", own.name)

@@ -1,14 +1,15 @@
-"""What can be told about asynchronous work from the text alone: announced bytes, pending products.
+"""Static rules of asynchronous work: expected bytes and outstanding MMAs.
 
-A body is walked in order, loops twice (so that the second round meets what the first left in flight), with
+The check traverses a body in order, and a loop twice, so that the second iteration starts with the results that the
+first one leaves outstanding.  Its state is
 
-* the results in flight, and in which group each is (0: not yet committed; else counted from the oldest);
+* the outstanding results, and the group of each (0: not yet committed; else counted from the oldest);
 * the fragments that threads wrote since the last ``wg.fence``.
 
-Rules: a result in flight is read by nobody but as the accumulator of the next product of its chain; a wait
-lists results that are in flight and that it covers; a fence stands before the first pending product of a
-role, and between a write to a fragment and the product that uses it.  Behind an ``if`` that issues, commits
-or waits, nothing is known and nothing is rejected any more: that is left to the interpreter.
+Rules: only the next MMA of its chain reads an outstanding result, as its accumulator.  A wait lists results that
+are outstanding and that it covers.  A fence stands before the first asynchronous MMA of a role, and between a write
+to a fragment and the MMA that uses it.  After an ``if`` that issues, commits or waits, the state is unknown and the
+check rejects nothing; the interpreter checks the rest.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def check_async(k: MemKernel) -> None:
         return
     top = [r.body for op in k.body if isinstance(op, RolesOp) for r in op.roles]
     for body in (k.body, *top):
-        _walk(body, _State())
+        _traverse(body, _State())
 
 
 def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
@@ -47,23 +48,23 @@ def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
 
 
 def _expected_bytes(k: MemKernel, body: Block) -> None:
-    """What straight-line code announces on a stage of a ring is what it loads there."""
+    """Check that straight-line code expects on a stage of an mbarrier the bytes that it loads there."""
     size = {s.name: s.stage_bytes for s in k.smem}
     loads: dict[tuple[str, Expr], int] = {}
-    announced: dict[tuple[str, Expr], list[MbarExpect]] = {}
+    expected: dict[tuple[str, Expr], list[MbarExpect]] = {}
     nested: set[str] = set()
     for op in body:
         match op:
             case TmaLoad(mbar=(name, stage), slot=slot):
                 loads[name, stage] = loads.get((name, stage), 0) + size[slot.buffer]
             case MbarExpect(mbar=name, stage=stage):
-                announced.setdefault((name, stage), []).append(op)
+                expected.setdefault((name, stage), []).append(op)
             case _ if declaration(type(op)).regions:
                 nested.update(name for x in walk_ops((op,)) for name in _counted(x))
-    for key, ops in announced.items():
+    for key, ops in expected.items():
         count = sum(op.bytes for op in ops)
         if key in loads and key[0] not in nested and count != loads[key]:
-            _reject(ops[0], "a barrier expects the bytes that are loaded", f"{count}, not {loads[key]}")
+            _reject(ops[0], "an mbarrier expects the bytes that are loaded", f"{count}, not {loads[key]}")
 
 
 def _counted(op: MemOp) -> tuple[str, ...]:
@@ -73,15 +74,15 @@ def _counted(op: MemOp) -> tuple[str, ...]:
     return ()
 
 
-# -- pending products -------------------------------------------------------------------------
+# -- outstanding MMAs -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _State:
-    """``group``: of each result in flight; ``spent``: results that a later product of their chain took over.
+    """``group``: the group of each outstanding result; ``spent``: results into which a later MMA accumulates.
 
-    ``carried``: what loops bind, which may be in flight in some rounds only; ``committed``: groups so far;
-    ``known``: whether anything can be told.
+    ``dirty``: fragments that threads wrote since the last fence.  ``carried``: fragments that loops bind; they may be
+    outstanding in some iterations only.  ``committed``: number of groups so far.  ``known``: the state is known.
     """
 
     group: dict[str, int] = field(default_factory=dict)
@@ -96,7 +97,7 @@ class _State:
         return replace(self, group=dict(self.group))
 
 
-def _walk(body: Block, s: _State) -> None:
+def _traverse(body: Block, s: _State) -> None:
     for op in body:
         match op:
             case RolesOp():
@@ -106,7 +107,7 @@ def _walk(body: Block, s: _State) -> None:
             case IfOp():
                 _branch(op, s)
             case MmaOp() if op.instr in WGMMA and op.is_async:
-                _product(op, s)
+                _mma(op, s)
             case WgFence():
                 s.dirty, s.fenced = frozenset(), True
             case WgCommit():
@@ -119,7 +120,7 @@ def _walk(body: Block, s: _State) -> None:
 
 
 def _other(op: MemOp, s: _State) -> None:
-    """An op of the threads (a product that waits for itself is one)."""
+    """An op of the threads; a synchronous MMA is one."""
     for name in reads(op):
         _readable(op, name, s)
     new = {f.name for f in defined(op)}
@@ -130,19 +131,19 @@ def _other(op: MemOp, s: _State) -> None:
 
 def _readable(op: MemOp, name: str, s: _State) -> None:
     if s.known and name in s.group:
-        _reject(op, "results in flight are not read", f"%{name} has not been waited for")
+        _reject(op, "outstanding results are not read", f"%{name} has not been waited for")
     if s.known and name in s.spent:
-        _reject(op, "results in flight are not read", f"%{name} was accumulated into")
+        _reject(op, "outstanding results are not read", f"%{name} was accumulated into")
 
 
-def _product(op: MmaOp, s: _State) -> None:
-    rule = "a fence stands between writes to fragments and products"
+def _mma(op: MmaOp, s: _State) -> None:
+    rule = "a wg.fence stands between a write to a fragment and the MMA that uses it"
     used = [x for x in (op.a, op.acc) if isinstance(x, Frag)]
     for x in used:
         if s.known and x.name in s.dirty:
             _reject(op, rule, f"%{x.name} was written since the last wg.fence")
     if s.known and not s.fenced:
-        _reject(op, rule, "no wg.fence stands before the first product")
+        _reject(op, rule, "no wg.fence stands before the first asynchronous MMA")
     if isinstance(op.a, Frag):
         _readable(op, op.a.name, s)
     if op.acc is not None:
@@ -161,27 +162,27 @@ def _wait(op: WgWait, s: _State) -> None:
         if x.name not in s.group:
             if x.name in s.carried:
                 continue
-            _reject(op, "waits list results in flight", f"%{x.name} is not in flight")
+            _reject(op, "a wait lists outstanding results", f"%{x.name} is not outstanding")
         group = s.group[x.name]
         if group == 0:
-            _reject(op, "waits list results in flight", f"%{x.name} is in no group")
+            _reject(op, "a wait lists outstanding results", f"%{x.name} is in no group")
         if s.committed - group < op.pending:
             young = s.committed - group + 1
-            _reject(op, "waits cover the results that they list", f"%{x.name} is in group {young} from the youngest")
+            _reject(op, "a wait covers the results that it lists", f"%{x.name} is in group {young} from the youngest")
     for x in op.ready:
         s.group.pop(x.name, None)
 
 
 def _branch(op: IfOp, s: _State) -> None:
     inner = s.copy()
-    _walk(op.body, inner)
+    _traverse(op.body, inner)
     if any(isinstance(x, WgCommit | WgWait) or (isinstance(x, MmaOp) and x.is_async) for x in walk_ops(op.body)):
         s.known = False
         s.group.clear()
     s.dirty |= inner.dirty
 
 
-def _rounds(op: ForOp | TileSchedulerOp) -> int:
+def _iterations(op: ForOp | TileSchedulerOp) -> int:
     if isinstance(op, ForOp) and isinstance(op.lo, Const) and isinstance(op.hi, Const):
         return min(2, max(0, int(op.hi.value) - int(op.lo.value)))
     return 2
@@ -190,15 +191,15 @@ def _rounds(op: ForOp | TileSchedulerOp) -> int:
 def _loop(op: ForOp | TileSchedulerOp, s: _State) -> None:
     carried = op.carried if isinstance(op, ForOp) else ()
     values = [init.name for _, init in carried]
-    for _ in range(_rounds(op)):
+    for _ in range(_iterations(op)):
         _rename(s, values, [arg.name for arg, _ in carried])
-        _walk(op.body, s)
+        _traverse(op.body, s)
         values = [y.name for y in op.yields] if isinstance(op, ForOp) else []
     _rename(s, values, [r.name for r in op.results] if isinstance(op, ForOp) else [])
 
 
 def _rename(s: _State, old: list[str], new: list[str]) -> None:
-    """The values called ``old`` go on as ``new``."""
+    """Rename the values ``old`` to ``new``."""
     groups = [s.group.get(o) for o in old]
     dirty = {n for o, n in zip(old, new, strict=True) if o in s.dirty}
     for o in old:

@@ -1,5 +1,7 @@
-"""Questions about layouts that the verifier asks; every answer is computed from positions, so layouts
-that are written differently but place elements alike are alike."""
+"""Properties of layouts that the verifier checks.
+
+All of them are computed from positions, so that different notations of one placement are equal.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from nautilus.ma_tile.ir.ops import MMA, MmaInstr, a_layout, acc_layout, b_layou
 
 @lru_cache(maxsize=4096)
 def same_map(a: FragLayout, b: FragLayout) -> bool:
-    """Every register of every thread holds the same element under both."""
+    """Whether every register of every thread holds the same element under both layouts."""
     if a == b:
         return True
     if (a.warps, a.registers) != (b.warps, b.registers):
@@ -25,7 +27,7 @@ def same_map(a: FragLayout, b: FragLayout) -> bool:
 
 @lru_cache(maxsize=4096)
 def layout_fault(layout: FragLayout) -> str:
-    """What is wrong with a layout on its own; empty if nothing is."""
+    """Why ``layout`` is not valid for any tile; empty if it is valid."""
     lanes = 1
     for m in layout.lane:
         lanes *= m.size
@@ -50,11 +52,11 @@ def layout_fault(layout: FragLayout) -> str:
 
 
 def cover_fault(layout: FragLayout, t: TileType) -> str:
-    """Why ``layout`` is not one of a tile of type ``t``; empty if it is."""
+    """Why ``layout`` does not cover a tile of type ``t``; empty if it does."""
     sizes = {a.name: a.size for a in t.axes}
     for axis in layout.axes:
         if axis not in sizes and layout.extent(axis) > 1:
-            return f"the layout distributes {axis}, which the tile has not"
+            return f"the layout distributes {axis}, which is no axis of the tile"
     for name, size in sizes.items():
         if layout.extent(name) != size:
             return f"the layout covers {layout.extent(name)} of the {size} positions on {name}"
@@ -63,7 +65,7 @@ def cover_fault(layout: FragLayout, t: TileType) -> str:
 
 @lru_cache(maxsize=4096)
 def vector_axis(layout: FragLayout, vec: int) -> str | None:
-    """The axis along which every ``vec`` registers are neighbours starting at a multiple; None: no such."""
+    """The axis along which each ``vec`` registers are contiguous and aligned to ``vec``, or None."""
     if layout.registers % vec:
         return None
     for axis in layout.axes:
@@ -74,12 +76,12 @@ def vector_axis(layout: FragLayout, vec: int) -> str | None:
 
 
 def warp_grids(warps: int) -> list[tuple[int, int]]:
-    """Every (rows, columns) of warps."""
+    """All grids (rows, columns) of ``warps`` warps."""
     return [(r, warps // r) for r in range(1, warps + 1) if warps % r == 0]
 
 
 def acc_grid(layout: FragLayout, m: tuple[str, int], n: tuple[str, int]) -> tuple[int, int] | None:
-    """The warp grid for which ``layout`` is the accumulator of a tile m x n; None if there is none."""
+    """The warp grid for which ``layout`` is the accumulator layout of a tile m x n; None if there is none."""
     for grid in warp_grids(layout.warps):
         if m[1] % (16 * grid[0]) == 0 and n[1] % (8 * grid[1]) == 0:
             want = acc_layout(m[0], n[0], (m[1], n[1]), grid)

@@ -55,7 +55,7 @@ from nautilus.targets.limits import Limits, limits
 LEVEL = "ma-tile"
 INTEGERS = frozenset({DType.I32, DType.I64})
 
-#: what one thread can do alone
+#: ops that a single thread may execute
 _SINGLE = (
     IfOp, ForOp, LetOp, AdvanceOp, TileSchedulerOp, MbarArrive, MbarWait, MbarExpect, TmaLoad, TmaStore, TmaCommit,
     TmaWait, BreakOp, TileFirst, TileFetch, TileReset, QueuePush, QueuePop,
@@ -73,11 +73,11 @@ def verify_module(m: MemModule, target: Limits) -> None:
     unique("one name one kernel", [k.name for k in m.kernels], m.name)
     for b in m.buffers:
         if b.space is Space.LOCAL:
-            reject("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
+            reject("buffers are inputs, outputs and temps", b.name, "it is a local buffer", b.span)
     for n, k in enumerate(m.kernels):
         if k.pdl and (n == 0 or not target.warpgroup):
-            detail = "no kernel is in front of it" if n == 0 else f"{m.target} cannot"
-            reject("pdl kernels follow another one on a target that can", k.name, detail, k.span)
+            detail = "no kernel precedes it" if n == 0 else f"{m.target} has no PDL"
+            reject("a pdl kernel follows another kernel on a target with PDL", k.name, detail, k.span)
         KernelScope(m, k, target).check()
 
 
@@ -97,10 +97,11 @@ def unique(rule: str, names: Iterable[str], node: str) -> None:
 
 @dataclass
 class KernelScope:
-    """One kernel while its body is walked: what is defined, and in which role.
+    """The state of the traversal of one kernel: its definitions in scope, and the current role.
 
-    ``warps``: of one consumer; ``first``: its first warp; ``single``: one thread runs the body; ``types``: of the
-    variables that ``let`` ops define (all others are i32); ``path``: classes of the structured ops around.
+    ``warps``: number of warps of one consumer; ``first``: its first warp; ``single``: one thread runs the body;
+    ``types``: types of the variables that ``let`` ops define (all others are i32); ``path``: classes of the enclosing
+    structured ops.
     """
 
     module: MemModule
@@ -125,10 +126,10 @@ class KernelScope:
         self.params: Mapping[str, DType] = {p.name: p.dtype for p in self.module.params}
         self.buffers: Mapping[str, Buffer] = {b.name: b for b in self.module.buffers}
         self.pipelines: Mapping[str, PipelineState] = {c.name: c for c in self.kernel.pipelines}
-        self.whole()
+        self.leave_roles()
 
-    def whole(self) -> None:
-        """Outside of roles."""
+    def leave_roles(self) -> None:
+        """Reset the state to the code outside of roles."""
         self.role, self.single, self.first = None, False, 0
         self.consumers, self.warps = self.kernel.consumers, self.kernel.warps // max(self.kernel.consumers, 1)
 
@@ -172,7 +173,7 @@ class KernelScope:
         self.need(whole, "clusters are full", f"{k.cluster} in a grid that is no multiple of it")
 
     def _pipelines(self) -> None:
-        """Variables that every consumer has from the start."""
+        """Declare the variables that every consumer has at the start."""
         names = [CONSUMER, *(v for c in self.kernel.pipelines for v in (c.stage, c.phase))]
         unique("one name one variable", [*self.vars, *names], f"kernel {self.kernel.name}")
         for c in self.kernel.pipelines:
@@ -192,17 +193,17 @@ class KernelScope:
         if not ok:
             self.fail(rule, detail)
 
-    # -- walking ------------------------------------------------------------------------------
+    # -- traversal ----------------------------------------------------------------------------
     def block(self, body: tuple[MemOp, ...]) -> None:
-        """Check ops in order."""
+        """Check the ops of ``body`` in order."""
         for op in body:
             self.op = op
             alone = not self.single or isinstance(op, _SINGLE)
-            self.need(alone, "one thread has no fragments and meets nobody", f"role {self.role} is single")
+            self.need(alone, "a single role has no fragments and no thread barriers", f"role {self.role} is single")
             rules()[type(op)](self, op)
 
     def nested(self, body: tuple[MemOp, ...], op: MemOp, inner: Callable[[], None] | None = None) -> None:
-        """Check an inner block, at whose end ``inner`` runs; definitions in it do not leave it."""
+        """Check an inner block and run ``inner`` at its end; definitions in it do not leave it."""
         frags, variables, types, path = dict(self.frags), set(self.vars), dict(self.types), self.path
         self.path = (*path, type(op))
         self.block(body)
@@ -212,7 +213,7 @@ class KernelScope:
         self.frags, self.vars, self.types = frags, variables, types
 
     def variable(self, name: str, dtype: DType = DType.I32) -> None:
-        """A new variable, in scope from here to the end of the block."""
+        """Define a variable that is in scope to the end of the block."""
         self.need(name not in self.vars, "variables do not shadow", name)
         self.need(name not in self.axes, "variables are no tile axes", name)
         self.vars.add(name)
@@ -229,8 +230,8 @@ class KernelScope:
         return found
 
     def define(self, frag: Frag) -> FragLayout:
-        """A new fragment: one definition, a layout that covers its tile."""
-        self.need(frag.name not in self.names, "one definition a fragment", f"%{frag.name} is defined twice")
+        """Define a fragment; it has one definition and a layout that covers its tile."""
+        self.need(frag.name not in self.names, "a fragment has one definition", f"%{frag.name} is defined twice")
         axes = [a.name for a in frag.type.axes]
         ok = len(set(axes)) == len(axes) and all(a.size >= 1 for a in frag.type.axes)
         self.need(ok, "tiles have named axes", f"%{frag.name} has axes {axes}")
@@ -242,7 +243,7 @@ class KernelScope:
         return layout
 
     def use(self, frag: Frag) -> FragLayout:
-        """A fragment that is defined here, as it was defined."""
+        """The layout of a fragment that is in scope with the same type and layout."""
         found = self.frags.get(frag.name)
         if found is None:
             self.fail("definitions before uses", f"%{frag.name} is not defined here")
@@ -251,7 +252,7 @@ class KernelScope:
         return self.layout(frag.layout)
 
     def projected(self, layout: FragLayout, frag: Frag) -> None:
-        """``frag`` lives where ``layout`` puts the elements that it varies with."""
+        """Check that the layout of ``frag`` is the projection of ``layout`` to its axes."""
         own = self.use(frag)
         ok = same_map(own, layout.project(frag.type.names))
         self.need(ok, "operands are projections", f"%{frag.name} is not in the projection of the result's layout")
@@ -299,7 +300,7 @@ class KernelScope:
 
     # -- memory -------------------------------------------------------------------------------
     def slot(self, slot: Slot) -> Smem:
-        """A stage of a shared buffer, seen with the buffer's own swizzle."""
+        """The buffer of a stage; the slot has the swizzle of the buffer."""
         buffer = self.smem.get(slot.buffer)
         if buffer is None:
             self.fail("shared buffers are declared", f"no shared buffer is called {slot.buffer}")
@@ -309,13 +310,14 @@ class KernelScope:
         return buffer
 
     def stage(self, e: Expr, stages: int, name: str) -> None:
-        """A stage number inside its ring, where it is constant."""
+        """Check that a constant stage number is below ``stages``."""
         self.uniform(e, f"the stage of {name}")
         if isinstance(e, Const):
-            self.need(0 <= int(e.value) < stages, "stages lie inside their ring", f"{e.value} of {stages} of {name}")
+            inside = 0 <= int(e.value) < stages
+            self.need(inside, "stages lie inside their buffer or mbarrier", f"{e.value} of {stages} of {name}")
 
     def mbar(self, name: str, stage: Expr) -> Mbar:
-        """A declared mbarrier and a stage of it."""
+        """The declared mbarrier ``name``; checks its stage."""
         found = self.mbars.get(name)
         if found is None:
             self.fail("mbarriers are declared", f"no mbarrier is called {name}")

@@ -42,7 +42,7 @@ from nautilus.ma_tile.ir.ops import (
     UndefinedOp,
     walk_ops,
 )
-from nautilus.ma_tile.verify.async_ops import named_barrier, warpgroup_product
+from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
 from nautilus.ma_tile.verify.shared import element_count
@@ -92,7 +92,7 @@ def _axes(t: TileType) -> frozenset[TileAxis]:
 
 
 def reduce(s: KernelScope, op: ReduceOp) -> None:
-    """A combiner over axes of the operand; scratch where warps split them."""
+    """A combiner over axes of the operand; warps that split them need scratch."""
     layout, t = s.use(op.arg), op.arg.type
     s.need(op.combiner in COMBINERS, "known combiners", op.combiner)
     s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
@@ -114,7 +114,7 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
     split = any(m.axis in op.axes and m.size > 1 for m in layout.warp)
     s.need(not split or op.scratch is not None, "warps that split a reduced axis need scratch", "none is given")
     if op.scratch is not None:
-        s.need(s.consumers == 1, "consumers have no scratch of their own", op.scratch)
+        s.need(s.consumers == 1, "a kernel or role of several consumers has no scratch", op.scratch)
         buffer = s.smem.get(op.scratch)
         s.need(buffer is not None, "shared buffers are declared", op.scratch)
         assert buffer is not None
@@ -124,7 +124,7 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
 
 
 def convert(s: KernelScope, op: ConvertOp) -> None:
-    """The same tile, permuted inside each thread."""
+    """A conversion permutes the registers of each thread."""
     old = s.use(op.arg)
     s.need(op.arg.type.dtype is op.result.type.dtype, "a conversion keeps the type", f"%{op.result.name}")
     s.need(_axes(op.arg.type) == _axes(op.result.type), "a conversion keeps the type", f"%{op.result.name}")
@@ -133,7 +133,7 @@ def convert(s: KernelScope, op: ConvertOp) -> None:
 
 
 def slice_op(s: KernelScope, op: SliceOp) -> None:
-    """A part of the tile along one axis, every element with the thread that has it."""
+    """A slice is a part of the tile along one axis; every element stays in its thread."""
     old, t = s.use(op.arg), op.arg.type
     s.need(t.dtype is op.result.type.dtype, "a slice keeps the type", f"%{op.result.name}")
     whole = {a.name: a.size for a in t.axes}
@@ -148,7 +148,7 @@ def slice_op(s: KernelScope, op: SliceOp) -> None:
 
 
 def undefined(s: KernelScope, op: UndefinedOp) -> None:
-    """Any type; who reads it, the interpreter sees."""
+    """Any type; the interpreter checks the readers."""
     s.define(op.result)
 
 
@@ -173,7 +173,7 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
     _vector(s, layout, op.vec, buffer.dtype.bytes, None)
     written = any(isinstance(x, GlobalStore | TmaStore) and x.buffer == op.buffer for x in walk_ops(s.kernel.body))
-    s.need(not (op.volatile and written), "volatile loads are of buffers that nobody writes", op.buffer)
+    s.need(not (op.volatile and written), "volatile loads read buffers that the kernel does not write", op.buffer)
     s.need(not op.volatile or buffer.dtype.bytes <= 4, "volatile loads are of at most 4 bytes an element", op.buffer)
     s.define(op.result)
 
@@ -189,7 +189,7 @@ def st_global(s: KernelScope, op: GlobalStore) -> None:
 
 
 def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Smem:
-    """The buffer of a stage that a tile fills, or (``part``) that it is the beginning of along every axis."""
+    """The buffer of a stage of the shape of ``t``; with ``part``, ``t`` may be a beginning of it along every axis."""
     buffer = s.slot(slot)
     want = {a.name: a.size for a in buffer.axes if a.size > 1}
     have = {a.name: a.size for a in t.axes if a.size > 1}
@@ -218,7 +218,7 @@ def st_shared(s: KernelScope, op: SharedStore) -> None:
 
 
 def cp_async(s: KernelScope, op: AsyncCopy) -> None:
-    """Global to shared, a whole stage, 4, 8 or 16 bytes a thread."""
+    """cp.async copies a whole stage; each instruction copies 4, 8 or 16 bytes."""
     s.need(s.target.async_copy, "the target copies asynchronously", s.module.target)
     buffer, layout = s.slot(op.slot), s.layout(op.threads)
     t = TileType(buffer.dtype, buffer.axes)
@@ -252,7 +252,7 @@ def matrix_load(s: KernelScope, op: MatrixLoad) -> None:
     s.need(ok, "fragments are in the instruction's layout", f"%{op.result.name}")
 
 
-# -- products ---------------------------------------------------------------------------------
+# -- MMA --------------------------------------------------------------------------------------
 
 
 def _operand_type(s: KernelScope, x: Frag | Slot) -> TileType:
@@ -264,27 +264,27 @@ def _operand_type(s: KernelScope, x: Frag | Slot) -> TileType:
 
 
 def mma(s: KernelScope, op: MmaOp) -> None:
-    """A product over one axis."""
+    """An MMA contracts one axis."""
     a, b, r = _operand_type(s, op.a), _operand_type(s, op.b), op.result.type
     depth = {x.size for t in (a, b) for x in t.axes if x.name == op.over}
     ok = len(depth) == 1 and op.over in a.names and op.over in b.names and op.over not in r.names
-    s.need(ok, "products contract one axis", op.over)
+    s.need(ok, "an MMA contracts one axis", op.over)
     outer = frozenset(x for t in (a, b) for x in t.axes if x.name != op.over)
-    s.need(outer == _axes(r), "products keep the other axes", f"%{op.result.name}")
+    s.need(outer == _axes(r), "an MMA keeps the other axes", f"%{op.result.name}")
     if op.acc is not None:
         s.use(op.acc)
         same = (op.acc.type.dtype, op.acc.layout) == (r.dtype, op.result.layout) and _axes(op.acc.type) == _axes(r)
-        s.need(same, "the accumulator is like the result", f"%{op.acc.name}")
-    s.need(op.ahead >= 0, "ahead counts k-steps", str(op.ahead))
+        s.need(same, "the accumulator has the result's type and layout", f"%{op.acc.name}")
+    s.need(op.ahead >= 0, "ahead is not negative", str(op.ahead))
     if op.zero_init is not None:
         s.typed(op.zero_init, "the start of the accumulator", (DType.BOOL,), None, ())
         ok = op.acc is not None and op.instr in WGMMA
-        s.need(ok, "warpgroup products with an accumulator start from zero on a condition", f"%{op.result.name}")
+        s.need(ok, "zero_init needs wgmma with an accumulator", f"%{op.result.name}")
     layout = s.define(op.result)
     if op.instr in WGMMA:
-        warpgroup_product(s, op, a, b, layout, depth.pop())
+        wgmma(s, op, a, b, layout, depth.pop())
         return
-    s.need(not op.is_async, "only warpgroup products are pending", op.instr)
+    s.need(not op.is_async, "only wgmma is asynchronous", op.instr)
     if op.instr == "fma":
         _fma(s, op, layout)
     else:
@@ -296,10 +296,11 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     if instr is None:
         s.fail("known instructions", op.instr)
     ok = a.dtype is b.dtype and a.dtype in instr.operands and op.result.type.dtype is instr.acc
-    s.need(ok, "instructions have their types", f"{a.dtype}, {b.dtype}: {op.result.type.dtype}")
+    types = f"{a.dtype}, {b.dtype}: {op.result.type.dtype}"
+    s.need(ok, "operand and accumulator types are those of the instruction", types)
     free = [[(x.name, x.size) for x in t.axes if x.name != op.over and x.size > 1] for t in (a, b)]
     ok = len(free[0]) == 1 and len(free[1]) == 1 and free[0] != free[1] and depth % instr.k == 0
-    s.need(ok, "instructions multiply matrices", f"{op.over} is {depth} deep, a k-step {instr.k}")
+    s.need(ok, "an MMA multiplies two matrices of whole k-steps", f"{op.over} is {depth} deep, a k-step {instr.k}")
     m, n = free[0][0], free[1][0]
     grid = acc_grid(layout, m, n)
     if grid is None:
@@ -319,7 +320,7 @@ def _fma(s: KernelScope, op: MmaOp, layout: FragLayout) -> None:
         if isinstance(x, Frag):
             own = s.layout(x.layout)
             split = any(m.axis == op.over and m.size > 1 for m in (*own.lane, *own.warp))
-            s.need(not split, "scalar products do not split the summed axis", f"%{x.name}")
+            s.need(not split, "fma does not split the summed axis", f"%{x.name}")
             rest = tuple(n for n in x.type.names if n != op.over)
             ok = same_map(own.project(rest), layout.project(rest))
             s.need(ok, "operands are projections", f"%{x.name}")
@@ -334,11 +335,11 @@ def nothing(s: KernelScope, op: AsyncCommit) -> None:
 
 def cp_wait(s: KernelScope, op: AsyncWait) -> None:
     """A number of groups."""
-    s.need(op.pending >= 0, "waits leave some groups pending", str(op.pending))
+    s.need(op.pending >= 0, "the number of pending groups is in range", str(op.pending))
 
 
 def barrier(s: KernelScope, op: Barrier) -> None:
-    """The whole block's, or a named barrier of whole warps."""
+    """A barrier of the whole block, or a named barrier of whole warps."""
     if op.threads is None:
         plain = op.number == Barrier().number
         s.need(plain, "a barrier of all threads is number 0", format_expr(op.number))
@@ -350,7 +351,7 @@ def barrier(s: KernelScope, op: Barrier) -> None:
 
 
 def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
-    """A declared mbarrier; warps arrive where there are warps, and across blocks in a cluster."""
+    """An arrival on a declared mbarrier: of threads or warps, and across blocks only in a cluster."""
     s.mbar(op.mbar, op.stage)
     ok = op.each == "thread" or (op.each == "warp" and not s.single)
     s.need(ok, "threads arrive, or the warps of a consumer", op.each)
@@ -437,7 +438,7 @@ def roles(s: KernelScope, op: RolesOp) -> None:
         frags, s.frags = s.frags, {}
         s.nested(r.body, op)
         s.frags = frags
-    s.whole()
+    s.leave_roles()
 
 
 RULES: Mapping[type, Rule] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.ops import declaration
-from nautilus.ma_tile.ir import traverse as walk
+from nautilus.ma_tile.ir import traverse
 from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore, TmaWait, WgWait
 from nautilus.ma_tile.ir.ops import (
     AsyncCopy,
@@ -80,9 +80,11 @@ class Touch:
 
 
 def touch(op: MemOp) -> Touch:
-    """What ``op`` does to shared buffers; scratch is written, then read, and that of an op with a body is in use
-    throughout."""
-    t = walk.touch(op)
+    """Shared buffers that ``op`` reads and writes.
+
+    Scratch is written, then read; scratch of an op with a body is in use throughout the op.
+    """
+    t = traverse.touch(op)
     reads, writes = {x.buffer for x in t.reads}, {x.buffer for x in (*t.writes, *t.copies)}
     scratch = declaration(type(op)).scratch(op)
     writes.update(scratch)
@@ -92,7 +94,7 @@ def touch(op: MemOp) -> Touch:
 
 
 class _Asynchronous:
-    """Buffers that the engines still use until a wait."""
+    """Buffers that TMA and wgmma use until a wait."""
 
     def __init__(self, k: MemKernel) -> None:
         self.stored, self.multiplied = set[str](), set[str]()
@@ -102,12 +104,12 @@ class _Asynchronous:
                 case TmaStore(slot=slot):
                     self.stored.add(slot.buffer)
                 case MmaOp(is_async=True):
-                    self.multiplied.update(x.buffer for x in walk.touch(op).reads)
+                    self.multiplied.update(x.buffer for x in traverse.touch(op).reads)
                 case TmaLoad(slot=slot, mbar=(name, _)) | AsyncCopy(slot=slot, mbar=(name, _)):
                     self.arriving.setdefault(name, set()).add(slot.buffer)
 
     def touch(self, op: MemOp) -> Touch:
-        """:func:`touch`, where a wait counts as the last use of what it may wait for."""
+        """:func:`touch`; a wait counts as the last use of the buffers that it may wait for."""
         t = touch(op)
         match op:
             case TmaWait():
@@ -120,10 +122,10 @@ class _Asynchronous:
 
 
 def interference(k: MemKernel) -> frozenset[frozenset[str]]:
-    """Pairs of buffers of which one is written while the other holds something that is read later.
+    """Pairs of buffers of which one is written while the other is live.
 
-    Liveness backwards over the structure; a write to a buffer of one stage ends what it held before, a
-    write to one stage of a ring does not.  Buffers that several roles use are live together.
+    Liveness is computed backwards over the structure.  A write to a buffer of one stage ends the liveness of its old
+    contents; a write to one of several stages does not.  Buffers that several roles use are live together.
     """
     single = frozenset(s.name for s in k.smem if s.stages == 1)
     pairs: set[frozenset[str]] = set()

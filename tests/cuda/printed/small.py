@@ -243,8 +243,8 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "bytes": (BYTES, BYTES_CHECKS),
     "plain": (PLAIN, PLAIN_CHECKS),
     "reduce": (programs.REDUCE, REDUCE_CHECKS),
-    "row-major": (programs.ring("k_last"), RING_CHECKS.replace("LOAD", "")),
-    "column-major": (programs.ring("n_last"), RING_CHECKS.replace("LOAD", "_trans")),
+    "row-major": (programs.gemm("k_last"), RING_CHECKS.replace("LOAD", "")),
+    "column-major": (programs.gemm("n_last"), RING_CHECKS.replace("LOAD", "_trans")),
     "chained": (programs.chained(), CHAINED_CHECKS),
 }
 

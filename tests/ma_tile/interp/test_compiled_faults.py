@@ -1,4 +1,4 @@
-"""The same planted faults in kernels that the compiler made: two chained products over a cp.async ring."""
+"""The same planted faults in kernels that the compiler made: a back-to-back GEMM with a cp.async pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kernel(stages: int = 2) -> tuple[MemModule, dict[str, np.ndarray]]:
 
 
 def ring_of(m: MemModule) -> str:
-    """The shared buffer with several stages that a product reads first."""
+    """The shared buffer with several stages that an MMA reads first."""
     deep = {s.name for s in m.kernels[0].smem if s.stages > 1}
     for op in walk_ops(m.kernels[0].body):
         for x in (op.a, op.b) if isinstance(op, MmaOp) else ():

@@ -31,7 +31,7 @@ from tests.ma_tile import faults as f
 from tests.ma_tile.interp.test_module import chained_inputs, chained_reference
 from tests.ma_tile.programs import plain as p
 
-RING = {"A": p.random(1, 64, 128), "B": p.random(2, 64, 128)}
+GEMM = {"A": p.random(1, 64, 128), "B": p.random(2, 64, 128)}
 ROLES = {"X": p.random(7, 384, 32)}
 
 
@@ -63,7 +63,7 @@ X = {"X": p.random(0, 77, 64)}
 
 
 def test_dropped_wait() -> None:
-    error = caught(f.drop_op(p.ring(), f.is_a(AsyncWait)), RING, "pending-copy", "mma m16n8k16.f16 smem sa[t % 2]")
+    error = caught(f.drop_op(p.gemm(), f.is_a(AsyncWait)), GEMM, "pending-copy", "mma m16n8k16.f16 smem sa[t % 2]")
     assert "sa" in error.buffer and "issued by `cp.async sa[0]" in error.message
 
 
@@ -71,15 +71,15 @@ def test_wait_that_leaves_too_many_groups() -> None:
     def edit(op: object) -> tuple[AsyncWait]:
         return (AsyncWait(2),)
 
-    caught(f.edit_ops(p.ring(), f.is_a(AsyncWait), edit), RING, "pending-copy", "mma")
+    caught(f.edit_ops(p.gemm(), f.is_a(AsyncWait), edit), GEMM, "pending-copy", "mma")
 
 
 def test_dropped_barrier_after_the_wait() -> None:
-    caught(f.drop_op(p.ring(), f.is_a(Barrier), 0), RING, "unsynchronised-read", "mma m16n8k16.f16 smem sa[t % 2]")
+    caught(f.drop_op(p.gemm(), f.is_a(Barrier), 0), GEMM, "unsynchronised-read", "mma m16n8k16.f16 smem sa[t % 2]")
 
 
 def test_dropped_barrier_before_the_next_copy() -> None:
-    error = caught(f.drop_op(p.ring(), f.is_a(Barrier), 1), RING, "overwrite-in-use", "cp.async sa[(t + 1) % 2]")
+    error = caught(f.drop_op(p.gemm(), f.is_a(Barrier), 1), GEMM, "overwrite-in-use", "cp.async sa[(t + 1) % 2]")
     assert "read by `%next = mma" in error.message
 
 
@@ -89,8 +89,8 @@ def test_dropped_barrier_between_store_and_load() -> None:
 
 
 def test_one_stage_too_few() -> None:
-    m = f.change_stage_count(p.ring(), "sb", 1)
-    caught(m, RING, "unordered-writes", "cp.async sb[(t + 1) % 2 % 1]")
+    m = f.change_stage_count(p.gemm(), "sb", 1)
+    caught(m, GEMM, "unordered-writes", "cp.async sb[(t + 1) % 2 % 1]")
 
 
 def test_one_stage_too_few_when_the_copy_has_arrived() -> None:
@@ -100,8 +100,8 @@ def test_one_stage_too_few_when_the_copy_has_arrived() -> None:
 
 
 def test_wrong_ring_slot() -> None:
-    m = f.shift_slot(p.ring(), "sa", 1, f.is_a(MmaOp))
-    caught(m, RING, "pending-copy", "mma m16n8k16.f16 smem sa[(t % 2 + 1) % 2]")
+    m = f.shift_slot(p.gemm(), "sa", 1, f.is_a(MmaOp))
+    caught(m, GEMM, "pending-copy", "mma m16n8k16.f16 smem sa[(t % 2 + 1) % 2]")
 
 
 def test_reduce_scratch_used_again_without_a_barrier() -> None:
@@ -198,8 +198,8 @@ def wrong(m: MemModule, inputs: dict[str, np.ndarray], want: np.ndarray) -> bool
 @pytest.mark.parametrize("buffer", ["sa", "sb"])
 @pytest.mark.parametrize("swizzle", [0, 32])
 def test_wrong_swizzle_gives_wrong_numbers(buffer: str, swizzle: int) -> None:
-    m = f.change_swizzle(p.ring(), buffer, swizzle, f.is_a(MmaOp))
-    assert wrong(m, RING, p.f16(RING["A"]) @ p.f16(RING["B"]).T)
+    m = f.change_swizzle(p.gemm(), buffer, swizzle, f.is_a(MmaOp))
+    assert wrong(m, GEMM, p.f16(GEMM["A"]) @ p.f16(GEMM["B"]).T)
 
 
 def test_wrong_swizzle_of_the_copy() -> None:
@@ -208,9 +208,9 @@ def test_wrong_swizzle_of_the_copy() -> None:
 
 
 def test_swapped_accumulator_elements() -> None:
-    m = f.swap_registers(p.ring(), "acc", 0, 1)
+    m = f.swap_registers(p.gemm(), "acc", 0, 1)
     m = f.edit_ops(m, f.is_a(GlobalStore), lambda op: (replace(op, vec=1),))
-    assert wrong(m, RING, p.f16(RING["A"]) @ p.f16(RING["B"]).T)
+    assert wrong(m, GEMM, p.f16(GEMM["A"]) @ p.f16(GEMM["B"]).T)
 
 
 @pytest.mark.parametrize("modes", [(1, 2), (2, 3)])
@@ -288,8 +288,8 @@ def test_vector_that_the_swizzle_splits() -> None:
 
 
 def test_copy_of_an_impossible_size() -> None:
-    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (replace(op, vec=1),), 0)
-    caught(m, RING, "copy-size", "cp.async sa[0]")
+    m = f.edit_ops(p.gemm(), f.is_a(AsyncCopy), lambda op: (replace(op, vec=1),), 0)
+    caught(m, GEMM, "copy-size", "cp.async sa[0]")
 
 
 def test_two_threads_write_different_values() -> None:

@@ -45,7 +45,7 @@ def failure(m: MemModule, seed: int) -> InterpError:
 def test_without_faults_there_is_no_error() -> None:
     want = attended()
     for seed in SEEDS:
-        np.testing.assert_allclose(run_module(parse(right("units")), INPUTS, seed=seed)["O"], want, atol=4e-3)
+        np.testing.assert_allclose(run_module(parse(right("consumers")), INPUTS, seed=seed)["O"], want, atol=4e-3)
         np.testing.assert_allclose(run_module(parse(right("pair")), ROWS, seed=seed)["Y"], sums(), rtol=1e-5)
 
 
@@ -68,7 +68,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("st.shared part_T[rank] block 0",),
     ),
     "no wait before the stores of consumers": (
-        "units", "    cluster.wait\n    st.shared", "    st.shared", ("cluster", "barrier"),
+        "consumers", "    cluster.wait\n    st.shared", "    st.shared", ("cluster", "barrier"),
         ("st.shared part_P_max_part_2", "cluster.arrive"),
     ),
     "no first arrival": ("pair", "    cluster.arrive relaxed\n", "", ("barrier",), ("cluster.wait",)),
@@ -78,7 +78,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "no last arrival": ("pair", f"    cluster.arrive\n{LAST}", LAST, ("barrier",), ("cluster.wait",)),
     "a last arrival of some": (
-        "units", f"    cluster.arrive\n{LAST}", f"    if rank == 0 {{\n      cluster.arrive\n    }}\n{LAST}",
+        "consumers", f"    cluster.arrive\n{LAST}", f"    if rank == 0 {{\n      cluster.arrive\n    }}\n{LAST}",
         ("deadlock",), ("block at `cluster.wait`",),
     ),
     "the last arrival orders nothing": (
@@ -86,24 +86,24 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("ld.shared parts_T[0]",),
     ),
     "the last arrival of consumers orders nothing": (
-        "units", "    cluster.arrive\n", "    cluster.arrive relaxed\n", ("unsynchronised-read",),
+        "consumers", "    cluster.arrive\n", "    cluster.arrive relaxed\n", ("unsynchronised-read",),
         ("ld.shared parts_P_max_part_2[0]",),
     ),
     "an arrival before the stores": (
         "pair", f"{PUSH_M}    cluster.arrive\n", f"    cluster.arrive\n{PUSH_M}", ("unsynchronised-read", "cluster"),
         ("ld.shared parts_M[0]", "st.shared part_M[rank] block 0"),
     ),
-    "nobody waits at the end": (
+    "no wait at the end": (
         "pair", LAST, "    if rank == 0 {\n", (*READ, "cluster"), ("ld.shared parts_T[0]", "st.shared part_"),
     ),
     "the first block ends early": (
-        "units", LAST, "    if rank == 1 {\n      cluster.wait\n", (*READ, "cluster"),
+        "consumers", LAST, "    if rank == 1 {\n      cluster.wait\n", (*READ, "cluster"),
         ("ld.shared parts_", "st.shared part_"),
     ),
     "two parts in one place": (
         "pair", "part_T[rank]", "part_T[rank // 2]", WRITE, ("st.shared part_T[rank // 2] block 0",),
     ),
-    "parts of consumers in one place": ("units", ROWSTORE, ROWSTORE.replace("rank", "0"), WRITE, ("st.shared part_O",)),
+    "parts of consumers in one place": ("consumers", ROWSTORE, ROWSTORE.replace("rank", "0"), WRITE, ("st.shared",)),
     "into the wrong block": (
         "pair", "part_M[rank] block 0", "part_M[rank] block 1", ("uninitialised", "cluster"),
         ("ld.shared parts_M[0]", "st.shared part_M[rank] block 1"),
@@ -111,8 +111,8 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "into one's own memory": (
         "pair", "part_T[rank] block 0", "part_T[rank]", ("uninitialised",), ("ld.shared parts_T",),
     ),
-    "a part that nobody leaves": (
-        "units", f"    st.shared {SUM}, ", "    st.shared part_P_max_part_2[rank] block 0, ", (*READ, *WRITE),
+    "a partial result without a writer": (
+        "consumers", f"    st.shared {SUM}, ", "    st.shared part_P_max_part_2[rank] block 0, ", (*READ, *WRITE),
         ("ld.shared parts_P_sum_part_2[0]", "st.shared part_P_max_part_2"),
     ),
     "over bytes in use": (

@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("unordered-writes", "overwrite-in-use", "over-arrival"),
         ("tma.load", "mbar.expect"),
     ),
-    "wrong stage of the product": (
+    "wrong stage of the MMA": (
         "product",
         (("smem sb[r_stage]", "smem sb[(r_stage + 1) % 3]"),),
         ("pending-copy", "uninitialised", "unsynchronised-read"),
@@ -136,7 +136,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("over-arrival", "deadlock", "unordered-writes", "overwrite-in-use"),
         ("mbar", "tma.load"),
     ),
-    "ring with one stage too many": (
+    "pipeline with one stage too many": (
         "product",
         (("pipeline r stages 3", "pipeline r stages 4"),),
         ("out-of-bounds",),
@@ -162,15 +162,15 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("in-flight",),
         ("wg.wait 2 %s",),
     ),
-    "wait without a commit": ("one_unit", (("wg.commit\n", "\n"),), ("in-flight",), ("wg.wait 0 %next",)),
-    "no fence before the first product": ("product", (("wg.fence\n", "\n"),), ("missing-fence",), ("mma wgmma.f16",)),
+    "wait without a commit": ("one_consumer", (("wg.commit\n", "\n"),), ("in-flight",), ("wg.wait 0 %next",)),
+    "no fence before the first MMA": ("product", (("wg.fence\n", "\n"),), ("missing-fence",), ("mma wgmma.f16",)),
     "no fence behind a write to an operand": (
         "chain",
         (("wg.fence\n        %end", "\n        %end"),),
         ("missing-fence",),
         ("%end = mma wgmma.f16 %last",),
     ),
-    "operand written while a product reads it": (
+    "operand written while an MMA reads it": (
         "chain",
         (("wg.wait 0 %next\n", ""),),
         ("overwrite-in-use",),
@@ -221,7 +221,7 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("deadlock",),
         ("block[0] at `barrier (1 + consumer), 256",),
     ),
-    "synchronous copy over a product's operand": (
+    "synchronous copy over an MMA's operand": (
         "alone",
         (
             ("+ %acc over k :", "+ %acc over k async :"),
@@ -270,7 +270,7 @@ def test_planted_fault(what: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_accumulator_that_was_taken_over(seed: int) -> None:
     """The registers of an accumulator are those of the result: the old name has no value any more."""
-    text, inputs, _ = CASES["one_unit"]()
+    text, inputs, _ = CASES["one_consumer"]()
     twice = "wg.commit\n          wg.wait 0 %next"
     assert twice in text
     again = (
@@ -306,12 +306,12 @@ def wrong(m: MemModule, inputs: dict[str, np.ndarray], want: np.ndarray) -> bool
 )
 @pytest.mark.parametrize("swizzle", [32, 64])
 def test_wrong_swizzle(buffer: str, kind: type, swizzle: int) -> None:
-    text, inputs, want = CASES["one_unit"]()
+    text, inputs, want = CASES["one_consumer"]()
     assert wrong(f.change_swizzle(parse(text), buffer, swizzle, f.is_a(kind)), inputs, want)
 
 
 def test_products_read_swizzled_stages() -> None:
-    text, inputs, _ = CASES["one_unit"]()
+    text, inputs, _ = CASES["one_consumer"]()
     with pytest.raises(InterpError, match="unsupported"):
         run_module(f.change_swizzle(parse(text), "sb", 0, f.is_a(MmaOp)), inputs)
 
@@ -339,6 +339,6 @@ def test_convert_to_a_wrong_operand_layout(modes: tuple[int, int]) -> None:
 
 
 def test_matrix_store_ignores_the_declared_registers() -> None:
-    """What is computed register by register and stored by stmatrix never meets the declared positions."""
+    """What is computed register by register and stored by stmatrix does not depend on the declared positions."""
     text, inputs, want = CASES["product"]()
     assert not wrong(swapped(parse(text), "acc", "reg", 0, 1), inputs, want)

@@ -24,7 +24,7 @@ def test_copy_through_swizzled_shared_memory() -> None:
 @pytest.mark.parametrize("axes", ["k_last", "n_last"])
 def test_ring_matches_numpy(axes: str) -> None:
     a, b = p.random(1, 64, 128), p.random(2, 64, 128)
-    out = run_module(p.ring(axes), {"A": a, "B": b if axes == "k_last" else b.T})
+    out = run_module(p.gemm(axes), {"A": a, "B": b if axes == "k_last" else b.T})
     assert np.allclose(out["C"], p.f16(a) @ p.f16(b).T, atol=1e-4)
 
 
@@ -62,7 +62,7 @@ def test_roles_under_every_policy(seed: int) -> None:
     assert np.array_equal(out["Y"], total)
 
 
-@pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.ring, lambda: p.ring("n_last"), p.chained,
+@pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.gemm, lambda: p.gemm("n_last"), p.chained,
                                   lambda: parse(p.REDUCE), p.roles])  # fmt: skip
 def test_text_parses_back_equal(make: Callable[[], MemModule]) -> None:
     m = make()

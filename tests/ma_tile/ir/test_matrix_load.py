@@ -90,7 +90,7 @@ def test_it_needs_a_barrier_behind_the_stores() -> None:
         ("at k 16", "at k 64", "ldmatrix reads inside its stage"),
         ("at k 16", "at z 0", "ldmatrix reads a part of a matrix"),
         ("ld.matrix s[0] swizzle 128", "ld.matrix s[0] swizzle 64", "an access has its buffer's swizzle"),
-        ("ld.matrix s[0]", "ld.matrix s[1]", "stages lie inside their ring"),
+        ("ld.matrix s[0]", "ld.matrix s[1]", "stages lie inside their buffer or mbarrier"),
         (": f16[i: 96, k: 16] #f", ": bf16[i: 96, k: 16] #f", "ldmatrix reads 16-bit operands"),
         (": f16[i: 96, k: 16] #f", ": f16[i: 96, k: 32] #f", "layouts cover their tiles"),
         ("#f = reg(k:2x1, i:2x8", "#f = reg(i:2x8, k:2x1", "fragments are in the instruction's layout"),

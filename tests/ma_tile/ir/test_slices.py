@@ -74,5 +74,5 @@ def test_illegal(right: str, rule: str) -> None:
 def test_pinned_loads_are_of_what_nobody_writes() -> None:
     verify(module(load="vec 2 volatile"))
     text = ma_format(module(load="vec 2 volatile")).replace("input X", "output X").replace("st.global Y", "st.global X")
-    with pytest.raises(VerifyError, match="volatile loads are of buffers that nobody writes"):
+    with pytest.raises(VerifyError, match="volatile loads read buffers that the kernel does not write"):
         verify(parse(text))

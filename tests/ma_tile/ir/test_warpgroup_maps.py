@@ -1,4 +1,4 @@
-"""Fragment maps and addresses of warpgroup products against the declared layouts; products of every type."""
+"""Fragment maps and addresses of wgmma against the declared layouts, and wgmma of every type."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.ma_tile.roles import schedule
 CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "product": (product(m=200), {"stages": 3}, 1),
     "one-stage": (product(m=128, k=128), {"stages": 1}, 1),
-    "three-consumers": (product(m=384, units=3), {"producer_registers": 32, "consumer_registers": 160}, 1),
+    "three-consumers": (product(m=384, consumers=3), {"producer_registers": 32, "consumer_registers": 160}, 1),
     "chained": (chained(rows=128), {}, 1),
     "ahead": (chained(rows=128, ahead=True), {"ordered_mma": True}, 1),
     "reuse": (chained(), {"epilogue": "tma-aliased", "persistent": "static"}, 1),
@@ -48,18 +48,18 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "snake": (chained(rows=512, s=256, triangle=True), {"persistent": "snake", "resident_stages": 2}, 2),
     "dynamic": (chained(rows=512, s=256, triangle=True), {"persistent": "dynamic", "ordered_mma": True}, 3),
     "own": (
-        product(m=256, n=128, units=1),
+        product(m=256, n=128, consumers=1),
         {"persistent": "static", "tile_scheduling": "pingpong", "ordered_mma": True},
         3,
     ),
-    "own-odd": (product(m=320, units=1), {"persistent": "static", "tile_scheduling": "pingpong", "stages": 4}, 1),
+    "own-odd": (product(m=320, consumers=1), {"persistent": "static", "tile_scheduling": "pingpong", "stages": 4}, 1),
     "own-dynamic": (
-        chained(units=1, s=256, triangle=True),
+        chained(consumers=1, s=256, triangle=True),
         {"persistent": "dynamic", "tile_scheduling": "pingpong", "ordered_mma": True, "stages": 3},
         2,
     ),
     "own-three": (
-        product(m=448, units=1),
+        product(m=448, consumers=1),
         {
             "persistent": "snake",
             "tile_scheduling": "pingpong",
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
         2,
     ),
     "own-reuse": (
-        chained(units=1),
+        chained(consumers=1),
         {"persistent": "static", "tile_scheduling": "pingpong", "epilogue": "tma-aliased"},
         1,
     ),
@@ -127,7 +127,7 @@ def test_stores_in_pieces(cols: int) -> None:
 
 
 def test_units_with_tiles_of_their_own_need_their_turns() -> None:
-    m = chained(units=1)
+    m = chained(consumers=1)
     after = passed(m, {"persistent": "static", "tile_scheduling": "pingpong"}, 1, pending=False)
     lines = [x for x in ma_format(after).splitlines() if "barrier (4 + consumer)" not in x and "named.arrive" not in x]
     with pytest.raises(InterpError, match="q"):

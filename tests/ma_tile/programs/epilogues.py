@@ -1,4 +1,4 @@
-"""Products with epilogues as lowering makes them (synchronous, one body for all consumers, whole tiles), and the passes
+"""GEMMs with epilogues as lowering makes them (synchronous, one body for all consumers, whole tiles), and the passes
 that follow."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.ma_tile.roles import schedule
 
 @dataclass(frozen=True)
 class Sizes:
-    """Tiles of ``rows`` a consumer x ``columns``, of a product m x n x k; ``gates`` right operands."""
+    """Tiles of ``rows`` a consumer x ``columns``, of a GEMM m x n x k with ``gates`` operands b."""
 
     rows: int = 64
     columns: int = 128
@@ -37,19 +37,19 @@ class Sizes:
     k: int = 128
     gates: int = 1
     steps: str = ""
-    units: int = 2
+    consumers: int = 2
 
     @property
     def row(self) -> str:
-        return f"i0 * {self.units * self.rows} + {self.unit} * {self.rows} + i"
+        return f"i0 * {self.consumers * self.rows} + {self.consumer} * {self.rows} + i"
 
     @property
     def swizzle(self) -> int:
         return 64 if self.columns % 64 else 128
 
     @property
-    def unit(self) -> str:
-        return "consumer" if self.units > 1 else "0"
+    def consumer(self) -> str:
+        return "consumer" if self.consumers > 1 else "0"
 
     @property
     def column(self) -> str:
@@ -65,31 +65,31 @@ class Sizes:
 
 
 def _loop(s: Sizes) -> str:
-    """Products in one loop: %c0, %c1, ..."""
+    """MMAs in one loop: %c0, %c1, ..."""
     gates = range(s.gates)
     loads = "\n".join(f"      tma.load b{g}[0] swizzle {s.swizzle}, B{g}[t * 64 + k, {s.column}]" for g in gates)
-    products = "\n".join(
-        f"      %n{g} = mma wgmma.f16 smem a[{s.unit}] swizzle 128, smem b{g}[0] swizzle {s.swizzle} + %x{g} over k"
+    mmas = "\n".join(
+        f"      %n{g} = mma wgmma.f16 smem a[{s.consumer}] swizzle 128, smem b{g}[0] swizzle {s.swizzle} + %x{g} over k"
         f" : f32{s.tile}"
         for g in gates
     )
     results, carried = (", ".join(text.format(g=g) for g in gates) for text in ("%c{g}", "%x{g} = %zero"))
     return f"""
     {results} = for t in 0..{s.steps or s.k // 64} carry({carried}) {{
-      tma.load a[{s.unit}] swizzle 128, A[{s.row}, t * 64 + k]
+      tma.load a[{s.consumer}] swizzle 128, A[{s.row}, t * 64 + k]
 {loads}
-{products}
+{mmas}
       yield {", ".join(f"%n{g}" for g in gates)}
     }}"""
 
 
 def _module(s: Sizes, before: str, behind: str) -> MemModule:
     acc, grid = wg_acc_layout("i", "j", s.rows, s.columns), -(-s.n // s.columns)
-    gates, units = range(s.gates), f"consumers {s.units} " if s.units > 1 else ""
+    gates, consumers = range(s.gates), f"consumers {s.consumers} " if s.consumers > 1 else ""
     rights = "\n".join(f"  input B{g}: f16[{s.k}, {s.n}]" for g in gates)
     buffers = "\n".join(
         f"    smem b{g} : f16[k: 64, j: {s.columns}] stages 1 swizzle {s.swizzle} pad 0"
-        f" @ {128 * s.units * s.rows + g * 128 * s.columns}"
+        f" @ {128 * s.consumers * s.rows + g * 128 * s.columns}"
         for g in gates
     )
     return parse(f"""
@@ -101,13 +101,13 @@ module fused target sm_90a {{
   input R: f16[{s.m}, {s.n}]
   output C: f16[{s.m}, {s.n}]
   output D: f32[{s.m}, {s.n}]
-  kernel fused grid {-(-s.m // (s.units * s.rows)) * grid} warps {4 * s.units} min_blocks 1 {units}{{
+  kernel fused grid {-(-s.m // (s.consumers * s.rows)) * grid} warps {4 * s.consumers} min_blocks 1 {consumers}{{
     let i0 = block // {grid}
     let j0 = block % {grid}
     layout #acc = {acc}
     layout #row = {acc.project(("i",))}
     layout #col = {acc.project(("j",))}
-    smem a : f16[i: {s.rows}, k: 64] stages {s.units} swizzle 128 pad 0 @ 0
+    smem a : f16[i: {s.rows}, k: 64] stages {s.consumers} swizzle 128 pad 0 @ 0
 {buffers}
     %zero = const 0.0 : f32{s.tile}{before}{_loop(s)}{behind}
   }}

@@ -28,8 +28,8 @@ module copy target sm_80 {
 ACC = acc_layout("i", "n", (64, 64), (2, 2))
 
 
-def ring(axes: str = "k_last", steps: int = 4) -> MemModule:
-    """C = A . B over a two-stage cp.async ring; ``axes`` says which axis of B is contiguous."""
+def gemm(axes: str = "k_last", steps: int = 4) -> MemModule:
+    """C = A . B through a cp.async pipeline of two stages. ``axes`` names the contiguous axis of B."""
     depth = 32 * steps
     b_shape, b_tile = ("64, " + str(depth), "n: 64, k: 32") if axes == "k_last" else (f"{depth}, 64", "k: 32, n: 64")
     b_index = "n, {t} * 32 + k" if axes == "k_last" else "{t} * 32 + k, n"
@@ -40,11 +40,11 @@ def ring(axes: str = "k_last", steps: int = 4) -> MemModule:
     )
     swizzle = 64 if axes == "k_last" else 128
     return parse(f"""
-module ring target sm_80 {{
+module gemm target sm_80 {{
   input A: f16[64, {depth}]
   input B: f16[{b_shape}]
   output C: f32[64, 64]
-  kernel ring grid 1 warps 4 min_blocks 1 {{
+  kernel gemm grid 1 warps 4 min_blocks 1 {{
     layout #acc = {ACC}
     layout #ca = reg(k:8x1, i:2x32) lane(k:4x8, i:8x1) warp(i:4x8)
     layout #cb = {b_threads}
@@ -79,7 +79,7 @@ P_A = a_layout("m16n8k16.f16", "i", "j", (64, 32), (4, 1))
 
 
 def chained(steps: int = 3) -> MemModule:
-    """O = sum over tiles of exp(Q . K^T) . V: registers of one product feed the next."""
+    """O = sum over tiles of exp(Q . K^T) . V: the result of the first MMA is the register operand of the second."""
     n = 32 * steps
     return parse(f"""
 module chained target sm_80 {{
@@ -156,7 +156,7 @@ module reduce target sm_80 {
 
 
 def roles(steps: int = 6) -> MemModule:
-    """A producer warp fills a two-stage ring behind mbarriers; four consumer warps add it up."""
+    """A producer warp fills a pipeline of two stages with mbarriers; four consumer warps add the stages up."""
     return parse(f"""
 module roles target sm_80 {{
   input X: f32[{64 * steps}, 32]

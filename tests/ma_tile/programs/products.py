@@ -1,4 +1,4 @@
-"""Programs for the passes that schedule warpgroup products: synchronous, in program order, one buffer an operand."""
+"""Programs for the passes that schedule wgmma: synchronous MMAs in program order, with one buffer for each operand."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ module chained target sm_90a {{
 
 
 def backward(keys: int = 256) -> MemModule:
-    """Two products, elementwise work on both, and two products of its results: one accumulates, one feeds a third.
+    """Two MMAs, elementwise work on both, and two MMAs of its results: one accumulates, one feeds a third.
 
     dQ = sum (f(Q K') * (G V')) K ;  R = sum g(f(Q K') V) W.
     """

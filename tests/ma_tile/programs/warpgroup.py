@@ -1,4 +1,4 @@
-"""Hand-written MA-tile programs of the sm_90a class: rings of bulk copies, warpgroup products, consumers, tiles."""
+"""Hand-written MA-tile programs of the sm_90a class: TMA pipelines, wgmma, several consumers, the tile scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ACC = wg_acc_layout("i", "n", 64, 64)
 
 
 def alone() -> str:
-    """C = A . B of one tile: one warpgroup, synchronous copies and products."""
+    """C = A . B of one tile: one warpgroup, synchronous copies and MMAs."""
     return f"""
 module alone target sm_90a {{
   input A: f16[64, 128]
@@ -34,16 +34,17 @@ module alone target sm_90a {{
 """
 
 
-def product(steps: int = 4, units: int = 2, behind: int = 0, rows: int = 130) -> str:
-    """C = A . B^T: a producer, ``consumers`` consumers of 64 rows each, a ring of three stages.
+def product(steps: int = 4, consumers: int = 2, behind: int = 0, rows: int = 130) -> str:
+    """C = A . B^T: a producer, ``consumers`` consumers of 64 rows each, a pipeline of three stages.
 
-    ``behind``: products left in flight at a wait; their stages are given back one round later.
+    ``behind``: groups that stay outstanding at a wait; their stages are released one iteration later.
     """
-    whole, bytes_ = 64 * units, 8192 * (units + 1)
+    whole, bytes_ = 64 * consumers, 8192 * (consumers + 1)
+    stage = f"r_stage * {consumers} + consumer"
     loads = "\n".join(
-        f"          tma.load sa[r_stage * {units} + {u}] swizzle 128, A[block * {whole} + {64 * u} + i, t * 64 + k]"
+        f"          tma.load sa[r_stage * {consumers} + {u}] swizzle 128, A[block * {whole} + {64 * u} + i, t * 64 + k]"
         " mbar full[r_stage]"
-        for u in range(units)
+        for u in range(consumers)
     )
     release = {
         0: "wg.wait 0 %next\n          mbar.arrive empty[r_stage] each warp",
@@ -56,13 +57,13 @@ module product target sm_90a {{
   input A: f16[{rows}, {64 * steps}]
   input B: f16[64, {64 * steps}]
   output C: f16[{rows}, 64]
-  kernel product grid {-(-rows // whole)} warps {4 + 4 * units} min_blocks 1 {{
+  kernel product grid {-(-rows // whole)} warps {4 + 4 * consumers} min_blocks 1 {{
     layout #acc = {ACC}
-    smem sa : f16[i: 64, k: 64] stages {3 * units} swizzle 128 pad 0 @ 0
-    smem sb : f16[n: 64, k: 64] stages 3 swizzle 128 pad 0 @ {3 * units * 8192}
-    smem so : f16[i: 64, n: 64] stages {units} swizzle 128 pad 0 @ {at}
-    mbar full stages 3 arrivals 1 @ {at + 8192 * units}
-    mbar empty stages 3 arrivals {4 * units} @ {at + 8192 * units + 24}
+    smem sa : f16[i: 64, k: 64] stages {3 * consumers} swizzle 128 pad 0 @ 0
+    smem sb : f16[n: 64, k: 64] stages 3 swizzle 128 pad 0 @ {3 * consumers * 8192}
+    smem so : f16[i: 64, n: 64] stages {consumers} swizzle 128 pad 0 @ {at}
+    mbar full stages 3 arrivals 1 @ {at + 8192 * consumers}
+    mbar empty stages 3 arrivals {4 * consumers} @ {at + 8192 * consumers + 24}
     pipeline r stages 3
     roles {{
       role producer warps 0..4 registers 24 single {{
@@ -75,12 +76,12 @@ module product target sm_90a {{
           yield
         }}
       }}
-      role consumers warps 4..{4 + 4 * units} registers 240 consumers {units} {{
+      role consumers warps 4..{4 + 4 * consumers} registers 240 consumers {consumers} {{
         %zero = const 0.0 : f32[i: 64, n: 64] #acc
         %c = for t in 0..{steps} carry(%acc = %zero) {{
           mbar.wait full[r_stage] parity r_phase
           wg.fence
-          %next = mma wgmma.f16 smem sa[r_stage * {units} + consumer] swizzle 128, smem sb[r_stage] swizzle 128 + %acc
+          %next = mma wgmma.f16 smem sa[{stage}] swizzle 128, smem sb[r_stage] swizzle 128 + %acc
             over k async : f32[i: 64, n: 64] #acc
           wg.commit
           {release}
@@ -103,7 +104,7 @@ module product target sm_90a {{
 
 
 def chain(steps: int = 3) -> str:
-    """O = sum over tiles of exp(Q . K^T) . V: the first product of a step runs under the second of the last."""
+    """O = sum over tiles of exp(Q . K^T) . V: the first MMA overlaps with the second MMA of the previous iteration."""
     s, o = wg_acc_layout("i", "j", 64, 64), wg_acc_layout("i", "d", 64, 64)
     n = 64 * steps
     return f"""
@@ -193,7 +194,7 @@ module chain target sm_90a {{
 
 
 def tiles(order: str = "static", blocks: int = 3, count: int = 8) -> str:
-    """Y = 2 X by tiles of 64 rows: persistent blocks, a producer, a consumer that stores by bulk copies."""
+    """Y = 2 X by tiles of 64 rows: persistent blocks, a producer, a consumer that stores by TMA."""
     dynamic = order == "dynamic"
     before = "tile.first t_next" if dynamic else ""
     send = (
@@ -240,7 +241,7 @@ module tiles target sm_90a {{
     roles {{
       role producer warps 0..4 single {{
         {before}
-        tile.loop v, turn in {count} {order} {{
+        tile.loop v, iteration in {count} {order} {{
           {send}
           mbar.wait empty[r_stage] parity 1 - r_phase
           mbar.expect full[r_stage] 8192
@@ -250,7 +251,7 @@ module tiles target sm_90a {{
         }}
       }}
       role consumer warps 4..8 {{
-        tile.loop v, turn in {count} {order} {{
+        tile.loop v, iteration in {count} {order} {{
           {receive}
           let first = v * 64
           mbar.wait full[r_stage] parity r_phase
@@ -320,7 +321,7 @@ module cluster target sm_90a {{
 
 
 def named() -> str:
-    """Two consumers of a kernel take turns at named barriers whose number depends on the consumer."""
+    """Two consumers of a kernel alternate by named barriers; the number of the barrier depends on the consumer."""
     return f"""
 module named target sm_90a {{
   input X: f32[128, 64]
@@ -339,7 +340,7 @@ module named target sm_90a {{
 
 
 ALL = {
-    "alone": alone, "product": product, "one_unit": lambda: product(units=1, rows=64),
+    "alone": alone, "product": product, "one_consumer": lambda: product(consumers=1, rows=64),
     "behind": lambda: product(behind=1), "chain": chain, "static": tiles, "snake": lambda: tiles("snake"),
     "dynamic": lambda: tiles("dynamic"), "cluster": cluster, "named": named,
 }  # fmt: skip

@@ -122,7 +122,7 @@ def test_where_no_stage_fits() -> None:
     ):
         lent(chained())
     with pytest.raises(ScheduleError, match="tma-staged: pingpong warpgroups take whole tiles"):
-        lent(product(units=1), tile_scheduling="pingpong")
+        lent(product(consumers=1), tile_scheduling="pingpong")
 
 
 def test_a_buffer_over_another_lies_inside_it() -> None:

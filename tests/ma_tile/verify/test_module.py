@@ -21,7 +21,7 @@ from tests.ma_tile import faults as f
 from tests.ma_tile.programs import plain as p
 
 
-@pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.ring, lambda: p.ring("n_last"), p.chained,
+@pytest.mark.parametrize("make", [lambda: parse(p.COPY), p.gemm, lambda: p.gemm("n_last"), p.chained,
                                   lambda: parse(p.REDUCE), p.roles])  # fmt: skip
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_right_programs_pass(make: Callable[[], MemModule], target: str) -> None:
@@ -44,7 +44,7 @@ COPY_CASES = [
     ("swizzle 128 pad 0", "swizzle 128 pad 16", "swizzled rows fill their slabs", "s"),
     ("@ 0", "@ 512", "offsets are aligned", "s"),
     ("s[0] swizzle 128, %x", "s[0] swizzle 64, %x", "an access has its buffer's swizzle", "st.shared s[0]"),
-    ("ld.shared s[0]", "ld.shared s[1]", "stages lie inside their ring", "ld.shared s[1]"),
+    ("ld.shared s[0]", "ld.shared s[1]", "stages lie inside their buffer or mbarrier", "ld.shared s[1]"),
     ("ld.shared s[0]", "ld.shared q[0]", "shared buffers are declared", "ld.shared q[0]"),
     ("st.global Y[r + i, j], %y", "st.global X[r + i, j], %y", "inputs are not written", "st.global X"),
     ("ld.global X[r + i, j]", "ld.global X[r + i]", "one index a dimension", "ld.global X"),
@@ -58,7 +58,7 @@ COPY_CASES = [
     ("[i: 64, j: 64] stages 1", "[i: 64, j: 64] stages 99", "shared memory of a block", "kernel copy"),
     ("barrier", "barrier 1, 96", "barriers count whole warps of the block", "barrier 1, 96"),
     ("barrier", "barrier 16, 128", "barriers are numbered 0 to 15", "barrier 16"),
-    ("barrier", "cp.wait -1", "waits leave some groups pending", "cp.wait -1"),
+    ("barrier", "cp.wait -1", "the number of pending groups is in range", "cp.wait -1"),
 ]
 
 
@@ -69,7 +69,7 @@ def test_rules_of_the_copy_program(old: str, new: str, rule: str, node: str) -> 
 
 
 def test_swapped_accumulator_is_rejected() -> None:
-    rejected(f.swap_registers(p.ring(), "acc", 0, 1), "fragments are in the instruction's layout", "mma m16n8k16.f16")
+    rejected(f.swap_registers(p.gemm(), "acc", 0, 1), "fragments are in the instruction's layout", "mma m16n8k16.f16")
 
 
 @pytest.mark.parametrize("layout", ["p", "qa"])
@@ -79,12 +79,12 @@ def test_swapped_operand_is_rejected(layout: str) -> None:
 
 
 def test_wrong_instruction() -> None:
-    m = f.edit_ops(p.ring(), f.is_a(MmaOp), lambda op: (replace(op, instr="m16n8k16.bf16"),))
-    rejected(m, "instructions have their types", "mma m16n8k16.bf16")
+    m = f.edit_ops(p.gemm(), f.is_a(MmaOp), lambda op: (replace(op, instr="m16n8k16.bf16"),))
+    rejected(m, "operand and accumulator types are those of the instruction", "mma m16n8k16.bf16")
 
 
 def test_copy_of_an_impossible_size() -> None:
-    m = f.edit_ops(p.ring(), f.is_a(AsyncCopy), lambda op: (replace(op, vec=1),))
+    m = f.edit_ops(p.gemm(), f.is_a(AsyncCopy), lambda op: (replace(op, vec=1),))
     rejected(m, "copies move 4, 8 or 16 bytes", "cp.async sa[0]")
 
 
@@ -129,7 +129,7 @@ def test_roles() -> None:
 
 
 def test_one_definition() -> None:
-    rejected(f.double_op(parse(p.COPY), f.is_a(GlobalLoad)), "one definition a fragment", "%x = ld.global")
+    rejected(f.double_op(parse(p.COPY), f.is_a(GlobalLoad)), "a fragment has one definition", "%x = ld.global")
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def test_targets() -> None:
     with pytest.raises(UnsupportedError, match="sm_75"):
         limits("sm_75")
     with pytest.raises(VerifyError, match="shared memory of a block"):
-        verify_module(p.ring(), replace(limits("sm_80"), smem_block=8192))
+        verify_module(p.gemm(), replace(limits("sm_80"), smem_block=8192))
 
 
 # -- variables and axes, parts of stages ----------------------------------------------------------

@@ -24,35 +24,35 @@ def test_right_programs_pass(name: str) -> None:
     verify(w.module(name))
 
 
-MAJORS = "operands have a major that the instruction reads"
-PATTERN = "stages of bulk copies and products start at their swizzle pattern"
+MAJORS = "shared operands have a major order that the instruction reads"
+PATTERN = "stages of TMA copies and wgmma operands are aligned to their swizzle pattern"
 FRAGMENTS = "fragments are in the instruction's layout"
-ROWS = "rows of bulk copies are multiples of 16 bytes"
-FLIGHT = "results in flight are not read"
-GROUPS = "waits cover the results that they list"
-FENCE = "a fence stands between writes to fragments and products"
-ALONE = "one thread has no fragments and meets nobody"
+ROWS = "rows of TMA copies are multiples of 16 bytes"
+FLIGHT = "outstanding results are not read"
+GROUPS = "a wait covers the results that it lists"
+FENCE = "a wg.fence stands between a write to a fragment and the MMA that uses it"
+ALONE = "a single role has no fragments and no thread barriers"
 
 #: (program, old, new, rule, part of the node)
 CASES = [
-    ("product", "target sm_90a", "target sm_90", "the target has bulk copies and warpgroup products", "mbar.expect"),
-    ("product", "over k async", "over k ahead 1 async", "warpgroup products read shared memory themselves", "mma"),
+    ("product", "target sm_90a", "target sm_90", "the target has TMA and wgmma", "mbar.expect"),
+    ("product", "over k async", "over k ahead 1 async", "wgmma has no prefetched k-steps", "mma"),
     ("product", "swizzle 128 pad 0 @ 0", "swizzle 128 pad 0 @ 1024", "buffers that share bytes are not live", "sa"),
     ("product", "warps 4..12", "warps 2..10", "roles have warps of their own", "roles"),
     ("product", "consumers 2 {", "consumers 3 {", "consumers are equal parts of whole warps", "roles"),
     ("product", "registers 240", "registers 264", "register budgets are multiples of 8 from 24 to 256", "roles"),
-    ("product", "full[r_stage] 24576", "full[r_stage] 16384", "a barrier expects the bytes that are loaded", "expect"),
-    ("product", "full[r_stage] 24576", "full[r_stage] 0", "a barrier counts less than 1 MiB", "mbar.expect"),
-    ("product", "B[n, t * 64 + k]", "B[n, t * 64 + 2 * k]", "indices of bulk copies are base or base + AXIS", "tma"),
-    ("product", "B[n, t * 64 + k]", "B[n, t * 64 + k + n]", "indices of bulk copies are base or base + AXIS", "tma"),
-    ("product", "B[n, t * 64 + k]", "B[k, t * 64 + n]", "a bulk copy has the contiguous axis of both sides", "tma"),
-    ("product", "B[n, t * 64 + k]", "B[3, t * 64 + k]", "a bulk copy moves a box of the stage's shape", "tma.load"),
+    ("product", "full[r_stage] 24576", "full[r_stage] 16384", "an mbarrier expects the bytes", "expect"),
+    ("product", "full[r_stage] 24576", "full[r_stage] 0", "an mbarrier expects a multiple of 16", "mbar.expect"),
+    ("product", "B[n, t * 64 + k]", "B[n, t * 64 + 2 * k]", "indices of TMA copies are base or base + AXIS", "tma"),
+    ("product", "B[n, t * 64 + k]", "B[n, t * 64 + k + n]", "indices of TMA copies are base or base + AXIS", "tma"),
+    ("product", "B[n, t * 64 + k]", "B[k, t * 64 + n]", "a TMA copy has the same contiguous axis", "tma"),
+    ("product", "B[n, t * 64 + k]", "B[3, t * 64 + k]", "a TMA copy moves a box of the stage's shape", "tma.load"),
     ("product", "B[n, t * 64 + k]", "B[n]", "one index a dimension", "tma.load"),
     ("product", "C[block * 128", "A[block * 128", "inputs are not written", "tma.store"),
     ("product", "input B: f16[64, 256]", "input B: f16[64, 252]", ROWS, "tma.load sb"),
     ("product", "wg.wait 0 %next", "wg.wait 1 %next", GROUPS, "wg.wait"),
     ("product", "wg.wait 0 %next", "wg.wait 0", FLIGHT, "narrow"),
-    ("product", "wg.commit\n", "", "waits list results in flight", "wg.wait 0 %next"),
+    ("product", "wg.commit\n", "", "a wait lists outstanding results", "wg.wait 0 %next"),
     ("product", "wg.fence\n", "", FENCE, "mma wgmma.f16"),
     ("product", "advance r\n", "advance q\n", "pipelines are declared", "advance q"),
     ("product", "r_phase\n          wg.fence", "q_phase\n          wg.fence", "variables are in scope", "mbar.wait"),
@@ -61,7 +61,7 @@ CASES = [
     ("product", "each warp", "each lane", "threads arrive, or the warps of a consumer", "mbar.arrive"),
     ("product", "each warp", "each warp cluster", "clusters are declared", "mbar.arrive"),
     ("product", "24 single {", "24 single { fence.proxy", ALONE, "fence.proxy"),
-    ("product", "24 single {", "24 single { tma.load sb[0] swizzle 128, B[n, k]", "a synchronous bulk", "tma"),
+    ("product", "24 single {", "24 single { tma.load sb[0] swizzle 128, B[n, k]", "a synchronous TMA", "tma"),
     ("product", "24 single {", "24 single { let r_stage = 1", "variables do not shadow", "let r_stage"),
     ("product", "registers 240 consumers 2", "consumers 1", "layouts fit the role", "const"),
     ("product", "warps 0..4 registers", "warps 0..3 registers", "register budgets are of whole warpgroups", "roles"),
@@ -70,16 +70,16 @@ CASES = [
     ("product", "[consumer] swizzle 128, %h", "[consumer] swizzle 128, %c",
      "stmatrix moves 16-bit elements", "st.matrix"),
     ("product", "f16[i: 64, n: 64] stages 2", "f16[n: 64, i: 64] stages 2", FRAGMENTS, "st.matrix"),
-    ("one_unit", "warps 4..8 registers 240", "warps 4..7", "layouts fit the role", "const"),
+    ("one_consumer", "warps 4..8 registers 240", "warps 4..7", "layouts fit the role", "const"),
     ("alone", "stages 1 swizzle 128 pad 0 @ 8192", "stages 1 swizzle 128 pad 0 @ 8208", "offsets are aligned", "sb"),
     ("alone", "warps 4 min", "warps 8 min", "layouts fit the role", "const"),
     ("alone", "over k :", "over k async :", FENCE, "mma"),
     ("chain", "wg.wait 1 %s\n", "", FLIGHT, "exp %s"),
     ("chain", "wg.wait 1 %s\n", "wg.wait 1 %next\n", GROUPS, "wg.wait 1 %next"),
-    ("chain", "wg.wait 0 %next", "wg.wait 0 %s", "waits list results in flight", "wg.wait 0 %s"),
-    ("static", "v, turn in 8 static", "v, turn in 9 static", "all roles process the same tiles", "tile.loop"),
-    ("static", "v, turn in 8 static", "v, turn in 8 random", "known orders of tiles", "tile.loop"),
-    ("static", "tile.loop v, turn in", "tile.loop v, v in", "variables do not shadow", "tile.loop v, v"),
+    ("chain", "wg.wait 0 %next", "wg.wait 0 %s", "a wait lists outstanding results", "wg.wait 0 %s"),
+    ("static", "v, iteration in 8 static", "v, iteration in 9 static", "all roles process the same tiles", "tile.loop"),
+    ("static", "v, iteration in 8 static", "v, iteration in 8 random", "known orders of tiles", "tile.loop"),
+    ("static", "tile.loop v, iteration in", "tile.loop v, v in", "variables do not shadow", "tile.loop v, v"),
     ("dynamic", "let v = t_next", "queue.pop v, next[t_stage]", "a dynamic tile comes through the queue", "tile.loop"),
     ("dynamic", "queue.push next[t_stage], v", "queue.pop x, next[t_stage]",
      "one role of one consumer sends", "tile.loop"),
@@ -96,9 +96,9 @@ CASES = [
     ("dynamic", "let first = v * 64", "tile.fetch t_next", "the sender of tiles uses the tile", "tile.loop"),
     ("cluster", "cluster 2 {", "cluster 3 {", "clusters have 2, 4 or 8 blocks", "kernel"),
     ("cluster", "grid 2", "grid 3", "clusters are full", "kernel"),
-    ("cluster", "multicast 2", "multicast 4", "a multicast copy goes to all blocks of the cluster", "tma.load"),
-    ("cluster", "sb : f16[n: 64, k: 128]", "sb : f16[n: 8, k: 64]", "blocks of a cluster copy equal", "tma.load"),
-    ("cluster", " each warp cluster", " each warp", "stages of multicast copies are given back to all", "tma.load"),
+    ("cluster", "multicast 2", "multicast 4", "a multicast load goes to all blocks of the cluster", "tma.load"),
+    ("cluster", "sb : f16[n: 64, k: 128]", "sb : f16[n: 8, k: 64]", "the blocks of a cluster copy equal", "tma.load"),
+    ("cluster", " each warp cluster", " each warp", "stages of multicast loads are released to all", "tma.load"),
     (
         "cluster", "advance r\n          yield %next", "mbar.arrive empty[r_stage] each warp advance r yield %next",
         "all arrivals on a barrier come from the cluster", "mbar.arrive",
@@ -107,8 +107,8 @@ CASES = [
         "dynamic", "grid 3 warps 8 min_blocks 1 {", "grid 4 warps 8 min_blocks 1 cluster 2 {",
         "the blocks of a cluster process tiles in a static order", "tile.loop",
     ),
-    ("named", "named.arrive 1, 256", "named.arrive 1, 128", "somebody waits at a barrier", "named.arrive"),
-    ("named", "named.arrive 1, 256", "named.arrive 0, 256", "barrier 0 is the block's", "named.arrive"),
+    ("named", "named.arrive 1, 256", "named.arrive 1, 128", "some threads wait at a named barrier", "named.arrive"),
+    ("named", "named.arrive 1, 256", "named.arrive 0, 256", "barrier 0 is the barrier of the", "named.arrive"),
     ("named", "consumers 2 {", "consumers 3 {", "consumers are equal parts of whole warps", "kernel named"),
 ]  # fmt: skip
 

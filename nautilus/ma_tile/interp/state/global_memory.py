@@ -1,6 +1,6 @@
-"""Global memory of the physical interpreter: arguments and temps, with who wrote what in this launch.
+"""Global memory of the physical interpreter: arguments and temps, with the writer of each element in this launch.
 
-Arrays are kept flat in register form (``interp_values``).  Rules: an unmasked access lies inside its
+Arrays are kept flat in register form (``interp.state.values``).  Rules: an unmasked access lies inside its
 tensor in every dimension; an element is read only if it was given or written by an earlier launch,
 or by the same thread; threads that write one element in one launch write the same bits.
 Base addresses are aligned to 256 bytes, as the allocator gives them.

@@ -1,9 +1,8 @@
-"""What a consumer has under way with the engines: warpgroup products, their results, bulk stores.
+"""Outstanding asynchronous operations of a consumer: MMAs, their results, TMA stores.
 
-A result in flight is an :class:`InFlight` in place of registers: whoever reads it before a ``wg.wait``
-lists it gets an error.  A product that accumulates into it takes its registers over.  Registers are told
-apart by their numpy arrays, which are never changed in place: ``written`` holds those that threads wrote
-since the last ``wg.fence``.
+An outstanding result is an :class:`InFlight` in place of registers; a read before a ``wg.wait`` lists it is an
+error.  An MMA that accumulates into it reuses its registers.  Numpy arrays identify registers and are never
+changed in place: ``written`` contains those that threads wrote since the last ``wg.fence``.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nautilus.ma_tile.interp.state.shared_memory import Hold
+from nautilus.ma_tile.interp.state.shared_memory import PendingRead
 from nautilus.ma_tile.interp.state.values import Array, Fault
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """Registers that a product writes. ``roots``: fragments whose registers these are."""
+    """Registers that a pending MMA writes. ``roots``: the fragments that have these registers."""
 
     value: Array
     roots: frozenset[str]
@@ -29,7 +28,7 @@ class InFlight:
     def read(self, name: str) -> Array:
         """The registers, once a wait has listed them. Raises Fault."""
         if self.spent:
-            raise Fault("in-flight", f"%{name} is read, but a later product accumulates into its registers")
+            raise Fault("in-flight", f"%{name} is read, but a later MMA accumulates into its registers")
         if not self.ready:
             raise Fault("in-flight", f"%{name} is read before a wg.wait lists it")
         return self.value
@@ -37,7 +36,7 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class Undefined:
-    """Registers that nobody wrote."""
+    """Registers without a value."""
 
 
 #: what the name of a fragment stands for
@@ -45,40 +44,40 @@ Value: TypeAlias = Array | InFlight | Undefined
 
 
 @dataclass(slots=True, eq=False)
-class Product:
-    """A pending product: its holds on shared memory, the fragments it reads, its result."""
+class PendingMma:
+    """A pending MMA: its reads of shared memory, the fragments that it reads, its result."""
 
     op: int
-    holds: list[Hold]
+    pending_reads: list[PendingRead]
     reads: frozenset[str]
     result: InFlight
 
 
 @dataclass(slots=True)
 class Engines:
-    """Work of one consumer that was issued: the open group and the committed ones, oldest first."""
+    """Issued operations of one consumer: the open groups and the committed ones, oldest first."""
 
-    products: list[Product] = field(default_factory=list)
-    product_groups: list[list[Product]] = field(default_factory=list)
-    stores: list[Hold] = field(default_factory=list)
-    store_groups: list[list[Hold]] = field(default_factory=list)
+    mmas: list[PendingMma] = field(default_factory=list)
+    mma_groups: list[list[PendingMma]] = field(default_factory=list)
+    stores: list[PendingRead] = field(default_factory=list)
+    store_groups: list[list[PendingRead]] = field(default_factory=list)
     written: dict[int, Array] = field(default_factory=dict)
     fenced: bool = False
 
-    def reader(self, name: str) -> Product | None:
-        """A product in flight that reads the fragment ``name``."""
-        for group in (*self.product_groups, self.products):
+    def reader(self, name: str) -> PendingMma | None:
+        """A pending MMA that reads the fragment ``name``."""
+        for group in (*self.mma_groups, self.mmas):
             for p in group:
                 if name in p.reads:
                     return p
         return None
 
     def unfinished(self) -> int | None:
-        """Number of an op that nobody waited for."""
-        for products in (*self.product_groups, self.products):
-            for p in products:
+        """The number of a pending op; None if there is none."""
+        for group in (*self.mma_groups, self.mmas):
+            for p in group:
                 return p.op
-        for holds in (*self.store_groups, self.stores):
-            for h in holds:
-                return h.op
+        for reads in (*self.store_groups, self.stores):
+            for read in reads:
+                return read.op
         return None

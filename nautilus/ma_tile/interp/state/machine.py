@@ -1,4 +1,4 @@
-"""What the blocks of a launch share in the physical interpreter, and where one of its operations runs."""
+"""State of a launch in the physical interpreter, and the context of one operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nautilus.ma_tile.ir.ops import ForOp, Frag, MemKernel, MemModule, MemOp, Mm
 
 
 class InterpError(NautilusError):
-    """A kernel broke a rule of the machine.
+    """A kernel violates a rule of the machine.
 
     ``kind`` names the rule, ``op`` is the operation's text (a deadlock: of every role), ``buffer``
     the buffer concerned (empty: none).
@@ -33,7 +33,7 @@ class InterpError(NautilusError):
 
 
 class Machine:
-    """What the blocks of one launch share; addresses are computed once an op."""
+    """State that the blocks of one launch share; addresses are computed once for each op."""
 
     def __init__(
         self, module: MemModule, kernel: MemKernel, memory: GlobalMemory, params: Mapping[str, Any], seed: int = 0
@@ -74,7 +74,7 @@ class Machine:
         return int(Scope({}, self.params, {}, no_refs).eval(self.kernel.blocks))
 
     def check_counter(self) -> None:
-        """Behind a whole launch the tile counter is 0 again. Raises InterpError."""
+        """Check that the tile counter is 0 after a whole launch. Raises InterpError."""
         fetch = next((op for op in self.ops if isinstance(op, TileFetch)), None)
         if fetch is not None and self.counter_resets != 1:
             message = f"the tile counter is reset {self.counter_resets} times in a launch"
@@ -93,7 +93,7 @@ class Machine:
         return self.kernel.layouts[name]
 
     def cached(self, op: object, what: str, make: Callable[[], Any]) -> Any:
-        """``make()``, once an op (ops live as long as the machine)."""
+        """``make()``, called once for each op (ops live as long as the machine)."""
         key = (id(op), what)
         if key not in self._cache:
             self._cache[key] = make()
@@ -108,7 +108,7 @@ class Machine:
 
 
 class Context:
-    """Where an operation runs: its consumer, the fragments and the integer variables in scope.
+    """The context of an operation: its consumer, the fragments and the integer variables in scope.
 
     ``first``: number of the block's first warp in the cluster.
     """

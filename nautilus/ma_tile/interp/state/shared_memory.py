@@ -1,4 +1,4 @@
-"""Shared memory of one block: bytes, and who wrote and read each of them when.
+"""Shared memory of one block: bytes, and the last writer and readers of each byte with their times.
 
 Order between threads is *happens-before*, kept as vector clocks.  A *component* is a role (all its
 threads advance together; component 0 is the code outside any role) or the copy engine behind one
@@ -7,15 +7,15 @@ made it itself, or if the stamp lies below ``vc[component]`` of c, which barrier
 raise.  So threads of one warp are *not* ordered against each other without a barrier.
 
 State is kept a *granule* (the narrowest element of the kernel's buffers).  The stamp ``_NEVER``
-lies above every clock; it marks bytes never written and bytes of a copy still in flight, so that
+lies above every clock; it marks bytes never written and bytes of a pending copy, so that
 the common check is one comparison.
 
 ``thread`` arguments broadcast against addresses: a thread number in the block, or ``MANY`` for
 several threads (an access that every warp makes).
 
-Engines (the copy unit, warpgroup products) read through another *proxy*: what threads wrote is for them
-only behind ``fence.proxy`` of the writer and then a barrier.  They read from issue to a wait: a *hold*
-keeps everybody from writing the bytes, and its release counts as one more read.
+Engines (TMA and wgmma) access memory through another *proxy*: they see what threads wrote only after a
+``fence.proxy`` of the writer and then a barrier.  They read from issue to a wait.  A *pending read* forbids all
+writes to the bytes until its release, which counts as one more read.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Clock:
 
 @dataclass(slots=True)
 class Flight:
-    """A copy on its way: destination addresses, the bits to arrive, and who issued it."""
+    """A pending copy: destination addresses, the bits, and the thread that issued it."""
 
     address: Ints
     bits: Array
     thread: Array
     op: int
-    bulk: bool = False
+    tma: bool = False
 
 
 @dataclass(slots=True)
-class Hold:
+class PendingRead:
     """Granules that an engine may read until :meth:`SharedMemory.release`, for ``who``."""
 
     granules: Ints
@@ -83,7 +83,7 @@ class SharedMemory:
         self.fenced = np.zeros(n, np.int32)
         self.held = np.zeros(n, np.int16)
         self.holder = np.zeros(n, np.int32)
-        self.holds = 0
+        self.pending_reads = 0
 
     # -- accesses -----------------------------------------------------------------------------
     def load(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> Array:
@@ -112,7 +112,7 @@ class SharedMemory:
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
         who = _each(flight.thread, g)
         self._check_write(clock, g, who)
-        if flight.bulk:
+        if flight.tma:
             self._check_proxy(clock, g, who)
         width = flight.bits.dtype.itemsize
         self.bytes.view(flight.bits.dtype)[flight.address // width] = (1 << 8 * width) - 1
@@ -122,33 +122,33 @@ class SharedMemory:
         self.writer_op[g] = flight.op
 
     def land(self, flight: Flight, component: int, engine: bool) -> None:
-        """A copy arrives now; its writer is the issuing thread, or the engine behind an mbarrier."""
+        """A copy arrives now; its writer is the issuing thread, or the engine of an mbarrier."""
         g = self._granules(flight.address, flight.bits.dtype.itemsize)
         who = _each(flight.thread, g)
         self.pending[g] = False
         self._put(flight.address, flight.bits, g, np.full_like(who, ENGINE) if engine else who)
         self.written[g] = self.time[component]
         self.component[g] = component
-        self.proxy[g] = _CLEAN if flight.bulk else _WRITTEN
+        self.proxy[g] = _CLEAN if flight.tma else _WRITTEN
 
     # -- engines ------------------------------------------------------------------------------
-    def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, Hold]:
-        """What an engine reads, and its hold on it. Raises Fault."""
+    def fetch(self, clock: Clock, address: Ints, width: int, thread: Array, op: int) -> tuple[Array, PendingRead]:
+        """The bits that an engine reads, and the pending read. Raises Fault."""
         g = self._granules(address, width)
         who = _each(thread, g)
         self._check_read(clock, g, who)
         self._check_proxy(clock, g, who)
         self.held[g] += 1
         self.holder[g] = op
-        self.holds += 1
+        self.pending_reads += 1
         view: Array = self.bytes.view(f"u{width}")
-        return view[address // width], Hold(g, who, op)
+        return view[address // width], PendingRead(g, who, op)
 
-    def release(self, clock: Clock, hold: Hold) -> None:
-        """The engine has read: from here on it is a read of the past."""
-        self.held[hold.granules] -= 1
-        self.holds -= 1
-        self._note_read(clock, hold.granules, hold.who, hold.op)
+    def release(self, clock: Clock, pending_read: PendingRead) -> None:
+        """End a pending read; it becomes a completed read."""
+        self.held[pending_read.granules] -= 1
+        self.pending_reads -= 1
+        self._note_read(clock, pending_read.granules, pending_read.who, pending_read.op)
 
     def fence(self, clock: Clock) -> None:
         """``fence.proxy`` of all threads of a component."""
@@ -226,8 +226,8 @@ class SharedMemory:
         self.reader_op[c][g] = op
 
     def _check_write(self, clock: Clock, g: Ints, who: Array) -> None:
-        if self.holds and (held := self.held[g] > 0).any():
-            what = "writes bytes that an operation in flight may still read"
+        if self.pending_reads and (held := self.held[g] > 0).any():
+            what = "writes bytes that an outstanding operation may still read"
             raise OpFault("overwrite-in-use", what, self.holder[int(g[held][0])], "read by")
         self._check_no_reader(clock, g, who)
         ordered = (self.written[g] < clock.vc[self.component[g]]) | (self.writer[g] == _NOBODY)
@@ -236,8 +236,8 @@ class SharedMemory:
         bad = ~ordered & ((self.writer[g] != who) | (who < 0) | self.pending[g])
         if bad.any():
             first = int(g[bad][0])
-            flying = "whose copy is still in flight"
-            what = flying if self.pending[first] else "that another thread wrote with no barrier since"
+            outstanding = "whose copy is outstanding"
+            what = outstanding if self.pending[first] else "that another thread wrote with no barrier since"
             raise OpFault("unordered-writes", f"writes bytes {what}", self.writer_op[first], "written by")
 
     def _check_no_reader(self, clock: Clock, g: Ints, who: Array) -> None:

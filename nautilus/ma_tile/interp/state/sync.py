@@ -2,14 +2,14 @@
 
 A consumer of a role is a coroutine that yields a :class:`Wait` at every synchronising operation.  The
 scheduler resumes one that may run, chosen by a *policy* that a seed picks: always the first, always
-the last, or at random; greedy policies let a consumer run as far ahead as its waits allow, and a
-producer likewise, which is where a wrong parity shows.  Copies that arrive on an mbarrier arrive
-only when nobody can run otherwise; under the random policy also at any other time.
+the last, or at random.  The first two let a consumer or a producer run as far ahead as its waits allow,
+which reveals a wrong parity.  Copies that arrive on an mbarrier arrive
+only when no consumer can run; under the random policy also at any other time.
 
 ``mbar.arrive`` of a consumer with w warps counts 32 * w, or w ``each warp``; the arrival of its cp.async
-32 * w; of one thread 1.  A phase completes when its arrivals have come and as many bytes have landed
-as were announced, in any order.  A completed phase that nobody waited for before the next one
-completes is an error: its parity would alias.
+32 * w; of one thread 1.  A phase completes when it has its arrivals and as many bytes have arrived
+as were expected, in any order.  A phase that completes before a thread waited for the previous phase is an
+error, because the parities of the two are ambiguous.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from nautilus.ma_tile.ir.ops import Mbar, MemOp
 
 @dataclass(slots=True)
 class Actor:
-    """A consumer of a role at work: its warps, its clock, its asynchronous copies, oldest group first.
+    """A running consumer of a role: its warps, its clock, its asynchronous copies, oldest group first.
 
-    ``rank``: of its block in the cluster; ``consumers``: how many run the same body (``home`` names it);
-    ``pipelines``: their variables; ``engines``: products and bulk stores under way.
+    ``rank``: rank of its block in the cluster; ``consumers``: number of consumers that run the same body;
+    ``role_component``: component of the first of them; ``pipelines``: variables of the pipelines; ``engines``:
+    outstanding MMAs and TMA stores.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Actor:
     consumer: int = 0
     consumers: int = 1
     single: bool = False
-    home: int = 0
+    role_component: int = 0
     groups: list[list[Flight]] = field(default_factory=list)
     open: list[Flight] = field(default_factory=list)
     pipelines: dict[str, int] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Actor:
 
 @dataclass(slots=True)
 class Wait:
-    """A role stands at ``op`` until ``ready()``; ``join``: only for those that it started."""
+    """A consumer waits at ``op`` until ``ready()``; ``join``: it waits for the tasks that it started."""
 
     op: MemOp
     ready: Callable[[], bool]
@@ -67,7 +68,7 @@ Program = Generator[Wait, None, None]
 
 
 class Deadlock(Exception):
-    """No role can run; ``waits`` names each role and the op it stands at."""
+    """No consumer can run; ``waits`` has each consumer and the op at which it waits."""
 
     def __init__(self, waits: list[tuple[Actor, Wait]]) -> None:
         super().__init__("deadlock")
@@ -75,8 +76,8 @@ class Deadlock(Exception):
 
 
 @dataclass(slots=True)
-class _Gathering:
-    """Threads that have arrived at one barrier so far; ``passing``: clocks of those that do not wait."""
+class _OpenBarrier:
+    """Threads that have arrived at one barrier so far; ``passing``: clocks of threads that do not wait."""
 
     expected: int
     actors: list[Actor] = field(default_factory=list)
@@ -94,7 +95,7 @@ class Barriers:
 
     def __init__(self, memory: SharedMemory, threads: int, roles: int) -> None:
         self.memory, self.threads, self.roles = memory, threads, roles
-        self._open: dict[tuple[int, int], _Gathering] = {}
+        self._open: dict[tuple[int, int], _OpenBarrier] = {}
         self._last: dict[tuple[int, int], dict[int, int]] = {}
 
     def arrive(self, actor: Actor, number: int, threads: int | None, wait: bool = True) -> Callable[[], bool]:
@@ -103,7 +104,7 @@ class Barriers:
         if not 0 <= number < 16:
             raise Fault("barrier", f"barrier number {number} is not in 0..15")
         key = (actor.rank, number)
-        here = self._open.setdefault(key, _Gathering(expected))
+        here = self._open.setdefault(key, _OpenBarrier(expected))
         self._check_free(actor, key)
         if here.expected != expected:
             raise Fault("barrier", f"barrier {number} is awaited with {expected} and {here.expected} threads")
@@ -123,13 +124,13 @@ class Barriers:
         return lambda: here.done
 
     def _check_free(self, actor: Actor, key: tuple[int, int]) -> None:
-        """Who comes to a barrier that others used knows that they have left: else their warps might mix."""
+        """Check that the last use of a barrier by other threads is ordered before this one. Raises Fault."""
         last, vc = self._last.get(key, {}), actor.clock.vc
         if actor.clock.component not in last and any(vc[c] < stamp for c, stamp in last.items()):
             raise Fault("barrier", f"barrier {key[1]} may still be in use by other threads")
 
     def _leave(self, actor: Actor) -> NDArray[np.int32]:
-        """What ``actor`` has done so far, as others will see it."""
+        """A clock that releases everything that ``actor`` did so far."""
         time, c = self.memory.time, actor.clock.component
         time[c] += 1
         out = actor.clock.vc.copy()
@@ -143,7 +144,7 @@ class Barriers:
         everyone: bool = False,
         rank: int = 0,
     ) -> None:
-        """Everything the threads of ``actors`` did is seen by all of them from now on."""
+        """Order everything that the threads of ``actors`` did before everything that they do next."""
         if not actors:
             return
         whole = everyone and not passing
@@ -161,7 +162,7 @@ class Barriers:
 class Phase:
     """One mbarrier: ``phase`` counts completions; clocks of completed and of open phases.
 
-    ``missing``: bytes announced and not yet landed (negative: landed and not yet announced).
+    ``missing``: bytes expected and not yet arrived (negative: arrived and not yet expected).
     """
 
     name: str
@@ -175,13 +176,13 @@ class Phase:
     observed: bool = True
 
     def __str__(self) -> str:
-        bytes_ = f", {self.missing} bytes to come" if self.missing else ""
+        bytes_ = f", {self.missing} bytes missing" if self.missing else ""
         return f"{self.name} in phase {self.phase} has {self.count} of {self.arrivals} arrivals{bytes_}"
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A copy in flight and what it brings to its barrier."""
+    """A pending copy, and the arrivals and bytes that it counts on its mbarrier."""
 
     bar: Phase
     flight: Flight
@@ -190,29 +191,29 @@ class Arrival:
 
 
 class Mbarriers:
-    """All mbarriers of the blocks of a cluster, and the copies in flight that will arrive on them."""
+    """All mbarriers of the blocks of a cluster, and the pending copies that will arrive on them."""
 
     def __init__(self, memory: SharedMemory, mbars: tuple[Mbar, ...], first_component: int, ranks: int = 1) -> None:
         self.memory = memory
-        self.rings: dict[tuple[str, int], list[Phase]] = {}
+        self.barriers: dict[tuple[str, int], list[Phase]] = {}
         n = len(memory.time)
         for rank in range(ranks):
             for m in mbars:
-                ring = self.rings[m.name, rank] = []
+                phases = self.barriers[m.name, rank] = []
                 for stage in range(m.stages):
                     clocks = (np.zeros(n, np.int32), np.zeros(n, np.int32))
-                    ring.append(Phase(f"{m.name}[{stage}]", m.arrivals, first_component, *clocks))
+                    phases.append(Phase(f"{m.name}[{stage}]", m.arrivals, first_component, *clocks))
                     first_component += 1
-        self.flying: list[Arrival] = []
+        self.outstanding: list[Arrival] = []
 
     def at(self, name: str, stage: int, rank: int = 0) -> Phase:
-        """The barrier in ``stage`` of ring ``name``. Raises Fault outside the ring."""
-        ring = self.rings.get((name, rank))
-        if ring is None:
+        """The mbarrier of ``stage`` of ``name``. Raises Fault if there is no such stage."""
+        phases = self.barriers.get((name, rank))
+        if phases is None:
             raise Fault("undefined-buffer", f"no mbarrier is called {name}")
-        if not 0 <= stage < len(ring):
-            raise Fault("out-of-bounds", f"stage {stage} is outside the {len(ring)} of {name}")
-        return ring[stage]
+        if not 0 <= stage < len(phases):
+            raise Fault("out-of-bounds", f"stage {stage} is outside the {len(phases)} of {name}")
+        return phases[stage]
 
     def arrive(self, actor: Actor, bar: Phase, count: int) -> None:
         """All threads of ``actor`` arrive, ``count`` arrivals in all, releasing what they did. Raises Fault."""
@@ -223,16 +224,16 @@ class Mbarriers:
         self._count(bar, count)
 
     def expect(self, actor: Actor, bar: Phase, count: int) -> None:
-        """One thread announces ``count`` bytes and arrives; what other threads did is not released. Raises Fault."""
+        """One thread expects ``count`` bytes and arrives; it does not release what other threads did. Raises Fault."""
         np.maximum(bar.open_vc, actor.clock.vc, out=bar.open_vc)
         bar.missing += count
         self._count(bar, 1)
 
     def deliver(self, rng: random.Random) -> bool:
-        """Let one copy arrive; False when none is in flight. Raises OpFault."""
-        if not self.flying:
+        """Let one copy arrive; False if none is pending. Raises OpFault."""
+        if not self.outstanding:
             return False
-        one = self.flying.pop(rng.randrange(len(self.flying)))
+        one = self.outstanding.pop(rng.randrange(len(self.outstanding)))
         self.memory.land(one.flight, one.bar.component, engine=True)
         one.bar.missing -= one.bytes
         try:
@@ -246,13 +247,13 @@ class Mbarriers:
         return bar.phase % 2 != parity
 
     def observe(self, actor: Actor, bar: Phase) -> None:
-        """``actor`` saw the barrier pass: it sees what completed phases released."""
+        """``actor`` has waited for the barrier: it sees what completed phases released."""
         bar.observed = True
         actor.clock.vc = np.maximum(actor.clock.vc, bar.done_vc)
 
     def open(self) -> list[Phase]:
-        """Barriers in the middle of a phase."""
-        return [p for ring in self.rings.values() for p in ring if p.count or p.missing]
+        """Barriers with an incomplete phase."""
+        return [p for phases in self.barriers.values() for p in phases if p.count or p.missing]
 
     def _count(self, bar: Phase, threads: int) -> None:
         bar.count += threads
@@ -261,7 +262,7 @@ class Mbarriers:
         if bar.count < bar.arrivals or bar.missing:
             return
         if not bar.observed:
-            raise Fault("over-arrival", f"phase {bar.phase} completes before anyone waited for the last one")
+            raise Fault("over-arrival", f"phase {bar.phase} completes before a thread waited for the previous phase")
         time, c = self.memory.time, bar.component
         time[c] += 1
         bar.open_vc[c] = time[c]

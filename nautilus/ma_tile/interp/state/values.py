@@ -1,4 +1,4 @@
-"""Values of the physical interpreter: how a fragment's registers are held in numpy and computed on.
+"""Values of the physical interpreter: how numpy arrays represent the registers of a fragment, and arithmetic on them.
 
 A fragment is an array [warps, 32, registers] of its type's *register* numpy type: float16 for f16,
 float32 for f32 and for the types numpy lacks (bf16, tf32: the values are representable), native
@@ -27,7 +27,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 class Fault(Exception):
-    """A rule of the machine was broken; ``kind`` is a stable short name (``pending-copy``)."""
+    """A violation of a rule of the machine; ``kind`` is a stable short name (``pending-copy``)."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -117,7 +117,7 @@ def apply(op: str, args: Sequence[Array], dtype: DType) -> Array:
 
 
 class Scope:
-    """What an expression may mention: integers by name, positions on tile axes, params, fragments.
+    """The names that an expression may mention: integers by name, positions on tile axes, params, fragments.
 
     Every value is a scalar or an array that broadcasts to [warps, 32, registers].
     """
@@ -161,11 +161,11 @@ class Scope:
             case Op(op=op, args=args, dtype=dtype):
                 return eval_op(op, [self.eval(a) for a in args], dtype, "typed")
             case Load() | Reduce():
-                raise Fault("unsupported", "loads and reductions do not occur inside expressions here")
+                raise Fault("unsupported", "an expression of an op contains a load or a reduction")
 
 
 def uniform(x: Array, what: str) -> int:
-    """The one value of ``x``. Raises Fault where threads disagree."""
+    """The uniform value of ``x``. Raises Fault if threads have different values."""
     flat = np.asarray(x).reshape(-1)
     if flat.size != 1 and not np.all(flat == flat[0]):
         raise Fault("not-uniform", f"{what} differs between threads")

@@ -105,7 +105,7 @@ def _shared_with_threads(kernel: MemKernel, rings: frozenset[str]) -> bool:
     written |= {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, AsyncCopy)} - rings
     ours = [s for s in kernel.smem if s.name in rings]
     others = [s for s in kernel.smem if s.name in written]
-    return any(a.meets(b) for a in ours for b in others)
+    return any(a.overlaps(b) for a in ours for b in others)
 
 
 def _boxes(kernel: MemKernel, rings: frozenset[str], buffers: dict[str, Buffer]) -> bool:

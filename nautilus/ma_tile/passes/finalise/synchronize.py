@@ -305,7 +305,7 @@ class _Sync:
     def _same_bytes(self, x: Access, y: Access) -> bool:
         a, b = self.smem[x.buffer], self.smem[y.buffer]
         if a.name != b.name:
-            return a.meets(b)
+            return a.overlaps(b)
         gap = x.at - y.at
         return bool(gap.terms) or gap.const % a.stages == 0
 

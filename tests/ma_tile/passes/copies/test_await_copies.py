@@ -47,7 +47,7 @@ def test_loads_in_a_row_are_issued_and_awaited_together() -> None:
 
 
 def test_one_unit_needs_no_condition() -> None:
-    body = "\n".join(format_ops(awaited(chained(units=1)).kernels[0].body))
+    body = "\n".join(format_ops(awaited(chained(consumers=1)).kernels[0].body))
     assert "if consumer" not in body and body.count("mbar.wait") == 3
 
 

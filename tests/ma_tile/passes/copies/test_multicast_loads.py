@@ -159,9 +159,9 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "static": (chained(rows=1024, s=128), {"persistent": "static"}, 2),
     "snake": (product(m=1024, k=128), {"persistent": "snake", "resident_stages": 2}, 4),
     "reuse": (chained(rows=512, s=128), {"epilogue": "tma-aliased", "persistent": "static"}, 2),
-    "own": (product(m=512, k=128, units=1), {"persistent": "static", "tile_scheduling": "pingpong"}, 2),
+    "own": (product(m=512, k=128, consumers=1), {"persistent": "static", "tile_scheduling": "pingpong"}, 2),
     "own-turns": (
-        product(m=512, n=128, units=1),
+        product(m=512, n=128, consumers=1),
         {"persistent": "snake", "tile_scheduling": "pingpong", "ordered_mma": True},
         4,
     ),

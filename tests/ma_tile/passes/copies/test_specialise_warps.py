@@ -55,7 +55,7 @@ def test_operands_of_one_product_share_a_ring() -> None:
 
 
 def test_roles_have_warps_registers_and_units() -> None:
-    m = specialised(product(units=1), producer_registers=40, consumer_registers=232)
+    m = specialised(product(consumers=1), producer_registers=40, consumer_registers=232)
     (roles,) = m.kernels[0].body
     assert isinstance(roles, RolesOp)
     found = [(r.name, r.first_warp, r.last_warp, r.registers, r.consumers, r.single) for r in roles.roles]
@@ -144,8 +144,8 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
 )
 def test_registers_must_fit(units: int, registers: tuple[int, int], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        specialised(product(m=384, units=units), producer_registers=registers[0], consumer_registers=registers[1])
-    specialised(product(m=384, units=units), producer_registers=24, consumer_registers=160)
+        specialised(product(m=384, consumers=units), producer_registers=registers[0], consumer_registers=registers[1])
+    specialised(product(m=384, consumers=units), producer_registers=24, consumer_registers=160)
 
 
 def test_a_read_of_an_unknown_instance_is_refused() -> None:

@@ -18,7 +18,7 @@ from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs import plain as p
 from tests.ma_tile.programs.combined import apart, edited, joined
 
-RING = ma_format(p.ring()).replace("sm_80", "sm_90a")
+RING = ma_format(p.gemm()).replace("sm_80", "sm_90a")
 INPUTS = {"A": p.random(1, 64, 128), "B": p.random(2, 64, 128)}
 
 

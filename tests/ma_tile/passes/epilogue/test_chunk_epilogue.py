@@ -129,7 +129,7 @@ def test_same_numbers(make: Callable[..., MemModule], sizes: dict[str, Any], col
         (biased, {"columns": 192, "m": 512, "n": 192}, {"persistent": "static", "stages": 3}, 2),
         (
             biased,
-            {"columns": 192, "m": 512, "n": 192, "units": 1},
+            {"columns": 192, "m": 512, "n": 192, "consumers": 1},
             {"persistent": "dynamic", "tile_scheduling": "pingpong"},
             2,
         ),

@@ -81,7 +81,7 @@ def test_stores_of_one_shape_share_a_buffer() -> None:
 
 def test_units_with_tiles_of_their_own_have_a_stage_each() -> None:
     m = stored(
-        product(units=1), tile_scheduling="pingpong", warpgroups=3, producer_registers=32, consumer_registers=160
+        product(consumers=1), tile_scheduling="pingpong", warpgroups=3, producer_registers=32, consumer_registers=160
     )
     assert "smem out_C : f16[i: 64, j: 64] stages 3" in text(m) and "st.matrix out_C[consumer]" in text(m)
 

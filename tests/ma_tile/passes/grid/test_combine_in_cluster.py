@@ -225,31 +225,31 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "[rank] block 0, %sum2", "[rank] block 4, %sum2", "stores go to a block of the cluster",
     ),
     "a store before the wait": (
-        FIRST, "    st.shared part_T", "blocks run before others store into them",
+        FIRST, "    st.shared part_T", "a store into another block follows a cluster wait",
     ),
     "a store behind the arrival": (
         f"{PUSH}    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n",
         f"    st.shared part_M[rank] block 0, %most2 vec 1\n    cluster.arrive\n{PUSH}",
-        "blocks run before others store into them",
+        "a store into another block follows a cluster wait",
     ),
-    "nobody is told": ("    cluster.arrive\n", "    cluster.arrive relaxed\n", "somebody waits for stores into other"),
-    "nobody waits": (SECOND, "    if rank == 0 {\n", "somebody waits for stores into other blocks"),
-    "two arrivals": ("    cluster.arrive\n", "    cluster.arrive\n    cluster.arrive\n", "a wait of all blocks stands"),
+    "a relaxed arrival": ("    cluster.arrive\n", "    cluster.arrive relaxed\n", "an arrival and a wait follow"),
+    "no wait": (SECOND, "    if rank == 0 {\n", "an arrival and a wait follow the stores into other blocks"),
+    "two arrivals": ("    cluster.arrive\n", "    cluster.arrive\n    cluster.arrive\n", "a cluster wait stands"),
     "an arrival of some": (
-        "    cluster.arrive\n", "    if rank == 0 {\n      cluster.arrive\n    }\n", "blocks part at a wait",
+        "    cluster.arrive\n", "    if rank == 0 {\n      cluster.arrive\n    }\n", "a conditional cluster wait",
     ),
-    "a store of some": (PUSH, f"    if rank == 0 {{\n  {PUSH}    }}\n", "blocks part at a wait behind their last"),
-    "a wait too many": (SECOND, f"    cluster.wait\n{SECOND}", "blocks part at a wait behind their last arrival"),
-    "a wait without arrival": ("    cluster.arrive relaxed\n", "", "a wait follows an arrival"),
-    "two waits of some": (SECOND, f"{SECOND}      cluster.wait\n", "a cluster's barrier stands at the top"),
+    "a store of some": (PUSH, f"    if rank == 0 {{\n  {PUSH}    }}\n", "a conditional cluster wait"),
+    "a wait too many": (SECOND, f"    cluster.wait\n{SECOND}", "a conditional cluster wait follows the last arrival"),
+    "a wait without arrival": ("    cluster.arrive relaxed\n", "", "a cluster wait follows an arrival"),
+    "two waits of some": (SECOND, f"{SECOND}      cluster.wait\n", "a cluster barrier stands at the top"),
     "bytes of others": ("part_T : f32[d: 32] stages 4 swizzle 0 pad 0 @ 2048", "part_T : f32[d: 32] stages 4 swizzle 0 "
         "pad 0 over s @ 0", "a buffer over another lies inside it"),
     "bytes of others too": ("stages 1 swizzle 0 pad 0 @ 0\n", "stages 2 swizzle 0 pad 0 @ 0\n", "share"),
-    "a store of its own": (PUSH, PUSH + PUSH.replace(" block 0", ""), "only stores from the cluster write"),
+    "a store of its own": (PUSH, PUSH + PUSH.replace(" block 0", ""), "other blocks store to has no other writer"),
     "parts of a role": (
         "    cluster.arrive relaxed\n",
         "    roles {\n      role one warps 0..1 {\n        cluster.arrive relaxed\n      }\n    }\n",
-        "all threads of a block come to the cluster's barrier",
+        "all threads of a block execute the cluster barrier",
     ),
 }  # fmt: skip
 

@@ -63,5 +63,5 @@ def test_text_and_launch() -> None:
 @pytest.mark.parametrize(("target", "kernels"), [("sm_90a", slice(1, 2)), ("sm_90", slice(0, 2))])
 def test_nothing_in_front_and_targets_that_cannot_are_refused(target: str, kernels: slice) -> None:
     module = compiled(SHORT).modules["ma-tile"]
-    with pytest.raises(VerifyError, match="pdl kernels follow another one"):
+    with pytest.raises(VerifyError, match="a pdl kernel follows another kernel"):
         verify(replace(module, target=target, kernels=module.kernels[kernels]))

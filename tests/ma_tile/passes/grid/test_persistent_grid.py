@@ -60,7 +60,7 @@ def test_dynamic_tiles_come_through_the_queue() -> None:
 
 
 def test_units_with_tiles_of_their_own() -> None:
-    m = persistent(chained(units=1, triangle=True), tile_scheduling="pingpong")
+    m = persistent(chained(consumers=1, triangle=True), tile_scheduling="pingpong")
     assert "kernel chained grid 3 warps 12 " in text(m)
     assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one consumer
     in_order(
@@ -87,7 +87,7 @@ def test_units_with_tiles_of_their_own() -> None:
 
 def test_loops_that_may_not_run_move_no_cursor() -> None:
     m = persistent(
-        parse(ma_format(chained(units=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
+        parse(ma_format(chained(consumers=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
     )
     in_order(role(m, "consumers"), "if iteration % 2 != consumer {", "advance k by max(i0 - 2, 0)")
 
@@ -101,14 +101,14 @@ def test_loops_that_may_not_run_move_no_cursor() -> None:
 )  # fmt: skip
 def test_stages_under_a_condition_are_counted(condition: str, count: object) -> None:
     loop = f"for t in 0..5 carry() {{\nif {condition} {{\ntma.load b[0] swizzle 128, B[j, k]\n}}\nyield\n}}\n%c ="
-    m = persistent(parse(ma_format(product(units=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
+    m = persistent(parse(ma_format(product(consumers=1, m=512)).replace("%c =", loop)), tile_scheduling="pingpong")
     in_order(role(m, "consumers"), "if iteration % 2 != consumer {", f"advance b by {count}")
 
 
 def test_an_uncountable_number_of_stages_is_refused() -> None:
     loop = "for t in 0..3 carry(%acc = %zero) {"
     nest = "for s in 0..2 carry() {\nfor r in 0..s carry() {\ntma.load b[0] swizzle 128, B[j, k]\nyield\n}\nyield\n}\n"
-    before = ma_format(product(units=1, m=512))
+    before = ma_format(product(consumers=1, m=512))
     assert f"%c = {loop}" in before
     with pytest.raises(ScheduleError, match="how many stages of b a tile uses depends on s"):
         persistent(parse(before.replace(f"%c = {loop}", f"{nest}%c = {loop}")), tile_scheduling="pingpong")
@@ -120,7 +120,7 @@ def test_kernels_that_stay() -> None:
     assert "tile.loop" not in text(persistent(m, blocks=8))  # one tile a block
     assert "tile.loop" not in text(persistent(m, persistent="none"))
     with pytest.raises(ScheduleError, match="pingpong tile scheduling needs a persistent grid"):
-        persistent(product(units=1), persistent="none", tile_scheduling="pingpong")
+        persistent(product(consumers=1), persistent="none", tile_scheduling="pingpong")
 
 
 # -- order --------------------------------------------------------------------------------------

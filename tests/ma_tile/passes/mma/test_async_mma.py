@@ -257,7 +257,7 @@ def test_a_loop_that_may_not_run_releases_nothing_then() -> None:
 
 
 def test_the_release_cursor_moves_with_tiles_of_others() -> None:
-    m = role_programs.product(m=64 * 264, units=1)
+    m = role_programs.product(m=64 * 264, consumers=1)
     body = consumers(m, stages=3, tile_scheduling="pingpong", warpgroups=2, persistent="static")
     assert "advance a_b by 3" in body and "advance a_b_done by 3" in body
 
@@ -322,7 +322,7 @@ def test_accumulating_loops_agree(stages: int, in_flight: bool) -> None:
 
 
 def test_tiles_of_ones_own_agree() -> None:
-    m = role_programs.product(m=64 * 5, k=256, units=1)
+    m = role_programs.product(m=64 * 5, k=256, consumers=1)
     agree(m, stages=3, tile_scheduling="pingpong", warpgroups=2, persistent="static")
 
 

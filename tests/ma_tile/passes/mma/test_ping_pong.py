@@ -59,12 +59,12 @@ def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
 
 
 def test_units_with_tiles_of_their_own_have_turns_already() -> None:
-    m = turns(product(m=512, units=1), persistent="static", tile_scheduling="pingpong")
-    assert m == turns(product(m=512, units=1), persistent="static", tile_scheduling="pingpong", ordered_mma=False)
+    m = turns(product(m=512, consumers=1), persistent="static", tile_scheduling="pingpong")
+    assert m == turns(product(m=512, consumers=1), persistent="static", tile_scheduling="pingpong", ordered_mma=False)
 
 
 def test_what_has_no_turns() -> None:
-    one = SpecialiseWarps().apply(product(units=1))
+    one = SpecialiseWarps().apply(product(consumers=1))
     assert PingPong(ordered_mma=True).apply(one) == one
     m = SpecialiseWarps().apply(product())
     assert PingPong(ordered_mma=False).apply(m) == m

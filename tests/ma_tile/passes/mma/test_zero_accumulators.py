@@ -98,7 +98,7 @@ def test_reading_an_undefined_start_is_an_error() -> None:
     with pytest.raises(InterpError, match="undefined-fragment"):
         m = parse(out.replace("zero_init t == 0", "zero_init t == 1"))
         run_module(m, inputs(m))
-    with pytest.raises(VerifyError, match="with an accumulator start from zero"):
+    with pytest.raises(VerifyError, match="zero_init needs wgmma with an accumulator"):
         verify(parse(out.replace("+ %x0 over k zero_init t == 0", "over k zero_init t == 0")))
 
 

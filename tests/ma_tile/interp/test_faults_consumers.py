@@ -18,10 +18,10 @@ SEEDS = range(3)
 
 @lru_cache
 def right(name: str) -> str:
-    """A kernel of two consumers without faults: rings of ``cp.async``, of bulk copies, or the small pair's staging."""
+    """A kernel of two consumers without faults: with cp.async, with TMA, or with the staging of the small pair."""
     if name == "pair":
         return ma_format(joined(parse(PAIR)))
-    return ma_format(joined(apart(GIVEN, 1, 2, 16, tma_loads=name == "bulk"), "O_acc_part"))
+    return ma_format(joined(apart(GIVEN, 1, 2, 16, tma_loads=name == "tma"), "O_acc_part"))
 
 
 def failure(m: MemModule, seed: int = 0) -> InterpError:
@@ -32,14 +32,14 @@ def failure(m: MemModule, seed: int = 0) -> InterpError:
 
 def test_without_faults_there_is_no_error() -> None:
     want = attended()
-    for name in ("copies", "bulk"):
+    for name in ("copies", "tma"):
         for seed in SEEDS:
             np.testing.assert_allclose(run_module(parse(right(name)), INPUTS, seed=seed)["O"], want, atol=4e-3)
 
 
 READ = ("uninitialised", "unsynchronised-read")
 WRITE = ("overwrite-in-use", "unordered-writes")
-UNIT = "          barrier (1 + consumer), 32\n"
+SYNC = "          barrier (1 + consumer), 32\n"
 SCORES, RESULT = "mma m16n8k16.f16 smem s_q_tile", "%O_acc_part__tile_2 = mma"
 EXPECT, WAIT = "mbar.expect full[consumer * 3]", "mbar.wait full[consumer * 3 + j0 % 3]"
 #: what: (program, text, its fault, kinds, part of the operation's text)
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "two parts in one place": (
         "pair", "part_T[consumer]", "part_T[consumer // 2]", WRITE, ("st.shared part_T[consumer // 2]",),
     ),
-    "a part that nobody leaves": (
+    "a partial result without a writer": (
         "pair", "        st.shared part_M[consumer], %most2 vec 1\n", "", ("uninitialised",), ("ld.shared parts_M[0]",),
     ),
     "no barrier behind the consumers": (
@@ -66,21 +66,21 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
         "pair", "barrier (1 + consumer), 32", "barrier (1 + consumer), 64", ("deadlock",),
         ("at `barrier (1 + consumer), 64",),
     ),
-    "no barrier of the consumer, copies": ("copies", UNIT, "", ("unsynchronised-read",), (SCORES,)),
-    "no barrier of the consumer, bulk copies": ("bulk", UNIT, "", ("unsynchronised-read",), (SCORES,)),
+    "no barrier of the consumer, copies": ("copies", SYNC, "", ("unsynchronised-read",), (SCORES,)),
+    "no barrier of the consumer, TMA copies": ("tma", SYNC, "", ("unsynchronised-read",), (SCORES,)),
     "no barrier before a refill": (
-        "copies", f"          cp.wait 1\n{UNIT}", "          cp.wait 0\n", (*READ, *WRITE), (SCORES, "cp.async s_"),
+        "copies", f"          cp.wait 1\n{SYNC}", "          cp.wait 0\n", (*READ, *WRITE), (SCORES, "cp.async s_"),
     ),
     "no wait": ("copies", "          cp.wait 1\n", "", ("pending-copy",), (SCORES,)),
     "a wait that leaves too much": ("copies", "cp.wait 1", "cp.wait 2", ("pending-copy",), (SCORES,)),
-    "another consumer's ring is read": (
+    "another consumer's stages are read": (
         "copies", "smem s_k_tile[consumer * 3 +", "smem s_k_tile[(1 - consumer) * 3 +",
         (*READ, "pending-copy"), (SCORES,),
     ),
     "another consumer's rows": (
         "copies", "smem s_q_tile[consumer]", "smem s_q_tile[0]", (*READ, "pending-copy"), (SCORES,),
     ),
-    "another consumer's ring is filled": (
+    "another consumer's stages are filled": (
         "copies", "s_v_tile[consumer * 3 + (j0 + 2)", "s_v_tile[(j0 + 2)", (*READ, *WRITE),
         ("cp.async s_v_tile", RESULT),
     ),
@@ -91,30 +91,30 @@ FAULTS: dict[str, tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = {
     "no barrier before the parts": (
         "copies", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[consumer]", "cp.async s_k_tile"),
     ),
-    "no barrier before the parts, bulk copies": (
-        "bulk", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[consumer]", "tma.load s_k_tile"),
+    "no barrier before the parts, TMA copies": (
+        "tma", "        barrier\n", "", WRITE, ("st.shared part_O_acc_part[consumer]", "tma.load s_k_tile"),
     ),
     "no barrier behind the consumers, copies": (
         "copies", "    }\n    barrier\n", "    }\n", ("unsynchronised-read",), ("ld.shared parts_P_max_part[0]",),
     ),
     "parity": (
-        "bulk", "parity j0 // 3 % 2", "parity 1 - j0 // 3 % 2", (*READ, "pending-copy", "deadlock"),
+        "tma", "parity j0 // 3 % 2", "parity 1 - j0 // 3 % 2", (*READ, "pending-copy", "deadlock"),
         (SCORES, "mbar.wait"),
     ),
     "no wait for the bytes": (
-        "bulk", f"          {WAIT} parity j0 // 3 % 2\n", "", (*READ, "pending-copy"), (SCORES,),
+        "tma", f"          {WAIT} parity j0 // 3 % 2\n", "", (*READ, "pending-copy"), (SCORES,),
     ),
     "another consumer's bytes awaited": (
-        "bulk", WAIT, "mbar.wait full[j0 % 3]", (*READ, "pending-copy", "deadlock"), (SCORES, "mbar.wait"),
+        "tma", WAIT, "mbar.wait full[j0 % 3]", (*READ, "pending-copy", "deadlock"), (SCORES, "mbar.wait"),
     ),
-    "no bytes announced": ("bulk", f"        {EXPECT} 4096\n", "", ("deadlock",), (WAIT,)),
+    "no bytes announced": ("tma", f"        {EXPECT} 4096\n", "", ("deadlock",), (WAIT,)),
     "no bytes announced in the loop": (
-        "bulk", "            mbar.expect full[consumer * 3 + (j0 + 2) % 3] 4096\n", "", ("deadlock",), (WAIT,),
+        "tma", "            mbar.expect full[consumer * 3 + (j0 + 2) % 3] 4096\n", "", ("deadlock",), (WAIT,),
     ),
-    "too few bytes announced": ("bulk", f"{EXPECT} 4096", f"{EXPECT} 2048", ("pending-copy",), (SCORES, RESULT)),
-    "too many bytes announced": ("bulk", f"{EXPECT} 4096", f"{EXPECT} 4112", ("deadlock",), (WAIT,)),
+    "too few bytes announced": ("tma", f"{EXPECT} 4096", f"{EXPECT} 2048", ("pending-copy",), (SCORES, RESULT)),
+    "too many bytes announced": ("tma", f"{EXPECT} 4096", f"{EXPECT} 4112", ("deadlock",), (WAIT,)),
     "bytes for another consumer": (
-        "bulk", "mbar full[consumer * 3] stream", "mbar full[0] stream", (*READ, "pending-copy"), (SCORES, RESULT),
+        "tma", "mbar full[consumer * 3] stream", "mbar full[0] stream", (*READ, "pending-copy"), (SCORES, RESULT),
     ),
 }  # fmt: skip
 
