@@ -87,7 +87,7 @@ PAIRS = ("elementwise work with several inputs", "batched, right operand shared"
 #: what cannot be, and the words that say why
 REFUSED = {
     "two blocks share loads": "no load to share",  # of heads side by side
-    "bulk stores from an operand's stage": "no operand leaves a stage",
+    "bulk stores from an operand's stage": "no operand has a free stage",
     "128 rows a unit": "bytes of shared memory",
 }
 

@@ -49,7 +49,7 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming, uniform_ranges
 Body = tuple[MemOp, ...]
 
 
-def keep_in_flight(kernel: MemKernel, pin: bool = False) -> MemKernel:
+def keep_outstanding(kernel: MemKernel, pin: bool = False) -> MemKernel:
     """``kernel`` with its accumulating loops in this form; their products are pending then."""
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     pipelines = {c.name: c for c in kernel.pipelines}

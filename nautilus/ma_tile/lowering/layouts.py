@@ -110,7 +110,7 @@ def outer_layout(m: TileAxis, n: TileAxis, warps: tuple[int, int]) -> FragLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Votes:
+class LayoutCost:
     """What the global accesses of a kernel say about its axes."""
 
     weight: Mapping[str, int]  # elements moved with the axis contiguous
@@ -120,7 +120,7 @@ class Votes:
 
 def collect(
     kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan]
-) -> Votes:
+) -> LayoutCost:
     """Votes of every load and store of ``kernel``."""
     weight: dict[str, int] = {}
     vec: dict[str, int] = {}
@@ -141,7 +141,7 @@ def collect(
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
-    return Votes(weight, vec, tuple(tiles))
+    return LayoutCost(weight, vec, tuple(tiles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +189,17 @@ class Template:
         ]  # fmt: skip
 
 
-def make_template(kernel: TileKernel, votes: Votes, warps: tuple[int, int], fixed_warps: int | None) -> Template:
+def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], fixed_warps: int | None) -> Template:
     """Divide lanes and warps between the axes; ``warps`` of rows and columns are wanted.
 
     ``fixed_warps`` keeps the number of warps, else idle ones go.
     """
     sizes = {a.name: a.size for a in kernel.axes}
-    columns, rows = _classes(kernel, votes)
+    columns, rows = _classes(kernel, cost)
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     rows.sort(key=lambda c: not reduced.isdisjoint(c))  # who shares a reduced axis must meet: rather registers
     kept = sum(reduced.isdisjoint(c) for c in rows)
-    vec = {a: gcd(votes.vec.get(a, 1), sizes[a]) for a in columns}
+    vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     lead = columns[0] if columns else None
     row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1
@@ -243,14 +243,14 @@ def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kep
     return col_warps, row_warps
 
 
-def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str]]]:
+def _classes(kernel: TileKernel, cost: LayoutCost) -> tuple[list[str], list[list[str]]]:
     """Column axes (pairwise never in one tile, most contiguous traffic first) and classes of row axes."""
     together: dict[str, set[str]] = {a.name: set() for a in kernel.axes}
-    for tile in votes.tiles:
+    for tile in cost.tiles:
         for a in tile:
             together[a] |= set(tile) - {a}
     position = {a.name: n for n, a in enumerate(kernel.axes)}
-    ranked = sorted(position, key=lambda a: (-votes.weight.get(a, 0), -position[a]))
+    ranked = sorted(position, key=lambda a: (-cost.weight.get(a, 0), -position[a]))
     columns: list[str] = []
     for a in ranked:
         if not together[a] & set(columns):  # also without traffic: a computed tile needs lanes too
@@ -259,11 +259,11 @@ def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str
     for a in reversed(list(position)):
         if a in columns:
             continue
-        home = next((c for c in rows if not together[a] & set(c)), None)
-        if home is None:
+        fitting = next((c for c in rows if not together[a] & set(c)), None)
+        if fitting is None:
             rows.append([a])
         else:
-            home.append(a)
+            fitting.append(a)
     return columns, rows
 
 
@@ -282,7 +282,7 @@ def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
 
 
 @dataclass(slots=True)
-class Homes:
+class LayoutCandidates:
     """Home layouts of a kernel's tiles (mutable only as a cache)."""
 
     sizes: Mapping[str, int]
@@ -291,7 +291,7 @@ class Homes:
     rows: Mapping[str, DotPlan]  # M axes of matrix products -> one of the products
     _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
 
-    def home(self, axes: tuple[str, ...]) -> FragLayout:
+    def preferred(self, axes: tuple[str, ...]) -> FragLayout:
         """The layout a tile over ``axes`` prefers."""
         key = frozenset(axes)
         if key not in self._memo:
@@ -313,17 +313,19 @@ class Homes:
         return self.template.layout(axes)
 
 
-def make_homes(kernel: TileKernel, votes: Votes, warps: tuple[int, int], dots: Mapping[str, DotPlan]) -> Homes:
+def make_layout_candidates(
+    kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], dots: Mapping[str, DotPlan]
+) -> LayoutCandidates:
     """Layouts for ``kernel`` given how its products are computed."""
     sizes = {a.name: a.size for a in kernel.axes}
     tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
     scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]
     total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
-    template = make_template(kernel, votes, warps, total)
+    template = make_template(kernel, cost, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in scalar:
         layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
         fixed.setdefault(frozenset((d.m, d.n)), layout)
-    return Homes(sizes, template, fixed, {d.m: d for d in tensor})
+    return LayoutCandidates(sizes, template, fixed, {d.m: d for d in tensor})

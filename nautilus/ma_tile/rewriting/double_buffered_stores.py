@@ -20,14 +20,14 @@ Block = tuple[MemOp, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StoreStage:
     """The ``number``-th store of a row; ``waits``: nobody knows yet that its stage has been read."""
 
     number: int
     waits: bool
 
 
-def store_turns(body: Block, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, Turn]:
+def double_buffered(body: Block, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, StoreStage]:
     """Turns by the ``id`` of the store; only shapes that one block alone stores, and more than once."""
     rows: dict[Hashable, list[list[GlobalStore]]] = {}
     for block in blocks(body):
@@ -39,7 +39,7 @@ def store_turns(body: Block, shape: Callable[[GlobalStore], Hashable | None]) ->
         for key, ops in here.items():
             rows.setdefault(key, []).append(ops)
     return {
-        id(op): Turn(n, n == 0 and len(found[0]) % 2 == 1)
+        id(op): StoreStage(n, n == 0 and len(found[0]) % 2 == 1)
         for found in rows.values()
         if len(found) == 1 and len(found[0]) > 1
         for n, op in enumerate(found[0])

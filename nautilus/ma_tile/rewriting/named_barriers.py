@@ -14,32 +14,32 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, NamedArrive, 
 from nautilus.ma_tile.ir.ops import Barrier, IfOp, MemOp
 
 #: most consumer consumers of a block
-MOST_UNITS = 3
+MOST_CONSUMERS = 3
 #: the threads of one consumer meet
 STORE = 1
 #: one consumer hands its turn to the next
-TURN = STORE + MOST_UNITS
+ORDER = STORE + MOST_CONSUMERS
 #: threads of those who give and those who take a turn
 _BOTH = 2 * GROUP_THREADS
 
 
-def of_unit(first: int) -> Expr:
+def of_consumer(first: int) -> Expr:
     """The barrier of this consumer, of those from ``first`` on."""
     return calc("add", first, Var(CONSUMER))
 
 
-def of_next(first: int, units: int) -> Expr:
+def of_next(first: int, consumers: int) -> Expr:
     """The barrier of the consumer after this one."""
     after = calc("add", Var(CONSUMER), 1)
-    return calc("add", first, calc("mod", after, units))
+    return calc("add", first, calc("mod", after, consumers))
 
 
-def unit_barrier() -> Barrier:
+def consumer_barrier() -> Barrier:
     """All threads of this consumer meet."""
-    return Barrier(of_unit(STORE), GROUP_THREADS)
+    return Barrier(of_consumer(STORE), GROUP_THREADS)
 
 
-def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp, ...]:
+def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple[MemOp, ...]:
     """``body`` with a turn from the first to the last position of ``at``, a fence before and a commit behind it too."""
     if not at:
         return body
@@ -48,19 +48,19 @@ def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp,
         first -= 1
     if last < len(body) and isinstance(body[last], WgCommit):
         last += 1
-    begin, end = Barrier(of_unit(TURN), _BOTH), NamedArrive(of_next(TURN, units), _BOTH)
+    begin, end = Barrier(of_consumer(ORDER), _BOTH), NamedArrive(of_next(ORDER, consumers), _BOTH)
     return (*body[:first], begin, *body[first:last], end, *body[last:])
 
 
-def first_turn(units: int) -> IfOp:
+def first_arrival(consumers: int) -> IfOp:
     """The last consumer gives consumer 0 its first turn."""
-    return IfOp(_unit_is(units - 1), (NamedArrive(integer(TURN), _BOTH),))
+    return IfOp(_consumer_is(consumers - 1), (NamedArrive(integer(ORDER), _BOTH),))
 
 
-def turn_left_over() -> IfOp:
+def last_wait() -> IfOp:
     """Unit 0 takes the turn that the last consumer gave last."""
-    return IfOp(_unit_is(0), (Barrier(integer(TURN), _BOTH),))
+    return IfOp(_consumer_is(0), (Barrier(integer(ORDER), _BOTH),))
 
 
-def _unit_is(n: int) -> Op:
+def _consumer_is(n: int) -> Op:
     return calc("eq", Var(CONSUMER), n)

@@ -62,17 +62,17 @@ def share(kernel: MemKernel, plan: WarpgroupPlan) -> MemKernel:
         return kernel
     size = plan.cluster
     if plan.persistent == "dynamic":
-        raise ScheduleError(f"clusters of {size} blocks take tiles in a fixed order, not dynamic", kernel=kernel.name)
+        raise ScheduleError(f"clusters of {size} blocks need static tile scheduling, not dynamic", kernel=kernel.name)
     apart = _apart(kernel, size)
     stages = {s.name: s for s in kernel.smem}
     same = [op for op in ops if isinstance(op, TmaLoad) and op.mbar is not None and not _mentions(op.index, apart)]
     shared = [op for op in same if multicast_part(stages[op.slot.buffer], size) is not None]
     if not shared:
-        why = "the tiles that both load cannot be cut in equal parts" if same else _differing(kernel, apart)
+        why = "the tiles that both load cannot be divided into equal parts" if same else _differing(kernel, apart)
         raise ScheduleError(f"blocks of a cluster of {size} have no load to share: {why}", kernel=kernel.name)
-    rings = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
-    check_control(kernel, rings, apart)
-    return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in rings))
+    pipelines = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
+    check_control(kernel, pipelines, apart)
+    return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in pipelines))
 
 
 def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: frozenset[str]) -> MemKernel:
@@ -94,10 +94,10 @@ def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: froz
 def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
     """Variables whose value is not the same in all blocks of each cluster. Raises ScheduleError for a ragged grid."""
     if not isinstance(kernel.blocks, Const):
-        raise ScheduleError("clusters need a grid whose size is known", kernel=kernel.name)
+        raise ScheduleError("clusters need a grid size that is known at compile time", kernel=kernel.name)
     count = int(kernel.blocks.value)
     if count % size:
-        raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", kernel=kernel.name)
+        raise ScheduleError(f"{count} tiles are not a multiple of the cluster size {size}", kernel=kernel.name)
     out = {BLOCK}
     for name, values in grid_values(kernel, count).items():
         of = values.reshape(-1, size)
@@ -121,18 +121,18 @@ def _differing(kernel: MemKernel, apart: frozenset[str]) -> str:
 # -- how often ------------------------------------------------------------------------------------
 
 
-def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str]) -> None:
+def check_control(kernel: MemKernel, pipelines: frozenset[str], apart: frozenset[str]) -> None:
     """Both blocks come to the instances of ``rings`` under the same conditions, or ScheduleError."""
     for op in _bodies(kernel.body):
-        found = sorted(rings & {r for x in walk_ops(op.body) for r in _ring(x)})
+        found = sorted(pipelines & {r for x in walk_ops(op.body) for r in _pipelines_of(x)})
         names = sorted(apart & {v for e in expressions(op) for v in free_vars(e)})
         if found and names:
             head = format_op(op).splitlines()[0].removesuffix("{").strip()
-            detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
+            detail = f"the number of loads of {found[0]} differs between the blocks of a cluster: "
             raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", kernel=kernel.name)
     for move in walk_ops(kernel.body):
-        if isinstance(move, AdvanceOp) and move.pipeline in rings and _mentions(expressions(move), apart):
-            detail = f"how many stages of {move.pipeline} are used differs between the blocks of a cluster"
+        if isinstance(move, AdvanceOp) and move.pipeline in pipelines and _mentions(expressions(move), apart):
+            detail = f"the number of stages of {move.pipeline} that are used differs between the blocks of a cluster"
             raise ScheduleError(detail, kernel=kernel.name)
 
 
@@ -142,7 +142,7 @@ def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
             yield op
 
 
-def _ring(op: MemOp) -> tuple[str, ...]:
+def _pipelines_of(op: MemOp) -> tuple[str, ...]:
     """The ring that ``op`` moves on, fills, or gives back."""
     match op:
         case AdvanceOp(pipeline=name):

@@ -81,9 +81,9 @@ def pipeline(kernel: MemKernel, stages: int) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if isinstance(op, AsyncWait | Barrier) else (op,))
     work = _Pipeline(replace(kernel, body=bare), stages)
     body = work.block(bare)
-    if not work.rings:
+    if not work.pipelined:
         return kernel
-    smem = tuple(replace(s, stages=stages) if s.name in work.rings else s for s in kernel.smem)
+    smem = tuple(replace(s, stages=stages) if s.name in work.pipelined else s for s in kernel.smem)
     return allocate(replace(kernel, body=body, smem=smem))
 
 
@@ -91,10 +91,10 @@ def pipeline(kernel: MemKernel, stages: int) -> MemKernel:
 class _Pipeline:
     kernel: MemKernel
     stages: int
-    rings: set[str]
+    pipelined: set[str]
 
     def __init__(self, kernel: MemKernel, stages: int) -> None:
-        self.kernel, self.stages, self.rings = kernel, stages, set()
+        self.kernel, self.stages, self.pipelined = kernel, stages, set()
 
     def block(self, body: tuple[MemOp, ...], outer: frozenset[str] = frozenset()) -> tuple[MemOp, ...]:
         """``body`` with every chain of loops in it pipelined; ``outer`` fragments exist around it."""
@@ -107,7 +107,7 @@ class _Pipeline:
             names = self._eligible(loops, before) if _ascend(loops) else set()
             if not names:
                 continue
-            self.rings |= names
+            self.pipelined |= names
             for k, (n, loop) in enumerate(zip(members, loops, strict=True)):
                 prologue = self._prologue(loops, names) if k == 0 else []
                 done[n] = (prologue, self._rewrite(loops, k, loop, names))

@@ -18,7 +18,7 @@ cannot deadlock; a pass that moves a release down must keep it before the site `
 
 A kernel stays as it is (its loads are then awaited in place, ``await_copies``) when
 
-* it has no synchronous bulk load, or has roles already;
+* it has no synchronous TMA load, or has roles already;
 * the address of a load, or a condition or bound around it, depends on a fragment: the producer has none;
 * threads exchange values through shared memory, which takes barriers of the whole block.
 
@@ -36,10 +36,10 @@ from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, walk
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import (
     Block,
-    Ring,
-    at_unit,
-    explicit_units,
-    find_rings,
+    TmaPipeline,
+    at_consumer,
+    explicit_consumers,
+    find_pipelines,
     has_load,
     is_load,
     readers,
@@ -78,7 +78,7 @@ from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
-from nautilus.ma_tile.rewriting.stage_aliasing import find_loan
+from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
 from nautilus.targets.limits import Limits, limits
 
 #: what only barriers of all threads could order
@@ -108,54 +108,55 @@ class SpecialiseWarps:
 
 def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
     """``kernel`` as a producer and consumers. Raises ScheduleError where that does not fit."""
-    kernel = replace(kernel, body=explicit_units(kernel.body))
-    rings = find_rings(kernel, plan)
+    kernel = replace(kernel, body=explicit_consumers(kernel.body))
+    pipelines = find_pipelines(kernel, plan)
     variables = [name for name, _ in kernel.decode]
-    clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], rings)
+    clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], pipelines)
     if clash is not None:
-        raise ScheduleError(f"the name {clash} is taken", kernel=kernel.name)
-    units, low, high = kernel.consumers, plan.producer_registers, plan.consumer_registers
+        raise ScheduleError(f"the name {clash} is already in use", kernel=kernel.name)
+    consumers, low, high = kernel.consumers, plan.producer_registers, plan.consumer_registers
     pingpong = plan.tile_scheduling == "pingpong"
-    check_registers(kernel, plan.warpgroups if pingpong else units, (low, high), target)
-    loan = find_loan(kernel, rings, pingpong) if plan.epilogue == "tma-staged" else None
-    producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
+    check_registers(kernel, plan.warpgroups if pingpong else consumers, (low, high), target)
+    alias = find_stage_alias(kernel, pipelines, pingpong) if plan.epilogue == "tma-staged" else None
+    producer = used_lets((*_slice(kernel.body, pipelines), *(() if alias is None else alias.claim())))
     if any(CONSUMER in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
-        raise ScheduleError("when the producer loads depends on the consumer", kernel=kernel.name)
+        raise ScheduleError("a condition or bound around a load depends on the consumer", kernel=kernel.name)
     body = kernel.body
-    for ring in rings:
-        body = _Placer(kernel.name, ring).block(body)
-    body = body if loan is None else loan.placed(body)
+    for pipeline in pipelines:
+        body = _Placer(kernel.name, pipeline).block(body)
+    body = body if alias is None else alias.placed(body)
+    computing = used_lets(_addressed(body, pipelines))
     roles = RolesOp(
         (
             Role("producer", 0, GROUP_WARPS, low, producer, single=True),
-            Role("consumers", GROUP_WARPS, (1 + units) * GROUP_WARPS, high, used_lets(_addressed(body, rings)), units),
+            Role("consumers", GROUP_WARPS, (1 + consumers) * GROUP_WARPS, high, computing, consumers),
         ),
         kernel.span,
     )
-    depth = {b: r.stages_of(b) for r in rings for b in r.buffers}
-    smem = kernel.smem if loan is None else tuple(map(loan.smem, kernel.smem))
+    depth = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
+    smem = kernel.smem if alias is None else tuple(map(alias.smem, kernel.smem))
     out = replace(
         kernel,
-        warps=(1 + units) * GROUP_WARPS,
+        warps=(1 + consumers) * GROUP_WARPS,
         consumers=1,
         smem=tuple(replace(s, stages=depth.get(s.name, s.stages)) for s in smem),
-        mbars=(*kernel.mbars, *(m for r in rings for m in r.mbars(units * GROUP_WARPS))),
-        pipelines=(*kernel.pipelines, *(r.pipeline for r in rings)),
+        mbars=(*kernel.mbars, *(m for r in pipelines for m in r.mbars(consumers * GROUP_WARPS))),
+        pipelines=(*kernel.pipelines, *(r.state for r in pipelines)),
         body=(roles,),
     )
     return reallocate(out, target)
 
 
-def check_registers(kernel: MemKernel, units: int, registers: tuple[int, int], target: Limits) -> None:
+def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int], target: Limits) -> None:
     """The registers that the roles ask for are those that the launch has allocated (PTX ISA, setmaxnreg)."""
-    threads = (1 + units) * GROUP_WARPS * 32
+    threads = (1 + consumers) * GROUP_WARPS * 32
     launch = min(target.registers_sm // (kernel.min_blocks * threads), target.registers_thread + 1) // 8 * 8
     low, high = registers
     if low % 8 or high % 8:
         raise ScheduleError(f"registers {low} and {high} of the roles are not multiples of 8", kernel=kernel.name)
-    if low + units * high > (1 + units) * launch:
-        most = ((1 + units) * launch - low) // units // 8 * 8
-        detail = f"a producer of {low} leaves {most} a thread for {units} consumers, not {high}"
+    if low + consumers * high > (1 + consumers) * launch:
+        most = ((1 + consumers) * launch - low) // consumers // 8 * 8
+        detail = f"a producer of {low} leaves {most} per thread for {consumers} consumers, not {high}"
         raise ScheduleError(f"registers of the roles: {detail}", kernel=kernel.name)
 
 
@@ -163,7 +164,7 @@ def obstacle(kernel: MemKernel) -> str | None:
     """Why ``kernel`` is not specialised; None when it is."""
     ops = list(walk_ops(kernel.body))
     if not any(isinstance(op, TmaLoad) and op.mbar is None for op in ops):
-        return "it has no synchronous bulk load"
+        return "it has no synchronous TMA load"
     if kernel.warps != kernel.consumers * GROUP_WARPS:
         return "its consumers are not warpgroups"
     for op in ops:
@@ -172,7 +173,7 @@ def obstacle(kernel: MemKernel) -> str | None:
             return f"{type(op).__name__} needs all threads of the block"
     names = frozenset(op.slot.buffer for op in ops if isinstance(op, TmaLoad))
     if any(isinstance(n, Ref) for e in _addresses(kernel.body, names) for n in walk(e)):
-        return "where it loads from depends on values that it computes"
+        return "the address of a load depends on computed values"
     return None
 
 
@@ -196,10 +197,10 @@ def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
 # -- producer -----------------------------------------------------------------------------------
 
 
-def _slice(body: Block, rings: tuple[Ring, ...]) -> Block:
+def _slice(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
     """The loads of ``body`` as the producer issues them, with the control flow around them."""
-    names = frozenset(b for r in rings for b in r.buffers)
-    at = {n: (ring, loads) for ring in rings for n, loads in sites(body, ring)}
+    names = frozenset(b for r in pipelines for b in r.buffers)
+    at = {n: (pipeline, loads) for pipeline in pipelines for n, loads in sites(body, pipeline)}
     out: list[MemOp] = []
     for n, op in enumerate(body):
         match op:
@@ -208,27 +209,27 @@ def _slice(body: Block, rings: tuple[Ring, ...]) -> Block:
             case TmaLoad() if n in at:
                 out += _issue(*at[n])
             case IfOp() if has_load(op, names):
-                out.append(replace(op, body=_slice(op.body, rings)))
+                out.append(replace(op, body=_slice(op.body, pipelines)))
             case ForOp() if has_load(op, names):
-                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, rings), (), None, op.span))
+                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, pipelines), (), None, op.span))
     return tuple(out)
 
 
-def _issue(ring: Ring, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
+def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
     """One instance of ``ring``: wait for an empty stage, announce the bytes, load, go on."""
     span = loads[0].span
-    free = calc("sub", 1, ring.phase)
+    free = calc("sub", 1, pipeline.phase)
     out: list[MemOp] = [
-        MbarWait(ring.empty, ring.stage, free, span),
-        MbarExpect(ring.full, ring.stage, ring.bytes, span),
+        MbarWait(pipeline.empty, pipeline.stage, free, span),
+        MbarExpect(pipeline.full, pipeline.stage, pipeline.bytes, span),
     ]
     for load in loads:
-        for consumer in range(ring.units if load.slot.buffer in ring.apart else 1):
+        for consumer in range(pipeline.consumers if load.slot.buffer in pipeline.apart else 1):
             env: Mapping[str, Expr] = {CONSUMER: integer(consumer)}
-            index = tuple(at_unit(e, env) for e in load.index)
-            slot = replace(load.slot, stage=ring.stage_of(load.slot.buffer, env[CONSUMER]))
-            out.append(replace(load, slot=slot, index=index, mbar=(ring.full, ring.stage)))
-    return [*out, AdvanceOp(ring.pipeline.name, span=span)]
+            index = tuple(at_consumer(e, env) for e in load.index)
+            slot = replace(load.slot, stage=pipeline.stage_of(load.slot.buffer, env[CONSUMER]))
+            out.append(replace(load, slot=slot, index=index, mbar=(pipeline.full, pipeline.stage)))
+    return [*out, AdvanceOp(pipeline.state.name, span=span)]
 
 
 def used_lets(body: Block) -> Block:
@@ -249,11 +250,11 @@ class _Placer:
     """Waits and releases of one ring."""
 
     kernel: str
-    ring: Ring
+    pipeline: TmaPipeline
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(self.ring.buffers)
+        return frozenset(self.pipeline.buffers)
 
     def block(self, body: Block) -> Block:
         """``body`` without the ring's loads, each instance between its wait and its release."""
@@ -261,7 +262,7 @@ class _Placer:
         behind: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}
         start, read = -1, list[int]()
-        first = dict(sites(body, self.ring))
+        first = dict(sites(body, self.pipeline))
         for n, op in enumerate(body):
             if n in first:
                 self._close(body, start, read, before, behind)
@@ -274,8 +275,8 @@ class _Placer:
                 inner[n] = replace(op, body=self.block(op.body))
             elif readers(op, self.names):
                 if start < 0:
-                    names = ", ".join(self.ring.buffers)
-                    detail = f"shared buffer {names} is read where it is not known which load filled it"
+                    names = ", ".join(self.pipeline.buffers)
+                    detail = f"shared buffer {names} is read at a point where the load that filled it is unknown"
                     raise ScheduleError(detail, kernel=self.kernel)
                 read.append(n)
         self._close(body, start, read, before, behind)
@@ -292,14 +293,14 @@ class _Placer:
         """The instance that began at ``start`` ends; one that nobody reads is waited for all the same."""
         if start < 0:
             return
-        ring, span = self.ring, body[start].span
+        pipeline, span = self.pipeline, body[start].span
         last = _stored(body, read[-1]) if read else start
         if last is None:
-            raise ScheduleError(f"the store from shared buffer {ring.name} is not waited for", kernel=self.kernel)
-        before[read[0] if read else start] = MbarWait(ring.full, ring.stage, ring.phase, span)
+            raise ScheduleError(f"the store from shared buffer {pipeline.name} is not waited for", kernel=self.kernel)
+        before[read[0] if read else start] = MbarWait(pipeline.full, pipeline.stage, pipeline.phase, span)
         behind[last] = [
-            MbarArrive(ring.empty, ring.stage, "warp", span=span),
-            AdvanceOp(ring.pipeline.name, span=span),
+            MbarArrive(pipeline.empty, pipeline.stage, "warp", span=span),
+            AdvanceOp(pipeline.state.name, span=span),
         ]
 
 
@@ -310,9 +311,9 @@ def _stored(body: Block, last: int) -> int | None:
     return next((n for n in range(last, len(body)) if isinstance(body[n], TmaWait)), None)
 
 
-def _addressed(body: Block, rings: tuple[Ring, ...]) -> Block:
+def _addressed(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
     """Slots at the pipelines of their rings."""
-    of = {b: r for r in rings for b in r.buffers}
+    of = {b: r for r in pipelines for b in r.buffers}
 
     def slot(s: Slot) -> Slot:
         return replace(s, stage=of[s.buffer].stage_of(s.buffer, Var(CONSUMER))) if s.buffer in of else s

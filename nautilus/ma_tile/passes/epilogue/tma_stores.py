@@ -40,7 +40,7 @@ from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.pipelines import find_rings
+from nautilus.ma_tile.analysis.pipelines import find_pipelines
 from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, ROW_BYTES, SWIZZLES
 from nautilus.ma_tile.ir.async_ops import (
     CONSUMER,
@@ -58,8 +58,8 @@ from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, touch, war
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
-from nautilus.ma_tile.rewriting.double_buffered_stores import Turn, store_turns
-from nautilus.ma_tile.rewriting.named_barriers import unit_barrier
+from nautilus.ma_tile.rewriting.double_buffered_stores import StoreStage, double_buffered
+from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.rename_axis import rename_axis
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
@@ -87,12 +87,12 @@ class TmaStores:
             if plan is None:
                 return k
             plan = plan if self.epilogue is None else replace(plan, epilogue=self.epilogue)
-            return bulk_stores(k, module, plan, limit)
+            return store_by_tma(k, module, plan, limit)
 
         return each_kernel(module, one)
 
 
-def bulk_stores(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
+def store_by_tma(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
     """``kernel`` with its accumulators stored by the TMA unit where that can be."""
     ops = list(walk_ops(kernel.body))
     if plan.epilogue == "direct" or any(isinstance(op, RolesOp) for op in ops):
@@ -117,7 +117,7 @@ class _Stores:
 
     def __init__(self, kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> None:
         self.kernel, self.plan = kernel, plan
-        self.room = limit - ring_bytes(kernel, plan)
+        self.room = limit - pipeline_bytes(kernel, plan)
         self.buffers = {b.name: b for b in module.buffers}
         self.consumers = plan.warpgroups if plan.tile_scheduling == "pingpong" else kernel.consumers
         self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
@@ -126,7 +126,7 @@ class _Stores:
         self.uses: dict[str, str] = {}  # of a new buffer: whole tiles, pieces of one store, or stores in turn
         self.layouts: dict[str, FragLayout] = {}
         self.used = False
-        self.turns = store_turns(kernel.body, self._shape) if plan.epilogue != "tma-aliased" else {}
+        self.stages_of = double_buffered(kernel.body, self._shape) if plan.epilogue != "tma-aliased" else {}
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
         """What becomes of ``op``."""
@@ -138,8 +138,9 @@ class _Stores:
         dtype = self.buffers[op.buffer].dtype
         if self.plan.epilogue == "tma-aliased":
             return self._whole(op, self._dead(op, dtype, axes), found)
-        if id(op) in self.turns and self._fits_twice(dtype, axes):
-            return self._in_turn(op, op.value, self._buffer(op, dtype, axes, "turns"), found, self.turns[id(op)])
+        if id(op) in self.stages_of and self._fits_twice(dtype, axes):
+            buffer = self._buffer(op, dtype, axes, "double-buffered")
+            return self._double_buffered(op, op.value, buffer, found, self.stages_of[id(op)])
         if self.plan.epilogue == "tma" and self._fits(dtype, axes):
             stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(CONSUMER), _swizzle(axes[1]))
             return self._whole(op, stage, found)
@@ -148,9 +149,9 @@ class _Stores:
     def _whole(self, op: GlobalStore, stage: Slot, index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
         """Store through one stage."""
         cast, value = self._cast(op, op.value)
-        meet, span = unit_barrier(), op.span
+        barrier, span = consumer_barrier(), op.span
         return (
-            *cast, TmaWait(0, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
+            *cast, TmaWait(0, True, span), barrier, MatrixStore(stage, value, span), ProxyFence(span), barrier,
             TmaStore(stage, op.buffer, index, span), TmaCommit(span),
         )  # fmt: skip
 
@@ -171,22 +172,22 @@ class _Stores:
         """Whether two stages a consumer go beside the rings and the buffers that there are already, or into a ring."""
         if self.plan.epilogue == "tma-staged":
             return True
-        if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "turns") for s in self.new):
+        if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "double-buffered") for s in self.new):
             return True
         left = self.room - sum(s.bytes for s in self.new)
         return 2 * self.consumers * axes[0].size * axes[1].size * dtype.bytes <= left
 
-    def _in_turn(
-        self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], turn: Turn
+    def _double_buffered(
+        self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], staged: StoreStage
     ) -> tuple[MemOp, ...]:
         """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
-        number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), turn.number % 2))
+        number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), staged.number % 2))
         stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
         cast, value = self._cast(op, part)
-        meet, wait, span = unit_barrier(), TmaWait(0, True, op.span), op.span
+        barrier, wait, span = consumer_barrier(), TmaWait(0, True, op.span), op.span
         return (
-            *((wait, meet) if turn.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
-            wait, meet, TmaStore(stage, op.buffer, index, span), TmaCommit(span),
+            *((wait, barrier) if staged.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
+            wait, barrier, TmaStore(stage, op.buffer, index, span), TmaCommit(span),
         )  # fmt: skip
 
     def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
@@ -203,7 +204,7 @@ class _Stores:
             out.append(SliceOp(value, op.value, n.name, p * width, op.span))
             at = (*index[:-1], _shifted(index[-1], p * width))
             # the first one waits: nobody knows from which stage the store before it left
-            out += self._in_turn(op, value, buffer, at, Turn(p, p == 0))
+            out += self._double_buffered(op, value, buffer, at, StoreStage(p, p == 0))
         return tuple(out)
 
     def _layout(self, layout: FragLayout, axis: str) -> str:
@@ -262,7 +263,7 @@ class _Stores:
             if s.axes == axes:
                 return slot
         raise ScheduleError(
-            f"epilogue tma-aliased: no operand leaves a stage to the store of {op.buffer}", kernel=self.kernel.name
+            f"epilogue tma-aliased: no operand has a free stage for the store of {op.buffer}", kernel=self.kernel.name
         )
 
     def dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Iterator[tuple[Smem, Slot]]:
@@ -310,11 +311,11 @@ def piece_width(columns: TileAxis) -> int:
     return _swizzle(columns) // 2
 
 
-def ring_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
+def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
     """Shared memory that the kernel will need for its loads and all else that it has, at most."""
-    rings = find_rings(kernel, plan) if plan.warp_specialised and obstacle(kernel) is None else ()
-    stages = {b: r.stages_of(b) for r in rings for b in r.buffers}
-    barriers = sum(16 * r.depth for r in rings) + _SPARE
+    pipelines = find_pipelines(kernel, plan) if plan.warp_specialised and obstacle(kernel) is None else ()
+    stages = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
+    barriers = sum(16 * r.depth for r in pipelines) + _SPARE
     return barriers + sum(s.stage_bytes * stages.get(s.name, s.stages) for s in kernel.smem)
 
 

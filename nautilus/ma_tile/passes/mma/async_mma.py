@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.outstanding_products import keep_in_flight
+from nautilus.ma_tile.analysis.outstanding_products import keep_outstanding
 from nautilus.ma_tile.analysis.product_stages import is_product
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -89,7 +89,7 @@ def order(kernel: MemKernel, in_flight: bool = True, pin: bool = False) -> MemKe
     if any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(kernel.body)):
         return kernel
     if in_flight:
-        kernel = keep_in_flight(kernel, pin)
+        kernel = keep_outstanding(kernel, pin)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.pipelines}, roles)
@@ -172,7 +172,7 @@ class _Line:
         mentioned = _variables(op)
         if isinstance(op, MbarWait):
             self.retire(self._blocking(mentioned))
-        self._settle(mentioned)
+        self._finalise(mentioned)
         if isinstance(op, MmaOp) and self._may_pend(op):
             self._issue(op)
             return
@@ -270,7 +270,7 @@ class _Line:
                     return n + 1
         return 0
 
-    def _settle(self, mentioned: set[str]) -> None:
+    def _finalise(self, mentioned: set[str]) -> None:
         """Advances of pipelines that are needed now happen now; the stages before them are kept in variables."""
         moves = {x.pipeline for g in self.groups for x in g.after if isinstance(x.op, AdvanceOp) and x.pipeline}
         now = {c for c in moves if {c, f"{c}_stage", f"{c}_phase"} & mentioned}

@@ -43,9 +43,9 @@ class RegisterOperands:
                 return k
             if not (plan.register_operands if self.register_operands is None else self.register_operands):
                 return k
-            held = hold(k)
-            ahead = pipeline(held, plan.rescale_placement == "late") if plan.pipeline_mma else held
-            return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else held
+            resident = hold(k)
+            ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
+            return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else resident
 
         return each_kernel(module, one)
 
@@ -71,17 +71,19 @@ class _Hold:
     kernel: MemKernel
     names: Names
     layouts: dict[str, FragLayout]
-    held: dict[tuple[Slot, str, str], Frag] = field(default_factory=dict)  # by slot, contracted axis, layout
+    resident: dict[tuple[Slot, str, str], Frag] = field(default_factory=dict)  # by slot, contracted axis, layout
 
     def block(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """``body`` with reads in front of its chains of loops; reads in front of outer loops come later."""
         out = list(body)
         for members in reversed(chains(body)):
             fixed = _fixed(body, members)
-            self.held = {}
+            self.resident = {}
             for n in members:
                 (out[n],) = rebuild((body[n],), lambda op, fixed=fixed: (self._product(op, fixed),))  # type: ignore[misc]
-            loads = [MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.held.items()]
+            loads = [
+                MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.resident.items()
+            ]
             out[members[0] : members[0]] = loads
         return tuple(out)
 
@@ -98,10 +100,10 @@ class _Hold:
         whole = wg_a_layout(op.instr, rows.name, depth.name, rows.size, depth.size)
         layout = layout_name(self.layouts, whole, f"held_{depth.name}")
         key = (op.a, op.over, layout)
-        if key not in self.held:
+        if key not in self.resident:
             like = Frag(op.a.buffer, TileType(buffer.dtype, buffer.axes), layout)
-            self.held[key] = self.names.frag(like, "held")
-        return replace(op, a=self.held[key])
+            self.resident[key] = self.names.frag(like, "held")
+        return replace(op, a=self.resident[key])
 
 
 def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:

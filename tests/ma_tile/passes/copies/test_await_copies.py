@@ -75,5 +75,5 @@ def test_places_that_each_unit_computes_are_refused() -> None:
     before = ma_format(product())
     before = before.replace("smem a ", "layout #one = reg() lane(*:32) warp(*:4)\n    smem a ")
     before = before.replace("    %zero", "    %p = index consumer : i32 #one\n    %zero")
-    with pytest.raises(ScheduleError, match="each consumer loads a from a place that it computes"):
+    with pytest.raises(ScheduleError, match="each consumer computes the address from which it loads a"):
         awaited(parse(before.replace("A[i0 * 128 +", "A[%p +")))
