@@ -1,9 +1,9 @@
-"""Which shared buffers travel together, and how their stages are numbered once copies run ahead.
+"""Groups the shared buffers of TMA loads into multi-stage pipelines and numbers their stages.
 
-A *ring* is one or more shared buffers that are filled at the same places and read by the same batch of
-products: one pipeline, one pair of mbarriers (``full_X``, ``empty_X``) and the sum of their bytes.  An
-*instance* of a ring begins at a *site* (a load of each of its buffers) and ends at the next site of the
-ring in program order; its readers lie between.
+A *pipeline* is one or more shared buffers that are filled at the same places and read by the same batch of MMAs.  It
+has one state (stage and phase), one pair of mbarriers (``full_X``, ``empty_X``), and the sum of its buffers' bytes.  An
+*instance* of a pipeline begins at a *site* (a load of each of its buffers) and ends at the next site of the pipeline in
+program order.  Its readers lie between the two sites.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Block = tuple[MemOp, ...]
 
 @dataclass(frozen=True, slots=True)
 class TmaPipeline:
-    """``depth`` stages of the buffers in ``buffers``; those in ``apart`` have one part a consumer in each stage."""
+    """``depth`` stages of ``buffers``. A buffer in ``apart`` has one part per consumer in each stage."""
 
     name: str
     buffers: tuple[str, ...]
@@ -42,7 +42,7 @@ class TmaPipeline:
 
     @property
     def empty(self) -> str:
-        """The barrier on which readers give a stage back."""
+        """The barrier on which readers release a stage."""
         return f"empty_{self.name}"
 
     @property
@@ -58,18 +58,18 @@ class TmaPipeline:
         return Var(self.state.phase)
 
     def stage_of(self, buffer: str, consumer: Expr) -> Expr:
-        """The stage of ``buffer`` that belongs to ``consumer``, at the pipeline."""
+        """The stage of ``buffer`` that belongs to ``consumer``, at the current state."""
         if buffer not in self.apart or self.consumers == 1:
             return self.stage
         scaled = calc("mul", self.stage, self.consumers)
         return scaled if consumer == integer(0) else calc("add", scaled, consumer)
 
     def stages_of(self, buffer: str) -> int:
-        """How many stages ``buffer`` has in all."""
+        """The total number of stages of ``buffer``."""
         return self.depth * (self.consumers if buffer in self.apart else 1)
 
     def mbars(self, warps: int) -> tuple[Mbar, Mbar]:
-        """Both barriers; each of ``warps`` consumer warps gives a stage back."""
+        """Both barriers; each of ``warps`` consumer warps releases a stage."""
         return Mbar(self.full, self.depth, 1), Mbar(self.empty, self.depth, warps)
 
 
@@ -97,7 +97,7 @@ def blocks(body: Block) -> Iterator[Block]:
 
 
 def find_pipelines(kernel: MemKernel, plan: WarpgroupPlan) -> tuple[TmaPipeline, ...]:
-    """The rings of a kernel's loads, in order of first use. Raises ScheduleError for stages that cannot be told."""
+    """The pipelines of a kernel's loads, in order of first use. Raises ScheduleError for other uses of stages."""
     order = dict.fromkeys(op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad))
     smem = {s.name: s for s in kernel.smem}
     apart = frozenset(name for name in order if _per_consumer(kernel, smem[name]))
@@ -173,7 +173,7 @@ def at_consumer(e: Expr, env: Mapping[str, Expr]) -> Expr:
     return simplify(substitute(e, env))
 
 
-# -- what travels together ----------------------------------------------------------------------
+# -- grouping of buffers ------------------------------------------------------------------------
 
 
 def _signature(body: Block, buffer: str) -> tuple[tuple[int, int, str], ...]:
@@ -212,7 +212,7 @@ def _joint(body: Block, group: frozenset[str]) -> bool:
 
 
 def sites(block: Block, pipeline: TmaPipeline) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]:
-    """The sites of ``ring`` in ``block``: position of the first load, and all loads."""
+    """The sites of ``pipeline`` in ``block``: position of the first load, and all loads."""
     mine = frozenset(pipeline.buffers)
     at, loads = 0, list[TmaLoad]()
     for n, op in enumerate(block):
@@ -225,7 +225,7 @@ def sites(block: Block, pipeline: TmaPipeline) -> Iterator[tuple[int, tuple[TmaL
 
 
 def unique_names(taken: Sequence[str], pipelines: tuple[TmaPipeline, ...]) -> str | None:
-    """A name of a ring's barriers or pipeline that something else has, if there is one."""
+    """A name of a pipeline's barriers or state that is already in use, if there is one."""
     used = set(taken)
     for r in pipelines:
         for name in (r.full, r.empty, r.state.stage, r.state.phase):

@@ -1,4 +1,6 @@
-"""Two kernels of which one reads what the other makes in parts: who makes which part, and where parts then live.
+"""Analysis for fusing a split-K producer into its only consumer kernel.
+
+It maps their blocks to one another and places the partial results in shared memory.
 
 Kernel A writes temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A
 write.  Passes that make those P blocks run beside each other (``combine-in-block``: consumers of one block,
@@ -125,10 +127,10 @@ class Part:
 
 
 class SplitKFusion:
-    """Two kernels on their way into one, in which variable ``number`` is the part that A makes, a ``what``.
+    """The fusion of two kernels into one, in which variable ``number`` is the part that A computes, a ``what``.
 
-    ``a`` and ``b``: the kernels under names that they do not share; ``solved``: A's grid variables in terms of B's and
-    of the part.  Raises ScheduleError where they do not fit.
+    ``a`` and ``b``: the kernels with disjoint names; ``solved``: A's grid variables in terms of B's and
+    of the part.  Raises ScheduleError if they do not fit.
     """
 
     def __init__(self, pair: Pair, number: str, what: str) -> None:
@@ -153,7 +155,7 @@ class SplitKFusion:
 
     # -- temps --------------------------------------------------------------------------------
     def _part(self, temp: str) -> Part:
-        """Shared memory for ``temp``; what A's grid variables must be for it."""
+        """Shared memory for ``temp``; determines A's grid variables from its indices."""
         stores = [op for op in self.a.body if isinstance(op, GlobalStore) and op.buffer == temp]
         everywhere = [op for op in walk_ops(self.a.body) if isinstance(op, GlobalStore) and op.buffer == temp]
         if len(stores) != 1 or len(everywhere) != 1:
@@ -165,7 +167,7 @@ class SplitKFusion:
         )  # fmt: skip
 
     def _load_of(self, temp: str) -> GlobalLoad:
-        """The one way in which B reads ``temp``."""
+        """The load of ``temp`` in B. All loads of it have the same index."""
         loads = [op for op in walk_ops(self.b.body) if _read(op) == temp]
         first = loads[0]
         if not isinstance(first, GlobalLoad):
@@ -193,7 +195,7 @@ class SplitKFusion:
     def _match_dimensions(
         self, temp: str, frag: Frag, written: list[_Dimension], tile: TileType, read: list[_Dimension]
     ) -> Part:
-        """The two sides of ``temp`` against each other, dimension by dimension."""
+        """Matches the store and the load of ``temp``, dimension by dimension."""
         ours, theirs = ({x.name: x for x in t.axes} for t in (frag.type, tile))
         chunk: TileAxis | None = None
         cut: list[TileAxis] = []
@@ -221,7 +223,7 @@ class SplitKFusion:
         return self._shared(temp, frag.type.dtype, chunk, tuple(cut), tuple(view))
 
     def _match_index(self, temp: str, ours: Expr, theirs: Expr) -> None:
-        """A's index is B's: what the grid variable in it must then be, if it is not known yet."""
+        """Equates A's index with B's, and solves for the grid variable in it if that is still unknown."""
         theirs = simplify(theirs)
         form = affine(ours)
         unknown = [t for t in form.terms if isinstance(t, Var) and t.name not in self.solved]

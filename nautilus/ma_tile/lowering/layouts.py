@@ -1,11 +1,11 @@
 """Layout assignment: which fragment layout a tile has, as a function of the axes it varies with.
 
-One *home* layout exists per set of axes, chosen so that the layouts of sub-tiles are projections of
+One *preferred* layout exists per set of axes, chosen so that the layouts of sub-tiles are projections of
 those of whole tiles; elementwise work and reductions then need no conversion.  Two families:
 
 * the **template** of kernels without matrix instructions: every axis belongs to a class (axes that
   never occur in one tile may share a class), and every class owns some lanes and warps.  The column
-  class walks contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
+  class runs along contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
   then further registers; row classes follow.
 * **accumulators** of matrix instructions (:func:`accumulator`) and their projections.
 
@@ -111,7 +111,7 @@ def outer_layout(m: TileAxis, n: TileAxis, warps: tuple[int, int]) -> FragLayout
 
 @dataclass(frozen=True, slots=True)
 class LayoutCost:
-    """What the global accesses of a kernel say about its axes."""
+    """Cost data of the global accesses of a kernel, by axis."""
 
     weight: Mapping[str, int]  # elements moved with the axis contiguous
     vec: Mapping[str, int]  # widest legal vector along the axis
@@ -121,7 +121,7 @@ class LayoutCost:
 def collect(
     kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan]
 ) -> LayoutCost:
-    """Votes of every load and store of ``kernel``."""
+    """Cost data of every load and store of ``kernel``."""
     weight: dict[str, int] = {}
     vec: dict[str, int] = {}
     tiles: dict[tuple[str, ...], None] = {}
@@ -190,14 +190,15 @@ class Template:
 
 
 def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], fixed_warps: int | None) -> Template:
-    """Divide lanes and warps between the axes; ``warps`` of rows and columns are wanted.
+    """Divide lanes and warps between the axes. ``warps``: the requested warps along rows and columns.
 
-    ``fixed_warps`` keeps the number of warps, else idle ones go.
+    ``fixed_warps`` keeps the number of warps; without it, idle warps are dropped.
     """
     sizes = {a.name: a.size for a in kernel.axes}
     columns, rows = _classes(kernel, cost)
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
-    rows.sort(key=lambda c: not reduced.isdisjoint(c))  # who shares a reduced axis must meet: rather registers
+    # lanes that share a reduced axis must exchange values, so reduced axes get registers first
+    rows.sort(key=lambda c: not reduced.isdisjoint(c))
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     lead = columns[0] if columns else None
@@ -226,7 +227,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
 def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kept: int) -> tuple[int, list[int]]:
     """Warps along the columns and along each row class: rows up to ``want_rows``, columns, then rows again.
 
-    The first ``kept`` classes of rows are reduced by nobody: the others come last.
+    The first ``kept`` classes of rows are not reduced; the others come last.
     """
     row_warps = [1] * len(rows)
     budget = gcd(wanted, want_rows)
@@ -268,14 +269,14 @@ def _classes(kernel: TileKernel, cost: LayoutCost) -> tuple[list[str], list[list
 
 
 def accumulator(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
-    """Where the instruction of ``plan`` leaves its result."""
+    """The layout of the result of the instruction of ``plan``."""
     if plan.instr in WGMMA:
         return wg_acc_layout(plan.m, plan.n, sizes[plan.m], sizes[plan.n])
     return acc_layout(plan.m, plan.n, (sizes[plan.m], sizes[plan.n]), plan.warps)
 
 
 def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
-    """Where the instruction of ``plan`` wants its left operand in registers."""
+    """The layout in registers of the left operand of the instruction of ``plan``."""
     if plan.instr in WGMMA:
         return wg_a_layout(plan.instr, plan.m, plan.k, sizes[plan.m], sizes[plan.k])
     return a_layout(plan.instr, plan.m, plan.k, (sizes[plan.m], sizes[plan.k]), plan.warps)
@@ -283,7 +284,7 @@ def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
 
 @dataclass(slots=True)
 class LayoutCandidates:
-    """Home layouts of a kernel's tiles (mutable only as a cache)."""
+    """Preferred layouts of a kernel's tiles (mutable only as a cache)."""
 
     sizes: Mapping[str, int]
     template: Template
@@ -292,7 +293,7 @@ class LayoutCandidates:
     _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
 
     def preferred(self, axes: tuple[str, ...]) -> FragLayout:
-        """The layout a tile over ``axes`` prefers."""
+        """The preferred layout of a tile over ``axes``."""
         key = frozenset(axes)
         if key not in self._memo:
             self._memo[key] = self._find(axes, key)

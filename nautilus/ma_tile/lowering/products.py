@@ -112,7 +112,7 @@ def _draft(
     op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int], rows: Mapping[str, str],
     table: Mapping[str, MmaInstr] | Mapping[str, WgInstr],
 ) -> DotPlan:  # fmt: skip
-    """Instruction and axes; the warp grid is settled later."""
+    """Instruction and axes; the warp grid is chosen later."""
     over = op.axes
     free_a = [x for x in op.a.type.names if x not in over]
     free_b = [x for x in op.b.type.names if x not in over]

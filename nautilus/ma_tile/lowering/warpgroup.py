@@ -1,4 +1,4 @@
-"""Matrix products of warpgroups: operands by bulk copies, consumers that share rows (``sm_90a`` class).
+"""Matrix products of warpgroups: operands by TMA loads, consumers that divide the rows (``sm_90a`` class).
 
 Loaded operands come to shared memory by bulk copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
@@ -9,7 +9,7 @@ layouts or their projections, where it belongs to one consumer and, along column
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
 (``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
 
-What comes out is synchronous: bulk loads and products that wait for themselves, in program order,
+The result is synchronous: TMA loads and products that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the product and the reason
 where a kernel cannot be lowered so; :func:`warpgroup_fault` tells beforehand.
 """

@@ -87,7 +87,7 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, stric
 
 
 def _uncombined(kernel: TileKernel, rows: str) -> None:
-    """Units that share ``rows`` never meet: nothing may be combined along it."""
+    """Consumers that divide ``rows`` do not synchronise, so no op may combine along it."""
     for op in walk_ops(kernel.body):
         if isinstance(op, DotOp | ReduceOp) and rows in op.axes:
             detail = f"%{op.result.name} combines along {rows}, which the consumers divide"

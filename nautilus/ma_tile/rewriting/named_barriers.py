@@ -1,7 +1,7 @@
-"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): their numbers, one a consumer for each purpose, and turns.
+"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): one number per consumer and purpose; ordered barriers.
 
-A turn of a consumer begins at a barrier of this consumer and the one before it, and ends with an arrival at the barrier
-of the next consumer.  The last consumer gives consumer 0 its first turn.
+The ordered section of a consumer begins at a barrier of this consumer and the previous one, and ends with an arrival at
+the barrier of the next consumer.  The last consumer makes the first arrival, so that consumer 0 runs first.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from nautilus.core.expr.nodes import Expr, Op, Var
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, NamedArrive, WgCommit, WgFence
 from nautilus.ma_tile.ir.ops import Barrier, IfOp, MemOp
 
-#: most consumer consumers of a block
+#: largest number of consumers of a block
 MOST_CONSUMERS = 3
-#: the threads of one consumer meet
+#: first barrier of those that synchronise the threads of one consumer
 STORE = 1
-#: one consumer hands its turn to the next
+#: first barrier of those that order the consumers
 ORDER = STORE + MOST_CONSUMERS
-#: threads of those who give and those who take a turn
+#: threads of the arriving and of the waiting consumer
 _BOTH = 2 * GROUP_THREADS
 
 
@@ -35,12 +35,12 @@ def of_next(first: int, consumers: int) -> Expr:
 
 
 def consumer_barrier() -> Barrier:
-    """All threads of this consumer meet."""
+    """The barrier of all threads of this consumer."""
     return Barrier(of_consumer(STORE), GROUP_THREADS)
 
 
 def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple[MemOp, ...]:
-    """``body`` with a turn from the first to the last position of ``at``, a fence before and a commit behind it too."""
+    """``body`` with positions ``at`` in one ordered section, which includes a fence before and a commit behind them."""
     if not at:
         return body
     first, last = at[0], at[-1] + 1
@@ -53,12 +53,12 @@ def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple
 
 
 def first_arrival(consumers: int) -> IfOp:
-    """The last consumer gives consumer 0 its first turn."""
+    """The first arrival: the last consumer lets consumer 0 run first."""
     return IfOp(_consumer_is(consumers - 1), (NamedArrive(integer(ORDER), _BOTH),))
 
 
 def last_wait() -> IfOp:
-    """Unit 0 takes the turn that the last consumer gave last."""
+    """Consumer 0 executes one extra ``bar.sync`` to match the last arrival of the last consumer."""
     return IfOp(_consumer_is(0), (Barrier(integer(ORDER), _BOTH),))
 
 

@@ -1,20 +1,21 @@
-"""Results leave through a stage of a ring, where shared memory has no room for a buffer of their own.
+"""Stage aliasing: a TMA store buffer shares the bytes of a pipeline stage if shared memory has no room for both.
 
-With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise_warps``.  The buffer through which the tile's bulk
-stores go is put over the walked operand whose first load comes last: the next tile needs its stages last.  At the
-end of the tile the ring has one more instance, which nobody loads:
+With ``WarpgroupPlan.epilogue`` ``tma-staged``, part of ``specialise_warps``.  The buffer of the tile's TMA stores is
+placed over the operand that a loop loads and whose first load comes last, because the next tile needs its stages last.
+At the end of the tile the pipeline has one more instance, which is not loaded:
 
-* the producer waits until its stage is empty, that is until *all* consumers have read what was in it, and arrives on
-  the full barrier without announcing bytes; then it goes on with the next tile's loads;
-* the consumers wait for it before their first store to the stage, and give it back behind the last ``tma.wait``.
+* The producer waits until its stage is empty, that is until *all* consumers have read its previous contents.  It then
+  arrives on the full barrier without announcing bytes, and continues with the next tile's loads.
+* The consumers wait for it before their first store to the stage, and release it behind the last ``tma.wait``.
 
-With two stages or more the stage lent is not the one that the last products read, so that consumers need not meet, and
-all other operands of the next tile can be loaded while the results leave.  A persistent block gives the stage back
-only behind the next tile's first products (:func:`late_release`), so that nobody stands still while the last store
-reads.  No deadlock: the producer keeps program order, and a stage is given back before anything later is asked for.
+With two or more stages, the aliased stage is not the one that the last MMAs read.  The consumers then need no common
+barrier, and all other operands of the next tile can be loaded during the store.  A persistent block releases the stage
+only behind the next tile's first MMAs (:func:`late_release`), so that the wait for the last store's reads overlaps
+them.  There is no deadlock: the producer follows program order, and a stage is released before any later one is
+requested.
 
-Stage n of the buffer is stage ``ring stage * ratio + n`` of the ring's bytes.  ScheduleError where no ring has a stage
-that the buffer divides and fits into.
+Stage n of the buffer is stage ``pipeline stage * ratio + n`` of the pipeline's bytes.  ScheduleError: no pipeline has a
+stage that is large enough and a multiple of the buffer's stage.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from nautilus.ma_tile.ir.traverse import expressions, map_slots, touch
 
 @dataclass(frozen=True, slots=True)
 class StageAlias:
-    """``buffer`` lies in a stage of ``ring``, over its buffer ``over``; ``ratio``: its stages in one of the ring."""
+    """``buffer`` shares a stage of ``pipeline`` with its buffer ``over``; ``ratio``: its stages in one stage."""
 
     pipeline: TmaPipeline
     over: str
@@ -41,7 +42,7 @@ class StageAlias:
     ratio: int
 
     def claim(self) -> Block:
-        """The instance of the ring that the producer does not load."""
+        """The instance of the pipeline that the producer does not load."""
         pipeline = self.pipeline
         free = calc("sub", 1, pipeline.phase)
         return (
@@ -51,7 +52,7 @@ class StageAlias:
         )
 
     def placed(self, body: Block) -> Block:
-        """The consumers' body with the stores through the ring, between the wait and the release."""
+        """The consumers' body with the stores through the pipeline, between the wait and the release."""
         pipeline, last = self.pipeline, max(n for n, op in enumerate(body) if self._uses(op))
         end = next(n for n in range(last, len(body)) if isinstance(body[n], TmaWait))
         first = min(n for n, op in enumerate(body) if self._uses(op))
@@ -66,7 +67,7 @@ class StageAlias:
         return tuple(out)
 
     def smem(self, s: Smem) -> Smem:
-        """The declaration of ``s``, if it is the buffer: all the stages that the ring has room for."""
+        """The declaration of ``s``, if it is the buffer: with all stages that fit into the pipeline."""
         if s.name != self.buffer.name:
             return s
         return replace(s, stages=self.ratio * self.pipeline.depth, over=self.over)
@@ -82,7 +83,7 @@ class StageAlias:
 
 
 def find_stage_alias(kernel: MemKernel, pipelines: Sequence[TmaPipeline], pingpong: bool) -> StageAlias | None:
-    """What the bulk stores of ``kernel`` borrow; None where there are none. Raises ScheduleError where they cannot."""
+    """The alias for the TMA stores of ``kernel``; None if it has no such stores. Raises ScheduleError if none fits."""
     names = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, MatrixStore)}
     buffers = [s for s in kernel.smem if s.name in names]
     if not buffers:
@@ -109,7 +110,7 @@ def find_stage_alias(kernel: MemKernel, pipelines: Sequence[TmaPipeline], pingpo
 
 
 def _stages(kernel: MemKernel, pipelines: Sequence[TmaPipeline]) -> Iterator[tuple[TmaPipeline, str, int]]:
-    """Rings of walked operands, the one that is loaded last first, their buffers, and bytes of these a stage."""
+    """Pipelines that loops fill, the last loaded one first; their buffers and the bytes per stage of each buffer."""
     smem = {s.name: s for s in kernel.smem}
     for pipeline in reversed(pipelines):
         if filled_in_loop(kernel.body, frozenset(pipeline.buffers)):
@@ -118,9 +119,9 @@ def _stages(kernel: MemKernel, pipelines: Sequence[TmaPipeline]) -> Iterator[tup
 
 
 def late_release(body: Block, last: Block, kernel: MemKernel, iteration: str) -> tuple[Block, Block]:
-    """``body`` of a tile that ends by giving back a lent stage, which now happens under the next tile's products.
+    """``body`` of a tile that ends with the release of an aliased stage, moved behind the next tile's first MMAs.
 
-    ``last``: what stands behind the last tile; ``iteration`` numbers the tiles of the block.  No other body changes.
+    ``last``: the ops behind the last tile; ``iteration`` numbers the tiles of the block.  Other bodies are not changed.
     """
     match body:
         case (*rest, TmaWait() as wait, MbarArrive() as arrive, AdvanceOp(by=None) as move):

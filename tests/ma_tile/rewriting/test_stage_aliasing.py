@@ -53,7 +53,7 @@ def test_the_pipeline_has_an_instance_that_nobody_loads() -> None:
     in_order(
         role(m, "consumers"),
         "mbar.arrive empty_v[v_stage] each warp",
-        "mbar.arrive empty_q[q_stage] each warp",  # the held operand is free before the results leave
+        "mbar.arrive empty_q[q_stage] each warp",  # the stage of q is released before the results are stored
         "mbar.wait full_v[v_stage] parity v_phase",
         "st.matrix out_O[v_stage * 4 + consumer * 2]",
         "tma.store out_O[v_stage * 4 + consumer * 2]",

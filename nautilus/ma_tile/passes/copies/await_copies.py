@@ -1,4 +1,4 @@
-"""Make synchronous bulk loads asynchronous where no producer does it: issue, then wait.
+"""Make synchronous TMA loads asynchronous in kernels without a producer: issue, then wait.
 
 For kernels without roles (``specialise`` off, or nothing to specialise).  Loads in a row become: a barrier of
 all threads (everybody is done with the stages), the issue of all of them by the first thread of consumer 0, and
@@ -41,7 +41,7 @@ class AwaitCopies:
 
 
 def await_copies(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with its synchronous bulk loads issued and awaited in place."""
+    """``kernel`` with its synchronous TMA loads issued and awaited in place."""
     ops = list(walk_ops(kernel.body))
     sync = any(isinstance(op, TmaLoad) and op.mbar is None for op in ops)
     if not sync or any(isinstance(op, RolesOp) for op in ops):

@@ -1,21 +1,21 @@
-"""Clusters of two blocks that load once what both of them need (PTX ISA, ``cp.async.bulk.tensor``, multicast).
+"""Multicast loads: two blocks of a cluster share the loads that both need (PTX ISA, ``cp.async.bulk.tensor``).
 
 Switch: ``WarpgroupPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
 blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
-is found by working out the grid variables of every block, becomes ``multicast``: each block issues its part of
-the tile (``bulk.multicast_part``) to the same place in both.  Hence, for the ring of such a load:
+is found by evaluating the grid variables of every block, becomes ``multicast``: each block issues its part of
+the tile (``tma_boxes.multicast_part``) to the same address in both.  Hence, for the pipeline of such a load:
 
-* full barriers expect what they did: the whole tile's bytes arrive, from either block;
+* full barriers expect the same bytes as before: the whole tile's bytes arrive, from either block;
 * a part may only be overwritten when the consumers of *both* blocks are done with it, and what overwrites it
   comes from both producers: consumers arrive on the empty barriers of both blocks, which count twice as many;
-* both blocks must come to the ring's instances equally often, in the same order: a condition or bound around
+* both blocks must reach the instances of the pipeline equally often, in the same order: a condition or bound around
   them that differs between the blocks of a cluster is refused.
 
-Other rings stay as they are.  No deadlock: of the instances that some producer has not issued yet, take the first in
-program order.  Its stage is given back by consumers that wait for earlier instances only, all of which are issued.
+Other pipelines are not changed.  There is no deadlock: consider the first instance in program order that some producer
+has not issued.  Its stage is released by consumers that wait for earlier instances only, all of which are issued.
 
-A kernel without roles stays as it is.  ScheduleError where the grid is no whole number of clusters, where
-no load is the same in both blocks, and for tiles that are handed out while the kernel runs.
+A kernel without roles is not changed.  ScheduleError where the number of tiles is not a multiple of the cluster
+size, where no load is the same in both blocks, and for dynamic tile scheduling.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def _differing(kernel: MemKernel, apart: frozenset[str]) -> str:
     return f"blocks next to each other differ in {names}, on which all loads depend"
 
 
-# -- how often ------------------------------------------------------------------------------------
+# -- trip counts ----------------------------------------------------------------------------------
 
 
 def check_control(kernel: MemKernel, pipelines: frozenset[str], apart: frozenset[str]) -> None:
-    """Both blocks come to the instances of ``rings`` under the same conditions, or ScheduleError."""
+    """Check that both blocks reach the instances of ``pipelines`` under the same conditions. Raises ScheduleError."""
     for op in _bodies(kernel.body):
         found = sorted(pipelines & {r for x in walk_ops(op.body) for r in _pipelines_of(x)})
         names = sorted(apart & {v for e in expressions(op) for v in free_vars(e)})
@@ -143,7 +143,7 @@ def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
 
 
 def _pipelines_of(op: MemOp) -> tuple[str, ...]:
-    """The ring that ``op`` moves on, fills, or gives back."""
+    """The pipeline that ``op`` advances, fills, or releases."""
     match op:
         case AdvanceOp(pipeline=name):
             return (name,)

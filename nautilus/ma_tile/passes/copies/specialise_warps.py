@@ -1,28 +1,28 @@
 """Warp specialisation: one thread of a producer warpgroup issues all TMA loads, the consumers compute.
 
-Switch: ``WarpgroupPlan.warp_specialised``.  The kernel's TMA loads are synchronous before the pass and its consumers
-all run the same body; behind it the body is one ``roles`` op:
+Switch: ``WarpgroupPlan.warp_specialised``.  Before the pass, the kernel's TMA loads are synchronous and all its
+consumers run the same body.  After the pass, the body is one ``roles`` op:
 
-* ``producer``: the slice of the body that the loads need, that is control flow around them, in program
-  order.  Each site of a ring (``rings``) becomes: wait until the stage is empty, announce the bytes, issue
-  the loads, move the pipeline on.  Where each consumer has a tile of its own, one site loads those of all consumers.
-* ``consumers``: the body without its loads.  Before the first reader of an instance stands the wait for its
-  bytes, behind the last one the release of its stage (one arrival a warp) and the pipeline's advance; where
-  readers stand in a nested op that loads nothing of the ring, both stand around that op.
+* ``producer``: the slice of the body that the loads need, that is the loads and the control flow around them, in
+  program order.  Each site of a pipeline (``analysis/pipelines``) becomes: wait until the stage is empty, announce the
+  bytes, issue the loads, advance the pipeline.  A buffer with one part per consumer is loaded for all consumers there.
+* ``consumers``: the body without its loads.  The wait for the bytes of an instance stands before its first reader.  The
+  release of its stage (one arrival per warp) and the advance of the pipeline stand behind its last reader.  If the
+  readers are in a nested op that loads nothing of the pipeline, the wait and the release surround that op.
 
-Results may leave through a stage of a ring (``lent_stages``).
+Results may be stored through a stage of a pipeline (``stage_aliasing``).
 
-Depth of a ring: ``stages`` where it is filled in a loop, else ``resident_stages``.  Whatever comes later in
-program order never has to be loaded for a stage to be released, so a producer that follows program order
-cannot deadlock; a pass that moves a release down must keep it before the site ``depth`` instances on.
+The depth of a pipeline is ``stages`` if a loop fills it, else ``resident_stages``.  The release of a stage never
+depends on a load that is later in program order, so a producer that follows program order cannot deadlock.  A pass that
+moves a release down must keep it before the site ``depth`` instances later.
 
-A kernel stays as it is (its loads are then awaited in place, ``await_copies``) when
+A kernel is not changed (its loads are then awaited in place, ``await_copies``) when
 
-* it has no synchronous TMA load, or has roles already;
-* the address of a load, or a condition or bound around it, depends on a fragment: the producer has none;
-* threads exchange values through shared memory, which takes barriers of the whole block.
+* it has no synchronous TMA load, or already has roles;
+* the address of a load, or a condition or bound around it, depends on a fragment, because the producer has none;
+* threads exchange values through shared memory, because this needs barriers of the whole block.
 
-ScheduleError where stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
+ScheduleError: stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
 from nautilus.targets.limits import Limits, limits
 
-#: what only barriers of all threads could order
+#: ops that only barriers of all threads can order
 _BLOCK_WIDE = (AsyncCopy, AsyncCommit, AsyncWait, SharedStore, TileSchedulerOp, RolesOp)
 
 
@@ -107,7 +107,7 @@ class SpecialiseWarps:
 
 
 def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
-    """``kernel`` as a producer and consumers. Raises ScheduleError where that does not fit."""
+    """``kernel`` as a producer and consumers. Raises ScheduleError if they do not fit."""
     kernel = replace(kernel, body=explicit_consumers(kernel.body))
     pipelines = find_pipelines(kernel, plan)
     variables = [name for name, _ in kernel.decode]
@@ -148,7 +148,7 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
 
 
 def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int], target: Limits) -> None:
-    """The registers that the roles ask for are those that the launch has allocated (PTX ISA, setmaxnreg)."""
+    """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg)."""
     threads = (1 + consumers) * GROUP_WARPS * 32
     launch = min(target.registers_sm // (kernel.min_blocks * threads), target.registers_thread + 1) // 8 * 8
     low, high = registers
@@ -161,7 +161,7 @@ def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int
 
 
 def obstacle(kernel: MemKernel) -> str | None:
-    """Why ``kernel`` is not specialised; None when it is."""
+    """The reason why ``kernel`` is not specialised; None if it is."""
     ops = list(walk_ops(kernel.body))
     if not any(isinstance(op, TmaLoad) and op.mbar is None for op in ops):
         return "it has no synchronous TMA load"
@@ -187,7 +187,7 @@ def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
     ]
     lets = {op.var: op.expr for op in walk_ops(body) if isinstance(op, LetOp)}
     seen: set[str] = set()
-    for e in found:  # grows while it is walked
+    for e in found:  # the list grows while it is traversed
         for v in free_vars(e) & lets.keys() - seen:
             seen.add(v)
             found.append(lets[v])
@@ -216,7 +216,7 @@ def _slice(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
 
 
 def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
-    """One instance of ``ring``: wait for an empty stage, announce the bytes, load, go on."""
+    """One instance of ``pipeline``: wait for an empty stage, announce the bytes, load, advance."""
     span = loads[0].span
     free = calc("sub", 1, pipeline.phase)
     out: list[MemOp] = [
@@ -233,7 +233,7 @@ def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
 
 
 def used_lets(body: Block) -> Block:
-    """``body`` without ``let`` whose variable nobody mentions."""
+    """``body`` without each ``let`` whose variable is not used."""
     while True:
         used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
         new = rebuild(body, lambda op, used=used: () if isinstance(op, LetOp) and op.var not in used else (op,))  # type: ignore[misc]
@@ -247,7 +247,7 @@ def used_lets(body: Block) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class _Placer:
-    """Waits and releases of one ring."""
+    """Places the waits and releases of one pipeline."""
 
     kernel: str
     pipeline: TmaPipeline
@@ -257,7 +257,7 @@ class _Placer:
         return frozenset(self.pipeline.buffers)
 
     def block(self, body: Block) -> Block:
-        """``body`` without the ring's loads, each instance between its wait and its release."""
+        """``body`` without the loads of the pipeline. Each instance stands between its wait and its release."""
         before: dict[int, MemOp] = {}
         behind: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}
@@ -290,7 +290,7 @@ class _Placer:
     def _close(
         self, body: Block, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
     ) -> None:
-        """The instance that began at ``start`` ends; one that nobody reads is waited for all the same."""
+        """Ends the instance that began at ``start``. An instance without readers has a wait too."""
         if start < 0:
             return
         pipeline, span = self.pipeline, body[start].span
@@ -305,14 +305,14 @@ class _Placer:
 
 
 def _stored(body: Block, last: int) -> int | None:
-    """Where the reader at ``last`` is done: a bulk store is once a ``tma.wait`` says so (None: it never does)."""
+    """Position where the reader at ``last`` ends. A TMA store ends at the next ``tma.wait`` (None: there is none)."""
     if not isinstance(body[last], TmaStore):
         return last
     return next((n for n in range(last, len(body)) if isinstance(body[n], TmaWait)), None)
 
 
 def _addressed(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
-    """Slots at the pipelines of their rings."""
+    """Slots addressed by the states of their pipelines."""
     of = {b: r for r in pipelines for b in r.buffers}
 
     def slot(s: Slot) -> Slot:

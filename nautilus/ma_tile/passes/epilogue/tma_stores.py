@@ -1,29 +1,29 @@
-"""Accumulators leave by the TMA unit: through a swizzled buffer of each consumer's own, as one box.
+"""TMA stores: each accumulator is stored as one box, through a swizzled shared buffer of its consumer.
 
 Switch: ``WarpgroupPlan.epilogue`` ``tma``, ``tma-aliased`` or ``tma-staged``.  A store of an accumulator becomes
 
-* a cast to the buffer's type, if it has another;
-* ``tma.wait 0 read`` and a barrier of the consumer: the store before no longer reads the stage;
+* a cast to the buffer's type, if the types differ;
+* ``tma.wait 0 read`` and a barrier of the consumer: the previous store no longer reads the stage;
 * ``st.matrix`` to the stage, ``fence.proxy``, a barrier of the consumer;
 * ``tma.store`` and ``tma.commit``.
 
-The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
-in pieces of 64 columns (or as many as divide the tile) through two stages a consumer in turn: a slice of the
-fragment each, with one barrier each.  Several stores of one shape in a row (``chunk-epilogue`` makes them) take
-turns at two stages likewise (``store_turns``).  At the end of
-the kernel the last store is waited for until it has read the stage; its bytes are written when it has ended.
+The stores of a kernel share buffers of one shape.  If whole tiles do not fit beside the load pipelines, a store is
+divided into pieces of 64 columns (or as many as divide the tile).  The pieces are slices of the fragment and alternate
+between two stages per consumer, with one barrier each.  Consecutive stores of one shape (``chunk-epilogue`` makes them)
+alternate between two stages likewise (``double_buffered_stores``).  The end of the kernel waits until the last store
+has read the stage; the bytes of the store are written when the store completes.
 
 ``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each consumer has its own
-and nothing reads it between the store and the next load; its release then comes behind the wait
-(``specialise_warps``).  Where its columns are another axis, the stored tile's take its name (``rename_axis``).
-ScheduleError where there is none.
+stage and no op reads it between the store and the next load.  Its release then stands behind the wait
+(``specialise_warps``).  If the operand's columns are another axis, the columns of the stored tile take that axis's name
+(``rename_axis``).  ScheduleError: there is no such operand.
 
-``tma-staged``: always in pieces or in turn.  The buffer has no room of its own: ``specialise_warps`` puts it into a
-stage of a ring (``lent_stages``).
+``tma-staged``: always in pieces or double-buffered.  The buffer has no bytes of its own: ``specialise_warps`` places it
+in a stage of a load pipeline (``stage_aliasing``).
 
-A store stays as it is where the TMA unit cannot do it: elements of other than 16 bits, a layout that is no
-accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index
-that is not ``base + AXIS`` in two axes, a mask that says more than "inside the buffer".
+A store is not changed if the TMA unit cannot do it: elements of other than 16 bits, a layout that is not an
+accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index that is not
+``base + AXIS`` in two axes, or a mask other than "inside the buffer".
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TmaStores:
 
 
 def store_by_tma(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
-    """``kernel`` with its accumulators stored by the TMA unit where that can be."""
+    """``kernel`` with its accumulators stored by the TMA unit if it can do so."""
     ops = list(walk_ops(kernel.body))
     if plan.epilogue == "direct" or any(isinstance(op, RolesOp) for op in ops):
         return kernel
@@ -123,13 +123,13 @@ class _Stores:
         self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
         self.ranges = known_ranges(kernel)
         self.new: list[Smem] = []
-        self.uses: dict[str, str] = {}  # of a new buffer: whole tiles, pieces of one store, or stores in turn
+        self.uses: dict[str, str] = {}  # use of a new buffer: whole, pieces, or double-buffered
         self.layouts: dict[str, FragLayout] = {}
         self.used = False
         self.stages_of = double_buffered(kernel.body, self._shape) if plan.epilogue != "tma-aliased" else {}
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
-        """What becomes of ``op``."""
+        """The ops that replace ``op``."""
         axes = self.accumulator(op.value)
         found = None if axes is None else box(op, self.buffers[op.buffer], axes, self.ranges)
         if axes is None or found is None:
@@ -164,12 +164,12 @@ class _Stores:
         return (MapOp(half, "cast", (value,), op.span),), half
 
     def _shape(self, op: GlobalStore) -> tuple[DType, tuple[TileAxis, TileAxis]] | None:
-        """What stage ``op`` goes through, if it can be a bulk store."""
+        """Type and axes of the stage of ``op``, if it can be a TMA store."""
         axes, buffer = self.accumulator(op.value), self.buffers[op.buffer]
         return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
 
     def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
-        """Whether two stages a consumer go beside the rings and the buffers that there are already, or into a ring."""
+        """Whether two stages per consumer fit beside the pipelines and the existing buffers, or alias a stage."""
         if self.plan.epilogue == "tma-staged":
             return True
         if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "double-buffered") for s in self.new):
@@ -180,7 +180,7 @@ class _Stores:
     def _double_buffered(
         self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], staged: StoreStage
     ) -> tuple[MemOp, ...]:
-        """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
+        """Store ``part``, one of consecutive stores through two stages (``double_buffered_stores``)."""
         number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), staged.number % 2))
         stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
         cast, value = self._cast(op, part)
@@ -191,7 +191,7 @@ class _Stores:
         )  # fmt: skip
 
     def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
-        """Store in pieces, a row of its own."""
+        """Store in pieces, which are consecutive stores of their own."""
         m, n = axes
         width = piece_width(n)
         part = TileAxis(n.name, width)
@@ -203,7 +203,7 @@ class _Stores:
             value = Frag(self._fresh(f"{op.value.name}_{p * width}"), kind, layout)
             out.append(SliceOp(value, op.value, n.name, p * width, op.span))
             at = (*index[:-1], _shifted(index[-1], p * width))
-            # the first one waits: nobody knows from which stage the store before it left
+            # the first piece waits: the stage of the previous store is unknown
             out += self._double_buffered(op, value, buffer, at, StoreStage(p, p == 0))
         return tuple(out)
 
@@ -217,7 +217,7 @@ class _Stores:
         return name
 
     def _fits(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
-        """Whether stages for whole tiles go beside the rings and the buffers that there are already."""
+        """Whether stages for whole tiles fit beside the pipelines and the existing buffers."""
         m, n = axes
         if (
             any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "whole") for s in self.new)
@@ -228,7 +228,7 @@ class _Stores:
         return self.consumers * m.size * n.size * dtype.bytes <= left
 
     def accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
-        """Rows and columns of ``value``, if it lies as an accumulator that stmatrix can store."""
+        """Rows and columns of ``value``, if its layout is that of an accumulator that stmatrix can store."""
         axes = [a for a in value.type.axes if a.size > 1]
         if len(axes) != 2:
             return None
@@ -258,7 +258,7 @@ class _Stores:
         return name
 
     def _dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Slot:
-        """The stage of an operand that is not read behind ``op``, before it is loaded again."""
+        """The stage of an operand that is not read between ``op`` and its next load."""
         for s, slot in self.dead(op, dtype, axes):
             if s.axes == axes:
                 return slot
@@ -284,7 +284,7 @@ class _Stores:
 
 
 def _matched(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
-    """``kernel`` with the columns of each store named as those of an operand whose stage it may have."""
+    """``kernel`` with the columns of each store renamed to those of an operand whose stage it may alias."""
     for n in range(sum(isinstance(op, GlobalStore) for op in kernel.body)):
         work = _Stores(kernel, module, plan, limit)
         op = [x for x in kernel.body if isinstance(x, GlobalStore)][n]
@@ -307,12 +307,12 @@ def _swizzle(columns: TileAxis) -> int:
 
 
 def piece_width(columns: TileAxis) -> int:
-    """Columns that a piece of a store has: one swizzled row."""
+    """Columns of one piece of a store: one swizzled row."""
     return _swizzle(columns) // 2
 
 
 def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
-    """Shared memory that the kernel will need for its loads and all else that it has, at most."""
+    """Upper bound of the shared memory that the kernel needs for its load pipelines and its other buffers."""
     pipelines = find_pipelines(kernel, plan) if plan.warp_specialised and obstacle(kernel) is None else ()
     stages = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
     barriers = sum(16 * r.depth for r in pipelines) + _SPARE
@@ -332,7 +332,7 @@ def known_ranges(kernel: MemKernel) -> Ranges:
 
 
 def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:
-    """The index of ``op`` as the bulk store of a tile over ``axes``, rows and columns; None where it is no box."""
+    """The index of ``op`` as the TMA store of a tile over ``axes``, rows and columns; None where it is no box."""
     shape = [n for n in buffer.shape if isinstance(n, int)]
     fits = len(shape) == len(buffer.shape) <= MOST_AXES and shape[-1] * buffer.dtype.bytes % ROW_BYTES == 0
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):

@@ -11,12 +11,12 @@ and inserts
 * a wait, and a barrier behind it, where an op touches bytes of a copy that may not have arrived.
 
 A barrier takes along the wait that the next reader of a copy already in flight would need, if nothing
-else forces a barrier in between: a loop over a ring then has one barrier an iteration.
+else forces a barrier in between: a loop over a pipeline then has one barrier an iteration.
 
-Stages of a ring are compared symbolically: the numerator of ``expr % stages`` as an affine form of
+Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` as an affine form of
 the loop variable, shifted by one at the back edge; forms that do not differ by a constant are assumed
 to meet.  Loops are iterated to a fixed point.  Kernels with warp roles are left alone: their
-synchronisation is what specialisation decided.  So are kernels whose bulk loads are awaited already.
+synchronisation is what specialisation decided.  So are kernels whose TMA loads are awaited already.
 """
 
 from __future__ import annotations

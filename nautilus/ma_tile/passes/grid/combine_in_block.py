@@ -8,18 +8,18 @@ consumers of B's blocks, and the temps live in shared memory::
       roles { role partial warps 0..U * (warps of A) consumers U {
         let chunk = 4 * part + consumer   -- A's grid variables as B's and the consumer make them
         A's body: every shared buffer in U slices, barriers of the consumer's threads
-        barrier                       -- nobody needs the slices any more
+        barrier                       -- the slices are no longer needed
         st.shared part[consumer], %x      -- was: st.global T[chunk, ...], %x
       } }
       barrier
       B's body: ld.shared all_parts   -- was: ld.global T[chunk axis, ...]
 
 No partial result goes through global memory, no second launch waits for the first, and the consumers of a block
-share nothing on their way, so none waits for another before the end.
+share no data before the end, so none waits for another before it.
 
-What is required of the temps, and how A's grid variables are found, ``meeting`` says.
+``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError where the kernels do not fit together so.  Runs late: both kernels are synchronised.
+ScheduleError: the kernels do not fit together in this way.  Runs late: both kernels are synchronised.
 """
 
 from __future__ import annotations

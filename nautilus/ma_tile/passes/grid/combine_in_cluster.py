@@ -17,13 +17,13 @@ the blocks of a cluster, and the temps live in the shared memory of its first bl
       }
     }
 
-Nobody waits before the end of A's body: the first wait is for blocks that were launched together.  The other blocks
+No block waits before the end of A's body: the first wait is for blocks that were launched together.  The other blocks
 end while the first one combines.  No partial result goes through global memory, and no second launch waits for the
 first.  Parts have bytes of their own behind A's: the first block may still use all others when they come.
 
-What is required of the temps, and how A's grid variables are found, ``meeting`` says.
+``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError where the kernels do not fit together so.  Runs behind ``combine-in-block``, whose kernels it may take.
+ScheduleError: the kernels do not fit together in this way.  Runs behind ``combine-in-block`` and may take its kernels.
 """
 
 from __future__ import annotations

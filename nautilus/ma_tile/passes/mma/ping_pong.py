@@ -45,7 +45,7 @@ class PingPong:
 
 
 def order_mma(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with turns in its consumer roles; one that has turns already stays as it is."""
+    """``kernel`` with ordered barriers in its consumer roles. Roles that already have them are not changed."""
 
     def role(r: Role) -> Role:
         if r.single or r.consumers < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
@@ -65,7 +65,7 @@ class _OrderedBarriers:
     loops: int = 0
 
     def block(self, body: Block) -> Block:
-        """``body`` with a turn in each iteration of the loops that hold products."""
+        """``body`` with an ordered section in each iteration of the loops that contain MMAs."""
         out: list[MemOp] = []
         for op in body:
             before = self.loops

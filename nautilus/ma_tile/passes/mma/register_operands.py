@@ -1,14 +1,15 @@
 """Read a left operand that does not change in a loop into registers once, in front of it.
 
 A warpgroup product takes its left operand from shared memory or from registers.  One that is loaded
-outside of the loop is then read by the matrix unit in every iteration; held in fragments
+outside of the loop is then read by the matrix unit in every iteration; in fragments
 (``wg_a_layout``, by ldmatrix, 16-bit types) it is read once, and its stage is free from there on.  It
 costs rows x depth / 256 registers a thread.
 
 Not where the same loop goes on to compute a left operand of another product, in the same iteration: ptxas 13.0 then
-gives that operand the registers of the held one, which the next iteration still reads (found on an H200: wrong
-results, and nothing in its log).  An operand that is carried from the iteration before, as ``pipeline-mma``
-makes it, lives beside the held one and keeps its registers.
+gives that operand the registers of the register-resident one, which the next iteration still reads
+(found on an H200: wrong results, and no message in its log).  An operand that is carried from the previous
+iteration, as ``pipeline-mma``
+makes it, is live beside the register-resident one and keeps its registers.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
 
 
 def _moved(ops: Sequence[MemOp]) -> set[str]:
-    """Cursors that ``ops`` move."""
+    """Pipelines that ``ops`` advance."""
     return {op.pipeline for op in ops if isinstance(op, AdvanceOp)}
 
 

@@ -58,7 +58,7 @@ def test_what_threads_write_is_fenced_from_loads() -> None:
     own = "barrier (1 + consumer), 128"
     in_order(body, own, "st.matrix", "fence.proxy", own, "tma.store")
     parts = sorted((s.offset, s.offset + s.bytes) for s in m.kernels[0].smem)
-    assert all(a[1] <= b[0] for a, b in pairwise(parts))  # a bulk store reads on for long
+    assert all(a[1] <= b[0] for a, b in pairwise(parts))  # a TMA store continues to read its stage
 
 
 def test_a_load_is_the_barrier_between_a_read_and_the_next_write() -> None:

@@ -63,7 +63,7 @@ def test_roles_have_warps_registers_and_units() -> None:
     assert m.kernels[0].warps == 8 and m.kernels[0].consumers == 1
 
 
-def test_held_operands_have_their_own_depth_and_are_released_behind_the_loop() -> None:
+def test_operands_that_are_loaded_once_have_their_own_depth_and_are_released_behind_the_loop() -> None:
     m = specialised(chained(), stages=3, resident_stages=1)
     assert "mbar full_q stages 1" in text(m) and "mbar full_k stages 3" in text(m)
     in_order(

@@ -21,7 +21,7 @@ def stored(m: MemModule, limit: int | None = None, **memory: Any) -> MemModule:
     return placed(SpecialiseWarps(s).apply(TmaStores(s, limit=limit).apply(m)))
 
 
-def test_the_ops_of_a_bulk_store() -> None:
+def test_the_ops_of_a_tma_store() -> None:
     m = stored(product())
     assert "smem out_C : f16[i: 64, j: 64] stages 2 swizzle 128" in text(m)
     in_order(

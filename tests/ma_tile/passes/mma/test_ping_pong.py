@@ -23,7 +23,7 @@ def turns(m: MemModule, **memory: Any) -> MemModule:
     return placed(PingPong(s).apply(out))
 
 
-def test_units_that_share_tiles_take_turns_in_each_iteration() -> None:
+def test_consumers_that_share_tiles_have_ordered_barriers_in_each_iteration() -> None:
     body = role(turns(chained(ahead=True)), "consumers")
     in_order(
         body,
