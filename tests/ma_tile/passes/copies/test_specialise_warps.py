@@ -125,7 +125,7 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
     pointer = "    %p = const 1 : i32 #one\n    %zero"
     dependent = edited(product(), ("smem a ", one), ("    %zero", pointer), ("B[j0 * 64 + j,", "B[%p + j,"))
     reason = obstacle(dependent.kernels[0])
-    assert reason is not None and "depends on values" in reason
+    assert reason is not None and "depends on computed values" in reason
     assert SpecialiseWarps().apply(dependent) == dependent
     barrier = edited(product(), ("    %zero", "    barrier\n    %zero"))
     assert obstacle(barrier.kernels[0]) == "Barrier needs all threads of the block"
