@@ -232,7 +232,8 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
         "the position of T depends on ",
     ),
     "unknown": (
-        (("let b = block % 2", "let b = block % 2\n    let z = block // 4"),), "no partial result determines grid variable z",
+        (("let b = block % 2", "let b = block % 2\n    let z = block // 4"),),
+        "no partial result determines grid variable z",
     ),
     "other blocks": (
         (("let r = block", "let r = 0"),), "its blocks are not the consumers of the blocks that read them",
