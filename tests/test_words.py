@@ -67,11 +67,11 @@ WORDS = (
 #: Room -> occurrences that are still there. A room that is not named has none. Lower a number, never raise it.
 LEFT: dict[str, int] = {
     "nautilus/cuda": 21,
-    "nautilus/ma_tile": 319,
+    "nautilus/ma_tile": 44,
     "nautilus/planner": 20,
     "nautilus/tune": 69,
     "tests/cuda": 20,
-    "tests/ma_tile": 11,
+    "tests/ma_tile": 1,
     "tests/planner": 4,
     "tests/tune": 11,
 }

@@ -107,7 +107,7 @@ def test_specs_in_clusters(path: str, dims: dict[str, int], shared: set[str]) ->
 def test_a_causal_walk_is_refused() -> None:
     plan = {"cluster": 2, "persistent": "static", "raster_order": "natural"}
     request = scheduled("attention/causal_prefill.naut", {}, **plan)
-    with pytest.raises(ScheduleError, match=r"how often s_\w+ is loaded differs .* depends on i0"):
+    with pytest.raises(ScheduleError, match=r"the number of loads of s_\w+ differs .* depends on i0"):
         compile_file(request)
 
 

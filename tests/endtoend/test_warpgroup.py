@@ -87,7 +87,7 @@ PAIRS = ("elementwise work with several inputs", "batched, right operand shared"
 #: illegal options -> words of the reason
 REFUSED = {
     "two blocks share loads": "no load to share",  # of heads side by side
-    "stores by TMA from an operand's stage": "no operand leaves a stage",
+    "stores by TMA from an operand's stage": "no operand has a free stage",
     "128 rows of a warpgroup": "bytes of shared memory",
 }
 

@@ -39,7 +39,7 @@ def test_text_of_a_back_to_back_gemm() -> None:
     assert "one reduction loop: repair terms correct the running results (rolling update)" in words
     assert "persistent blocks, dynamic tiles" in words
     assert "% of the mma bound" in words
-    assert "clusters of 2 blocks take tiles in a fixed order, not dynamic" in words
+    assert "clusters of 2 blocks need static tile scheduling, not dynamic" in words
     (k,) = found["kernels"]
     assert k["threads"] == 384 and 200_000 < k["shared_bytes"] <= 232448 and 150 < k["live_registers"] < 232
     assert found["from"] == "the default rules" and found["inlined"] == ["S", "P"]

@@ -5,7 +5,7 @@ for each iteration's products leaves the matrix unit idle while the next ones ar
 
     for t:  wait full; products; arrive empty; advance
 
-becomes, with the releases one iteration late and a second pipeline of the same ring that counts them::
+becomes, with the releases one iteration late and a second state of the same pipeline that counts them::
 
     for t:  wait full; wg.fence; products pending; wg.commit; advance
             wg.wait 1
@@ -13,8 +13,8 @@ becomes, with the releases one iteration late and a second pipeline of the same 
     wg.wait 0
     if lo < hi { arrive empty; advance the release pipeline }
 
-The ring needs two stages at least: one is still read while the next one is waited for.  The release pipeline
-moves wherever the ring's pipeline moves outside of such loops, so that both agree there.
+The pipeline needs two stages at least: one is still read while the next one is waited for.  The release pipeline
+advances wherever the pipeline's own state advances outside of such loops, so that both agree there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming, uniform_ranges
 Body = tuple[MemOp, ...]
 
 
-def keep_in_flight(kernel: MemKernel, pin: bool = False) -> MemKernel:
+def keep_outstanding(kernel: MemKernel, pin: bool = False) -> MemKernel:
     """``kernel`` with its accumulating loops in this form; their products are pending then."""
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     pipelines = {c.name: c for c in kernel.pipelines}
@@ -97,12 +97,12 @@ class _Release:
 @dataclass(slots=True)
 class _InFlight:
     pipelines: dict[str, PipelineState]
-    depth: dict[str, int]  # stages of each ring of mbarriers
+    depth: dict[str, int]  # stages of each array of mbarriers
     uses: Counter[str]
     ranges: Ranges
     names: Names
     pin: bool
-    added: dict[str, PipelineState]  # ring pipeline -> its release pipeline
+    added: dict[str, PipelineState]  # state of a pipeline -> its release state
 
     def scope(self, body: Body) -> Body:
         """The body of a role or of the kernel: its loops, then the other moves of the pipelines that they use."""

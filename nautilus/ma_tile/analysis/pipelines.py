@@ -1,9 +1,9 @@
-"""Which shared buffers travel together, and how their stages are numbered once copies run ahead.
+"""Groups the shared buffers of TMA loads into multi-stage pipelines and numbers their stages.
 
-A *ring* is one or more shared buffers that are filled at the same places and read by the same batch of
-products: one pipeline, one pair of mbarriers (``full_X``, ``empty_X``) and the sum of their bytes.  An
-*instance* of a ring begins at a *site* (a load of each of its buffers) and ends at the next site of the
-ring in program order; its readers lie between.
+A *pipeline* is one or more shared buffers that are filled at the same places and read by the same batch of MMAs.  It
+has one state (stage and phase), one pair of mbarriers (``full_X``, ``empty_X``), and the sum of its buffers' bytes.  An
+*instance* of a pipeline begins at a *site* (a load of each of its buffers) and ends at the next site of the pipeline in
+program order.  Its readers lie between the two sites.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Block = tuple[MemOp, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
-    """``depth`` stages of the buffers in ``buffers``; those in ``apart`` have one part a consumer in each stage."""
+class TmaPipeline:
+    """``depth`` stages of ``buffers``. A buffer in ``apart`` has one part per consumer in each stage."""
 
     name: str
     buffers: tuple[str, ...]
     apart: frozenset[str]
     depth: int
-    units: int
+    consumers: int
     bytes: int
 
     @property
@@ -42,34 +42,34 @@ class Ring:
 
     @property
     def empty(self) -> str:
-        """The barrier on which readers give a stage back."""
+        """The barrier on which readers release a stage."""
         return f"empty_{self.name}"
 
     @property
-    def pipeline(self) -> PipelineState:
+    def state(self) -> PipelineState:
         return PipelineState(self.name, self.depth)
 
     @property
     def stage(self) -> Expr:
-        return Var(self.pipeline.stage)
+        return Var(self.state.stage)
 
     @property
     def phase(self) -> Expr:
-        return Var(self.pipeline.phase)
+        return Var(self.state.phase)
 
     def stage_of(self, buffer: str, consumer: Expr) -> Expr:
-        """The stage of ``buffer`` that belongs to ``consumer``, at the pipeline."""
-        if buffer not in self.apart or self.units == 1:
+        """The stage of ``buffer`` that belongs to ``consumer``, at the current state."""
+        if buffer not in self.apart or self.consumers == 1:
             return self.stage
-        scaled = calc("mul", self.stage, self.units)
+        scaled = calc("mul", self.stage, self.consumers)
         return scaled if consumer == integer(0) else calc("add", scaled, consumer)
 
     def stages_of(self, buffer: str) -> int:
-        """How many stages ``buffer`` has in all."""
-        return self.depth * (self.units if buffer in self.apart else 1)
+        """The total number of stages of ``buffer``."""
+        return self.depth * (self.consumers if buffer in self.apart else 1)
 
     def mbars(self, warps: int) -> tuple[Mbar, Mbar]:
-        """Both barriers; each of ``warps`` consumer warps gives a stage back."""
+        """Both barriers; each of ``warps`` consumer warps releases a stage."""
         return Mbar(self.full, self.depth, 1), Mbar(self.empty, self.depth, warps)
 
 
@@ -96,11 +96,11 @@ def blocks(body: Block) -> Iterator[Block]:
             yield from blocks(op.body)
 
 
-def find_rings(kernel: MemKernel, plan: WarpgroupPlan) -> tuple[Ring, ...]:
-    """The rings of a kernel's loads, in order of first use. Raises ScheduleError for stages that cannot be told."""
+def find_pipelines(kernel: MemKernel, plan: WarpgroupPlan) -> tuple[TmaPipeline, ...]:
+    """The pipelines of a kernel's loads, in order of first use. Raises ScheduleError for other uses of stages."""
     order = dict.fromkeys(op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad))
     smem = {s.name: s for s in kernel.smem}
-    apart = frozenset(name for name in order if _per_unit(kernel, smem[name]))
+    apart = frozenset(name for name in order if _per_consumer(kernel, smem[name]))
     groups: list[list[str]] = []
     signature = {name: _signature(kernel.body, name) for name in order}
     for name in order:
@@ -110,30 +110,31 @@ def find_rings(kernel: MemKernel, plan: WarpgroupPlan) -> tuple[Ring, ...]:
                 break
         else:
             groups.append([name])
-    return tuple(_ring(kernel, plan, smem, tuple(g), apart & set(g)) for g in groups)
+    return tuple(_pipeline(kernel, plan, smem, tuple(g), apart & set(g)) for g in groups)
 
 
-def _ring(
+def _pipeline(
     kernel: MemKernel, plan: WarpgroupPlan, smem: dict[str, Smem], buffers: tuple[str, ...], apart: frozenset[str]
-) -> Ring:
-    depth = max(1, plan.stages if is_walked(kernel.body, frozenset(buffers)) else plan.resident_stages)
+) -> TmaPipeline:
+    depth = max(1, plan.stages if filled_in_loop(kernel.body, frozenset(buffers)) else plan.resident_stages)
     size = sum(smem[b].stage_bytes * (kernel.consumers if b in apart else 1) for b in buffers)
-    return Ring("_".join(buffers), buffers, apart, depth, kernel.consumers, size)
+    return TmaPipeline("_".join(buffers), buffers, apart, depth, kernel.consumers, size)
 
 
-def is_walked(body: Block, buffers: frozenset[str]) -> bool:
+def filled_in_loop(body: Block, buffers: frozenset[str]) -> bool:
     """Whether a loop fills one of ``buffers``."""
     return any(isinstance(op, ForOp) and any(has_load(x, buffers) for x in op.body) for op in walk_ops(body))
 
 
-def _per_unit(kernel: MemKernel, s: Smem) -> bool:
+def _per_consumer(kernel: MemKernel, s: Smem) -> bool:
     """Whether each consumer has a stage of ``s`` of its own. Raises ScheduleError for any other use of stages."""
     stages = {x.stage for op in walk_ops(kernel.body) for x in touch(op).all if x.buffer == s.name}
     sources = [op for op in walk_ops(kernel.body) if isinstance(op, TmaLoad) and op.slot.buffer == s.name]
     if stages == {Var(CONSUMER)} and s.stages == kernel.consumers:
         return True
     if stages != {integer(0)} or s.stages != 1:
-        raise ScheduleError(f"the stages of shared buffer {s.name} are not one, nor one a consumer", kernel=kernel.name)
+        detail = f"shared buffer {s.name} has neither one stage nor one stage per consumer"
+        raise ScheduleError(detail, kernel=kernel.name)
     if any(CONSUMER in free_vars(e) for op in sources for e in op.index):
         raise ScheduleError(f"all consumers load shared buffer {s.name}, each from its own place", kernel=kernel.name)
     return False
@@ -142,7 +143,7 @@ def _per_unit(kernel: MemKernel, s: Smem) -> bool:
 # -- consumers --------------------------------------------------------------------------------------
 
 
-def explicit_units(body: Block) -> Block:
+def explicit_consumers(body: Block) -> Block:
     """Addresses of loads with the variables replaced whose value depends on the consumer."""
     env: dict[str, Expr] = {}
     for op in walk_ops(body):
@@ -161,7 +162,7 @@ def explicit_units(body: Block) -> Block:
     return rebuild(body, rule)
 
 
-def at_unit(e: Expr, env: Mapping[str, Expr]) -> Expr:
+def at_consumer(e: Expr, env: Mapping[str, Expr]) -> Expr:
     """``e`` for the consumer that ``env`` names; ``base + AXIS`` keeps that form."""
     if CONSUMER not in free_vars(e):
         return e
@@ -172,7 +173,7 @@ def at_unit(e: Expr, env: Mapping[str, Expr]) -> Expr:
     return simplify(substitute(e, env))
 
 
-# -- what travels together ----------------------------------------------------------------------
+# -- grouping of buffers ------------------------------------------------------------------------
 
 
 def _signature(body: Block, buffer: str) -> tuple[tuple[int, int, str], ...]:
@@ -210,9 +211,9 @@ def _joint(body: Block, group: frozenset[str]) -> bool:
     return True
 
 
-def sites(block: Block, ring: Ring) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]:
-    """The sites of ``ring`` in ``block``: position of the first load, and all loads."""
-    mine = frozenset(ring.buffers)
+def sites(block: Block, pipeline: TmaPipeline) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]:
+    """The sites of ``pipeline`` in ``block``: position of the first load, and all loads."""
+    mine = frozenset(pipeline.buffers)
     at, loads = 0, list[TmaLoad]()
     for n, op in enumerate(block):
         if isinstance(op, TmaLoad) and op.slot.buffer in mine:
@@ -223,11 +224,11 @@ def sites(block: Block, ring: Ring) -> Iterator[tuple[int, tuple[TmaLoad, ...]]]
                 loads = []
 
 
-def unique_names(taken: Sequence[str], rings: tuple[Ring, ...]) -> str | None:
-    """A name of a ring's barriers or pipeline that something else has, if there is one."""
+def unique_names(taken: Sequence[str], pipelines: tuple[TmaPipeline, ...]) -> str | None:
+    """A name of a pipeline's barriers or state that is already in use, if there is one."""
     used = set(taken)
-    for r in rings:
-        for name in (r.full, r.empty, r.pipeline.stage, r.pipeline.phase):
+    for r in pipelines:
+        for name in (r.full, r.empty, r.state.stage, r.state.phase):
             if name in used:
                 return name
             used.add(name)

@@ -1,4 +1,6 @@
-"""Two kernels of which one reads what the other makes in parts: who makes which part, and where parts then live.
+"""Analysis for fusing a split-K producer into its only consumer kernel.
+
+It maps their blocks to one another and places the partial results in shared memory.
 
 Kernel A writes temps that nobody but kernel B reads, and each of B's R blocks reads exactly what P blocks of A
 write.  Passes that make those P blocks run beside each other (``combine-in-block``: consumers of one block,
@@ -102,7 +104,8 @@ def several(a: MemKernel, b: MemKernel) -> tuple[int, int]:
     blocks = int(b.blocks.value)
     parts, rest = divmod(int(a.blocks.value), blocks)
     if rest or parts < 2:
-        raise ScheduleError(f"{a.blocks.value} blocks are not several for each of {blocks}", kernel=a.name)
+        detail = f"{a.blocks.value} blocks cannot be divided into two or more for each of {blocks}"
+        raise ScheduleError(detail, kernel=a.name)
     return blocks, parts
 
 
@@ -123,11 +126,11 @@ class Part:
     cut: tuple[TileAxis, ...]
 
 
-class Meeting:
-    """Two kernels on their way into one, in which variable ``number`` is the part that A makes, a ``what``.
+class SplitKFusion:
+    """The fusion of two kernels into one, in which variable ``number`` is the part that A computes, a ``what``.
 
-    ``a`` and ``b``: the kernels under names that they do not share; ``solved``: A's grid variables in terms of B's and
-    of the part.  Raises ScheduleError where they do not fit.
+    ``a`` and ``b``: the kernels with disjoint names; ``solved``: A's grid variables in terms of B's and
+    of the part.  Raises ScheduleError if they do not fit.
     """
 
     def __init__(self, pair: Pair, number: str, what: str) -> None:
@@ -136,7 +139,7 @@ class Meeting:
         self.temps, self.number, self.what = pair.temps, number, what
         self.blocks, self.count = several(a, b)
         if any(BLOCK in free_vars(e) for op in walk_ops(a.body) for e in expressions(op)):
-            raise ScheduleError("its body depends on the number of the block", kernel=self.kernel)
+            raise ScheduleError("its body depends on the block number", kernel=self.kernel)
         b = without_axis_names(b, {x for k in (a, b) for layout in k.layouts.values() for x in layout.axes})
         self.b = b
         self.a = kernel_apart(a, b)
@@ -152,19 +155,19 @@ class Meeting:
 
     # -- temps --------------------------------------------------------------------------------
     def _part(self, temp: str) -> Part:
-        """Shared memory for ``temp``; what A's grid variables must be for it."""
+        """Shared memory for ``temp``; determines A's grid variables from its indices."""
         stores = [op for op in self.a.body if isinstance(op, GlobalStore) and op.buffer == temp]
         everywhere = [op for op in walk_ops(self.a.body) if isinstance(op, GlobalStore) and op.buffer == temp]
         if len(stores) != 1 or len(everywhere) != 1:
             raise ScheduleError(f"{temp} is stored more than once", kernel=self.kernel)
         store, load = stores[0], self._load_of(temp)
-        return self._meeting(
+        return self._match_dimensions(
             temp, store.value, self._dimensions(store.index, store.value.type, temp),
             load.result.type, self._dimensions(load.index, load.result.type, temp),
         )  # fmt: skip
 
     def _load_of(self, temp: str) -> GlobalLoad:
-        """The one way in which B reads ``temp``."""
+        """The load of ``temp`` in B. All loads of it have the same index."""
         loads = [op for op in walk_ops(self.b.body) if _read(op) == temp]
         first = loads[0]
         if not isinstance(first, GlobalLoad):
@@ -177,7 +180,7 @@ class Meeting:
         out = []
         for e in index:
             if any(isinstance(n, Ref) for n in walk(e)):
-                raise ScheduleError(f"where {temp} is depends on computed values", kernel=self.kernel)
+                raise ScheduleError(f"the position of {temp} depends on computed values", kernel=self.kernel)
             axes = [x for x in tile.names if x in free_vars(e)]
             form = affine(e)
             if len(axes) > 1 or any(form.slope(x) != 1 for x in axes):
@@ -186,13 +189,13 @@ class Meeting:
             out.append(_Dimension(axes[0] if axes else None, base))
         named = [d.axis for d in out if d.axis is not None]
         if len(set(named)) != len(named):
-            raise ScheduleError(f"an axis is in two indices of {temp}", kernel=self.kernel)
+            raise ScheduleError(f"an axis occurs in two indices of {temp}", kernel=self.kernel)
         return out
 
-    def _meeting(
+    def _match_dimensions(
         self, temp: str, frag: Frag, written: list[_Dimension], tile: TileType, read: list[_Dimension]
     ) -> Part:
-        """The two sides of ``temp`` against each other, dimension by dimension."""
+        """Matches the store and the load of ``temp``, dimension by dimension."""
         ours, theirs = ({x.name: x for x in t.axes} for t in (frag.type, tile))
         chunk: TileAxis | None = None
         cut: list[TileAxis] = []
@@ -201,25 +204,26 @@ class Meeting:
             base = r.base
             if w.axis is None and r.axis is not None:
                 if chunk is not None or theirs[r.axis].size != self.count:
-                    raise ScheduleError(f"{temp} is not one partial result a {self.what}", kernel=self.kernel)
+                    raise ScheduleError(f"{temp} does not hold one partial result per {self.what}", kernel=self.kernel)
                 chunk = theirs[r.axis]
                 base = calc("add", base, Var(self.number))
-            self._meet(temp, w.base, base)
+            self._match_index(temp, w.base, base)
             if w.axis is None:
                 continue
             axis = ours[w.axis]
             wanted = theirs[r.axis].size if r.axis is not None else 1
             size = self._least(frag, axis, wanted)
             if size < wanted:
-                raise ScheduleError(f"{axis.size} rows of {temp} are made, {wanted} are read", kernel=self.kernel)
+                detail = f"{axis.size} rows of {temp} are written, but {wanted} are read"
+                raise ScheduleError(detail, kernel=self.kernel)
             cut.append(TileAxis(axis.name, size))
             view.append(TileAxis(axis.name if r.axis is None else r.axis, size))
         if chunk is None:
-            raise ScheduleError(f"{temp} is not one partial result a {self.what}", kernel=self.kernel)
+            raise ScheduleError(f"{temp} does not hold one partial result per {self.what}", kernel=self.kernel)
         return self._shared(temp, frag.type.dtype, chunk, tuple(cut), tuple(view))
 
-    def _meet(self, temp: str, ours: Expr, theirs: Expr) -> None:
-        """A's index is B's: what the grid variable in it must then be, if it is not known yet."""
+    def _match_index(self, temp: str, ours: Expr, theirs: Expr) -> None:
+        """Equates A's index with B's, and solves for the grid variable in it if that is still unknown."""
         theirs = simplify(theirs)
         form = affine(ours)
         unknown = [t for t in form.terms if isinstance(t, Var) and t.name not in self.solved]
@@ -238,7 +242,7 @@ class Meeting:
             found: Ints = evaluate(e, self.values)
             return found
         except KeyError as name:
-            raise ScheduleError(f"where {temp} is depends on {name.args[0]}", kernel=self.kernel) from None
+            raise ScheduleError(f"the position of {temp} depends on {name.args[0]}", kernel=self.kernel) from None
 
     def _check_all(self) -> None:
         """Every block of A is one part of one block. Raises ScheduleError."""
@@ -248,7 +252,7 @@ class Meeting:
         for name, e in self.a.decode:
             if name not in self.solved:
                 if not isinstance(e, Const):
-                    raise ScheduleError(f"no partial result says what {name} is", kernel=self.kernel)
+                    raise ScheduleError(f"no partial result determines grid variable {name}", kernel=self.kernel)
                 self.solved[name] = e
                 continue
             size = int(max(ours[name].max(), self.values[name].max())) + 1
@@ -311,7 +315,8 @@ class Meeting:
                 whole = self.layouts[frag.layout]
                 layout = _first(whole, axis)
                 if slice_registers(whole, layout, axis.name, 0) is None:
-                    raise ScheduleError(f"the first {axis.size} of {axis.name} are no registers", kernel=self.kernel)
+                    detail = f"the first {axis.size} elements along {axis.name} do not occupy registers of their own"
+                    raise ScheduleError(detail, kernel=self.kernel)
                 name = layout_name(self.layouts, layout, "part")
                 new = self.names.frag(replace(frag, type=type_, layout=name), "first")
                 yield SliceOp(new, frag, axis.name, 0, op.span)

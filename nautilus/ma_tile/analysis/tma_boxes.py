@@ -85,7 +85,7 @@ def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -
 
 
 def multicast_part(stage: Smem, blocks: int) -> tuple[int, int] | None:
-    """(slabs, rows) of a stage that each of ``blocks`` blocks of a cluster loads for all; None: no equal parts.
+    """(slabs, rows) of a stage that one of ``blocks`` blocks loads for its cluster; None: no equal parts.
 
     Parts lie one behind the other in each slab: whole slabs in order where there are enough, else each block has
     so many positions of the stage's outermost axis, in every slab and in whole groups of 8 rows.

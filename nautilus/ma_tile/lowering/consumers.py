@@ -19,9 +19,9 @@ from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 
 
-def split_axis(kernel: TileKernel, axis: str, units: int) -> TileKernel:
+def split_axis(kernel: TileKernel, axis: str, consumers: int) -> TileKernel:
     """What one of ``consumers`` consumers does of ``kernel``; nothing may be combined along ``axis``."""
-    part = next(a.size for a in kernel.axes if a.name == axis) // units
+    part = next(a.size for a in kernel.axes if a.name == axis) // consumers
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
     at = calc("add", calc("mul", Var(CONSUMER), part), Var(axis))
     body = _Split({a.name: a for a in axes}, {axis: at}).block(kernel.body)

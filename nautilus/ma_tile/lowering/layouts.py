@@ -1,11 +1,11 @@
 """Layout assignment: which fragment layout a tile has, as a function of the axes it varies with.
 
-One *home* layout exists per set of axes, chosen so that the layouts of sub-tiles are projections of
+One *preferred* layout exists per set of axes, chosen so that the layouts of sub-tiles are projections of
 those of whole tiles; elementwise work and reductions then need no conversion.  Two families:
 
 * the **template** of kernels without matrix instructions: every axis belongs to a class (axes that
   never occur in one tile may share a class), and every class owns some lanes and warps.  The column
-  class walks contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
+  class runs along contiguous memory: ``vec`` consecutive elements in registers, then lanes, then warps,
   then further registers; row classes follow.
 * **accumulators** of matrix instructions (:func:`accumulator`) and their projections.
 
@@ -110,8 +110,8 @@ def outer_layout(m: TileAxis, n: TileAxis, warps: tuple[int, int]) -> FragLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Votes:
-    """What the global accesses of a kernel say about its axes."""
+class LayoutCost:
+    """Cost data of the global accesses of a kernel, by axis."""
 
     weight: Mapping[str, int]  # elements moved with the axis contiguous
     vec: Mapping[str, int]  # widest legal vector along the axis
@@ -120,8 +120,8 @@ class Votes:
 
 def collect(
     kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan]
-) -> Votes:
-    """Votes of every load and store of ``kernel``."""
+) -> LayoutCost:
+    """Cost data of every load and store of ``kernel``."""
     weight: dict[str, int] = {}
     vec: dict[str, int] = {}
     tiles: dict[tuple[str, ...], None] = {}
@@ -141,7 +141,7 @@ def collect(
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
-    return Votes(weight, vec, tuple(tiles))
+    return LayoutCost(weight, vec, tuple(tiles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +189,18 @@ class Template:
         ]  # fmt: skip
 
 
-def make_template(kernel: TileKernel, votes: Votes, warps: tuple[int, int], fixed_warps: int | None) -> Template:
-    """Divide lanes and warps between the axes; ``warps`` of rows and columns are wanted.
+def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], fixed_warps: int | None) -> Template:
+    """Divide lanes and warps between the axes. ``warps``: the requested warps along rows and columns.
 
-    ``fixed_warps`` keeps the number of warps, else idle ones go.
+    ``fixed_warps`` keeps the number of warps; without it, idle warps are dropped.
     """
     sizes = {a.name: a.size for a in kernel.axes}
-    columns, rows = _classes(kernel, votes)
+    columns, rows = _classes(kernel, cost)
     reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
-    rows.sort(key=lambda c: not reduced.isdisjoint(c))  # who shares a reduced axis must meet: rather registers
+    # lanes that share a reduced axis must exchange values, so reduced axes get registers first
+    rows.sort(key=lambda c: not reduced.isdisjoint(c))
     kept = sum(reduced.isdisjoint(c) for c in rows)
-    vec = {a: gcd(votes.vec.get(a, 1), sizes[a]) for a in columns}
+    vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
     lead = columns[0] if columns else None
     row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1
@@ -226,7 +227,7 @@ def make_template(kernel: TileKernel, votes: Votes, warps: tuple[int, int], fixe
 def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kept: int) -> tuple[int, list[int]]:
     """Warps along the columns and along each row class: rows up to ``want_rows``, columns, then rows again.
 
-    The first ``kept`` classes of rows are reduced by nobody: the others come last.
+    The first ``kept`` classes of rows are not reduced; the others come last.
     """
     row_warps = [1] * len(rows)
     budget = gcd(wanted, want_rows)
@@ -243,14 +244,14 @@ def _share_warps(wanted: int, want_rows: int, columns: int, rows: list[int], kep
     return col_warps, row_warps
 
 
-def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str]]]:
+def _classes(kernel: TileKernel, cost: LayoutCost) -> tuple[list[str], list[list[str]]]:
     """Column axes (pairwise never in one tile, most contiguous traffic first) and classes of row axes."""
     together: dict[str, set[str]] = {a.name: set() for a in kernel.axes}
-    for tile in votes.tiles:
+    for tile in cost.tiles:
         for a in tile:
             together[a] |= set(tile) - {a}
     position = {a.name: n for n, a in enumerate(kernel.axes)}
-    ranked = sorted(position, key=lambda a: (-votes.weight.get(a, 0), -position[a]))
+    ranked = sorted(position, key=lambda a: (-cost.weight.get(a, 0), -position[a]))
     columns: list[str] = []
     for a in ranked:
         if not together[a] & set(columns):  # also without traffic: a computed tile needs lanes too
@@ -259,31 +260,31 @@ def _classes(kernel: TileKernel, votes: Votes) -> tuple[list[str], list[list[str
     for a in reversed(list(position)):
         if a in columns:
             continue
-        home = next((c for c in rows if not together[a] & set(c)), None)
-        if home is None:
+        fitting = next((c for c in rows if not together[a] & set(c)), None)
+        if fitting is None:
             rows.append([a])
         else:
-            home.append(a)
+            fitting.append(a)
     return columns, rows
 
 
 def accumulator(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
-    """Where the instruction of ``plan`` leaves its result."""
+    """The layout of the result of the instruction of ``plan``."""
     if plan.instr in WGMMA:
         return wg_acc_layout(plan.m, plan.n, sizes[plan.m], sizes[plan.n])
     return acc_layout(plan.m, plan.n, (sizes[plan.m], sizes[plan.n]), plan.warps)
 
 
 def a_fragment(plan: DotPlan, sizes: Mapping[str, int]) -> FragLayout:
-    """Where the instruction of ``plan`` wants its left operand in registers."""
+    """The layout in registers of the left operand of the instruction of ``plan``."""
     if plan.instr in WGMMA:
         return wg_a_layout(plan.instr, plan.m, plan.k, sizes[plan.m], sizes[plan.k])
     return a_layout(plan.instr, plan.m, plan.k, (sizes[plan.m], sizes[plan.k]), plan.warps)
 
 
 @dataclass(slots=True)
-class Homes:
-    """Home layouts of a kernel's tiles (mutable only as a cache)."""
+class LayoutCandidates:
+    """Preferred layouts of a kernel's tiles (mutable only as a cache)."""
 
     sizes: Mapping[str, int]
     template: Template
@@ -291,8 +292,8 @@ class Homes:
     rows: Mapping[str, DotPlan]  # M axes of matrix products -> one of the products
     _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
 
-    def home(self, axes: tuple[str, ...]) -> FragLayout:
-        """The layout a tile over ``axes`` prefers."""
+    def preferred(self, axes: tuple[str, ...]) -> FragLayout:
+        """The preferred layout of a tile over ``axes``."""
         key = frozenset(axes)
         if key not in self._memo:
             self._memo[key] = self._find(axes, key)
@@ -313,17 +314,19 @@ class Homes:
         return self.template.layout(axes)
 
 
-def make_homes(kernel: TileKernel, votes: Votes, warps: tuple[int, int], dots: Mapping[str, DotPlan]) -> Homes:
+def make_layout_candidates(
+    kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], dots: Mapping[str, DotPlan]
+) -> LayoutCandidates:
     """Layouts for ``kernel`` given how its products are computed."""
     sizes = {a.name: a.size for a in kernel.axes}
     tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
     scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]
     total = prod((tensor + scalar)[0].warps) if tensor or scalar else None
-    template = make_template(kernel, votes, warps, total)
+    template = make_template(kernel, cost, warps, total)
     fixed: dict[frozenset[str], FragLayout] = {}
     for d in tensor:
         fixed.setdefault(frozenset((d.m, d.n)), accumulator(d, sizes))
     for d in scalar:
         layout = outer_layout(TileAxis(d.m, sizes[d.m]), TileAxis(d.n, sizes[d.n]), d.warps)
         fixed.setdefault(frozenset((d.m, d.n)), layout)
-    return Homes(sizes, template, fixed, {d.m: d for d in tensor})
+    return LayoutCandidates(sizes, template, fixed, {d.m: d for d in tensor})

@@ -27,7 +27,7 @@ from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.computed_operands import operand_chains
-from nautilus.ma_tile.lowering.layouts import Homes, accumulator, collect, make_homes
+from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates
 from nautilus.ma_tile.lowering.products import DotPlan, definitions
 from nautilus.ma_tile.lowering.staging import shared_vec
 from nautilus.vr_tile import ir as vr
@@ -56,10 +56,10 @@ class Lowering(ABC):
     ) -> None:  # fmt: skip
         self.kernel, self.buffers, self.mapping, self.dots = kernel, buffers, mapping, dots
         self.refs = value_axes(kernel)
-        votes = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots)
-        self.homes: Homes = make_homes(kernel, votes, warps, dots)
-        self.b = Builder(self.homes.template.warps)
-        for axes, layout in self.homes.fixed.items():
+        cost = collect(kernel, buffers, self.refs, mapping.vector_bytes, dots)
+        self.candidates: LayoutCandidates = make_layout_candidates(kernel, cost, warps, dots)
+        self.b = Builder(self.candidates.template.warps)
+        for axes, layout in self.candidates.fixed.items():
             self.b.layout(layout, "acc_" + "_".join(a.name for a in kernel.axes if a.name in axes))
         self.sizes: dict[str, int] = {a.name: a.size for a in kernel.axes}
         self.defs = definitions(kernel.body)
@@ -100,7 +100,7 @@ class Lowering(ABC):
 
     def preferred(self, value: Value) -> FragLayout:
         """The layout in which ``value`` is computed unless a use asks for another."""
-        return self.override.get(value.name) or self.homes.home(value.type.names)
+        return self.override.get(value.name) or self.candidates.preferred(value.type.names)
 
     def _record(self, value: Value, frag: Frag) -> None:
         self.env[value.name].frags.setdefault(frag.layout, frag)
@@ -263,9 +263,9 @@ class Lowering(ABC):
 
     # -- loops --------------------------------------------------------------------------------
     def _for(self, op: vr.ForOp) -> None:
-        layouts = [self.homes.home(arg.type.names) for arg, _ in op.carried]
+        layouts = [self.candidates.preferred(arg.type.names) for arg, _ in op.carried]
         inits = [self.get(init, layout) for (_, init), layout in zip(op.carried, layouts, strict=True)]
-        one = self.homes.home(())
+        one = self.candidates.preferred(())
         lo, hi = self.expr(op.lo, one), self.expr(op.hi, one)
         self.b.blocks.append([])
         self.loops.append((op.chain, []))
@@ -309,7 +309,7 @@ class Lowering(ABC):
 
     def _dot_layout(self, op: vr.DotOp, plan: DotPlan) -> FragLayout:
         if plan.instr == "fma":
-            return self.homes.home(op.result.type.names)
+            return self.candidates.preferred(op.result.type.names)
         return accumulator(plan, self.sizes)
 
     def _dot_by_map(self, op: vr.DotOp) -> None:
@@ -317,7 +317,7 @@ class Lowering(ABC):
         dtype = op.result.type.dtype
         names = {*op.a.type.names, *op.b.type.names}
         axes = tuple(a for a in self.kernel.axes if a.name in names)
-        layout = self.homes.home(tuple(a.name for a in axes))
+        layout = self.candidates.preferred(tuple(a.name for a in axes))
         sides = [self._widened(v, dtype, layout.project(v.type.names), op.span) for v in (op.a, op.b)]
         hint = op.result.name
         product = self.b.frag(f"{hint}_p", TileType(dtype, axes), layout)

@@ -96,7 +96,7 @@ def plan_dots(kernel: TileKernel, mapping: WarpPlan) -> dict[str, DotPlan]:
     sizes = {a.name: a.size for a in kernel.axes}
     drafts = draft_dots(kernel, MMA)
     grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, mapping.warps)
-    return {name: _settle(d, sizes, grid) for name, d in drafts.items()}
+    return {name: _finalise(d, sizes, grid) for name, d in drafts.items()}
 
 
 def draft_dots(kernel: TileKernel, table: Mapping[str, MmaInstr] | Mapping[str, WgInstr]) -> dict[str, DotPlan]:
@@ -112,7 +112,7 @@ def _draft(
     op: DotOp, defs: Mapping[str, TileOp], sizes: Mapping[str, int], rows: Mapping[str, str],
     table: Mapping[str, MmaInstr] | Mapping[str, WgInstr],
 ) -> DotPlan:  # fmt: skip
-    """Instruction and axes; the warp grid is settled later."""
+    """Instruction and axes; the warp grid is chosen later."""
     over = op.axes
     free_a = [x for x in op.a.type.names if x not in over]
     free_b = [x for x in op.b.type.names if x not in over]
@@ -200,7 +200,7 @@ def _common_grid(plans: list[DotPlan], sizes: Mapping[str, int], wanted: Grid) -
     return 1, 1
 
 
-def _settle(d: DotPlan, sizes: Mapping[str, int], grid: Grid) -> DotPlan:
+def _finalise(d: DotPlan, sizes: Mapping[str, int], grid: Grid) -> DotPlan:
     """The plan with its own warp grid: the common one, its transpose, another, or scalar products."""
     if not d.is_matrix or d.instr == "fma":
         return replace(d, warps=grid)

@@ -66,7 +66,7 @@ class _WarpLowering(Lowering):
         self.b.emit(self.global_store(op, frag))
 
     def _is_accumulator(self, layout: FragLayout) -> bool:
-        return any(canonical(layout) == canonical(x) for x in self.homes.fixed.values())
+        return any(canonical(layout) == canonical(x) for x in self.candidates.fixed.values())
 
     def _through_shared(self, op: vr.StoreOp, frag: Frag, buffer: Buffer) -> Frag:
         """Accumulator fragments to rows: rounded, stored, read back so that stores are 16 bytes wide."""

@@ -1,4 +1,4 @@
-"""Matrix products of warpgroups: operands by bulk copies, consumers that share rows (``sm_90a`` class).
+"""Matrix products of warpgroups: operands by TMA loads, consumers that divide the rows (``sm_90a`` class).
 
 Loaded operands come to shared memory by bulk copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
@@ -9,7 +9,7 @@ layouts or their projections, where it belongs to one consumer and, along column
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
 (``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
 
-What comes out is synchronous: bulk loads and products that wait for themselves, in program order,
+The result is synchronous: TMA loads and products that wait for themselves, in program order,
 without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the product and the reason
 where a kernel cannot be lowered so; :func:`warpgroup_fault` tells beforehand.
 """
@@ -59,14 +59,14 @@ def lower_warpgroup_kernel(
     if not limits(target).warpgroup:
         raise ScheduleError(f"the engine warpgroup is for targets with warpgroup products, not {target}", "engine")
     plan = plan_warpgroup(kernel, mapping, strict)
-    own = kernel if plan.units == 1 else split_axis(kernel, plan.rows, plan.units)
+    own = kernel if plan.consumers == 1 else split_axis(kernel, plan.rows, plan.consumers)
     work = _WarpgroupLowering(own, buffers, mapping, plan)
     work.block(own.body)
     blocks, decode = decode_grid(kernel, mapping)
     b = work.b
     return MemKernel(
-        kernel.name, blocks, GROUP_WARPS * plan.units, mapping.min_blocks, decode, dict(b.layouts),
-        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, plan.units,
+        kernel.name, blocks, GROUP_WARPS * plan.consumers, mapping.min_blocks, decode, dict(b.layouts),
+        tuple(b.smem.values()), (), tuple(b.blocks[0]), kernel.span, plan.consumers,
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class _WarpgroupLowering(Lowering):
         super().__init__(kernel, buffers, mapping, dict(plan.dots), (GROUP_WARPS, 1))
         self.plan = plan
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
-        self.ranges = {CONSUMER: (0, plan.units - 1)} | {
+        self.ranges = {CONSUMER: (0, plan.consumers - 1)} | {
             g.var: (0, int(g.extent.value) - 1) for g in kernel.grid if isinstance(g.extent, Const)
         }
 
@@ -96,7 +96,7 @@ class _WarpgroupLowering(Lowering):
     def store(self, op: vr.StoreOp) -> None:
         """From fragments; what every consumer has the same, the first one stores."""
         store = self.global_store(op, self.any_form(op.value))
-        if self.plan.units == 1 or self.plan.rows in op.value.type.names:
+        if self.plan.consumers == 1 or self.plan.rows in op.value.type.names:
             self.b.emit(store)
             return
         first = Op("eq", (Var(CONSUMER), ZERO), DType.BOOL)
@@ -137,11 +137,11 @@ class _WarpgroupLowering(Lowering):
 
     def _copy(self, entry: Entry, op: vr.LoadOp, plan: TmaBox) -> Slot:
         """A bulk copy; where consumers share rows, each has a stage for its own."""
-        shared = self.plan.units > 1 and self.plan.rows in op.result.type.names
-        stages, stage = (self.plan.units, Var(CONSUMER)) if shared else (1, ZERO)
+        shared = self.plan.consumers > 1 and self.plan.rows in op.result.type.names
+        stages, stage = (self.plan.consumers, Var(CONSUMER)) if shared else (1, ZERO)
         dtype = op.result.type.dtype
         buffer = self.stage_buffer(entry, f"s_{op.result.name}", dtype, plan.axes, plan.swizzle, stages=stages)
         slot = Slot(buffer.name, stage, plan.swizzle)
-        index = tuple(self.expr(e, self.homes.home(())) for e in op.index)
+        index = tuple(self.expr(e, self.candidates.preferred(())) for e in op.index)
         self.b.emit(TmaLoad(slot, op.buffer, index, span=op.span), entry.depth)
         return slot

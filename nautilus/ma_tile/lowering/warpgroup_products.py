@@ -18,7 +18,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, 
 from nautilus.ma_tile.lowering.products import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
 
-UNIT_ROWS = (64, 128)  # rows of a product that a consumer owns
+CONSUMER_ROWS = (64, 128)  # rows of a product that a consumer owns
 MOST_REGISTERS = 255  # of a thread
 
 
@@ -28,7 +28,7 @@ class GroupPlan:
 
     dots: Mapping[str, DotPlan]
     rows: str
-    units: int
+    consumers: int
 
 
 def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = False) -> GroupPlan:
@@ -36,21 +36,21 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
 
     ``strict``: not by instructions whose sums have fewer bits than their type.
     """
-    units = mapping.warpgroups if mapping.tile_scheduling == "cooperative" else 1
+    consumers = mapping.warpgroups if mapping.tile_scheduling == "cooperative" else 1
     ops = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
     drafts = draft_dots(kernel, WGMMA)
-    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], units, strict) for op in ops}
+    plans = {op.result.name: _checked(kernel, op, drafts[op.result.name], consumers, strict) for op in ops}
     matrix = [(op, plans[op.result.name]) for op in ops if plans[op.result.name].instr != "map"]
     if not matrix:
         raise ScheduleError("no matrix product for the engine warpgroup", kernel=kernel.name)
     first, rows = matrix[0][0], matrix[0][1].m
-    if units > 1:
+    if consumers > 1:
         for op, plan in matrix:
             if plan.m != rows:
                 other = f"%{first.result.name} along {rows}"
                 reject(kernel, op, f"has rows along {plan.m}, {other}: consumers share one axis")
         _uncombined(kernel, rows)
-    return GroupPlan(plans, rows, units)
+    return GroupPlan(plans, rows, consumers)
 
 
 def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
@@ -60,7 +60,7 @@ def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
     raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", kernel=kernel.name)
 
 
-def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: bool) -> DotPlan:
+def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, strict: bool) -> DotPlan:
     """``plan`` for the four warps of a consumer."""
     sizes = {a.name: a.size for a in kernel.axes}
     if len(op.result.type.axes) < 2:
@@ -74,23 +74,24 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, units: int, strict: b
         reject(kernel, op, f"by {plan.instr} has sums of fewer bits than {op.result.type.dtype}")
     if WGMMA[plan.instr].short and sizes[plan.k] > SHORT_DEPTH:
         reject(kernel, op, f"by {plan.instr} would add {sizes[plan.k]} products in few bits, more than {SHORT_DEPTH}")
-    if sizes[plan.m] not in tuple(units * r for r in UNIT_ROWS):
+    if sizes[plan.m] not in tuple(consumers * r for r in CONSUMER_ROWS):
         rows = f"{sizes[plan.m]} rows along {plan.m}"
-        reject(kernel, op, f"has {rows}: {units} consumers of 64 or 128 do not make that up")
+        reject(kernel, op, f"has {rows}, which {consumers} consumers of 64 or 128 rows cannot cover")
     step = WGMMA[plan.instr].n_step
     if sizes[plan.n] % step:
         reject(kernel, op, f"has {sizes[plan.n]} columns along {plan.n}, not a multiple of {step}")
-    registers = sizes[plan.m] // units * sizes[plan.n] // GROUP_THREADS
+    registers = sizes[plan.m] // consumers * sizes[plan.n] // GROUP_THREADS
     if registers > MOST_REGISTERS:
         reject(kernel, op, f"takes {registers} registers of each thread for its result, of {MOST_REGISTERS}")
     return replace(plan, warps=(GROUP_WARPS, 1))
 
 
 def _uncombined(kernel: TileKernel, rows: str) -> None:
-    """Units that share ``rows`` never meet: nothing may be combined along it."""
+    """Consumers that divide ``rows`` do not synchronise, so no op may combine along it."""
     for op in walk_ops(kernel.body):
         if isinstance(op, DotOp | ReduceOp) and rows in op.axes:
-            raise ScheduleError(f"%{op.result.name} combines along {rows}, which consumers share", kernel=kernel.name)
+            detail = f"%{op.result.name} combines along {rows}, which the consumers divide"
+            raise ScheduleError(detail, kernel=kernel.name)
     taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}
     if CONSUMER in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:
         raise ScheduleError(f"the name {CONSUMER!r} is taken by an axis", kernel=kernel.name)

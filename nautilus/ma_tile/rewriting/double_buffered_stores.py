@@ -1,11 +1,11 @@
-"""Bulk stores of one shape in a row take turns at two stages, with one barrier a store::
+"""Double-buffered TMA stores: consecutive stores of one shape alternate between two stages, one barrier per store::
 
     st.matrix to stage n % 2;  fence.proxy;  tma.wait 0 read;  barrier;  tma.store;  tma.commit
 
-The wait is for the store before, from the other stage; behind the barrier all threads know that it has been
-read, and the next store may write there.  Rounds (tiles of a persistent block) follow one another likewise, but
-where a round has an odd number of stores its first one would write the stage that the last one of the round
-before left from: that one waits and meets first.
+The wait covers the previous store, which reads the other stage.  Behind the barrier all threads know that this stage
+has been read, and the next store may write to it.  The tiles of a persistent block follow one another likewise.  If a
+tile has an odd number of stores, its first store writes the stage that the previous tile's last store reads.  That
+first store has a wait and a barrier before it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Block = tuple[MemOp, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """The ``number``-th store of a row; ``waits``: nobody knows yet that its stage has been read."""
+class StoreStage:
+    """The ``number``-th of consecutive stores; ``waits``: it must first wait until its stage has been read."""
 
     number: int
     waits: bool
 
 
-def store_turns(body: Block, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, Turn]:
-    """Turns by the ``id`` of the store; only shapes that one block alone stores, and more than once."""
+def double_buffered(body: Block, shape: Callable[[GlobalStore], Hashable | None]) -> dict[int, StoreStage]:
+    """Stages by the ``id`` of the store, for shapes that exactly one block of ops stores, more than once."""
     rows: dict[Hashable, list[list[GlobalStore]]] = {}
     for block in blocks(body):
         here: dict[Hashable, list[GlobalStore]] = {}
@@ -39,7 +39,7 @@ def store_turns(body: Block, shape: Callable[[GlobalStore], Hashable | None]) ->
         for key, ops in here.items():
             rows.setdefault(key, []).append(ops)
     return {
-        id(op): Turn(n, n == 0 and len(found[0]) % 2 == 1)
+        id(op): StoreStage(n, n == 0 and len(found[0]) % 2 == 1)
         for found in rows.values()
         if len(found) == 1 and len(found[0]) > 1
         for n, op in enumerate(found[0])

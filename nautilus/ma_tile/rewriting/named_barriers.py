@@ -1,7 +1,7 @@
-"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): their numbers, one a consumer for each purpose, and turns.
+"""Named barriers (PTX ISA, ``bar``; 0 is the block's own): one number per consumer and purpose; ordered barriers.
 
-A turn of a consumer begins at a barrier of this consumer and the one before it, and ends with an arrival at the barrier
-of the next consumer.  The last consumer gives consumer 0 its first turn.
+The ordered section of a consumer begins at a barrier of this consumer and the previous one, and ends with an arrival at
+the barrier of the next consumer.  The last consumer makes the first arrival, so that consumer 0 runs first.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from nautilus.core.expr.nodes import Expr, Op, Var
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, NamedArrive, WgCommit, WgFence
 from nautilus.ma_tile.ir.ops import Barrier, IfOp, MemOp
 
-#: most consumer consumers of a block
-MOST_UNITS = 3
-#: the threads of one consumer meet
+#: largest number of consumers of a block
+MOST_CONSUMERS = 3
+#: first barrier of those that synchronise the threads of one consumer
 STORE = 1
-#: one consumer hands its turn to the next
-TURN = STORE + MOST_UNITS
-#: threads of those who give and those who take a turn
+#: first barrier of those that order the consumers
+ORDER = STORE + MOST_CONSUMERS
+#: threads of the arriving and of the waiting consumer
 _BOTH = 2 * GROUP_THREADS
 
 
-def of_unit(first: int) -> Expr:
+def of_consumer(first: int) -> Expr:
     """The barrier of this consumer, of those from ``first`` on."""
     return calc("add", first, Var(CONSUMER))
 
 
-def of_next(first: int, units: int) -> Expr:
+def of_next(first: int, consumers: int) -> Expr:
     """The barrier of the consumer after this one."""
     after = calc("add", Var(CONSUMER), 1)
-    return calc("add", first, calc("mod", after, units))
+    return calc("add", first, calc("mod", after, consumers))
 
 
-def unit_barrier() -> Barrier:
-    """All threads of this consumer meet."""
-    return Barrier(of_unit(STORE), GROUP_THREADS)
+def consumer_barrier() -> Barrier:
+    """The barrier of all threads of this consumer."""
+    return Barrier(of_consumer(STORE), GROUP_THREADS)
 
 
-def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp, ...]:
-    """``body`` with a turn from the first to the last position of ``at``, a fence before and a commit behind it too."""
+def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple[MemOp, ...]:
+    """``body`` with positions ``at`` in one ordered section, which includes a fence before and a commit behind them."""
     if not at:
         return body
     first, last = at[0], at[-1] + 1
@@ -48,19 +48,19 @@ def turn(body: tuple[MemOp, ...], at: Sequence[int], units: int) -> tuple[MemOp,
         first -= 1
     if last < len(body) and isinstance(body[last], WgCommit):
         last += 1
-    begin, end = Barrier(of_unit(TURN), _BOTH), NamedArrive(of_next(TURN, units), _BOTH)
+    begin, end = Barrier(of_consumer(ORDER), _BOTH), NamedArrive(of_next(ORDER, consumers), _BOTH)
     return (*body[:first], begin, *body[first:last], end, *body[last:])
 
 
-def first_turn(units: int) -> IfOp:
-    """The last consumer gives consumer 0 its first turn."""
-    return IfOp(_unit_is(units - 1), (NamedArrive(integer(TURN), _BOTH),))
+def first_arrival(consumers: int) -> IfOp:
+    """The first arrival: the last consumer lets consumer 0 run first."""
+    return IfOp(_consumer_is(consumers - 1), (NamedArrive(integer(ORDER), _BOTH),))
 
 
-def turn_left_over() -> IfOp:
-    """Unit 0 takes the turn that the last consumer gave last."""
-    return IfOp(_unit_is(0), (Barrier(integer(TURN), _BOTH),))
+def last_wait() -> IfOp:
+    """Consumer 0 executes one extra ``bar.sync`` to match the last arrival of the last consumer."""
+    return IfOp(_consumer_is(0), (Barrier(integer(ORDER), _BOTH),))
 
 
-def _unit_is(n: int) -> Op:
+def _consumer_is(n: int) -> Op:
     return calc("eq", Var(CONSUMER), n)

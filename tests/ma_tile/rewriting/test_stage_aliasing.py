@@ -22,7 +22,7 @@ from tests.ma_tile.passes.test_pipeline import arguments, passed, same
 from tests.ma_tile.programs.kernels import chained, product
 from tests.ma_tile.roles import in_order, role, schedule, text
 
-RING = {"epilogue": "tma-staged", "persistent": "static"}
+STAGED = {"epilogue": "tma-staged", "persistent": "static"}
 
 
 def wide(**more: int) -> MemModule:
@@ -30,13 +30,13 @@ def wide(**more: int) -> MemModule:
     return chained(**{"rows": 384, "s": 256, "step": 128, "wide": 128, **more})  # type: ignore[arg-type]
 
 
-def lent(m: MemModule, **memory: object) -> MemModule:
+def aliased(m: MemModule, **memory: object) -> MemModule:
     s = schedule(m, **{"epilogue": "tma-staged", **memory})
     return SpecialiseWarps(s).apply(TmaStores(s).apply(m))
 
 
-def test_the_ring_has_an_instance_that_nobody_loads() -> None:
-    m = lent(wide())
+def test_the_pipeline_has_an_instance_that_nobody_loads() -> None:
+    m = aliased(wide())
     verify(m)
     assert re.search(r"smem v : .* stages 2 swizzle 128 pad 0 @ (\d+)\n.*smem out_O : f16\[i: 64, e: 64\] stages 8 "
                      r"swizzle 128 pad 0 over v @ \1\n", text(m))  # fmt: skip
@@ -53,7 +53,7 @@ def test_the_ring_has_an_instance_that_nobody_loads() -> None:
     in_order(
         role(m, "consumers"),
         "mbar.arrive empty_v[v_stage] each warp",
-        "mbar.arrive empty_q[q_stage] each warp",  # the held operand is free before the results leave
+        "mbar.arrive empty_q[q_stage] each warp",  # the stage of q is released before the results are stored
         "mbar.wait full_v[v_stage] parity v_phase",
         "st.matrix out_O[v_stage * 4 + consumer * 2]",
         "tma.store out_O[v_stage * 4 + consumer * 2]",
@@ -67,7 +67,7 @@ def test_the_ring_has_an_instance_that_nobody_loads() -> None:
 
 def test_a_persistent_block_gives_it_back_in_the_next_tile() -> None:
     m = wide(ahead=True)
-    s = schedule(m, **RING)
+    s = schedule(m, **STAGED)
     out = PersistentGrid(s, multiprocessors=1).apply(AsyncMma(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m))))
     body = role(out, "consumers")
     in_order(
@@ -99,7 +99,7 @@ def test_planted_faults_are_found(name: str) -> None:
     edit, message = FAULTS[name]
     m = wide()
     given = arguments(m)
-    good = text(passed(m, RING, 1, pending=True))
+    good = text(passed(m, STAGED, 1, pending=True))
     bad = parse(edit(good))
     with pytest.raises(InterpError, match=message):
         for seed in range(6):
@@ -108,7 +108,7 @@ def test_planted_faults_are_found(name: str) -> None:
 
 def test_clusters_give_it_back_to_both_blocks() -> None:
     m = wide(rows=512, s=128)
-    s = schedule(m, **RING, cluster=2)
+    s = schedule(m, **STAGED, cluster=2)
     out = MulticastLoads(s).apply(SpecialiseWarps(s).apply(TmaStores(s).apply(m)))
     out = AllocateShared().apply(PersistentGrid(s, multiprocessors=2).apply(AsyncMma(s).apply(out)))
     verify(out)
@@ -118,15 +118,15 @@ def test_clusters_give_it_back_to_both_blocks() -> None:
 
 def test_where_no_stage_fits() -> None:
     with pytest.raises(
-        ScheduleError, match="tma-staged: 32768 bytes in stages of 8192 fit no stage of a walked operand"
+        ScheduleError, match="tma-staged: 32768 bytes in stages of 8192 fit no stage of an operand that a loop loads"
     ):
-        lent(chained())
-    with pytest.raises(ScheduleError, match="tma-staged: pingpong warpgroups take whole tiles"):
-        lent(product(consumers=1), tile_scheduling="pingpong")
+        aliased(chained())
+    with pytest.raises(ScheduleError, match="tma-staged: each pingpong warpgroup computes whole tiles"):
+        aliased(product(consumers=1), tile_scheduling="pingpong")
 
 
 def test_a_buffer_over_another_lies_inside_it() -> None:
-    good = text(AllocateShared().apply(lent(wide())))
+    good = text(AllocateShared().apply(aliased(wide())))
     verify(parse(good))
     moved = re.sub(r"(over v @ )(\d+)", lambda m: f"{m[1]}{int(m[2]) + 1024}", good)
     with pytest.raises(VerifyError, match="a buffer over another lies inside it"):

@@ -1,4 +1,4 @@
-"""Make synchronous bulk loads asynchronous where no producer does it: issue, then wait.
+"""Make synchronous TMA loads asynchronous in kernels without a producer: issue, then wait.
 
 For kernels without roles (``specialise`` off, or nothing to specialise).  Loads in a row become: a barrier of
 all threads (everybody is done with the stages), the issue of all of them by the first thread of consumer 0, and
@@ -17,7 +17,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
-from nautilus.ma_tile.analysis.pipelines import Block, at_unit, explicit_units
+from nautilus.ma_tile.analysis.pipelines import Block, at_consumer, explicit_consumers
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, MbarExpect, ProxyFence, TmaLoad
 from nautilus.ma_tile.ir.ops import Barrier, ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
@@ -41,7 +41,7 @@ class AwaitCopies:
 
 
 def await_copies(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with its synchronous bulk loads issued and awaited in place."""
+    """``kernel`` with its synchronous TMA loads issued and awaited in place."""
     ops = list(walk_ops(kernel.body))
     sync = any(isinstance(op, TmaLoad) and op.mbar is None for op in ops)
     if not sync or any(isinstance(op, RolesOp) for op in ops):
@@ -50,7 +50,7 @@ def await_copies(kernel: MemKernel) -> MemKernel:
     name = next(n for n in ("landed", *(f"landed{i}" for i in range(len(taken) + 1))) if n not in taken)
     written = any(touch(op).writes for op in ops)
     awaited = _Awaited(kernel, {s.name: s for s in kernel.smem}, PipelineState(name, 1), written)
-    body = awaited.block(explicit_units(kernel.body))
+    body = awaited.block(explicit_consumers(kernel.body))
     mbars = (*kernel.mbars, Mbar(name, 1, 1))
     return place_mbars(replace(kernel, body=body, mbars=mbars, pipelines=(*kernel.pipelines, awaited.pipeline)))
 
@@ -79,7 +79,7 @@ class _Awaited:
         if not run:
             return ()
         span, name = run[0].span, self.pipeline.name
-        loads = [x for load in run for x in self._each_unit(load)]
+        loads = [x for load in run for x in self._each_consumer(load)]
         total = sum(self.smem[x.slot.buffer].stage_bytes for x in loads)
         issue: Block = (MbarExpect(name, _ZERO, total, span), *loads)
         if self.kernel.consumers > 1:
@@ -88,18 +88,18 @@ class _Awaited:
         wait = MbarWait(name, _ZERO, Var(self.pipeline.phase), span)
         return (*fence, Barrier(span=span), *issue, wait, AdvanceOp(name, span=span))
 
-    def _each_unit(self, load: TmaLoad) -> list[TmaLoad]:
+    def _each_consumer(self, load: TmaLoad) -> list[TmaLoad]:
         """``load`` as consumer 0 issues it: for every consumer, where each has its own tile."""
         mine = (load.slot.stage, *load.index)
         if not any(CONSUMER in free_vars(e) for e in mine):
             return [replace(load, mbar=(self.pipeline.name, _ZERO))]
         if any(isinstance(n, Ref) for e in mine for n in walk(e)):
-            detail = f"each consumer loads {load.slot.buffer} from a place that it computes"
+            detail = f"each consumer computes the address from which it loads {load.slot.buffer}"
             raise ScheduleError(detail, kernel=self.kernel.name)
         return [self._of(load, integer(u)) for u in range(self.kernel.consumers)]
 
     def _of(self, load: TmaLoad, unit: Expr) -> TmaLoad:
         env = {CONSUMER: unit}
         slot = replace(load.slot, stage=simplify(substitute(load.slot.stage, env)))
-        index = tuple(at_unit(e, env) for e in load.index)
+        index = tuple(at_consumer(e, env) for e in load.index)
         return replace(load, slot=slot, index=index, mbar=(self.pipeline.name, _ZERO))

@@ -1,6 +1,6 @@
 """Double-buffer operand fragments across the iterations of a product loop.
 
-A loop whose work is matrix products of two rings is cut into k-steps.  The fragments of step s + 1
+A loop whose work is matrix products of two pipelines is cut into k-steps.  The fragments of step s + 1
 are read before the products of step s, and those of the next iteration's first step before the
 products of this one's last: the wait and the barrier for the next stage then stand in front of
 products whose operands are in registers already.  The copies of a future iteration are issued behind
@@ -134,7 +134,7 @@ class _Carry:
         return True
 
     def _ordered(self, products: list[MmaOp], copies: list[MemOp]) -> bool:
-        """Copies and products may change places; products of one ring read the same stage of it alike.
+        """Copies and products may change places; products of one pipeline read the same stage of it alike.
 
         Step 0 is read before the copies of its iteration, later steps behind them: no copy may go to a
         stage that the same iteration reads.
@@ -261,7 +261,7 @@ def _unused(hint: str, taken: set[str] | dict[str, FragLayout]) -> str:
 
 
 def _apart(a: Expr, b: Expr, stages: int) -> bool:
-    """Two stages of a ring that are never the same one."""
+    """Whether two stages of a pipeline always differ."""
     gap = stage_number(a, stages) - stage_number(b, stages)
     return not gap.terms and gap.const % stages != 0
 

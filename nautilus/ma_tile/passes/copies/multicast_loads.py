@@ -1,21 +1,21 @@
-"""Clusters of two blocks that load once what both of them need (PTX ISA, ``cp.async.bulk.tensor``, multicast).
+"""Multicast loads: two blocks of a cluster share the loads that both need (PTX ISA, ``cp.async.bulk.tensor``).
 
 Switch: ``WarpgroupPlan.cluster``.  For kernels with a producer and consumers (``specialise_warps``), before their
 blocks become persistent.  Blocks 2c and 2c + 1 form a cluster.  A load whose address is the same in both, which
-is found by working out the grid variables of every block, becomes ``multicast``: each block issues its part of
-the tile (``bulk.multicast_part``) to the same place in both.  Hence, for the ring of such a load:
+is found by evaluating the grid variables of every block, becomes ``multicast``: each block issues its part of
+the tile (``tma_boxes.multicast_part``) to the same address in both.  Hence, for the pipeline of such a load:
 
-* full barriers expect what they did: the whole tile's bytes arrive, from either block;
+* full barriers expect the same bytes as before: the whole tile's bytes arrive, from either block;
 * a part may only be overwritten when the consumers of *both* blocks are done with it, and what overwrites it
   comes from both producers: consumers arrive on the empty barriers of both blocks, which count twice as many;
-* both blocks must come to the ring's instances equally often, in the same order: a condition or bound around
+* both blocks must reach the instances of the pipeline equally often, in the same order: a condition or bound around
   them that differs between the blocks of a cluster is refused.
 
-Other rings stay as they are.  No deadlock: of the instances that some producer has not issued yet, take the first in
-program order.  Its stage is given back by consumers that wait for earlier instances only, all of which are issued.
+Other pipelines are not changed.  There is no deadlock: consider the first instance in program order that some producer
+has not issued.  Its stage is released by consumers that wait for earlier instances only, all of which are issued.
 
-A kernel without roles stays as it is.  ScheduleError where the grid is no whole number of clusters, where
-no load is the same in both blocks, and for tiles that are handed out while the kernel runs.
+A kernel without roles is not changed.  ScheduleError where the number of tiles is not a multiple of the cluster
+size, where no load is the same in both blocks, and for dynamic tile scheduling.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def share(kernel: MemKernel, plan: WarpgroupPlan) -> MemKernel:
         return kernel
     size = plan.cluster
     if plan.persistent == "dynamic":
-        raise ScheduleError(f"clusters of {size} blocks take tiles in a fixed order, not dynamic", kernel=kernel.name)
+        raise ScheduleError(f"clusters of {size} blocks need static tile scheduling, not dynamic", kernel=kernel.name)
     apart = _apart(kernel, size)
     stages = {s.name: s for s in kernel.smem}
     same = [op for op in ops if isinstance(op, TmaLoad) and op.mbar is not None and not _mentions(op.index, apart)]
     shared = [op for op in same if multicast_part(stages[op.slot.buffer], size) is not None]
     if not shared:
-        why = "the tiles that both load cannot be cut in equal parts" if same else _differing(kernel, apart)
+        why = "the tiles that both load cannot be divided into equal parts" if same else _differing(kernel, apart)
         raise ScheduleError(f"blocks of a cluster of {size} have no load to share: {why}", kernel=kernel.name)
-    rings = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
-    check_control(kernel, rings, apart)
-    return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in rings))
+    pipelines = frozenset(op.mbar[0].removeprefix("full_") for op in shared if op.mbar is not None)
+    check_control(kernel, pipelines, apart)
+    return _rewritten(kernel, size, frozenset(map(id, shared)), frozenset(f"empty_{r}" for r in pipelines))
 
 
 def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: frozenset[str]) -> MemKernel:
@@ -94,10 +94,10 @@ def _rewritten(kernel: MemKernel, size: int, shared: frozenset[int], empty: froz
 def _apart(kernel: MemKernel, size: int) -> frozenset[str]:
     """Variables whose value is not the same in all blocks of each cluster. Raises ScheduleError for a ragged grid."""
     if not isinstance(kernel.blocks, Const):
-        raise ScheduleError("clusters need a grid whose size is known", kernel=kernel.name)
+        raise ScheduleError("clusters need a grid size that is known at compile time", kernel=kernel.name)
     count = int(kernel.blocks.value)
     if count % size:
-        raise ScheduleError(f"{count} tiles are no whole number of clusters of {size}", kernel=kernel.name)
+        raise ScheduleError(f"{count} tiles are not a multiple of the cluster size {size}", kernel=kernel.name)
     out = {BLOCK}
     for name, values in grid_values(kernel, count).items():
         of = values.reshape(-1, size)
@@ -118,21 +118,21 @@ def _differing(kernel: MemKernel, apart: frozenset[str]) -> str:
     return f"blocks next to each other differ in {names}, on which all loads depend"
 
 
-# -- how often ------------------------------------------------------------------------------------
+# -- trip counts ----------------------------------------------------------------------------------
 
 
-def check_control(kernel: MemKernel, rings: frozenset[str], apart: frozenset[str]) -> None:
-    """Both blocks come to the instances of ``rings`` under the same conditions, or ScheduleError."""
+def check_control(kernel: MemKernel, pipelines: frozenset[str], apart: frozenset[str]) -> None:
+    """Check that both blocks reach the instances of ``pipelines`` under the same conditions. Raises ScheduleError."""
     for op in _bodies(kernel.body):
-        found = sorted(rings & {r for x in walk_ops(op.body) for r in _ring(x)})
+        found = sorted(pipelines & {r for x in walk_ops(op.body) for r in _pipelines_of(x)})
         names = sorted(apart & {v for e in expressions(op) for v in free_vars(e)})
         if found and names:
             head = format_op(op).splitlines()[0].removesuffix("{").strip()
-            detail = f"how often {found[0]} is loaded differs between the blocks of a cluster: "
+            detail = f"the number of loads of {found[0]} differs between the blocks of a cluster: "
             raise ScheduleError(f"{detail}`{head}` depends on {', '.join(names)}", kernel=kernel.name)
     for move in walk_ops(kernel.body):
-        if isinstance(move, AdvanceOp) and move.pipeline in rings and _mentions(expressions(move), apart):
-            detail = f"how many stages of {move.pipeline} are used differs between the blocks of a cluster"
+        if isinstance(move, AdvanceOp) and move.pipeline in pipelines and _mentions(expressions(move), apart):
+            detail = f"the number of stages of {move.pipeline} that are used differs between the blocks of a cluster"
             raise ScheduleError(detail, kernel=kernel.name)
 
 
@@ -142,8 +142,8 @@ def _bodies(body: Block) -> Iterator[IfOp | ForOp]:
             yield op
 
 
-def _ring(op: MemOp) -> tuple[str, ...]:
-    """The ring that ``op`` moves on, fills, or gives back."""
+def _pipelines_of(op: MemOp) -> tuple[str, ...]:
+    """The pipeline that ``op`` advances, fills, or releases."""
     match op:
         case AdvanceOp(pipeline=name):
             return (name,)

@@ -1,21 +1,21 @@
 """Overlap copies to shared memory with the work of earlier loop iterations.
 
 A copy at the top of a loop body whose address depends on nothing computed in the body may be issued
-early.  Two schemes, by the ring depth S (``stages`` of the schedule):
+early.  Two schemes, by the pipeline depth S (``stages`` of the schedule):
 
-* S >= 2: the buffer becomes a ring of S stages.  The first S - 1 iterations' copies are issued before
+* S >= 2: the buffer becomes a pipeline of S stages.  The first S - 1 iterations' copies are issued before
   the loop; iteration j first issues those of iteration j + S - 1, all in one group, then works on
   stage (j - first) % S.
 * S = 1: one buffer.  The first iteration's copies are issued before the loop; as soon as the last
   reader of a buffer in iteration j is behind a barrier, the copy of iteration j + 1 is issued into it,
   so each copy overlaps the work on the other buffers.
-* S = 0: nothing is overlapped.
+* S = 0: no copy is overlapped.
 
-The loops of a chain (``vr_tile.ir``) walk one index space and share the rings: copies are issued across
-the seams, with the address and mask of the loop that the future iteration belongs to.  An issue
+The loops of a chain (``vr_tile.ir``) traverse one index space and share the pipelines: copies are issued across
+loop boundaries, with the address and mask of the loop that the future iteration belongs to.  An issue
 behind the end is an empty group, so that waits count the same everywhere.  The stage of an iteration
 is its distance from the first one, so a chain whose ranges do not ascend (``KernelPlan.iteration_order``
-mixed-first, which targets with ring cursors ask for) stays as it is: right, but not overlapped.
+mixed-first, which targets with pipeline states request) is not changed: it is correct, but not overlapped.
 
 Waits and barriers are gone afterwards and shared memory is allocated anew: run ``synchronize`` next.
 """
@@ -58,7 +58,7 @@ from nautilus.ma_tile.passes.finalise.allocate_shared import allocate
 
 @dataclass(frozen=True, slots=True)
 class PipelineCopies:
-    """``stages`` overrides the ring depth of the schedule."""
+    """``stages`` overrides the pipeline depth of the schedule."""
 
     schedule: Schedule | None = None
     stages: int | None = None
@@ -81,9 +81,9 @@ def pipeline(kernel: MemKernel, stages: int) -> MemKernel:
     bare = rebuild(kernel.body, lambda op: () if isinstance(op, AsyncWait | Barrier) else (op,))
     work = _Pipeline(replace(kernel, body=bare), stages)
     body = work.block(bare)
-    if not work.rings:
+    if not work.pipelined:
         return kernel
-    smem = tuple(replace(s, stages=stages) if s.name in work.rings else s for s in kernel.smem)
+    smem = tuple(replace(s, stages=stages) if s.name in work.pipelined else s for s in kernel.smem)
     return allocate(replace(kernel, body=body, smem=smem))
 
 
@@ -91,10 +91,10 @@ def pipeline(kernel: MemKernel, stages: int) -> MemKernel:
 class _Pipeline:
     kernel: MemKernel
     stages: int
-    rings: set[str]
+    pipelined: set[str]
 
     def __init__(self, kernel: MemKernel, stages: int) -> None:
-        self.kernel, self.stages, self.rings = kernel, stages, set()
+        self.kernel, self.stages, self.pipelined = kernel, stages, set()
 
     def block(self, body: tuple[MemOp, ...], outer: frozenset[str] = frozenset()) -> tuple[MemOp, ...]:
         """``body`` with every chain of loops in it pipelined; ``outer`` fragments exist around it."""
@@ -107,7 +107,7 @@ class _Pipeline:
             names = self._eligible(loops, before) if _ascend(loops) else set()
             if not names:
                 continue
-            self.rings |= names
+            self.pipelined |= names
             for k, (n, loop) in enumerate(zip(members, loops, strict=True)):
                 prologue = self._prologue(loops, names) if k == 0 else []
                 done[n] = (prologue, self._rewrite(loops, k, loop, names))

@@ -1,28 +1,28 @@
 """Warp specialisation: one thread of a producer warpgroup issues all TMA loads, the consumers compute.
 
-Switch: ``WarpgroupPlan.warp_specialised``.  The kernel's TMA loads are synchronous before the pass and its consumers
-all run the same body; behind it the body is one ``roles`` op:
+Switch: ``WarpgroupPlan.warp_specialised``.  Before the pass, the kernel's TMA loads are synchronous and all its
+consumers run the same body.  After the pass, the body is one ``roles`` op:
 
-* ``producer``: the slice of the body that the loads need, that is control flow around them, in program
-  order.  Each site of a ring (``rings``) becomes: wait until the stage is empty, announce the bytes, issue
-  the loads, move the pipeline on.  Where each consumer has a tile of its own, one site loads those of all consumers.
-* ``consumers``: the body without its loads.  Before the first reader of an instance stands the wait for its
-  bytes, behind the last one the release of its stage (one arrival a warp) and the pipeline's advance; where
-  readers stand in a nested op that loads nothing of the ring, both stand around that op.
+* ``producer``: the slice of the body that the loads need, that is the loads and the control flow around them, in
+  program order.  Each site of a pipeline (``analysis/pipelines``) becomes: wait until the stage is empty, announce the
+  bytes, issue the loads, advance the pipeline.  A buffer with one part per consumer is loaded for all consumers there.
+* ``consumers``: the body without its loads.  The wait for the bytes of an instance stands before its first reader.  The
+  release of its stage (one arrival per warp) and the advance of the pipeline stand behind its last reader.  If the
+  readers are in a nested op that loads nothing of the pipeline, the wait and the release surround that op.
 
-Results may leave through a stage of a ring (``lent_stages``).
+Results may be stored through a stage of a pipeline (``stage_aliasing``).
 
-Depth of a ring: ``stages`` where it is filled in a loop, else ``resident_stages``.  Whatever comes later in
-program order never has to be loaded for a stage to be released, so a producer that follows program order
-cannot deadlock; a pass that moves a release down must keep it before the site ``depth`` instances on.
+The depth of a pipeline is ``stages`` if a loop fills it, else ``resident_stages``.  The release of a stage never
+depends on a load that is later in program order, so a producer that follows program order cannot deadlock.  A pass that
+moves a release down must keep it before the site ``depth`` instances later.
 
-A kernel stays as it is (its loads are then awaited in place, ``await_copies``) when
+A kernel is not changed (its loads are then awaited in place, ``await_copies``) when
 
-* it has no synchronous bulk load, or has roles already;
-* the address of a load, or a condition or bound around it, depends on a fragment: the producer has none;
-* threads exchange values through shared memory, which takes barriers of the whole block.
+* it has no synchronous TMA load, or already has roles;
+* the address of a load, or a condition or bound around it, depends on a fragment, because the producer has none;
+* threads exchange values through shared memory, because this needs barriers of the whole block.
 
-ScheduleError where stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
+ScheduleError: stages, waits or registers do not fit (PTX ISA, "setmaxnreg").
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, walk
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.ma_tile.analysis.pipelines import (
     Block,
-    Ring,
-    at_unit,
-    explicit_units,
-    find_rings,
+    TmaPipeline,
+    at_consumer,
+    explicit_consumers,
+    find_pipelines,
     has_load,
     is_load,
     readers,
@@ -78,10 +78,10 @@ from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, expressions, map_slots, rebuild, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Slot
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
-from nautilus.ma_tile.rewriting.stage_aliasing import find_loan
+from nautilus.ma_tile.rewriting.stage_aliasing import find_stage_alias
 from nautilus.targets.limits import Limits, limits
 
-#: what only barriers of all threads could order
+#: ops that only barriers of all threads can order
 _BLOCK_WIDE = (AsyncCopy, AsyncCommit, AsyncWait, SharedStore, TileSchedulerOp, RolesOp)
 
 
@@ -107,63 +107,64 @@ class SpecialiseWarps:
 
 
 def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
-    """``kernel`` as a producer and consumers. Raises ScheduleError where that does not fit."""
-    kernel = replace(kernel, body=explicit_units(kernel.body))
-    rings = find_rings(kernel, plan)
+    """``kernel`` as a producer and consumers. Raises ScheduleError if they do not fit."""
+    kernel = replace(kernel, body=explicit_consumers(kernel.body))
+    pipelines = find_pipelines(kernel, plan)
     variables = [name for name, _ in kernel.decode]
-    clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], rings)
+    clash = unique_names([*variables, *(s.name for s in kernel.smem), *(m.name for m in kernel.mbars)], pipelines)
     if clash is not None:
-        raise ScheduleError(f"the name {clash} is taken", kernel=kernel.name)
-    units, low, high = kernel.consumers, plan.producer_registers, plan.consumer_registers
+        raise ScheduleError(f"the name {clash} is already in use", kernel=kernel.name)
+    consumers, low, high = kernel.consumers, plan.producer_registers, plan.consumer_registers
     pingpong = plan.tile_scheduling == "pingpong"
-    check_registers(kernel, plan.warpgroups if pingpong else units, (low, high), target)
-    loan = find_loan(kernel, rings, pingpong) if plan.epilogue == "tma-staged" else None
-    producer = used_lets((*_slice(kernel.body, rings), *(() if loan is None else loan.claim())))
+    check_registers(kernel, plan.warpgroups if pingpong else consumers, (low, high), target)
+    alias = find_stage_alias(kernel, pipelines, pingpong) if plan.epilogue == "tma-staged" else None
+    producer = used_lets((*_slice(kernel.body, pipelines), *(() if alias is None else alias.claim())))
     if any(CONSUMER in free_vars(e) for op in walk_ops(producer) for e in expressions(op)):
-        raise ScheduleError("when the producer loads depends on the consumer", kernel=kernel.name)
+        raise ScheduleError("a condition or bound around a load depends on the consumer", kernel=kernel.name)
     body = kernel.body
-    for ring in rings:
-        body = _Placer(kernel.name, ring).block(body)
-    body = body if loan is None else loan.placed(body)
+    for pipeline in pipelines:
+        body = _Placer(kernel.name, pipeline).block(body)
+    body = body if alias is None else alias.placed(body)
+    computing = used_lets(_addressed(body, pipelines))
     roles = RolesOp(
         (
             Role("producer", 0, GROUP_WARPS, low, producer, single=True),
-            Role("consumers", GROUP_WARPS, (1 + units) * GROUP_WARPS, high, used_lets(_addressed(body, rings)), units),
+            Role("consumers", GROUP_WARPS, (1 + consumers) * GROUP_WARPS, high, computing, consumers),
         ),
         kernel.span,
     )
-    depth = {b: r.stages_of(b) for r in rings for b in r.buffers}
-    smem = kernel.smem if loan is None else tuple(map(loan.smem, kernel.smem))
+    depth = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
+    smem = kernel.smem if alias is None else tuple(map(alias.smem, kernel.smem))
     out = replace(
         kernel,
-        warps=(1 + units) * GROUP_WARPS,
+        warps=(1 + consumers) * GROUP_WARPS,
         consumers=1,
         smem=tuple(replace(s, stages=depth.get(s.name, s.stages)) for s in smem),
-        mbars=(*kernel.mbars, *(m for r in rings for m in r.mbars(units * GROUP_WARPS))),
-        pipelines=(*kernel.pipelines, *(r.pipeline for r in rings)),
+        mbars=(*kernel.mbars, *(m for r in pipelines for m in r.mbars(consumers * GROUP_WARPS))),
+        pipelines=(*kernel.pipelines, *(r.state for r in pipelines)),
         body=(roles,),
     )
     return reallocate(out, target)
 
 
-def check_registers(kernel: MemKernel, units: int, registers: tuple[int, int], target: Limits) -> None:
-    """The registers that the roles ask for are those that the launch has allocated (PTX ISA, setmaxnreg)."""
-    threads = (1 + units) * GROUP_WARPS * 32
+def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int], target: Limits) -> None:
+    """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg)."""
+    threads = (1 + consumers) * GROUP_WARPS * 32
     launch = min(target.registers_sm // (kernel.min_blocks * threads), target.registers_thread + 1) // 8 * 8
     low, high = registers
     if low % 8 or high % 8:
         raise ScheduleError(f"registers {low} and {high} of the roles are not multiples of 8", kernel=kernel.name)
-    if low + units * high > (1 + units) * launch:
-        most = ((1 + units) * launch - low) // units // 8 * 8
-        detail = f"a producer of {low} leaves {most} a thread for {units} consumers, not {high}"
+    if low + consumers * high > (1 + consumers) * launch:
+        most = ((1 + consumers) * launch - low) // consumers // 8 * 8
+        detail = f"a producer of {low} leaves {most} per thread for {consumers} consumers, not {high}"
         raise ScheduleError(f"registers of the roles: {detail}", kernel=kernel.name)
 
 
 def obstacle(kernel: MemKernel) -> str | None:
-    """Why ``kernel`` is not specialised; None when it is."""
+    """The reason why ``kernel`` is not specialised; None if it is."""
     ops = list(walk_ops(kernel.body))
     if not any(isinstance(op, TmaLoad) and op.mbar is None for op in ops):
-        return "it has no synchronous bulk load"
+        return "it has no synchronous TMA load"
     if kernel.warps != kernel.consumers * GROUP_WARPS:
         return "its consumers are not warpgroups"
     for op in ops:
@@ -172,7 +173,7 @@ def obstacle(kernel: MemKernel) -> str | None:
             return f"{type(op).__name__} needs all threads of the block"
     names = frozenset(op.slot.buffer for op in ops if isinstance(op, TmaLoad))
     if any(isinstance(n, Ref) for e in _addresses(kernel.body, names) for n in walk(e)):
-        return "where it loads from depends on values that it computes"
+        return "the address of a load depends on computed values"
     return None
 
 
@@ -186,7 +187,7 @@ def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
     ]
     lets = {op.var: op.expr for op in walk_ops(body) if isinstance(op, LetOp)}
     seen: set[str] = set()
-    for e in found:  # grows while it is walked
+    for e in found:  # the list grows while it is traversed
         for v in free_vars(e) & lets.keys() - seen:
             seen.add(v)
             found.append(lets[v])
@@ -196,10 +197,10 @@ def _addresses(body: Block, names: frozenset[str]) -> list[Expr]:
 # -- producer -----------------------------------------------------------------------------------
 
 
-def _slice(body: Block, rings: tuple[Ring, ...]) -> Block:
+def _slice(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
     """The loads of ``body`` as the producer issues them, with the control flow around them."""
-    names = frozenset(b for r in rings for b in r.buffers)
-    at = {n: (ring, loads) for ring in rings for n, loads in sites(body, ring)}
+    names = frozenset(b for r in pipelines for b in r.buffers)
+    at = {n: (pipeline, loads) for pipeline in pipelines for n, loads in sites(body, pipeline)}
     out: list[MemOp] = []
     for n, op in enumerate(body):
         match op:
@@ -208,31 +209,31 @@ def _slice(body: Block, rings: tuple[Ring, ...]) -> Block:
             case TmaLoad() if n in at:
                 out += _issue(*at[n])
             case IfOp() if has_load(op, names):
-                out.append(replace(op, body=_slice(op.body, rings)))
+                out.append(replace(op, body=_slice(op.body, pipelines)))
             case ForOp() if has_load(op, names):
-                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, rings), (), None, op.span))
+                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, pipelines), (), None, op.span))
     return tuple(out)
 
 
-def _issue(ring: Ring, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
-    """One instance of ``ring``: wait for an empty stage, announce the bytes, load, go on."""
+def _issue(pipeline: TmaPipeline, loads: tuple[TmaLoad, ...]) -> list[MemOp]:
+    """One instance of ``pipeline``: wait for an empty stage, announce the bytes, load, advance."""
     span = loads[0].span
-    free = calc("sub", 1, ring.phase)
+    free = calc("sub", 1, pipeline.phase)
     out: list[MemOp] = [
-        MbarWait(ring.empty, ring.stage, free, span),
-        MbarExpect(ring.full, ring.stage, ring.bytes, span),
+        MbarWait(pipeline.empty, pipeline.stage, free, span),
+        MbarExpect(pipeline.full, pipeline.stage, pipeline.bytes, span),
     ]
     for load in loads:
-        for consumer in range(ring.units if load.slot.buffer in ring.apart else 1):
+        for consumer in range(pipeline.consumers if load.slot.buffer in pipeline.apart else 1):
             env: Mapping[str, Expr] = {CONSUMER: integer(consumer)}
-            index = tuple(at_unit(e, env) for e in load.index)
-            slot = replace(load.slot, stage=ring.stage_of(load.slot.buffer, env[CONSUMER]))
-            out.append(replace(load, slot=slot, index=index, mbar=(ring.full, ring.stage)))
-    return [*out, AdvanceOp(ring.pipeline.name, span=span)]
+            index = tuple(at_consumer(e, env) for e in load.index)
+            slot = replace(load.slot, stage=pipeline.stage_of(load.slot.buffer, env[CONSUMER]))
+            out.append(replace(load, slot=slot, index=index, mbar=(pipeline.full, pipeline.stage)))
+    return [*out, AdvanceOp(pipeline.state.name, span=span)]
 
 
 def used_lets(body: Block) -> Block:
-    """``body`` without ``let`` whose variable nobody mentions."""
+    """``body`` without each ``let`` whose variable is not used."""
     while True:
         used = {v for op in walk_ops(body) for e in expressions(op) for v in free_vars(e)}
         new = rebuild(body, lambda op, used=used: () if isinstance(op, LetOp) and op.var not in used else (op,))  # type: ignore[misc]
@@ -246,22 +247,22 @@ def used_lets(body: Block) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class _Placer:
-    """Waits and releases of one ring."""
+    """Places the waits and releases of one pipeline."""
 
     kernel: str
-    ring: Ring
+    pipeline: TmaPipeline
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(self.ring.buffers)
+        return frozenset(self.pipeline.buffers)
 
     def block(self, body: Block) -> Block:
-        """``body`` without the ring's loads, each instance between its wait and its release."""
+        """``body`` without the loads of the pipeline. Each instance stands between its wait and its release."""
         before: dict[int, MemOp] = {}
         behind: dict[int, list[MemOp]] = {}
         inner: dict[int, MemOp] = {}
         start, read = -1, list[int]()
-        first = dict(sites(body, self.ring))
+        first = dict(sites(body, self.pipeline))
         for n, op in enumerate(body):
             if n in first:
                 self._close(body, start, read, before, behind)
@@ -274,8 +275,8 @@ class _Placer:
                 inner[n] = replace(op, body=self.block(op.body))
             elif readers(op, self.names):
                 if start < 0:
-                    names = ", ".join(self.ring.buffers)
-                    detail = f"shared buffer {names} is read where it is not known which load filled it"
+                    names = ", ".join(self.pipeline.buffers)
+                    detail = f"shared buffer {names} is read at a point where the load that filled it is unknown"
                     raise ScheduleError(detail, kernel=self.kernel)
                 read.append(n)
         self._close(body, start, read, before, behind)
@@ -289,30 +290,30 @@ class _Placer:
     def _close(
         self, body: Block, start: int, read: list[int], before: dict[int, MemOp], behind: dict[int, list[MemOp]]
     ) -> None:
-        """The instance that began at ``start`` ends; one that nobody reads is waited for all the same."""
+        """Ends the instance that began at ``start``. An instance without readers has a wait too."""
         if start < 0:
             return
-        ring, span = self.ring, body[start].span
+        pipeline, span = self.pipeline, body[start].span
         last = _stored(body, read[-1]) if read else start
         if last is None:
-            raise ScheduleError(f"the store from shared buffer {ring.name} is not waited for", kernel=self.kernel)
-        before[read[0] if read else start] = MbarWait(ring.full, ring.stage, ring.phase, span)
+            raise ScheduleError(f"the store from shared buffer {pipeline.name} is not waited for", kernel=self.kernel)
+        before[read[0] if read else start] = MbarWait(pipeline.full, pipeline.stage, pipeline.phase, span)
         behind[last] = [
-            MbarArrive(ring.empty, ring.stage, "warp", span=span),
-            AdvanceOp(ring.pipeline.name, span=span),
+            MbarArrive(pipeline.empty, pipeline.stage, "warp", span=span),
+            AdvanceOp(pipeline.state.name, span=span),
         ]
 
 
 def _stored(body: Block, last: int) -> int | None:
-    """Where the reader at ``last`` is done: a bulk store is once a ``tma.wait`` says so (None: it never does)."""
+    """Position where the reader at ``last`` ends. A TMA store ends at the next ``tma.wait`` (None: there is none)."""
     if not isinstance(body[last], TmaStore):
         return last
     return next((n for n in range(last, len(body)) if isinstance(body[n], TmaWait)), None)
 
 
-def _addressed(body: Block, rings: tuple[Ring, ...]) -> Block:
-    """Slots at the pipelines of their rings."""
-    of = {b: r for r in rings for b in r.buffers}
+def _addressed(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
+    """Slots addressed by the states of their pipelines."""
+    of = {b: r for r in pipelines for b in r.buffers}
 
     def slot(s: Slot) -> Slot:
         return replace(s, stage=of[s.buffer].stage_of(s.buffer, Var(CONSUMER))) if s.buffer in of else s

@@ -1,22 +1,22 @@
-"""Rings that all threads fill element by element are filled by the TMA unit, one instruction a tile.
+"""TMA loads: one instruction per tile replaces the ``cp.async`` copies of all threads into multi-stage pipelines.
 
-Switch: ``WarpPlan.tma_loads``, for kernels whose copies run ahead in rings
-(``pipeline_copies``) and are synchronised.  Every site that fills the same stage of all buffers of a ring::
+Switch: ``WarpPlan.tma_loads``, for kernels whose copies are pipelined (``pipeline_copies``) and synchronised.  Every
+site that fills the same stage of all pipelined buffers::
 
     cp.async k[s], ...                      mbar.expect full[s] BYTES
     cp.async v[s], ...             ->       tma.load k[s], ... mbar full[s]
                                             tma.load v[s], ... mbar full[s]
 
-and in front of the first reader of stage (t - first) % S of an iteration stands the wait for its bytes::
+The wait for the bytes stands before the first reader of stage (t - first) % S of an iteration::
 
     mbar.wait full[(t - first) % S] parity (t - first) // S % 2
 
-The barrier that kept ``cp.async`` from overwriting what is still read keeps the bulk copy from it as well; waits
-for groups stay, for the copies that are not of a ring.  One thread asks for a whole tile: the others have their issue
-slots back, and as much can be in flight as the ring holds.
+The barrier that kept ``cp.async`` from overwriting bytes that are still read orders the TMA load likewise.  Waits for
+groups stay, for the copies that are not pipelined.  One thread issues the load of a whole tile, so the other threads
+keep their issue slots, and all stages of the pipeline can be outstanding.
 
-A kernel stays as it is where a copy is no box of its buffer with zeros outside (``ma_tile.analysis.tma_boxes``),
-where a ring's sites do not fill all of its buffers at once, or where threads write what shares bytes with a ring.
+A kernel is not changed if a copy is no box of its buffer with zeros outside (``ma_tile.analysis.tma_boxes``), if a site
+does not fill all pipelined buffers at once, or if threads write bytes that a pipelined buffer shares.
 """
 
 from __future__ import annotations
@@ -69,22 +69,22 @@ class TmaLoads:
         def one(k: MemKernel) -> MemKernel:
             plan = warp_plan_of(self.schedule, k)
             wanted = (plan is not None and plan.tma_loads) if self.tma_loads is None else self.tma_loads
-            return bulk_rings(k, buffers, target) if wanted and target.warpgroup else k
+            return load_by_tma(k, buffers, target) if wanted and target.warpgroup else k
 
         return each_kernel(module, one)
 
 
-def bulk_rings(kernel: MemKernel, buffers: dict[str, Buffer], target: Limits) -> MemKernel:
-    """``kernel`` with its rings filled by bulk copies, where all of them can be."""
-    rings = _rings(kernel)
-    if not rings or any(isinstance(op, RolesOp | TmaLoad) for op in walk_ops(kernel.body)):
+def load_by_tma(kernel: MemKernel, buffers: dict[str, Buffer], target: Limits) -> MemKernel:
+    """``kernel`` with its pipelined buffers filled by TMA loads, if all of them can be."""
+    pipelined = _pipelined_buffers(kernel)
+    if not pipelined or any(isinstance(op, RolesOp | TmaLoad) for op in walk_ops(kernel.body)):
         return kernel
-    if _shared_with_threads(kernel, rings) or not _boxes(kernel, rings, buffers):
+    if _shared_with_threads(kernel, pipelined) or not _boxes(kernel, pipelined, buffers):
         return kernel
-    sites = list(_sites(kernel.body, rings))
-    if any({c.slot.buffer for c in site} != rings or len({c.slot.stage for c in site}) != 1 for site in sites):
+    sites = list(_sites(kernel.body, pipelined))
+    if any({c.slot.buffer for c in site} != pipelined or len({c.slot.stage for c in site}) != 1 for site in sites):
         return kernel
-    work = _Bulk(kernel, rings, _name(kernel))
+    work = _TmaRewriter(kernel, pipelined, _name(kernel))
     body = each_block(kernel.body, work.block)
     if not work.awaited:
         return kernel
@@ -92,28 +92,28 @@ def bulk_rings(kernel: MemKernel, buffers: dict[str, Buffer], target: Limits) ->
     return checked(place_mbars(out), target.smem_block)
 
 
-def _rings(kernel: MemKernel) -> frozenset[str]:
-    """Buffers of the most stages that copies fill; all of one depth."""
+def _pipelined_buffers(kernel: MemKernel) -> frozenset[str]:
+    """Buffers of several stages that copies fill; empty if their depths differ."""
     filled = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, AsyncCopy) and op.mbar is None}
     depth = {s.name: s.stages for s in kernel.smem if s.name in filled and s.stages > 1}
     return frozenset(depth) if len(set(depth.values())) == 1 else frozenset()
 
 
-def _shared_with_threads(kernel: MemKernel, rings: frozenset[str]) -> bool:
-    """Whether threads write bytes that a ring has too: the TMA unit would have to be told."""
+def _shared_with_threads(kernel: MemKernel, pipelined: frozenset[str]) -> bool:
+    """Whether threads write bytes of a pipelined buffer: the TMA unit would then need a proxy fence."""
     written = {s.buffer for op in walk_ops(kernel.body) for s in touch(op).writes}
-    written |= {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, AsyncCopy)} - rings
-    ours = [s for s in kernel.smem if s.name in rings]
+    written |= {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, AsyncCopy)} - pipelined
+    ours = [s for s in kernel.smem if s.name in pipelined]
     others = [s for s in kernel.smem if s.name in written]
     return any(a.overlaps(b) for a in ours for b in others)
 
 
-def _boxes(kernel: MemKernel, rings: frozenset[str], buffers: dict[str, Buffer]) -> bool:
-    """Whether the TMA unit can do every copy into a ring, to the layout that the readers expect."""
+def _boxes(kernel: MemKernel, pipelined: frozenset[str], buffers: dict[str, Buffer]) -> bool:
+    """Whether the TMA unit can do every pipelined copy, to the layout that the readers expect."""
     smem = {s.name: s for s in kernel.smem}
     ranges: Ranges = {**uniform_ranges(kernel)}
     for op in walk_ops(kernel.body):
-        if not isinstance(op, AsyncCopy) or op.slot.buffer not in rings:
+        if not isinstance(op, AsyncCopy) or op.slot.buffer not in pipelined:
             continue
         stage = smem[op.slot.buffer]
         plan = tma_box(buffers[op.buffer], stage.axes, op.index, op.mask, ranges)
@@ -123,16 +123,16 @@ def _boxes(kernel: MemKernel, rings: frozenset[str], buffers: dict[str, Buffer])
     return True
 
 
-def _sites(body: Block, rings: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]]:
-    """Runs of copies into rings."""
-    for is_copy, run in groupby(body, lambda op: isinstance(op, AsyncCopy) and op.slot.buffer in rings):
+def _sites(body: Block, pipelined: frozenset[str]) -> Iterator[tuple[AsyncCopy, ...]]:
+    """Runs of copies into pipelined buffers."""
+    for is_copy, run in groupby(body, lambda op: isinstance(op, AsyncCopy) and op.slot.buffer in pipelined):
         ops = tuple(run)
         if is_copy:
             yield tuple(op for op in ops if isinstance(op, AsyncCopy))
             continue
         for op in ops:
             if isinstance(op, IfOp | ForOp):
-                yield from _sites(op.body, rings)
+                yield from _sites(op.body, pipelined)
 
 
 def _name(kernel: MemKernel) -> str:
@@ -141,11 +141,11 @@ def _name(kernel: MemKernel) -> str:
 
 
 @dataclass(slots=True)
-class _Bulk:
+class _TmaRewriter:
     """The rewriting of one kernel; ``awaited``: whether a reader was found."""
 
     kernel: MemKernel
-    rings: frozenset[str]
+    pipelined: frozenset[str]
     name: str
     awaited: bool = False
 
@@ -155,7 +155,7 @@ class _Bulk:
 
     @property
     def stages(self) -> int:
-        return next(s.stages for s in self.kernel.smem if s.name in self.rings)
+        return next(s.stages for s in self.kernel.smem if s.name in self.pipelined)
 
     def block(self, body: Block) -> Block:
         """``body`` with its sites replaced, and a wait before the first reader of each stage."""
@@ -163,7 +163,7 @@ class _Bulk:
         waited: set[Expr] = set()
         run: list[AsyncCopy] = []
         for op in body:
-            if isinstance(op, AsyncCopy) and op.slot.buffer in self.rings:
+            if isinstance(op, AsyncCopy) and op.slot.buffer in self.pipelined:
                 run.append(op)
                 continue
             out += self._issue(run)
@@ -176,10 +176,10 @@ class _Bulk:
         return (*out, *self._issue(run))
 
     def _read(self, op: MemOp) -> list[Slot]:
-        """Stages of rings that ``op`` reads; of a loop with its own copies they are awaited inside."""
+        """Stages of pipelined buffers that ``op`` reads; none for a loop or branch, which awaits them inside."""
         if isinstance(op, ForOp | IfOp):
             return []
-        return [s for s in deep_touch(op).reads if s.buffer in self.rings]
+        return [s for s in deep_touch(op).reads if s.buffer in self.pipelined]
 
     def _issue(self, run: list[AsyncCopy]) -> list[MemOp]:
         if not run:
@@ -190,7 +190,7 @@ class _Bulk:
         return [MbarExpect(self.name, stage, total, span), *loads]
 
     def _wait(self, stage: Expr) -> MbarWait:
-        """For the round of the ring that ``stage`` is in."""
+        """The wait for ``stage`` in its current pass through the pipeline."""
         self.awaited = True
         match stage:
             case Op(op="mod", args=(number, Const(value=count))) if count == self.stages:

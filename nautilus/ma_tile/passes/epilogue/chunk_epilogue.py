@@ -12,7 +12,7 @@ kernel whose value lies as an accumulator of a warpgroup product, ``rows`` x ``c
 
 What only these stores read, and what varies along the columns, is computed chunk by chunk: maps, indices, and
 loads of what the kernel does not write.  Everything else, accumulators first of all, is sliced, which chooses
-registers and moves nothing.  So few values live beside the accumulators, and a small buffer does for the bulk
+registers and moves nothing.  So few values live beside the accumulators, and a small buffer suffices for the TMA
 stores (``tma-stores``, which runs later).  Chunks of columns are the outer order: what varies along columns
 only, such as a bias, is loaded once for all rows, and is dead behind its chunk.  Loads of a chunk stand before
 its arithmetic and are ``volatile``: the compiler would have all of them early, and spill.

@@ -1,29 +1,29 @@
-"""Accumulators leave by the TMA unit: through a swizzled buffer of each consumer's own, as one box.
+"""TMA stores: each accumulator is stored as one box, through a swizzled shared buffer of its consumer.
 
 Switch: ``WarpgroupPlan.epilogue`` ``tma``, ``tma-aliased`` or ``tma-staged``.  A store of an accumulator becomes
 
-* a cast to the buffer's type, if it has another;
-* ``tma.wait 0 read`` and a barrier of the consumer: the store before no longer reads the stage;
+* a cast to the buffer's type, if the types differ;
+* ``tma.wait 0 read`` and a barrier of the consumer: the previous store no longer reads the stage;
 * ``st.matrix`` to the stage, ``fence.proxy``, a barrier of the consumer;
 * ``tma.store`` and ``tma.commit``.
 
-The stores of a kernel share buffers of one shape.  Where whole tiles do not fit beside the rings, a store goes
-in pieces of 64 columns (or as many as divide the tile) through two stages a consumer in turn: a slice of the
-fragment each, with one barrier each.  Several stores of one shape in a row (``chunk-epilogue`` makes them) take
-turns at two stages likewise (``store_turns``).  At the end of
-the kernel the last store is waited for until it has read the stage; its bytes are written when it has ended.
+The stores of a kernel share buffers of one shape.  If whole tiles do not fit beside the load pipelines, a store is
+divided into pieces of 64 columns (or as many as divide the tile).  The pieces are slices of the fragment and alternate
+between two stages per consumer, with one barrier each.  Consecutive stores of one shape (``chunk-epilogue`` makes them)
+alternate between two stages likewise (``double_buffered_stores``).  The end of the kernel waits until the last store
+has read the stage; the bytes of the store are written when the store completes.
 
 ``tma-aliased``: the stage is that of a loaded left operand of the same shape and type, if each consumer has its own
-and nothing reads it between the store and the next load; its release then comes behind the wait
-(``specialise_warps``).  Where its columns are another axis, the stored tile's take its name (``rename_axis``).
-ScheduleError where there is none.
+stage and no op reads it between the store and the next load.  Its release then stands behind the wait
+(``specialise_warps``).  If the operand's columns are another axis, the columns of the stored tile take that axis's name
+(``rename_axis``).  ScheduleError: there is no such operand.
 
-``tma-staged``: always in pieces or in turn.  The buffer has no room of its own: ``specialise_warps`` puts it into a
-stage of a ring (``lent_stages``).
+``tma-staged``: always in pieces or double-buffered.  The buffer has no bytes of its own: ``specialise_warps`` places it
+in a stage of a load pipeline (``stage_aliasing``).
 
-A store stays as it is where the TMA unit cannot do it: elements of other than 16 bits, a layout that is no
-accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index
-that is not ``base + AXIS`` in two axes, a mask that says more than "inside the buffer".
+A store is not changed if the TMA unit cannot do it: elements of other than 16 bits, a layout that is not an
+accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index that is not
+``base + AXIS`` in two axes, or a mask other than "inside the buffer".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.pipelines import find_rings
+from nautilus.ma_tile.analysis.pipelines import find_pipelines
 from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, ROW_BYTES, SWIZZLES
 from nautilus.ma_tile.ir.async_ops import (
     CONSUMER,
@@ -58,8 +58,8 @@ from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, touch, war
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
-from nautilus.ma_tile.rewriting.double_buffered_stores import Turn, store_turns
-from nautilus.ma_tile.rewriting.named_barriers import unit_barrier
+from nautilus.ma_tile.rewriting.double_buffered_stores import StoreStage, double_buffered
+from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.rename_axis import rename_axis
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
@@ -87,13 +87,13 @@ class TmaStores:
             if plan is None:
                 return k
             plan = plan if self.epilogue is None else replace(plan, epilogue=self.epilogue)
-            return bulk_stores(k, module, plan, limit)
+            return store_by_tma(k, module, plan, limit)
 
         return each_kernel(module, one)
 
 
-def bulk_stores(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
-    """``kernel`` with its accumulators stored by the TMA unit where that can be."""
+def store_by_tma(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
+    """``kernel`` with its accumulators stored by the TMA unit if it can do so."""
     ops = list(walk_ops(kernel.body))
     if plan.epilogue == "direct" or any(isinstance(op, RolesOp) for op in ops):
         return kernel
@@ -117,19 +117,19 @@ class _Stores:
 
     def __init__(self, kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> None:
         self.kernel, self.plan = kernel, plan
-        self.room = limit - ring_bytes(kernel, plan)
+        self.room = limit - pipeline_bytes(kernel, plan)
         self.buffers = {b.name: b for b in module.buffers}
         self.consumers = plan.warpgroups if plan.tile_scheduling == "pingpong" else kernel.consumers
         self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
         self.ranges = known_ranges(kernel)
         self.new: list[Smem] = []
-        self.uses: dict[str, str] = {}  # of a new buffer: whole tiles, pieces of one store, or stores in turn
+        self.uses: dict[str, str] = {}  # use of a new buffer: whole, pieces, or double-buffered
         self.layouts: dict[str, FragLayout] = {}
         self.used = False
-        self.turns = store_turns(kernel.body, self._shape) if plan.epilogue != "tma-aliased" else {}
+        self.stages_of = double_buffered(kernel.body, self._shape) if plan.epilogue != "tma-aliased" else {}
 
     def store(self, op: GlobalStore) -> tuple[MemOp, ...]:
-        """What becomes of ``op``."""
+        """The ops that replace ``op``."""
         axes = self.accumulator(op.value)
         found = None if axes is None else box(op, self.buffers[op.buffer], axes, self.ranges)
         if axes is None or found is None:
@@ -138,8 +138,9 @@ class _Stores:
         dtype = self.buffers[op.buffer].dtype
         if self.plan.epilogue == "tma-aliased":
             return self._whole(op, self._dead(op, dtype, axes), found)
-        if id(op) in self.turns and self._fits_twice(dtype, axes):
-            return self._in_turn(op, op.value, self._buffer(op, dtype, axes, "turns"), found, self.turns[id(op)])
+        if id(op) in self.stages_of and self._fits_twice(dtype, axes):
+            buffer = self._buffer(op, dtype, axes, "double-buffered")
+            return self._double_buffered(op, op.value, buffer, found, self.stages_of[id(op)])
         if self.plan.epilogue == "tma" and self._fits(dtype, axes):
             stage = Slot(self._buffer(op, dtype, axes, "whole"), Var(CONSUMER), _swizzle(axes[1]))
             return self._whole(op, stage, found)
@@ -148,9 +149,9 @@ class _Stores:
     def _whole(self, op: GlobalStore, stage: Slot, index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
         """Store through one stage."""
         cast, value = self._cast(op, op.value)
-        meet, span = unit_barrier(), op.span
+        barrier, span = consumer_barrier(), op.span
         return (
-            *cast, TmaWait(0, True, span), meet, MatrixStore(stage, value, span), ProxyFence(span), meet,
+            *cast, TmaWait(0, True, span), barrier, MatrixStore(stage, value, span), ProxyFence(span), barrier,
             TmaStore(stage, op.buffer, index, span), TmaCommit(span),
         )  # fmt: skip
 
@@ -163,34 +164,34 @@ class _Stores:
         return (MapOp(half, "cast", (value,), op.span),), half
 
     def _shape(self, op: GlobalStore) -> tuple[DType, tuple[TileAxis, TileAxis]] | None:
-        """What stage ``op`` goes through, if it can be a bulk store."""
+        """Type and axes of the stage of ``op``, if it can be a TMA store."""
         axes, buffer = self.accumulator(op.value), self.buffers[op.buffer]
         return None if axes is None or box(op, buffer, axes, self.ranges) is None else (buffer.dtype, axes)
 
     def _fits_twice(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
-        """Whether two stages a consumer go beside the rings and the buffers that there are already, or into a ring."""
+        """Whether two stages per consumer fit beside the pipelines and the existing buffers, or alias a stage."""
         if self.plan.epilogue == "tma-staged":
             return True
-        if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "turns") for s in self.new):
+        if any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "double-buffered") for s in self.new):
             return True
         left = self.room - sum(s.bytes for s in self.new)
         return 2 * self.consumers * axes[0].size * axes[1].size * dtype.bytes <= left
 
-    def _in_turn(
-        self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], turn: Turn
+    def _double_buffered(
+        self, op: GlobalStore, part: Frag, buffer: str, index: tuple[Expr, ...], staged: StoreStage
     ) -> tuple[MemOp, ...]:
-        """Store ``part``, one of a row of stores through two stages (``store_turns``)."""
-        number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), turn.number % 2))
+        """Store ``part``, one of consecutive stores through two stages (``double_buffered_stores``)."""
+        number = simplify(calc("add", calc("mul", Var(CONSUMER), 2), staged.number % 2))
         stage = Slot(buffer, number, next(s.swizzle for s in self.new if s.name == buffer))
         cast, value = self._cast(op, part)
-        meet, wait, span = unit_barrier(), TmaWait(0, True, op.span), op.span
+        barrier, wait, span = consumer_barrier(), TmaWait(0, True, op.span), op.span
         return (
-            *((wait, meet) if turn.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
-            wait, meet, TmaStore(stage, op.buffer, index, span), TmaCommit(span),
+            *((wait, barrier) if staged.waits else ()), *cast, MatrixStore(stage, value, span), ProxyFence(span),
+            wait, barrier, TmaStore(stage, op.buffer, index, span), TmaCommit(span),
         )  # fmt: skip
 
     def _pieces(self, op: GlobalStore, axes: tuple[TileAxis, TileAxis], index: tuple[Expr, ...]) -> tuple[MemOp, ...]:
-        """Store in pieces, a row of its own."""
+        """Store in pieces, which are consecutive stores of their own."""
         m, n = axes
         width = piece_width(n)
         part = TileAxis(n.name, width)
@@ -202,8 +203,8 @@ class _Stores:
             value = Frag(self._fresh(f"{op.value.name}_{p * width}"), kind, layout)
             out.append(SliceOp(value, op.value, n.name, p * width, op.span))
             at = (*index[:-1], _shifted(index[-1], p * width))
-            # the first one waits: nobody knows from which stage the store before it left
-            out += self._in_turn(op, value, buffer, at, Turn(p, p == 0))
+            # the first piece waits: the stage of the previous store is unknown
+            out += self._double_buffered(op, value, buffer, at, StoreStage(p, p == 0))
         return tuple(out)
 
     def _layout(self, layout: FragLayout, axis: str) -> str:
@@ -216,7 +217,7 @@ class _Stores:
         return name
 
     def _fits(self, dtype: DType, axes: tuple[TileAxis, TileAxis]) -> bool:
-        """Whether stages for whole tiles go beside the rings and the buffers that there are already."""
+        """Whether stages for whole tiles fit beside the pipelines and the existing buffers."""
         m, n = axes
         if (
             any((s.dtype, s.axes, self.uses[s.name]) == (dtype, axes, "whole") for s in self.new)
@@ -227,7 +228,7 @@ class _Stores:
         return self.consumers * m.size * n.size * dtype.bytes <= left
 
     def accumulator(self, value: Frag) -> tuple[TileAxis, TileAxis] | None:
-        """Rows and columns of ``value``, if it lies as an accumulator that stmatrix can store."""
+        """Rows and columns of ``value``, if its layout is that of an accumulator that stmatrix can store."""
         axes = [a for a in value.type.axes if a.size > 1]
         if len(axes) != 2:
             return None
@@ -257,12 +258,12 @@ class _Stores:
         return name
 
     def _dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Slot:
-        """The stage of an operand that is not read behind ``op``, before it is loaded again."""
+        """The stage of an operand that is not read between ``op`` and its next load."""
         for s, slot in self.dead(op, dtype, axes):
             if s.axes == axes:
                 return slot
         raise ScheduleError(
-            f"epilogue tma-aliased: no operand leaves a stage to the store of {op.buffer}", kernel=self.kernel.name
+            f"epilogue tma-aliased: no operand has a free stage for the store of {op.buffer}", kernel=self.kernel.name
         )
 
     def dead(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...]) -> Iterator[tuple[Smem, Slot]]:
@@ -283,7 +284,7 @@ class _Stores:
 
 
 def _matched(kernel: MemKernel, module: MemModule, plan: WarpgroupPlan, limit: int) -> MemKernel:
-    """``kernel`` with the columns of each store named as those of an operand whose stage it may have."""
+    """``kernel`` with the columns of each store renamed to those of an operand whose stage it may alias."""
     for n in range(sum(isinstance(op, GlobalStore) for op in kernel.body)):
         work = _Stores(kernel, module, plan, limit)
         op = [x for x in kernel.body if isinstance(x, GlobalStore)][n]
@@ -306,15 +307,15 @@ def _swizzle(columns: TileAxis) -> int:
 
 
 def piece_width(columns: TileAxis) -> int:
-    """Columns that a piece of a store has: one swizzled row."""
+    """Columns of one piece of a store: one swizzled row."""
     return _swizzle(columns) // 2
 
 
-def ring_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
-    """Shared memory that the kernel will need for its loads and all else that it has, at most."""
-    rings = find_rings(kernel, plan) if plan.warp_specialised and obstacle(kernel) is None else ()
-    stages = {b: r.stages_of(b) for r in rings for b in r.buffers}
-    barriers = sum(16 * r.depth for r in rings) + _SPARE
+def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
+    """Upper bound of the shared memory that the kernel needs for its load pipelines and its other buffers."""
+    pipelines = find_pipelines(kernel, plan) if plan.warp_specialised and obstacle(kernel) is None else ()
+    stages = {b: r.stages_of(b) for r in pipelines for b in r.buffers}
+    barriers = sum(16 * r.depth for r in pipelines) + _SPARE
     return barriers + sum(s.stage_bytes * stages.get(s.name, s.stages) for s in kernel.smem)
 
 
@@ -331,7 +332,7 @@ def known_ranges(kernel: MemKernel) -> Ranges:
 
 
 def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:
-    """The index of ``op`` as the bulk store of a tile over ``axes``, rows and columns; None where it is no box."""
+    """The index of ``op`` as the TMA store of a tile over ``axes``, rows and columns; None where it is no box."""
     shape = [n for n in buffer.shape if isinstance(n, int)]
     fits = len(shape) == len(buffer.shape) <= MOST_AXES and shape[-1] * buffer.dtype.bytes % ROW_BYTES == 0
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):

@@ -2,7 +2,7 @@
 
 A buffer is live from its first to its last use.  Inside a loop that is not enough: it stays live for
 the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
-Rings, and buffers first written under a condition, count from the start of the kernel: no one write
+Pipelined buffers, and buffers first written under a condition, count from the start of the kernel: no one write
 of theirs ends what the bytes held before (the rule of ``verify_smem``).
 Buffers that bulk copies fill or read, which goes on behind the op, share with nobody, nor do those of
 concurrent roles.  A buffer that lies ``over`` another goes where that one goes.

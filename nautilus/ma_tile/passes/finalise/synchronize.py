@@ -11,12 +11,12 @@ and inserts
 * a wait, and a barrier behind it, where an op touches bytes of a copy that may not have arrived.
 
 A barrier takes along the wait that the next reader of a copy already in flight would need, if nothing
-else forces a barrier in between: a loop over a ring then has one barrier an iteration.
+else forces a barrier in between: a loop over a pipeline then has one barrier an iteration.
 
-Stages of a ring are compared symbolically: the numerator of ``expr % stages`` as an affine form of
+Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` as an affine form of
 the loop variable, shifted by one at the back edge; forms that do not differ by a constant are assumed
 to meet.  Loops are iterated to a fixed point.  Kernels with warp roles are left alone: their
-synchronisation is what specialisation decided.  So are kernels whose bulk loads are awaited already.
+synchronisation is what specialisation decided.  So are kernels whose TMA loads are awaited already.
 """
 
 from __future__ import annotations
@@ -224,11 +224,11 @@ class _Sync:
             if pending is not None:
                 out.append(AsyncWait(pending))
             return (state if pending is None else state.wait(pending)).barrier()
-        if self._meet(touched, state.open):
+        if self._overlap(touched, state.open):
             out.append(AsyncCommit())
             state = state.commit()
         pending = self._pending(touched, state)
-        clash = self._meet(touched, state.written) or self._meet(writes | copies, state.read)
+        clash = self._overlap(touched, state.written) or self._overlap(writes | copies, state.read)
         if pending is None and not clash:
             return state
         if pending is None:
@@ -266,7 +266,7 @@ class _Sync:
     def _pending(self, xs: Accesses, state: State) -> int | None:
         """How many groups may stay in flight so that all of ``xs`` have arrived; None: no wait needed."""
         for n, group in enumerate(state.groups):
-            if self._meet(xs, group):
+            if self._overlap(xs, group):
                 return n
         return None
 
@@ -284,7 +284,7 @@ class _Sync:
             pending = self._pending(reads | writes, state)
             if pending is not None:
                 return pending
-            if self._meet(reads | writes | copies, fresh.written) or self._meet(writes | copies, fresh.read):
+            if self._overlap(reads | writes | copies, fresh.written) or self._overlap(writes | copies, fresh.read):
                 return None
             fresh = replace(fresh, written=fresh.written | writes, read=fresh.read | reads)
         return None
@@ -299,7 +299,7 @@ class _Sync:
                 yield op, shift
 
     # -- conflicts ------------------------------------------------------------------------------
-    def _meet(self, xs: Accesses, ys: Accesses) -> bool:
+    def _overlap(self, xs: Accesses, ys: Accesses) -> bool:
         return any(self._same_bytes(x, y) for x in xs for y in ys)
 
     def _same_bytes(self, x: Access, y: Access) -> bool:

@@ -8,18 +8,18 @@ consumers of B's blocks, and the temps live in shared memory::
       roles { role partial warps 0..U * (warps of A) consumers U {
         let chunk = 4 * part + consumer   -- A's grid variables as B's and the consumer make them
         A's body: every shared buffer in U slices, barriers of the consumer's threads
-        barrier                       -- nobody needs the slices any more
+        barrier                       -- the slices are no longer needed
         st.shared part[consumer], %x      -- was: st.global T[chunk, ...], %x
       } }
       barrier
       B's body: ld.shared all_parts   -- was: ld.global T[chunk axis, ...]
 
 No partial result goes through global memory, no second launch waits for the first, and the consumers of a block
-share nothing on their way, so none waits for another before the end.
+share no data before the end, so none waits for another before it.
 
-What is required of the temps, and how A's grid variables are found, ``meeting`` says.
+``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError where the kernels do not fit together so.  Runs late: both kernels are synchronised.
+ScheduleError: the kernels do not fit together in this way.  Runs late: both kernels are synchronised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
+from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.async_ops import CONSUMER, LetOp, MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import (
     Barrier,
@@ -47,7 +47,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.ir.traverse import map_slots, rebuild, warp_plan_of
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
-from nautilus.ma_tile.rewriting.named_barriers import STORE, of_unit
+from nautilus.ma_tile.rewriting.named_barriers import STORE, of_consumer
 from nautilus.ma_tile.rewriting.renaming import Renaming
 from nautilus.targets.limits import Limits, limits
 
@@ -86,34 +86,35 @@ class _Joint:
     def __init__(self, pair: Pair) -> None:
         a, b = pair.a, pair.b
         self.producer = a.name
-        _, self.units = several(a, b)
+        _, self.consumers = several(a, b)
         for k in (a, b):
             roles = any(isinstance(op, RolesOp) for op in walk_ops(k.body))
             if roles or k.consumers > 1 or k.pipelines or k.cluster > 1 or (k is b and k.mbars):
-                raise ScheduleError(f"kernel {k.name} has roles, consumers or mbarriers already", kernel=self.producer)
+                raise ScheduleError(f"kernel {k.name} already has roles, consumers or mbarriers", kernel=self.producer)
         if any(isinstance(op, ReduceOp) and op.scratch is not None for op in walk_ops(a.body)):
-            raise ScheduleError("its warps meet in scratch of their own", kernel=self.producer)
-        if STORE + self.units > _MOST_BARRIERS:
-            raise ScheduleError(f"{self.units} consumers have no barriers each", kernel=self.producer)
-        if b.warps != self.units * a.warps:
-            detail = f"{self.units} consumers of {a.warps} warps, but {b.name} has {b.warps} warps"
+            raise ScheduleError("its warps exchange values through scratch memory", kernel=self.producer)
+        if STORE + self.consumers > _MOST_BARRIERS:
+            detail = f"{self.consumers} consumers need more named barriers than a block has"
             raise ScheduleError(detail, kernel=self.producer)
-        self.met = Meeting(pair, CONSUMER, "consumer")
-        self.a, self.b, self.parts = self.met.a, self.met.b, self.met.parts
+        if b.warps != self.consumers * a.warps:
+            detail = f"{self.consumers} consumers of {a.warps} warps, but {b.name} has {b.warps} warps"
+            raise ScheduleError(detail, kernel=self.producer)
+        self.fusion = SplitKFusion(pair, CONSUMER, "consumer")
+        self.a, self.b, self.parts = self.fusion.a, self.fusion.b, self.fusion.parts
 
     def kernel(self) -> MemKernel:
         """The kernel that both become."""
         a, b = self.a, self.b
-        body = self._unit_body()
-        role = Role("partial", 0, b.warps, None, body, self.units)
-        tail = rebuild(b.body, self.met.load)
+        body = self._consumer_body()
+        role = Role("partial", 0, b.warps, None, body, self.consumers)
+        tail = rebuild(b.body, self.fusion.load)
         whole = replace(
             b,
             min_blocks=a.min_blocks,
             pdl=a.pdl,
-            layouts=self.met.layouts,
+            layouts=self.fusion.layouts,
             smem=self._placed(),
-            mbars=tuple(replace(m, stages=self.units * m.stages) for m in a.mbars),
+            mbars=tuple(replace(m, stages=self.consumers * m.stages) for m in a.mbars),
             body=(RolesOp((role,), a.span), Barrier(span=a.span), *tail),
         )
         return place_mbars(whole)
@@ -134,7 +135,7 @@ class _Joint:
             out.append(replace(s, offset=start))
             return out[-1]
 
-        free = [put(replace(s, stages=self.units * s.stages)) for s in sorted(self.a.smem, key=lambda s: -s.bytes)]
+        free = [put(replace(s, stages=self.consumers * s.stages)) for s in sorted(self.a.smem, key=lambda s: -s.bytes)]
 
         def host(size: int) -> Smem | None:
             found = next((s for s in free if s.bytes >= size), None)
@@ -155,13 +156,13 @@ class _Joint:
         return (*out, *(replace(s, offset=start + s.offset) for s in self.b.smem))
 
     # -- bodies -------------------------------------------------------------------------------
-    def _unit_body(self) -> tuple[MemOp, ...]:
+    def _consumer_body(self) -> tuple[MemOp, ...]:
         """A's body as a consumer runs it."""
         a = self.a
-        rename, defined = self.met.variables()
+        rename, defined = self.fusion.variables()
         lets = tuple(LetOp(name, e, a.span) for name, e in defined)
-        rest, stores = self.met.split(Renaming(variables=rename).ops(a.body))
-        tail = [x for op in stores for x in self.met.store(op)]
+        rest, stores = self.fusion.split(Renaming(variables=rename).ops(a.body))
+        tail = [x for op in stores for x in self.fusion.store(op)]
         return used_lets((*lets, *rebuild(rest, self._sliced), Barrier(span=a.span), *tail))
 
     def _sliced(self, op: MemOp) -> tuple[MemOp, ...]:
@@ -176,7 +177,7 @@ class _Joint:
 
         match op:
             case Barrier():
-                return (Barrier(of_unit(STORE), 32 * self.a.warps, op.span),)
+                return (Barrier(of_consumer(STORE), 32 * self.a.warps, op.span),)
             case MbarExpect(mbar=name, stage=stage) | MbarWait(mbar=name, stage=stage):
                 return (replace(op, stage=own(name, stage)),)
             case TmaLoad(mbar=(name, stage)):

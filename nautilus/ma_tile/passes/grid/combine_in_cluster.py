@@ -17,13 +17,13 @@ the blocks of a cluster, and the temps live in the shared memory of its first bl
       }
     }
 
-Nobody waits before the end of A's body: the first wait is for blocks that were launched together.  The other blocks
+No block waits before the end of A's body: the first wait is for blocks that were launched together.  The other blocks
 end while the first one combines.  No partial result goes through global memory, and no second launch waits for the
 first.  Parts have bytes of their own behind A's: the first block may still use all others when they come.
 
-What is required of the temps, and how A's grid variables are found, ``meeting`` says.
+``split_k_combine`` states the requirements on the temps and how A's grid variables are found.
 
-ScheduleError where the kernels do not fit together so.  Runs behind ``combine-in-block``, whose kernels it may take.
+ScheduleError: the kernels do not fit together in this way.  Runs behind ``combine-in-block`` and may take its kernels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.schedule import Schedule, WarpPlan
 from nautilus.ma_tile.analysis.block_values import BLOCK
-from nautilus.ma_tile.analysis.split_k_combine import Meeting, Pair, merged, pair_of, several
+from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.ops import (
     ClusterArrive,
     ClusterWait,
@@ -83,14 +83,14 @@ def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
     """The kernel that both become. Raises ScheduleError where they do not fit."""
     _check(pair, size, target)
     rank = fresh("rank", _taken(pair))
-    met = Meeting(pair, rank, "rank")
-    a, b = met.a, met.b
-    rename, defined = met.variables()
-    rest, stores = met.split(Renaming(variables=rename).ops(a.body))
-    pushes = [x for op in stores for x in met.store(op, 0)]
+    fusion = SplitKFusion(pair, rank, "rank")
+    a, b = fusion.a, fusion.b
+    rename, defined = fusion.variables()
+    rest, stores = fusion.split(Renaming(variables=rename).ops(a.body))
+    pushes = [x for op in stores for x in fusion.store(op, 0)]
     # what B calls a block is a cluster now
     whole = Renaming(variables={BLOCK: calc("floordiv", Var(BLOCK), size)})
-    first = (ClusterWait(b.span), *rebuild(whole.ops(b.body), met.load))
+    first = (ClusterWait(b.span), *rebuild(whole.ops(b.body), fusion.load))
     decode = [(rank, calc("mod", Var(BLOCK), size)), *((name, whole.expr(e)) for name, e in (*b.decode, *defined))]
     return place_mbars(
         replace(
@@ -98,8 +98,8 @@ def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
             blocks=a.blocks,
             min_blocks=a.min_blocks,
             decode=tuple(decode),
-            layouts=met.layouts,
-            smem=_placed(met),
+            layouts=fusion.layouts,
+            smem=_placed(fusion),
             mbars=a.mbars,
             pipelines=a.pipelines,
             pdl=a.pdl,
@@ -119,11 +119,11 @@ def _check(pair: Pair, size: int, target: Limits) -> None:
         raise ScheduleError("the target has no clusters", kernel=a.name)
     _, parts = several(a, b)
     if parts != size:
-        raise ScheduleError(f"{parts} blocks make one result, not a cluster of {size}", kernel=a.name)
+        raise ScheduleError(f"{parts} blocks compute one result, but a cluster has {size}", kernel=a.name)
     for k in (a, b):
         tiles = any(isinstance(op, TileSchedulerOp) for op in walk_ops(k.body))
         if tiles or k.consumers > 1 or k.cluster > 1:
-            raise ScheduleError(f"kernel {k.name} has tiles, consumers or a cluster already", kernel=a.name)
+            raise ScheduleError(f"kernel {k.name} already has a tile scheduler, consumers or a cluster", kernel=a.name)
     if b.mbars or b.pipelines or any(isinstance(op, RolesOp) for op in walk_ops(b.body)):
         raise ScheduleError(f"kernel {b.name} has roles or mbarriers", kernel=a.name)
     if a.warps != b.warps:
@@ -140,13 +140,13 @@ def _is_first(rank: str) -> Expr:
     return calc("eq", Var(rank), integer(0))
 
 
-def _placed(met: Meeting) -> tuple[Smem, ...]:
+def _placed(fusion: SplitKFusion) -> tuple[Smem, ...]:
     """A's buffers where they are, the parts behind them, and then what B needs."""
-    out = list(met.a.smem)
+    out = list(fusion.a.smem)
     top = max((s.offset + s.bytes for s in out), default=0)
-    for p in met.parts.values():
+    for p in fusion.parts.values():
         start = -(-top // alignment(p.store)) * alignment(p.store)
         out += [replace(p.store, offset=start), replace(p.view, over=p.store.name, offset=start)]
         top = start + p.store.bytes
     start = -(-top // 1024) * 1024
-    return (*out, *(replace(s, offset=start + s.offset) for s in met.b.smem))
+    return (*out, *(replace(s, offset=start + s.offset) for s in fusion.b.smem))

@@ -40,7 +40,7 @@ from nautilus.ma_tile.ir.traverse import each_kernel, expressions, warpgroup_pla
 from nautilus.ma_tile.passes.copies.specialise_warps import used_lets
 from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
-from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn
+from nautilus.ma_tile.rewriting.named_barriers import first_arrival, ordered
 from nautilus.ma_tile.rewriting.stage_aliasing import late_release
 from nautilus.ma_tile.rewriting.tile_queue import TileQueue
 from nautilus.targets.limits import Limits, limits
@@ -79,16 +79,16 @@ def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
         return kernel
     resident = target.multiprocessors * kernel.min_blocks
     if not resident:
-        raise ScheduleError("how many blocks run at once is not known for this target", kernel=kernel.name)
+        raise ScheduleError("the number of blocks that run at once is unknown for this target", kernel=kernel.name)
     if kernel.cluster > 1:
         if plan.persistent == "dynamic":
-            raise ScheduleError("blocks of a cluster cannot take dynamic tiles", kernel=kernel.name)
+            raise ScheduleError("clusters cannot use dynamic tile scheduling", kernel=kernel.name)
         resident -= resident % kernel.cluster
     own = plan.is_pingpong
     if isinstance(kernel.blocks, Const) and int(kernel.blocks.value) <= resident and not own:
         return kernel
     if any("block" in free_vars(e) for op in walk_ops(kernel.body) for e in expressions(op)):
-        raise ScheduleError("an operation mentions the number of the block", kernel=kernel.name)
+        raise ScheduleError("an operation uses the block number", kernel=kernel.name)
     return reallocate(_Persistent(kernel, plan, resident).build(roles), target)
 
 
@@ -130,7 +130,7 @@ class _Persistent:
             role, body = self._shared(role, body)
         lets = tuple(LetOp(name, self._at_tile(e), self.kernel.span) for name, e in self.kernel.decode)
         body = used_lets((*lets, *body))
-        first: Block = (first_turn(self.plan.warpgroups),) if self.own and not role.single else ()
+        first: Block = (first_arrival(self.plan.warpgroups),) if self.own and not role.single else ()
         if self.queue is not None and role.single:
             first, body = (*first, *self.queue.first()), self.queue.send(body)
         elif self.queue is not None:
@@ -153,16 +153,16 @@ class _Persistent:
         """The consumer role with all its consumers, each of which runs ``body`` for one tile in ``consumers``."""
         if role.consumers != 1:
             raise ScheduleError(
-                f"the consumers are {role.consumers} consumers that share a tile already", kernel=self.kernel.name
+                f"{role.consumers} consumers already share a tile", kernel=self.kernel.name
             )
-        units = self.plan.warpgroups
-        mod = calc("mod", Var(self.iteration), units)
+        consumers = self.plan.warpgroups
+        mod = calc("mod", Var(self.iteration), consumers)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())
         busy = [n for n, op in enumerate(body) if any(map(_in_turn, walk_ops((op,))))]
-        mine = IfOp(calc("eq", mod, Var(CONSUMER)), turn(body, busy, units))
+        mine = IfOp(calc("eq", mod, Var(CONSUMER)), ordered(body, busy, consumers))
         others = IfOp(calc("ne", mod, Var(CONSUMER)), moves)
-        last = role.first_warp + units * GROUP_WARPS
-        return replace(role, consumers=units, last_warp=last), (mine, others) if moves else (mine,)
+        last = role.first_warp + consumers * GROUP_WARPS
+        return replace(role, consumers=consumers, last_warp=last), (mine, others) if moves else (mine,)
 
     def _uses(self, body: Block) -> dict[str, Expr]:
         """Name of a pipeline state -> the stages by which a run of ``body`` advances it."""
@@ -177,7 +177,7 @@ class _Persistent:
             if not free_vars(e) <= known:
                 unknown = ", ".join(sorted(free_vars(e) - known))
                 raise ScheduleError(
-                    f"how many stages of {name} a tile uses depends on {unknown}", kernel=self.kernel.name
+                    f"the number of stages of {name} that a tile uses depends on {unknown}", kernel=self.kernel.name
                 )
         return out
 

@@ -2,7 +2,7 @@
 
 Before this pass a product waits for itself.  Here it becomes ``pending`` in a group of its own
 (``wg.fence``, product, ``wg.commit``), and ``wg.wait n`` stands as late as it may.  Groups retire in
-order, so n is how many younger ones may stay in flight.  Each group has its fence even where no fragment was
+order, so n is how many younger ones may stay outstanding.  Each group has its fence even where no fragment was
 touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
 * an op that reads its result, other than the next product of the same accumulator;
@@ -14,11 +14,11 @@ touched since the last one: the assembler may move registers there (its C7519). 
 * the end of the block: a loop body, a branch, a role.
 
 An arrival behind a product (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
-wait that retires the product, with the ``advance`` of its ring if that follows it.  Where the ring's pipeline is
-needed before, the advance stays and the stage to release is kept in a variable.  A ring of n stages has at
-most n - 1 of them unreleased when the code waits for its next one, else nobody could ever fill it.
+wait that retires the product, with the ``advance`` of its pipeline if that follows it.  Where the pipeline's state is
+needed before, the advance stays and the stage to release is kept in a variable.  A pipeline of n stages has at
+most n - 1 of them unreleased when the code waits for its next one, else no producer could fill that stage.
 
-With ``in_flight``, loops that only accumulate go further (``products_in_flight``).  A product whose
+With ``outstanding_mma``, loops that only accumulate go further (``outstanding_products``).  A product whose
 accumulator is used elsewhere too keeps waiting for itself, as the old value must survive.
 PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 """
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.outstanding_products import keep_in_flight
+from nautilus.ma_tile.analysis.outstanding_products import keep_outstanding
 from nautilus.ma_tile.analysis.product_stages import is_product
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
@@ -89,7 +89,7 @@ def order(kernel: MemKernel, in_flight: bool = True, pin: bool = False) -> MemKe
     if any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(kernel.body)):
         return kernel
     if in_flight:
-        kernel = keep_in_flight(kernel, pin)
+        kernel = keep_outstanding(kernel, pin)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.pipelines}, roles)
@@ -104,7 +104,7 @@ class _Order:
     names: Names
     uses: Counter[str]
     pin: bool
-    depth: Mapping[str, int]  # stages of each ring, by its pipeline
+    depth: Mapping[str, int]  # stages of each pipeline, by its name
     roles: bool  # the kernel has roles: their barriers are all there
 
     def scope(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
@@ -172,7 +172,7 @@ class _Line:
         mentioned = _variables(op)
         if isinstance(op, MbarWait):
             self.retire(self._blocking(mentioned))
-        self._settle(mentioned)
+        self._finalise(mentioned)
         if isinstance(op, MmaOp) and self._may_pend(op):
             self._issue(op)
             return
@@ -256,21 +256,21 @@ class _Line:
         return True
 
     def _blocking(self, mentioned: set[str]) -> int:
-        """How many of the oldest groups hold a stage that a wait of the ring it mentions may need."""
+        """How many of the oldest groups hold a stage that a wait of the pipeline it mentions may need."""
         owed: Counter[tuple[str, str]] = Counter()
         for n, g in reversed(list(enumerate(self.groups))):
             for x in g.after:
                 if not isinstance(x.op, MbarArrive):
                     continue
                 if x.pipeline is None:
-                    return n + 1  # a ring that nothing is known of
+                    return n + 1  # an unknown pipeline
                 owed[x.pipeline, x.op.mbar] += 1
                 full = owed[x.pipeline, x.op.mbar] >= self.work.depth[x.pipeline]
                 if full and {f"{x.pipeline}_stage", f"{x.pipeline}_phase"} & mentioned:
                     return n + 1
         return 0
 
-    def _settle(self, mentioned: set[str]) -> None:
+    def _finalise(self, mentioned: set[str]) -> None:
         """Advances of pipelines that are needed now happen now; the stages before them are kept in variables."""
         moves = {x.pipeline for g in self.groups for x in g.after if isinstance(x.op, AdvanceOp) and x.pipeline}
         now = {c for c in moves if {c, f"{c}_stage", f"{c}_phase"} & mentioned}

@@ -22,7 +22,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
-from nautilus.ma_tile.rewriting.named_barriers import first_turn, turn, turn_left_over
+from nautilus.ma_tile.rewriting.named_barriers import first_arrival, last_wait, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,45 +39,45 @@ class PingPong:
             if plan is None:
                 return k
             wanted = plan.ordered_mma if self.ordered_mma is None else self.ordered_mma
-            return take_turns(k) if wanted else k
+            return order_mma(k) if wanted else k
 
         return each_kernel(module, one)
 
 
-def take_turns(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with turns in its consumer roles; one that has turns already stays as it is."""
+def order_mma(kernel: MemKernel) -> MemKernel:
+    """``kernel`` with ordered barriers in its consumer roles. Roles that already have them are not changed."""
 
     def role(r: Role) -> Role:
         if r.single or r.consumers < 2 or any(isinstance(op, NamedArrive) for op in walk_ops(r.body)):
             return r
-        work = _Turns(kernel.name, r.consumers)
+        work = _OrderedBarriers(kernel.name, r.consumers)
         body = work.block(r.body)
-        return replace(r, body=(first_turn(r.consumers), *body, turn_left_over())) if work.turns else r
+        return replace(r, body=(first_arrival(r.consumers), *body, last_wait())) if work.loops else r
 
     body = tuple(replace(op, roles=tuple(map(role, op.roles))) if isinstance(op, RolesOp) else op for op in kernel.body)
     return replace(kernel, body=body)
 
 
 @dataclass(slots=True)
-class _Turns:
+class _OrderedBarriers:
     kernel: str
-    units: int
-    turns: int = 0
+    consumers: int
+    loops: int = 0
 
     def block(self, body: Block) -> Block:
-        """``body`` with a turn in each iteration of the loops that hold products."""
+        """``body`` with an ordered section in each iteration of the loops that contain MMAs."""
         out: list[MemOp] = []
         for op in body:
-            before = self.turns
+            before = self.loops
             match op:
                 case ForOp():
                     inner = self.block(op.body)
                     at = [n for n, x in enumerate(inner) if isinstance(x, MmaOp) and x.instr in WGMMA]
-                    self.turns += bool(at)
-                    op = replace(op, body=turn(inner, at, self.units))
+                    self.loops += bool(at)
+                    op = replace(op, body=ordered(inner, at, self.consumers))
                 case IfOp() | TileSchedulerOp():
                     op = replace(op, body=self.block(op.body))
-            if self.turns > before:
+            if self.loops > before:
                 self._alike(op)
             out.append(op)
         return tuple(out)
@@ -91,4 +91,5 @@ class _Turns:
             case _:
                 exprs = []
         if any(CONSUMER in free_vars(e) for e in exprs):
-            raise ScheduleError("how often a consumer has its turn depends on the consumer", kernel=self.kernel)
+            detail = "the number of passes through the ordered barrier depends on the consumer"
+            raise ScheduleError(detail, kernel=self.kernel)

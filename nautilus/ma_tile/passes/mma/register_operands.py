@@ -1,14 +1,15 @@
 """Read a left operand that does not change in a loop into registers once, in front of it.
 
 A warpgroup product takes its left operand from shared memory or from registers.  One that is loaded
-outside of the loop is then read by the matrix unit in every iteration; held in fragments
+outside of the loop is then read by the matrix unit in every iteration; in fragments
 (``wg_a_layout``, by ldmatrix, 16-bit types) it is read once, and its stage is free from there on.  It
 costs rows x depth / 256 registers a thread.
 
 Not where the same loop goes on to compute a left operand of another product, in the same iteration: ptxas 13.0 then
-gives that operand the registers of the held one, which the next iteration still reads (found on an H200: wrong
-results, and nothing in its log).  An operand that is carried from the iteration before, as ``pipeline-mma``
-makes it, lives beside the held one and keeps its registers.
+gives that operand the registers of the register-resident one, which the next iteration still reads
+(found on an H200: wrong results, and no message in its log).  An operand that is carried from the previous
+iteration, as ``pipeline-mma``
+makes it, is live beside the register-resident one and keeps its registers.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class RegisterOperands:
                 return k
             if not (plan.register_operands if self.register_operands is None else self.register_operands):
                 return k
-            held = hold(k)
-            ahead = pipeline(held, plan.rescale_placement == "late") if plan.pipeline_mma else held
-            return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else held
+            resident = hold(k)
+            ahead = pipeline(resident, plan.rescale_placement == "late") if plan.pipeline_mma else resident
+            return k if any(_in_turn(op) for op in walk_ops(ahead.body) if isinstance(op, ForOp)) else resident
 
         return each_kernel(module, one)
 
@@ -71,17 +72,19 @@ class _Hold:
     kernel: MemKernel
     names: Names
     layouts: dict[str, FragLayout]
-    held: dict[tuple[Slot, str, str], Frag] = field(default_factory=dict)  # by slot, contracted axis, layout
+    resident: dict[tuple[Slot, str, str], Frag] = field(default_factory=dict)  # by slot, contracted axis, layout
 
     def block(self, body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         """``body`` with reads in front of its chains of loops; reads in front of outer loops come later."""
         out = list(body)
         for members in reversed(chains(body)):
             fixed = _fixed(body, members)
-            self.held = {}
+            self.resident = {}
             for n in members:
                 (out[n],) = rebuild((body[n],), lambda op, fixed=fixed: (self._product(op, fixed),))  # type: ignore[misc]
-            loads = [MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.held.items()]
+            loads = [
+                MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.resident.items()
+            ]
             out[members[0] : members[0]] = loads
         return tuple(out)
 
@@ -98,10 +101,10 @@ class _Hold:
         whole = wg_a_layout(op.instr, rows.name, depth.name, rows.size, depth.size)
         layout = layout_name(self.layouts, whole, f"held_{depth.name}")
         key = (op.a, op.over, layout)
-        if key not in self.held:
+        if key not in self.resident:
             like = Frag(op.a.buffer, TileType(buffer.dtype, buffer.axes), layout)
-            self.held[key] = self.names.frag(like, "held")
-        return replace(op, a=self.held[key])
+            self.resident[key] = self.names.frag(like, "held")
+        return replace(op, a=self.resident[key])
 
 
 def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
@@ -122,7 +125,7 @@ def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
 
 
 def _moved(ops: Sequence[MemOp]) -> set[str]:
-    """Cursors that ``ops`` move."""
+    """Pipelines that ``ops`` advance."""
     return {op.pipeline for op in ops if isinstance(op, AdvanceOp)}
 
 

@@ -32,10 +32,10 @@ class ZeroAccumulators:
     name = "zero-accumulators"
 
     def apply(self, module: MemModule) -> MemModule:
-        return each_kernel(module, fresh_accumulators)
+        return each_kernel(module, zero_accumulators)
 
 
-def fresh_accumulators(kernel: MemKernel) -> MemKernel:
+def zero_accumulators(kernel: MemKernel) -> MemKernel:
     """``kernel`` without zeros that warpgroup products start from."""
     zeros = {op.result.name for op in walk_ops(kernel.body) if isinstance(op, ConstOp) and _is_zero(op.value)}
     ranges = {name: r for name, r in uniform_ranges(kernel).items() if name != CONSUMER}

@@ -58,7 +58,7 @@ def test_what_threads_write_is_fenced_from_loads() -> None:
     own = "barrier (1 + consumer), 128"
     in_order(body, own, "st.matrix", "fence.proxy", own, "tma.store")
     parts = sorted((s.offset, s.offset + s.bytes) for s in m.kernels[0].smem)
-    assert all(a[1] <= b[0] for a, b in pairwise(parts))  # a bulk store reads on for long
+    assert all(a[1] <= b[0] for a, b in pairwise(parts))  # a TMA store continues to read its stage
 
 
 def test_a_load_is_the_barrier_between_a_read_and_the_next_write() -> None:
@@ -75,5 +75,5 @@ def test_places_that_each_unit_computes_are_refused() -> None:
     before = ma_format(product())
     before = before.replace("smem a ", "layout #one = reg() lane(*:32) warp(*:4)\n    smem a ")
     before = before.replace("    %zero", "    %p = index consumer : i32 #one\n    %zero")
-    with pytest.raises(ScheduleError, match="each consumer loads a from a place that it computes"):
+    with pytest.raises(ScheduleError, match="each consumer computes the address from which it loads a"):
         awaited(parse(before.replace("A[i0 * 128 +", "A[%p +")))

@@ -114,11 +114,11 @@ def test_kernels_that_stay() -> None:
 @pytest.mark.parametrize(
     ("m", "memory", "why"),
     [
-        (chained(triangle=True), {}, r"how often k is loaded differs .* `for t in 0..i0 \+ 1 .*` depends on i0"),
-        (product(m=384), {}, "3 tiles are no whole number of clusters of 2"),
-        (product(m=384, n=192), {}, "9 tiles are no whole number"),
+        (chained(triangle=True), {}, r"the number of loads of k differs .* `for t in 0..i0 \+ 1 .*` depends on i0"),
+        (product(m=384), {}, "3 tiles are not a multiple of the cluster size 2"),
+        (product(m=384, n=192), {}, "9 tiles are not a multiple"),
         (product(m=256, n=192), {}, "blocks next to each other differ in i0, j0, on which all loads depend"),
-        (product(m=512), {"persistent": "dynamic"}, "take tiles in a fixed order, not dynamic"),
+        (product(m=512), {"persistent": "dynamic"}, "need static tile scheduling, not dynamic"),
     ],
 )  # fmt: skip
 def test_refused(m: MemModule, memory: dict[str, Any], why: str) -> None:
@@ -131,7 +131,7 @@ def test_a_condition_that_differs_is_refused() -> None:
     loads = "tma.load k[0] swizzle 128, K[t * 64 + j, d]"
     assert loads in before
     m = parse(before.replace(loads, f"if i0 >= 1 {{\n{loads}\n}}\n{loads}"))
-    with pytest.raises(ScheduleError, match=r"how often k is loaded differs .* `if i0 >= 1` depends on i0"):
+    with pytest.raises(ScheduleError, match=r"the number of loads of k differs .* `if i0 >= 1` depends on i0"):
         clustered(m, pending=False)
 
 

@@ -63,7 +63,7 @@ def test_roles_have_warps_registers_and_units() -> None:
     assert m.kernels[0].warps == 8 and m.kernels[0].consumers == 1
 
 
-def test_held_operands_have_their_own_depth_and_are_released_behind_the_loop() -> None:
+def test_operands_that_are_loaded_once_have_their_own_depth_and_are_released_behind_the_loop() -> None:
     m = specialised(chained(), stages=3, resident_stages=1)
     assert "mbar full_q stages 1" in text(m) and "mbar full_k stages 3" in text(m)
     in_order(
@@ -125,7 +125,7 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
     pointer = "    %p = const 1 : i32 #one\n    %zero"
     dependent = edited(product(), ("smem a ", one), ("    %zero", pointer), ("B[j0 * 64 + j,", "B[%p + j,"))
     reason = obstacle(dependent.kernels[0])
-    assert reason is not None and "depends on values" in reason
+    assert reason is not None and "depends on computed values" in reason
     assert SpecialiseWarps().apply(dependent) == dependent
     barrier = edited(product(), ("    %zero", "    barrier\n    %zero"))
     assert obstacle(barrier.kernels[0]) == "Barrier needs all threads of the block"
@@ -137,7 +137,7 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
 @pytest.mark.parametrize(
     ("units", "registers", "message"),
     [
-        (3, (24, 240), "a producer of 24 leaves 160 a thread for 3 consumers, not 240"),
+        (3, (24, 240), "a producer of 24 leaves 160 per thread for 3 consumers, not 240"),
         (2, (24, 248), "leaves 240"),
         (2, (24, 236), "not multiples of 8"),
     ],
@@ -152,7 +152,8 @@ def test_a_read_of_an_unknown_instance_is_refused() -> None:
     load = "      tma.load k[0] swizzle 128, K[(t + 1) * 64 + j, d]\n"
     end = "      yield %next, %sn"
     m = edited(chained(ahead=True), (load, ""), (end, load + end))
-    with pytest.raises(ScheduleError, match="shared buffer k is read where it is not known which load filled it"):
+    why = "shared buffer k is read at a point where the load that filled it is unknown"
+    with pytest.raises(ScheduleError, match=why):
         specialised(m)
 
 
@@ -161,5 +162,5 @@ def test_loads_that_only_some_unit_makes_are_refused() -> None:
     with pytest.raises(ScheduleError, match="depends on the consumer"):
         specialised(edited(m, ("for t in 0..3 carry", "for t in 0..consumer + 2 carry")))
     own = replace(m.kernels[0], smem=tuple(replace(s, stages=2) for s in m.kernels[0].smem))
-    with pytest.raises(ScheduleError, match="the stages of shared buffer b are not one, nor one a consumer"):
+    with pytest.raises(ScheduleError, match="shared buffer b has neither one stage nor one stage per consumer"):
         specialised(replace(m, kernels=(own,)))

@@ -21,7 +21,7 @@ def stored(m: MemModule, limit: int | None = None, **memory: Any) -> MemModule:
     return placed(SpecialiseWarps(s).apply(TmaStores(s, limit=limit).apply(m)))
 
 
-def test_the_ops_of_a_bulk_store() -> None:
+def test_the_ops_of_a_tma_store() -> None:
     m = stored(product())
     assert "smem out_C : f16[i: 64, j: 64] stages 2 swizzle 128" in text(m)
     in_order(
@@ -104,11 +104,11 @@ def test_the_stage_of_a_dead_operand_serves_the_store() -> None:
 
 
 def test_no_operand_to_reuse() -> None:
-    with pytest.raises(ScheduleError, match="epilogue tma-aliased: no operand leaves a stage to the store of C"):
+    with pytest.raises(ScheduleError, match="epilogue tma-aliased: no operand has a free stage for the store of C"):
         stored(product(), epilogue="tma-aliased")
-    met = parse(ma_format(chained()).replace("    %zero", "    for d in 0..1 carry() {\nyield\n}\n    %zero"))
+    fusion = parse(ma_format(chained()).replace("    %zero", "    for d in 0..1 carry() {\nyield\n}\n    %zero"))
     with pytest.raises(ScheduleError, match="tma-aliased"):
-        stored(met, epilogue="tma-aliased")  # of the right shape, but the axis cannot have its name
+        stored(fusion, epilogue="tma-aliased")  # of the right shape, but the axis cannot have its name
 
 
 @pytest.mark.parametrize(("cols", "width"), [(256, 64), (192, 64), (160, 32)])

@@ -175,13 +175,19 @@ _COPIED = (
 )
 
 REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
-    "not several": ((("grid 8", "grid 2"),), "2 blocks are not several for each of 2"),
-    "not equally many": ((("kernel whole grid 2", "kernel whole grid 3"),), "8 blocks are not several for each of 3"),
+    "not several": ((("grid 8", "grid 2"),), "2 blocks cannot be divided into two or more for each of 2"),
+    "not equally many": (
+        (("kernel whole grid 2", "kernel whole grid 3"),),
+        "8 blocks cannot be divided into two or more for each of 3",
+    ),
     "roles": (
         (("warps 4 min_blocks 1", "warps 4 min_blocks 1 consumers 2"),),
-        "kernel whole has roles, consumers or mbarriers already",
+        "kernel whole already has roles, consumers or mbarriers",
     ),
-    "scratch": ((("over r, d : f32[]", "over r, d scratch s : f32[]"),), "its warps meet in scratch of their own"),
+    "scratch": (
+        (("over r, d : f32[]", "over r, d scratch s : f32[]"),),
+        "its warps exchange values through scratch memory",
+    ),
     "warps": (
         (("grid 2 warps 4", "grid 2 warps 2"), ("warp(*:4)", "warp(*:2)")),
         "4 consumers of 1 warps, but whole has 2 warps",
@@ -189,7 +195,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "barriers": (
         (("grid 8", "grid 32"), ("f32[4, 2", "f32[16, 2"), ("c:4x1", "c:16x1"), ("c: 4", "c: 16"),
          ("64, 32", "256, 32"), ("warps 4", "warps 16"), ("*:4", "*:16")),
-        "16 consumers have no barriers each",
+        "16 consumers need more named barriers than a block has",
     ),
     "two stores": (((_STORE, _STORE * 2),), "T is stored more than once"),
     "a store in a condition": (((_STORE, f"    if c < 2 {{\n{_STORE}    }}\n"),), "T is stored more than once"),
@@ -199,15 +205,15 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     ),
     "computed": (
         ((_STORE, "    %n = const 0 : i32 #one\n" + _STORE.replace("[c, b", "[c + %n, b")),),
-        "where T is depends on computed values",
+        "the position of T depends on computed values",
     ),
     "reversed": ((("T[c, b, d]", "T[c, b, 31 - d]"),), "an index of T is not `base` or `base + AXIS`"),
     "an axis twice": ((("T[c, r, d]", "T[c, c // 4 + r, d]"),), "an index of T is not `base` or `base + AXIS`"),
-    "a diagonal": ((("M[c, r] vec", "M[c, r + c] where r + c < 2 vec"),), "an axis is in two indices of M"),
+    "a diagonal": ((("M[c, r] vec", "M[c, r + c] where r + c < 2 vec"),), "an axis occurs in two indices of M"),
     "not all parts": (
         ((_LOAD, _LOAD.replace("c: 4", "c: 2").replace("#all", "#two")),
          ("    layout #c =", "    layout #two = reg(c:2x1) lane(d:32x1) warp(*:4)\n    layout #c =")),
-        "T is not one partial result a consumer",
+        "T does not hold one partial result per consumer",
     ),
     "one part": (
         (("    %m = ld.global M[c, r] vec 1 : f32[c: 4] #c\n", "    %m = ld.global M[0, r] vec 1 : f32[] #one\n"),
@@ -218,15 +224,16 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
         (("T[c, b, d], %sum", "T[c, b, z], %few"),
          ("    %sum = reduce sum %y", "    %few = const 0.0 : f32[z: 16] #z\n    %sum = reduce sum %y"),
          ("    smem s :", "    layout #z = reg() lane(z:16x1, *:2) warp()\n    smem s :")),
-        "16 rows of T are made, 32 are read",
+        "16 rows of T are written, but 32 are read",
     ),
     "another part": ((("M[c, r]", "M[c, 1 - r]"),), "a block reads another part of M than its consumers write"),
     "a variable of the kernel's own": (
         ((_STORE, "    let q = b * 1\n    let p = 0 * b\n" + _STORE.replace("[c, b", "[c, q + p")),),
-        "where T is depends on ",
+        "the position of T depends on ",
     ),
     "unknown": (
-        (("let b = block % 2", "let b = block % 2\n    let z = block // 4"),), "no partial result says what z is",
+        (("let b = block % 2", "let b = block % 2\n    let z = block // 4"),),
+        "no partial result determines grid variable z",
     ),
     "other blocks": (
         (("let r = block", "let r = 0"),), "its blocks are not the consumers of the blocks that read them",

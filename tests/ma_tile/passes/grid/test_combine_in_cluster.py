@@ -173,11 +173,11 @@ _STORE = "    st.global T[c, b, d], %sum vec 1\n"
 
 REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
     "a target without clusters": ((("sm_90a", "sm_90"),), 4, "the target has no clusters"),
-    "not several": ((("grid 8", "grid 2"),), 4, "2 blocks are not several for each of 2"),
-    "another number": ((), 2, "4 blocks make one result, not a cluster of 2"),
+    "not several": ((("grid 8", "grid 2"),), 4, "2 blocks cannot be divided into two or more for each of 2"),
+    "another number": ((), 2, "4 blocks compute one result, but a cluster has 2"),
     "units": (
         (("kernel part grid 8 warps 1 min_blocks 1", "kernel part grid 8 warps 1 min_blocks 1 cluster 2"),), 4,
-        "kernel part has tiles, consumers or a cluster already",
+        "kernel part already has a tile scheduler, consumers or a cluster",
     ),
     "roles": ((_ROLES,), 4, "kernel whole has roles or mbarriers"),
     "warps": (
@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
     "two stores": (((_STORE, _STORE * 2),), 4, "T is stored more than once"),
     "a block's number": (
         (("ld.global X[b, c * 16 + r, d]", "ld.global X[block % 2, c * 16 + r, d]"),), 4,
-        "its body depends on the number of the block",
+        "its body depends on the block number",
     ),
     "another part": ((("M[c, r]", "M[c, 1 - r]"),), 4, "a block reads another part of M than its ranks write"),
     "other blocks": ((("let r = block", "let r = 0"),), 4, "its blocks are not the ranks of the blocks that read"),

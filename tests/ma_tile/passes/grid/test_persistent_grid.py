@@ -110,7 +110,7 @@ def test_an_uncountable_number_of_stages_is_refused() -> None:
     nest = "for s in 0..2 carry() {\nfor r in 0..s carry() {\ntma.load b[0] swizzle 128, B[j, k]\nyield\n}\nyield\n}\n"
     before = ma_format(product(consumers=1, m=512))
     assert f"%c = {loop}" in before
-    with pytest.raises(ScheduleError, match="how many stages of b a tile uses depends on s"):
+    with pytest.raises(ScheduleError, match="the number of stages of b that a tile uses depends on s"):
         persistent(parse(before.replace(f"%c = {loop}", f"{nest}%c = {loop}")), tile_scheduling="pingpong")
 
 

@@ -23,7 +23,7 @@ def turns(m: MemModule, **memory: Any) -> MemModule:
     return placed(PingPong(s).apply(out))
 
 
-def test_units_that_share_tiles_take_turns_in_each_iteration() -> None:
+def test_consumers_that_share_tiles_have_ordered_barriers_in_each_iteration() -> None:
     body = role(turns(chained(ahead=True)), "consumers")
     in_order(
         body,
@@ -73,6 +73,6 @@ def test_what_has_no_turns() -> None:
 
 def test_turns_must_not_depend_on_the_unit() -> None:
     m = ma_format(SpecialiseWarps().apply(product()))
-    with pytest.raises(ScheduleError, match="how often a consumer has its turn depends on the consumer"):
+    with pytest.raises(ScheduleError, match="the number of passes through the ordered barrier depends on the consumer"):
         uneven = m.replace("for t in 0..3 carry(%acc", "for t in consumer..3 carry(%acc")
         PingPong(ordered_mma=True).apply(parse(uneven))

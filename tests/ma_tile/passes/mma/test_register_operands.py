@@ -47,7 +47,7 @@ def test_one_read_in_front_of_a_chain(filecheck: Callable[[str, str], None]) -> 
     )
 
 
-def test_a_held_operand_is_released_before_the_loop() -> None:
+def test_a_register_resident_operand_is_released_before_the_loop() -> None:
     m = held(units())
     body = role(placed(SpecialiseWarps(schedule(m, stages=2)).apply(m)), "consumers")
     in_order(body, "mbar.wait full_q", "ld.matrix q[q_stage * 2 + consumer]", "mbar.arrive empty_q", "for t in 0..3")
