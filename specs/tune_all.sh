@@ -8,7 +8,7 @@
 #     specs/tune_all.sh my_list.txt --measure model   another list; estimates, no GPU
 #
 # A line of LIST is a spec (beside this script, or a path) and its sizes: attention/causal_decode N=1024,B=8
-# Lanes of one GPU take turns at measuring; one plans, compiles and compares while another one measures.
+# One lane of a GPU measures at a time; the others plan, compile and compare meanwhile.
 # Nothing new begins after --until S seconds. One JSON line a result on standard output, as it comes. Started again,
 # it goes on where it stopped: what is done is printed again at once (--results keeps finished lines in a folder of
 # your choice; else the studies know). Exit code 1 if any failed, 5 if time was short, 130 if interrupted.

@@ -68,15 +68,9 @@ WORDS = (
 LEFT: dict[str, int] = {
     "nautilus/cuda": 21,
     "nautilus/ma_tile": 633,
-    "nautilus/planner": 20,
-    "nautilus/tune": 69,
-    "specs/tune_all.sh": 1,
     "tests/cuda": 21,
-    "tests/endtoend": 24,
     "tests/frontend": 1,
     "tests/ma_tile": 63,
-    "tests/planner": 4,
-    "tests/tune": 11,
 }
 
 #: what tells users the new names of old fields

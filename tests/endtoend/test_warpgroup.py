@@ -86,9 +86,9 @@ CHAINS = ("a sliding window", "log of the sum")
 PAIRS = ("elementwise work with several inputs", "batched, right operand shared")
 #: what cannot be, and the words that say why
 REFUSED = {
-    "two blocks share loads": "no load to share",  # of heads side by side
-    "bulk stores from an operand's stage": "no operand leaves a stage",
-    "128 rows a unit": "bytes of shared memory",
+    "multicast loads of two blocks": "no load to share",  # of heads side by side
+    "TMA stores that alias an operand's stage": "no operand leaves a stage",
+    "128 rows a warpgroup": "bytes of shared memory",
 }
 
 
