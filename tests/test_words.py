@@ -68,12 +68,8 @@ WORDS = (
 LEFT: dict[str, int] = {
     "nautilus/cuda": 21,
     "nautilus/ma_tile": 44,
-    "nautilus/planner": 20,
-    "nautilus/tune": 69,
     "tests/cuda": 20,
     "tests/ma_tile": 1,
-    "tests/planner": 4,
-    "tests/tune": 11,
 }
 
 #: what tells users the new names of old fields

@@ -100,6 +100,8 @@ def run_and_build(
             click.echo(f"nautilusc: {request.path}: schedule by rules; {reason}", err=True)
         elif result.tuned:
             click.echo(f"nautilusc: {request.path}: schedule from the tuning database", err=True)
+        if request.lookup is not None:
+            _note_outdated(None)
     return result, cubin
 
 
@@ -372,6 +374,15 @@ def list_database(wanted: str, path: Path | None, as_json: bool) -> None:
     records = dbtool.listing(path, wanted)
     for line in map(json.dumps, records) if as_json else dbtool.listing_text(records):
         click.echo(line)
+    _note_outdated(path)
+
+
+def _note_outdated(path: Path | None) -> None:
+    """Print the number of rows of an older format to standard error, if there are any."""
+    from nautilus.tune.database.commands import outdated_text
+
+    if text := outdated_text(path):
+        click.echo(f"nautilusc: {text}", err=True)
 
 
 def show_database(wanted: str, path: Path | None, count: int, as_json: bool) -> None:

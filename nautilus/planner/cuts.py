@@ -1,8 +1,8 @@
 """Default rules for ``pack`` and ``split_k_update``: which axes are cut in two before definitions become kernels.
 
-*Packs.*  A product whose one operand depends on a parallel axis ``h`` only through ``h // G``, and whose
-other operand depends on ``h`` itself, computes ``G`` rows from the same data.  They become one tile where
-that takes fewer tiles of :data:`ROWS` rows than its other rows do.
+*Packs.*  A matrix product computes ``G`` rows from the same data where one operand depends on a parallel axis ``h``
+only through ``h // G``, and the other operand depends on ``h`` itself.  The rule packs these rows into one tile where
+they need fewer tiles of :data:`ROWS` rows than the other rows of the product do.
 
 *Splits.*  A kernel that streams operands along a loop reaches the memory bandwidth only with enough outstanding
 bytes: blocks times the bytes that a block prefetches.  On an H200 4.2 MB reach 90% of the bandwidth and 8.4 MB all
@@ -10,8 +10,8 @@ of it; more splits only add partial results and tails.  The rule takes the small
 :data:`OUTSTANDING` bytes, in at most one wave of blocks, and only where the time that the loop saves is more than the
 second kernel takes.  With ``batch_invariant``, chunks depend on the loop's extent alone.
 
-The rule is for kernels whose loop ends in reductions (a chain of products, or row-wise work): one phase has them all,
-nothing is written along the loop, and a block has one tile of the result.
+The rule applies to kernels whose loop ends in reductions (a back-to-back GEMM, or row-wise work): one phase has all
+reductions, the loop writes nothing to memory, and a block has one tile of the result.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import Limits, limits
 
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
-HALF = 0.9  # of the bandwidth is reached with half of them
-STEPS = 4  # of the loop, the least in a chunk that loads ahead
-CHUNK = 1024  # elements of a batch-invariant chunk, more where there would be too many
-MOST = 16  # batch-invariant chunks
+HALF = 0.9  # share of the bandwidth that half of these bytes reach
+STEPS = 4  # least loop steps of a chunk that prefetches
+CHUNK = 1024  # least elements of a batch-invariant chunk
+MOST = 16  # most batch-invariant chunks
 
 
 def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
-    """``schedule`` with the packs of the default rule, if it leaves the choice and the rule finds any."""
+    """``schedule`` with the packs of the default rule, if it leaves the choice to the rule, and the rule finds any."""
     schedule = schedule or Schedule()
     if schedule.packs is not None or schedule.kernels:
         return schedule
@@ -53,7 +53,7 @@ def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
 def plan_splits(
     program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS
 ) -> Schedule:
-    """``schedule`` with the splits of the default rule, if it leaves the choice and the rule finds any."""
+    """``schedule`` with the splits of the default rule, if it leaves the choice to the rule, and the rule finds any."""
     schedule = schedule or Schedule()
     if schedule.splits is not None or schedule.kernels:
         return schedule
@@ -65,10 +65,10 @@ def plan_splits(
 
 
 def default_packs(program: Program) -> tuple[PackPlan, ...]:
-    """One pack for each axis that products share operands along; all products along it must agree."""
+    """One pack for each axis along which products share operands; all products along the axis must agree."""
     defs = read_defs(program)
     unified = unify(tuple(defs.values()), tuple(p.name for p in program.params))
-    found: dict[str, tuple[int, int, str, str]] = {}  # axis -> size, rows, and by which name the program has it
+    found: dict[str, tuple[int, int, str, str]] = {}  # axis -> size, rows, and the names in the program
     refused: set[str] = set()
     for d in unified.defs:
         dot = dot_of(d)
@@ -116,7 +116,7 @@ def _quotients(e: Expr, axis: str) -> set[int]:
 def default_splits(
     program: Program, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
 ) -> tuple[SplitPlan, ...]:
-    """The cuts of every kernel that the default plan would leave short of bytes in flight."""
+    """The splits of every kernel whose default plan has too few outstanding bytes."""
     defs = read_defs(program)
     if not any(_may_split(d) for d in defs.values()):
         return ()
@@ -128,7 +128,7 @@ def default_splits(
             continue
         tile, extent = plan.axis(loop).tile, unified.extents[loop]
         if not isinstance(extent, int):
-            continue  # how long the loop is, and so whether a second kernel pays, is known at launch only
+            continue  # the gain of a second kernel depends on the extent, which is known only at launch
         stream = _stream(plan, unified, loop, limits(arch))
         ends = _reductions(unified, loop)
         if not any(_failed(d, fallbacks) for d in ends):
@@ -147,7 +147,7 @@ def default_splits(
 
 
 def _failed(d: Def, fallbacks: Fallbacks) -> bool:
-    """Whether the interleaved split of ``d`` failed later. A kernel that combines first gives up its cluster."""
+    """Whether the interleaved split of ``d`` failed later.  A combining kernel first loses its cluster."""
     part = f"{d.name}_part"
     return any(name == part or (name.startswith(part) and fallbacks.exhausted(name)) for name, _ in fallbacks.taken)
 
@@ -166,7 +166,7 @@ def twice(program: Program, ends: list[tuple[str, str]], found: streaming.Cut) -
 
 
 def _may_split(d: Def) -> bool:
-    """Whether ``d`` reduces enough to be worth a look at the plan of its kernel."""
+    """Whether ``d`` reduces enough elements for a split."""
     return any((size(a) or 0) >= (CHUNK if dot_of(d) is None else streaming.SHORTEST) for a in d.red)
 
 
@@ -179,7 +179,7 @@ def _own_name(d: Def, defs: dict[str, Def], loop: str) -> str:
 
 
 def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | None:
-    """The axis to cut (module docstring); None where the kernel is of another kind."""
+    """The axis to split (module docstring); None where the rule does not apply to the kernel."""
     loops = [a.name for a in plan.axes if a.role == LOOP]
     if len(loops) != 1 or plan.mapping.engine != "warp":
         return None
@@ -199,12 +199,12 @@ def _loop(plan: KernelPlan, unified: Unified, kept: frozenset[str]) -> str | Non
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What a kernel reads along its loop. Bytes of one step of a block, of all of it, and of the partial results."""
+    """The loads of a kernel along its loop: bytes of a block's step, of the kernel, of partial results."""
 
     blocks: int
     step: int  # bytes
-    slots: int  # blocks that run at once
-    ahead: int  # bytes that a block has asked for
+    slots: int  # blocks that run concurrently
+    ahead: int  # outstanding bytes of a block
     steps: int
     total: int
     partial: int
@@ -243,14 +243,14 @@ def _bytes(ld: Load, tiles: dict[str, int]) -> int:
 
 
 def _count(s: _Stream) -> int:
-    """The smallest number of chunks that keeps the memory busy, if it pays."""
+    """The smallest number of chunks that saturates the memory; 1 where a split gains no time."""
     wanted = blocks(OUTSTANDING, max(1, s.blocks * s.ahead))
     count = max(1, min(wanted, s.slots // s.blocks, s.steps))
     return count if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1
 
 
 def _seconds(s: _Stream, count: int) -> float:
-    """Time of the kernel in ``count`` chunks, and of what combines them."""
+    """Time of the kernel in ``count`` chunks, and of the kernel that combines them."""
     full = min(1.0, count * s.blocks * s.ahead / OUTSTANDING)
     share = full * 2 * HALF if full < 0.5 else HALF + (2 * full - 1) * (1 - HALF)
     combine = COMBINE + 2 * count * s.partial / BANDWIDTH if count > 1 else 0.0
@@ -258,5 +258,5 @@ def _seconds(s: _Stream, count: int) -> float:
 
 
 def _fixed(extent: int) -> int:
-    """Chunks of a loop of ``extent`` elements, whatever the grid."""
+    """Chunks of a loop of ``extent`` elements, independent of the grid."""
     return min(MOST, blocks(extent, CHUNK))

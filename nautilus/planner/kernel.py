@@ -1,19 +1,20 @@
-"""The plan of one kernel: roles and tiles of the axes of a group of definitions, and its walks.
+"""The plan of one kernel: roles and tiles of the axes of a group of definitions, and its reduction loops.
 
-Rules, in order:
+The rules apply in this order:
 
-* an axis that is parallel in every definition is a ``grid`` axis; so is one that a few cheap
-  definitions lack, if nobody else reads them: every block computes these again; so is one that cuts the
-  walk into chunks, if the definitions that lack it lie along the walk: every block needs its chunk only;
-* of the other axes one may be *walked* by all (``loop``): a reduction axis too long for a tile, the
-  one that most reductions share; further long ones only where a single definition reduces over them
-  (a private loop inside the walk); everything else must fit in a tile;
-* where nothing needs walking (a row that fits) there is no walk and nothing to repair;
-* a definition joins the walk of its operands if every running result that it needs can be repaired;
-  else it waits for the next walk, for which block-wise operands are computed again.
+* An axis that is parallel in every definition is a ``grid`` axis.  An axis that a few cheap definitions lack is a grid
+  axis as well, if no other kernel reads these definitions; every block then recomputes them.  An axis that cuts the
+  reduction loop into chunks is a grid axis, if the definitions that lack it lie along the loop; every block then needs
+  only its own chunk.
+* At most one of the other axes is the ``loop`` axis that all definitions share: a reduction axis that is too long for
+  a tile, and that most reductions have.  A further long axis is allowed only where a single definition reduces over
+  it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
+* A row that fits in a tile needs no loop and no repair term.
+* A definition joins the loop of its operands if every running result that it reads has a repair term.  Otherwise it
+  is computed in the next loop, which recomputes its block-wise operands.
 
-Numbers are starting points for the search, taken from what the hardware likes: 128-row tiles for
-matrix products, 4096 elements a block for row-wise work.
+The numbers are starting points of the search: 128-row tiles for matrix products, 4096 elements a block for row-wise
+work.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
-CHEAP = 4  # what blocks compute again may be one part in so many of what uses it
-MAX_PRIVATE = 1024  # a private loop inside a shared walk
+CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
+MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,14 @@ class _Group:
     unified: Unified
     roles: dict[str, AxisPlan] = field(default_factory=dict)
     dots: dict[str, Dot] = field(default_factory=dict)
-    walk: str | None = None
+    loop: str | None = None
 
     @property
     def defs(self) -> tuple[Def, ...]:
         return self.unified.defs
 
     def extent(self, axis: str) -> int:
-        """Extent, a large number where it is known at launch only."""
+        """The extent; a large number where it is known only at launch."""
         e = self.unified.extents[axis]
         return e if isinstance(e, int) else 1 << 20
 
@@ -102,7 +103,7 @@ class _Group:
         return tuple(d for d in self.defs if d.axis(axis) is not None)
 
     def cut_by(self, axis: str) -> Chunks | None:
-        """What ``axis`` cuts into chunks, and how."""
+        """The chunks that ``axis`` numbers; None where it numbers none."""
         found = [c for d in self.defs if (c := chunks_of(d)) is not None and c.by == axis]
         return found[0] if found else None
 
@@ -137,8 +138,8 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
     rest = [x for x in unified.extents if x not in grid]
     _inner_roles(g, rest)
     _grid_roles(g, grid)
-    if g.walk is not None:
-        _walk_tile(g)
+    if g.loop is not None:
+        _loop_step(g)
     if not g.dots and g.volume() > MAX_ROW:
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     ops = tuple(d.name for d in g.defs)
@@ -166,15 +167,15 @@ def _grid_axes(g: _Group, kept: frozenset[str]) -> list[str]:
 
 
 def _loop_order(g: _Group, grid: list[str], rest: list[str]) -> list[str]:
-    """Grid axes as the last definition orders them, then the walk, then the rest."""
+    """Grid axes in the order of the last definition, then the shared loop, then the rest."""
     last = [a.name for a in g.defs[-1].par]
     ordered = sorted(grid, key=lambda x: last.index(x) if x in last else len(last))
-    walks = [x for x in rest if x == g.walk]
-    return [*ordered, *walks, *(x for x in rest if x != g.walk)]
+    shared = [x for x in rest if x == g.loop]
+    return [*ordered, *shared, *(x for x in rest if x != g.loop)]
 
 
 def _inner_roles(g: _Group, rest: list[str]) -> None:
-    """Roles of the axes that are not parallel everywhere; chooses the walk."""
+    """Roles of the axes that some definition is not parallel along; chooses the shared loop."""
     reduced = [x for x in rest if g.reducers(x)]
     chunked = [c.axis for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis in reduced]
     if not g.dots and not chunked and _row_fits(g, rest):
@@ -183,10 +184,10 @@ def _inner_roles(g: _Group, rest: list[str]) -> None:
         return
     if reduced:
         long = [x for x in reduced if g.extent(x) > MAX_TILE] or reduced
-        g.walk = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
-        g.roles[g.walk] = AxisPlan(g.walk, LOOP, 1)
+        g.loop = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
+        g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
     for x in rest:
-        if x != g.walk:
+        if x != g.loop:
             g.roles[x] = _other_role(g, x)
 
 
@@ -205,7 +206,7 @@ def _row_fits(g: _Group, rest: list[str]) -> bool:
 
 
 def _column_like(g: _Group, rest: list[str]) -> bool:
-    """Whether memory runs along a parallel axis, so that blocks should hold several of its elements."""
+    """Whether a parallel axis is contiguous in memory, so that blocks should have several of its elements."""
     fast = _vector_axis(g)
     return fast is not None and fast not in rest and max((g.extent(x) for x in rest), default=1) > 128
 
@@ -213,27 +214,27 @@ def _column_like(g: _Group, rest: list[str]) -> bool:
 def _other_role(g: _Group, x: str) -> AxisPlan:
     users, reducers = g.holders(x), g.reducers(x)
     private = len(users) == 1 and len(reducers) == 1
-    alone = len(g.defs) == 1 or not any(a.name == g.walk for a in users[0].axes)
+    alone = len(g.defs) == 1 or not any(a.name == g.loop for a in users[0].axes)
     main = [max(d.inner, key=g.extent) for n, d in g.dots.items() if x in d.inner]
     if private and main and main[0] != x:
-        return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter): one at a time
+        return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
     if g.extent(x) <= MAX_TILE and not (private and not main and len(g.defs) == 1):
-        unit = 16 if g.dots else 1
-        return AxisPlan(x, TILE, -(-ceil_pow2(g.extent(x)) // unit) * unit)
+        multiple = 16 if g.dots else 1
+        return AxisPlan(x, TILE, -(-ceil_pow2(g.extent(x)) // multiple) * multiple)
     if private and (alone or g.extent(x) <= MAX_PRIVATE):
         return AxisPlan(x, LOOP, min(64 if main else 1, ceil_pow2(g.extent(x))))
     raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
 
 
 def _vector_axis(g: _Group) -> str | None:
-    """The axis that memory runs along in most inputs (the last index position)."""
-    votes: dict[str, int] = {}
+    """The axis that is contiguous in memory in most inputs (the last index position)."""
+    counts: dict[str, int] = {}
     names = {d.name for d in g.defs}
     for d in g.defs:
         for ld in d.reads():
             if ld.buffer not in names and ld.index and isinstance(ld.index[-1], Var):
-                votes[ld.index[-1].name] = votes.get(ld.index[-1].name, 0) + len(ld.index)
-    return max(votes, key=lambda x: votes[x]) if votes else None
+                counts[ld.index[-1].name] = counts.get(ld.index[-1].name, 0) + len(ld.index)
+    return max(counts, key=lambda x: counts[x]) if counts else None
 
 
 def _grid_roles(g: _Group, grid: list[str]) -> None:
@@ -246,7 +247,7 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
     last = [a.name for a in g.defs[-1].par]
     whole = [x for x in grid if g.cut_by(x) is None]  # a block has one chunk
     order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
-    budget = BLOCK if g.walk is None else BLOCK // 64 if fast in grid else 1
+    budget = BLOCK if g.loop is None else BLOCK // 64 if fast in grid else 1
     if not any(d.is_reduction for d in g.defs):
         budget = 1024
     for x in order[:2]:
@@ -256,7 +257,7 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
 
 
 def _dot_tiles(g: _Group, grid: list[str]) -> None:
-    """128-row tiles where there are rows, smaller where there are few or accumulators are wide."""
+    """Tiles of 128 rows; smaller tiles where there are fewer rows or the accumulators are wide."""
     for dot in g.dots.values():
         for side in (dot.rows, dot.columns):
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
@@ -273,12 +274,12 @@ def _dot_tiles(g: _Group, grid: list[str]) -> None:
 
 
 def _accumulators(g: _Group) -> int:
-    """Elements of the accumulators with two or more tile axes (the walk counted as 64)."""
+    """Elements of the accumulators with two or more tile axes (the shared loop counts as 64)."""
     total = 0
     for d in g.defs:
         if not d.is_reduction:
             continue
-        tiles = [64 if a.name == g.walk else g.tile(a.name) for a in d.par]
+        tiles = [64 if a.name == g.loop else g.tile(a.name) for a in d.par]
         if sum(t > 1 for t in tiles) >= 2:
             v = 1
             for t in tiles:
@@ -287,29 +288,29 @@ def _accumulators(g: _Group) -> int:
     return total
 
 
-def _walk_tile(g: _Group) -> None:
-    """The step of the walk; chunks of it are whole steps."""
-    _free_walk_tile(g)
-    assert g.walk is not None
-    for c in (c for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis == g.walk and c.size):
-        tile = g.tile(g.walk)
+def _loop_step(g: _Group) -> None:
+    """The step of the shared loop, which divides the chunks of the loop."""
+    _unchunked_step(g)
+    assert g.loop is not None
+    for c in (c for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis == g.loop and c.size):
+        tile = g.tile(g.loop)
         while c.size % tile:
             tile //= 2
         tile = c.tile or tile
-        g.roles[g.walk] = AxisPlan(g.walk, LOOP, tile)
+        g.roles[g.loop] = AxisPlan(g.loop, LOOP, tile)
 
 
-def _free_walk_tile(g: _Group) -> None:
-    assert g.walk is not None
-    extent = ceil_pow2(g.extent(g.walk))
+def _unchunked_step(g: _Group) -> None:
+    assert g.loop is not None
+    extent = ceil_pow2(g.extent(g.loop))
     if g.dots:
-        contracted_only = all(a.name != g.walk for d in g.defs for a in d.par)
+        contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
         want = 32 if contracted_only else 64
-        g.roles[g.walk] = AxisPlan(g.walk, LOOP, max(16, min(want, extent)))
+        g.roles[g.loop] = AxisPlan(g.loop, LOOP, max(16, min(want, extent)))
         return
-    room = max(1, MAX_ROW // g.volume(frozenset({g.walk})))
-    limit = 4096 if _vector_axis(g) == g.walk else 64
-    g.roles[g.walk] = AxisPlan(g.walk, LOOP, min(floor_pow2(min(room, limit)), extent))
+    room = max(1, MAX_ROW // g.volume(frozenset({g.loop})))
+    limit = 4096 if _vector_axis(g) == g.loop else 64
+    g.roles[g.loop] = AxisPlan(g.loop, LOOP, min(floor_pow2(min(room, limit)), extent))
 
 
 def _mapping(g: _Group) -> WarpPlan:
@@ -334,53 +335,53 @@ def _mapping(g: _Group) -> WarpPlan:
 
 
 def _uneven(g: _Group) -> bool:
-    """Whether a condition ties the walk to a grid axis, so that blocks walk different distances."""
+    """Whether a condition relates the shared loop to a grid axis, so that blocks differ in their iteration counts."""
     grid = {x for x, a in g.roles.items() if a.role == GRID}
     uses = [free_vars(d.guard) for d in g.defs if d.guard is not None]
-    return any(g.walk in names and names & grid for names in uses)
+    return any(g.loop in names and names & grid for names in uses)
 
 
 def _phases(g: _Group) -> tuple[tuple[str, ...], ...]:
-    """The walks in order (module docstring), with what is not walked between them."""
-    if g.walk is None:
+    """The loops in order (module docstring), with the definitions that need no loop between them."""
+    if g.loop is None:
         return tuple((d.name,) for d in g.defs)
-    at: dict[str, int] = {}  # walk in which a definition is first computed (not walked: after which one)
+    at: dict[str, int] = {}  # definition -> the loop that computes it first, or that it follows
     running: dict[str, frozenset[str]] = {}  # block-wise definitions -> running results that they contain
     for d in g.defs:
         at[d.name], running[d.name] = _place(g, d, at, running)
     last = max(at.values())
     out: list[tuple[str, ...]] = []
     for w in range(last + 1):
-        walked = _walked_in(g, w, at)
-        if walked:
-            out.append(walked)
-        out.extend((d.name,) for d in g.defs if at[d.name] == w and d.axis(g.walk) is None)
+        members = _computed_in(g, w, at)
+        if members:
+            out.append(members)
+        out.extend((d.name,) for d in g.defs if at[d.name] == w and d.axis(g.loop) is None)
     return tuple(out)
 
 
 def _place(g: _Group, d: Def, at: dict[str, int], running: dict[str, frozenset[str]]) -> tuple[int, frozenset[str]]:
-    assert g.walk is not None
-    on_walk = d.axis(g.walk) is not None
-    earliest = 1 if on_walk else 0
+    assert g.loop is not None
+    along = d.axis(g.loop) is not None
+    earliest = 1 if along else 0
     open_: set[str] = set()
     for ld in d.reads():
         if ld.buffer not in at:
             continue
         p = g.unified.get(ld.buffer)
-        if p.axis(g.walk) is None:  # complete after walk at[p]; readable in the next one
-            need = at[p.name] + 1 if on_walk else at[p.name]
-        elif any(a.name == g.walk for a in p.red):
+        if p.axis(g.loop) is None:  # complete after loop at[p]; readable in the next loop
+            need = at[p.name] + 1 if along else at[p.name]
+        elif any(a.name == g.loop for a in p.red):
             need = at[p.name]
-            if on_walk:
+            if along:
                 open_.add(p.name)
         else:
             need = at[p.name]
             open_ |= running[p.name]
         earliest = max(earliest, need)
     open_ = {r for r in open_ if at[r] == earliest}
-    if not on_walk or not open_:
+    if not along or not open_:
         return earliest, frozenset()
-    if d.is_reduction and any(a.name == g.walk for a in d.red) and _repairable(g, d, open_):
+    if d.is_reduction and any(a.name == g.loop for a in d.red) and _repairable(g, d, open_):
         return earliest, frozenset()
     if not d.is_reduction and d.guard is None and _only_feeds_reductions(g, d):
         return earliest, frozenset(open_)
@@ -388,22 +389,22 @@ def _place(g: _Group, d: Def, at: dict[str, int], running: dict[str, frozenset[s
 
 
 def _only_feeds_reductions(g: _Group, d: Def) -> bool:
-    """Whether block-wise ``d`` may hold running values: nobody but a later reduction of the walk looks."""
+    """Whether block-wise ``d`` may have running values: only later reductions of the shared loop read it."""
     readers = [r for r in g.defs if any(ld.buffer == d.name for ld in r.reads())]
     return (
         d.buffer.space.value == "temp"
         and bool(readers)
-        and all(any(a.name == g.walk for a in r.red) and _repairable(g, r, None) for r in readers)
+        and all(any(a.name == g.loop for a in r.red) and _repairable(g, r, None) for r in readers)
     )
 
 
 def _inlined(g: _Group, e: Expr, stop: set[str]) -> Expr:
-    """``e`` with block-wise elementwise definitions replaced by what they are."""
+    """``e`` with block-wise elementwise definitions replaced by their values."""
 
     def rule(n: Expr) -> Expr | None:
         if isinstance(n, Load) and n.buffer not in stop:
             d = next((x for x in g.defs if x.name == n.buffer), None)
-            if d is not None and not d.is_reduction and d.guard is None and d.axis(str(g.walk)) is not None:
+            if d is not None and not d.is_reduction and d.guard is None and d.axis(str(g.loop)) is not None:
                 value = _inlined(g, d.value, stop)
                 return value if value.dtype is n.dtype else Op("narrow", (value,), n.dtype)
         return None
@@ -417,35 +418,35 @@ def _repairable(g: _Group, d: Def, open_: set[str] | None) -> bool:
     running = []
     for ld in reads:
         p = next((x for x in g.defs if x.name == ld.buffer), None)
-        if p is None or not any(a.name == g.walk for a in p.red) or p.op is None:
+        if p is None or not any(a.name == g.loop for a in p.red) or p.op is None:
             continue
         if open_ is None or p.name in open_:
             running.append(Running(ld, p.op, _inlined(g, p.value, set()), conjuncts(p.guard)))
     if d.guard is not None and any(r.load in loads(d.guard) for r in running):
         return False
     assert d.op is not None
-    return not isinstance(derive(value, conjuncts(d.guard), d.op, running, frozenset({str(g.walk)})), Refusal)
+    return not isinstance(derive(value, conjuncts(d.guard), d.op, running, frozenset({str(g.loop)})), Refusal)
 
 
-def _walked_in(g: _Group, w: int, at: dict[str, int]) -> tuple[str, ...]:
-    """The definitions computed in walk ``w``: its own and the block-wise operands of these, again."""
-    assert g.walk is not None
-    need = {d.name for d in g.defs if at[d.name] == w and d.axis(g.walk) is not None}
+def _computed_in(g: _Group, w: int, at: dict[str, int]) -> tuple[str, ...]:
+    """The definitions that loop ``w`` computes: its own, and their block-wise operands again."""
+    assert g.loop is not None
+    need = {d.name for d in g.defs if at[d.name] == w and d.axis(g.loop) is not None}
     own = set(need)
     for d in reversed(g.defs):
         if d.name in need:
             for ld in d.reads():
                 p = next((x for x in g.defs if x.name == ld.buffer), None)
-                if p is not None and any(a.name == g.walk for a in p.par):
+                if p is not None and any(a.name == g.loop for a in p.par):
                     need.add(p.name)
     for name in need - own:
-        if any(g.roles[a.name].role == LOOP and a.name != g.walk for a in g.unified.get(name).axes):
+        if any(g.roles[a.name].role == LOOP and a.name != g.loop for a in g.unified.get(name).axes):
             raise ScheduleError(f"{name} is too expensive to compute twice")
     return tuple(d.name for d in g.defs if d.name in need)
 
 
 def one_by_one(unified: Unified, name: str) -> KernelPlan:
-    """The plan that always works for a single definition: no tiles, loops over reductions."""
+    """The plan that is legal for every single definition: no tiles, and a loop for each reduction."""
     (d,) = unified.defs
     grid = tuple(AxisPlan(a.name, GRID, 1) for a in d.par)
     return KernelPlan(name, (d.name,), (*grid, *(_serial(a) for a in d.red)), ((d.name,),))

@@ -1,12 +1,11 @@
 """The default scheduler: rules turn a Program of unfused definitions into a :class:`Schedule`.
 
-Definitions are visited from the outputs upwards.  Each one joins the group of its readers (all of
-them together) if the merged group still has a legal plan: its reads line up, its tiles fit, the
-repairs that its walks need are proved, and it does not cost the grid its blocks.  Otherwise it is a
-kernel of its own and its result a temp in global memory.  A single definition always has a plan.
+The rules visit definitions from the outputs to the inputs.  A definition joins the merged group of all its readers if
+that group has a legal plan: its reads are aligned, its tiles fit, its loops have the repair terms that they need, and
+its grid has enough blocks.  Otherwise the definition is a kernel of its own, and its result is a temp in global memory.
+A single definition always has a plan.
 
-Legality is decided by the passes themselves: a candidate is fused, split, reordered and rolled on
-trial.
+The passes themselves decide legality: each candidate runs through fusion, split, reordering and rolling update.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def plan_kernels(
 ) -> Schedule:
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
-    ``fallbacks``: of kernels that failed later with the warpgroup products that they were given.
+    ``fallbacks``: the fallbacks of kernels whose warpgroup MMAs failed later.
     """
     if schedule is not None and schedule.kernels:
         return schedule
@@ -77,7 +76,7 @@ def default_schedule(program: Program, arch: str = "sm_90a", fallbacks: Fallback
 
 
 def sized(plan: KernelPlan, unified: Unified, target: Limits, steps: int) -> KernelPlan:
-    """``plan`` with its numbers chosen for ``target``, ``steps`` back from the products that the rules like best."""
+    """``plan`` with its sizes chosen for ``target``, ``steps`` fallbacks after the first choice of MMAs."""
     return size_kernel(plan, unified, target, target.warpgroup and steps < WITHOUT, light=steps == LIGHTER)
 
 
@@ -86,7 +85,7 @@ def _join_siblings(
 ) -> None:
     """Merge groups that read the same tensor over the same grid, so that it is read once.
 
-    Row-wise work only: a matrix product gains nothing and loses registers.
+    The rule is for row-wise work: a matrix product gains no time and loses registers.
     """
     for a, b in combinations(_ordered(defs, groups), 2):
         first, second = groups[a[0]], groups[b[0]]
@@ -104,7 +103,7 @@ def _join_siblings(
 
 
 def _apart(operand: Def, reader: Def) -> bool:
-    """Whether ``reader`` needs all the chunks of ``operand``, which different blocks compute."""
+    """Whether ``reader`` needs all chunks of ``operand``, which different blocks compute."""
     return chunks_of(operand) is not None and chunks_of(reader) is None
 
 
@@ -115,7 +114,7 @@ def _mixes(defs: dict[str, Def], ops: _Ops) -> bool:
 
 
 def _large_inputs(defs: dict[str, Def], ops: _Ops) -> frozenset[str]:
-    """What ``ops`` read from memory over all of their own axes."""
+    """The buffers that ``ops`` read from memory over all of their own axes."""
     found: set[str] = set()
     for o in ops:
         d = defs[o]
@@ -163,7 +162,7 @@ def _try(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> Kernel
 
 
 def stored(program: Program, defs: dict[str, Def], ops: tuple[str, ...]) -> frozenset[str]:
-    """The definitions of ``ops`` that stay in memory: outputs, and what others read."""
+    """The definitions of ``ops`` that stay in memory: outputs, and the operands of other definitions."""
     outputs = {b.name for b in program.buffers if b.space is Space.OUTPUT}
     read = {ld.buffer for d in defs.values() if d.name not in ops for ld in d.reads()}
     return frozenset(outputs | (read & set(ops)))
@@ -180,10 +179,10 @@ def _grid_size(plan: KernelPlan, defs: dict[str, Def]) -> int:
 
 
 def _starves(plan: KernelPlan, defs: dict[str, Def], parts: list[KernelPlan]) -> bool:
-    """Whether fusing leaves so few blocks that the GPU idles where one of ``parts`` would fill it.
+    """Whether fusion leaves the GPU idle with too few blocks, where one of ``parts`` would fill it.
 
-    Only for reductions without a matrix product: an elementwise operand is cheap to compute again,
-    and the result of a product is what fusion is to keep out of memory.
+    The rule is for reductions without a matrix product: an elementwise operand is cheap to recompute, and fusion
+    serves to keep the result of a matrix product out of memory.
     """
     if not defs[parts[0].name].is_reduction or any(dot_of(defs[o]) for o in plan.ops):
         return False
@@ -191,17 +190,17 @@ def _starves(plan: KernelPlan, defs: dict[str, Def], parts: list[KernelPlan]) ->
     return merged < 4 and any(_grid_size(p, defs) >= 16 * merged for p in parts)
 
 
-def _edges(defs: dict[str, Def], home: dict[str, _Ops]) -> dict[_Ops, set[_Ops]]:
+def _edges(defs: dict[str, Def], group: dict[str, _Ops]) -> dict[_Ops, set[_Ops]]:
     """Group -> the groups that it reads."""
-    edges: dict[_Ops, set[_Ops]] = {home.get(n, (n,)): set() for n in defs}
+    edges: dict[_Ops, set[_Ops]] = {group.get(n, (n,)): set() for n in defs}
     for d in defs.values():
-        mine = home.get(d.name, (d.name,))
-        edges[mine] |= {home.get(ld.buffer, (ld.buffer,)) for ld in d.reads() if ld.buffer in defs} - {mine}
+        mine = group.get(d.name, (d.name,))
+        edges[mine] |= {group.get(ld.buffer, (ld.buffer,)) for ld in d.reads() if ld.buffer in defs} - {mine}
     return edges
 
 
 def _cyclic(defs: dict[str, Def], groups: dict[str, tuple[str, ...]], merged: tuple[str, ...]) -> bool:
-    """Whether making ``merged`` one kernel would make two kernels wait for each other."""
+    """Whether two kernels would depend on each other if ``merged`` were one kernel."""
     return _sorted(_edges(defs, groups | dict.fromkeys(merged, merged))) is None
 
 

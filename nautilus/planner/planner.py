@@ -1,9 +1,9 @@
-"""The planner: everything that a schedule leaves open, by the default rules.
+"""The planner: the default rules choose everything that a schedule leaves open.
 
-One object makes the four decisions of a compilation.  Each needs the IR that the earlier ones lead to (packs are
-found among the definitions that inlining leaves, kernels among those that packs and splits make), so the pipeline
-asks for each of them right before the pass that carries it out (``Stage.decisions``); no pass runs twice.  What the
-schedule says already stays as it is.
+One object makes the four decisions of a compilation.  Each decision needs the IR that results from the earlier ones:
+packs group the definitions that remain after inlining, and kernels group the definitions that packs and splits create.
+The pipeline therefore requests each decision directly before the pass that applies it (``Stage.decisions``), and no
+pass runs twice.  The planner keeps the choices that the schedule already has.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Planner:
     fallbacks: Fallbacks = NO_FALLBACKS
 
     def decide(self, before: str, program: Program, schedule: Schedule | None) -> Schedule:
-        """``schedule`` (None: one of defaults) with what the pass ``before`` needs, given its ``program``."""
+        """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``."""
         schedule = schedule or Schedule()
         match before:
             case "inline":

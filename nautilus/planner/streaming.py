@@ -1,9 +1,10 @@
 """Rules for kernels that stream a long operand past a few rows: split-K, interleaved between the warps of a block.
 
-Such a kernel (one new query against a cache of keys) is bound by memory bandwidth, which takes more outstanding loads
-than a few rows make.  The reduction loop is split twice: into groups, one a block, and within a group into the warps
-of the block (``split-k-update`` with ``interleave``, ``combine-in-block``).  These take tiles in rotation, so that a
-block reads one contiguous stream, each into a pipeline of its own, and combine their partial results in shared memory.
+The memory bandwidth bounds such a kernel (for example one new query against a cache of keys), and a few rows issue
+too few outstanding loads to saturate it.  The reduction loop is split twice: into groups, one a block, and within a
+group into the warps of the block (``split-k-update`` with ``interleave``, ``combine-in-block``).  Tiles are assigned to
+the warps in rotation, so that a block reads one contiguous stream.  Each warp has a pipeline of its own, and the warps
+combine their partial results in shared memory.
 
 Measured on an H200 (16-bit operands, 4096 to 65536 keys; a multiprocessor loads about 70 GB/s):
 
@@ -38,13 +39,13 @@ _RATES = machine(DEFAULT_TARGET)  # the device that the study measured
 ROWS = 16  # of the smallest tile of a product
 STAGE = 16 << 10  # bytes of one step of a warp
 STAGES = 3
-WARPS, PAIR = 4, 2  # of a block that has a multiprocessor for itself, and of one that shares it
+WARPS, PAIR = 4, 2  # of a block alone on a multiprocessor, and of a block that shares it with another
 SHORTEST = 256  # elements of the shortest loop that is split
 MULTIPROCESSOR = _RATES.load_rate  # bytes a second that one multiprocessor loads
 BANDWIDTH = _RATES.dram_read  # bytes a second of the memory
-COMBINE = 2.3e-6  # seconds of a second kernel behind the first
-MULTIPROCESSORS = 108  # where the target does not say
-CLUSTER = 2  # blocks that combine among themselves
+COMBINE = 2.3e-6  # seconds of a second kernel after the first
+MULTIPROCESSORS = 108  # of a target that does not state the number
+CLUSTER = 2  # blocks that combine partial results
 _SMALL = 4 << 10  # bytes of barriers, of small partial results and between buffers
 _RESERVE = 20 << 10  # bytes of shared memory for the resident rows of all warps and for small partial results
 
@@ -59,7 +60,7 @@ class Cut:
 
 
 def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, results: int, target: Limits) -> Cut | None:
-    """How the loop of ``plan`` is split; None where the kernel is of another kind.
+    """The split of the loop of ``plan``; None where the rule does not apply to the kernel.
 
     ``grid``: blocks of the unsplit kernel; ``row``: bytes that one of them reads for each element of the loop;
     ``results``: bytes of the results of all of them.
@@ -82,13 +83,13 @@ def cut(plan: KernelPlan, unified: Unified, loop: str, grid: int, row: int, resu
         together = 2 * groups * results / BANDWIDTH + COMBINE if groups > 1 else 0.0
         return grid * extent * row / min(BANDWIDTH, busy * MULTIPROCESSOR) + together
 
-    # groups of unequal length would need conditions, and pipelines that end at different times
+    # groups of unequal length would need conditions, and their pipelines would differ in length
     whole = [n for n in range(1, most + 1) if rounds % n == 0]
     return Cut(min(whole, key=seconds), warps, step)
 
 
 def few_rows(plan: KernelPlan, unified: Unified) -> bool:
-    """Whether the products of a kernel have all their rows in one smallest tile, and nothing else is spread."""
+    """Whether all rows of a kernel's matrix products are in one smallest tile, and no other grid axis is tiled."""
     spread = [a for a in plan.axes if a.role == GRID and a.tile > 1]
     dots = [dot for d in unified.defs if (dot := dot_of(d)) is not None]
     if not dots or len(spread) != 1 or spread[0].tile != ROWS:
@@ -107,9 +108,9 @@ def joined(
     target: Limits,
     fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> dict[str, KernelPlan]:
-    """``plans`` by name, with those of interleaved chunks as warps of a block, and their readers sized to them.
+    """``plans`` by name, with interleaved chunks as warps of a block, and the tiles of their readers to match.
 
-    ``fallbacks``: of kernels that failed later as clusters.
+    ``fallbacks``: the fallbacks of kernels that failed later as clusters.
     """
     out = dict(plans)
     for name, plan in plans.items():
@@ -128,12 +129,12 @@ def joined(
 
 
 def _parts(unified: Unified, by: str) -> dict[str, Def]:
-    """What a kernel makes in chunks that axis ``by`` numbers."""
+    """The results that a kernel computes in chunks, which axis ``by`` numbers."""
     return {d.name: d for d in unified.defs if d.axis(by) is not None}
 
 
 def _reader(unified: Mapping[str, Unified], name: str, parts: Mapping[str, Def]) -> str | None:
-    """The one kernel that reads ``parts``, which kernel ``name`` makes."""
+    """The only kernel that reads ``parts`` of kernel ``name``; None where there are several."""
     readers = [n for n, u in unified.items() if n != name and _reads(u, parts)]
     return readers[0] if len(readers) == 1 else None
 
@@ -143,9 +144,9 @@ def _reads(unified: Unified, names: Mapping[str, Def]) -> bool:
 
 
 def shared_bytes(plan: KernelPlan, unified: Unified, chunks: Chunks) -> int:
-    """Shared memory of a block: the pipelines of its warps, and what they keep."""
-    row, held = loaded(plan, unified, chunks.axis)
-    return chunks.interleave * (plan.mapping.stages * row * plan.axis(chunks.axis).tile + held)
+    """Bytes of shared memory of a block: the pipelines of its warps, and their resident operands."""
+    row, resident = loaded(plan, unified, chunks.axis)
+    return chunks.interleave * (plan.mapping.stages * row * plan.axis(chunks.axis).tile + resident)
 
 
 def _cluster(
@@ -153,7 +154,7 @@ def _cluster(
 ) -> dict[str, KernelPlan]:
     """Plans of kernel ``name``, whose blocks combine warps, and of its reader, where two such blocks form a cluster.
 
-    ``used``: bytes of shared memory of its blocks; what the cluster combines lies behind them.
+    ``used``: bytes of shared memory of its blocks; the partial results of the cluster follow them.
     """
     groups = next((c for d in unified[name].defs if (c := chunks_of(d)) is not None), None)
     if groups is None or unified[name].extents[groups.by] != CLUSTER or not target.warpgroup:
@@ -169,7 +170,7 @@ def _cluster(
     assert isinstance(plan.mapping, WarpPlan)
     last = _combining(plans[reader], unified[reader], parts, plan, CLUSTER, prod(plan.mapping.warps))
     assert isinstance(last.mapping, WarpPlan)
-    if last.mapping.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some would have nothing to do
+    if last.mapping.warps[1] > CLUSTER * max(1, last.axes[-1].tile // 32):  # some warps would have no work
         return {}
     return {name: replace(plan, mapping=replace(plan.mapping, cluster=CLUSTER)), reader: last}
 
@@ -180,7 +181,7 @@ def interleaved_chunks(unified: Unified) -> Chunks | None:
 
 
 def _warp_of_block(plan: KernelPlan, unified: Unified, chunks: Chunks, target: Limits) -> KernelPlan:
-    """The kernel of one warp: its pipeline, and nothing between it and the combination."""
+    """The plan of one warp: its pipeline, and partial results that go directly to the combination."""
     row, _ = loaded(plan, unified, chunks.axis)
     step = row * plan.axis(chunks.axis).tile
     room = (
@@ -193,21 +194,21 @@ def _warp_of_block(plan: KernelPlan, unified: Unified, chunks: Chunks, target: L
 
 
 def loaded(plan: KernelPlan, unified: Unified, loop: str) -> tuple[int, int]:
-    """Bytes that a block loads for each element of ``loop``, and those that it keeps."""
+    """Bytes that a block loads for each element of ``loop``, and bytes of its resident operands."""
     tiles = {a.name: a.tile for a in plan.axes if a.name != loop}
     names = {d.name for d in unified.defs}
-    row = held = 0
+    row = resident = 0
     for ld in {ld for d in unified.defs for ld in d.reads() if ld.buffer not in names}:
         axes = frozenset[str]().union(*map(free_vars, ld.index))
         size = ld.dtype.bytes * prod(tiles.get(x, 1) for x in axes)
-        row, held = (row + size, held) if loop in axes else (row, held + size)
-    return row, held
+        row, resident = (row + size, resident) if loop in axes else (row, resident + size)
+    return row, resident
 
 
 def _combining(
     plan: KernelPlan, unified: Unified, parts: Mapping[str, Def], made: KernelPlan, chunks: int, count: int
 ) -> KernelPlan:
-    """The kernel that combines: a block has the rows of one block that makes ``chunks``, and its ``count`` warps."""
+    """The combining kernel: a block has the rows of one block that computes ``chunks``, and its ``count`` warps."""
     tiles: dict[str, int] = {}
     chunk = ""
     for ld in (ld for d in unified.defs for ld in d.reads() if ld.buffer in parts):
@@ -216,7 +217,7 @@ def _combining(
                 own = made.axis(a.name)
                 tiles[e.name] = own.tile
         chunk = next((x.name for d in unified.defs for x in d.red), chunk)
-    if unified.extents.get(chunk) == chunks:  # all at once, without a loop
+    if unified.extents.get(chunk) == chunks:  # one step combines all chunks, without a loop
         whole = tuple(AxisPlan(a.name, TILE, chunks) if a.name == chunk else a for a in plan.axes)
         plan = replace(plan, axes=whole, phases=tuple((d.name,) for d in unified.defs))
     axes = tuple(_tile_of(a, unified, tiles, chunks) for a in plan.axes)
@@ -234,7 +235,7 @@ def _combining(
 
 
 def _tile_of(a: AxisPlan, unified: Unified, tiles: Mapping[str, int], chunks: int) -> AxisPlan:
-    """A grid axis in tiles of what one producing block makes; a loop in one step."""
+    """A grid axis with the tile of one producing block; a loop with one step."""
     if a.role == LOOP:
         return replace(a, tile=chunks)
     if a.role != GRID or a.name not in tiles:

@@ -1,16 +1,15 @@
 """Numbers for kernels with matrix products: tiles, warps and stages, by structure, sizes and target.
 
-``plan_kernel`` decides what is walked and what is a tile; this file only sizes it.  Two structures:
+``plan_kernel`` chooses the roles of the axes; this file chooses their sizes.  There are two structures:
 
-* a *product*: rows and columns of the result are both spread over blocks and the contraction is walked.
-  128 x 256 blocks of eight 64 x 64 warp tiles where there are enough of them and shared memory allows,
-  else 128 x 128; operand fragments double-buffered across iterations.
-* a *chain*: only rows are spread over blocks; the walk feeds accumulators that live in registers for
-  its whole length.  A warp takes 32 rows where the accumulators then fit in a thread's 255 registers
-  with room to spare (each fragment read from shared memory serves two products), else 16.
+* A *GEMM* spreads both rows and columns of the result over blocks, and its loop is the contraction.  Blocks have
+  128 x 256 elements in eight 64 x 64 warp tiles where there are enough blocks and shared memory suffices, else
+  128 x 128.  Operand fragments are double-buffered across iterations.
+* A *back-to-back GEMM* spreads only rows over blocks, and its loop feeds accumulators that stay in registers for the
+  whole loop.  A warp has 32 rows where the accumulators then fit in a thread's 255 registers with a margin (two MMAs
+  use each fragment that is read from shared memory), else 16.
 
-Measured on an H200 with 16-bit operands, which is what these rules are for; other operand types keep
-the general plan.
+The rules are measured on an H200 with 16-bit operands.  Other operand types keep the general plan.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from math import prod
 from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.types import DType
-from nautilus.planner import warpgroup as plan_warpgroup
+from nautilus.planner import warpgroup as warpgroup_rules
 from nautilus.planner.kernel import Dot, ceil_pow2, dot_of
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
@@ -30,59 +29,60 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import Limits
 
-STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
-ACCUMULATORS = 160  # registers of accumulators a thread may hold in a chain; above, ptxas spills
-FULL = 100  # blocks from which on wide tiles are worth it: most multiprocessors have one
+STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
+ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
+FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
 
 
 def size_kernel(
     plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False, light: bool = False
 ) -> KernelPlan:
-    """``plan`` with the numbers of its products chosen for ``limits``; others unchanged.
+    """``plan`` with the sizes of its matrix products chosen for ``limits``; other plans are unchanged.
 
-    ``warpgroup``: with warpgroup products where their rules apply; ``light``: with fewer registers a thread.
+    ``warpgroup``: uses warpgroup MMAs where their rules apply; ``light``: uses fewer registers a thread.
     """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
-    walks = [a.name for a in plan.axes if a.role == LOOP]
-    if not dots or len(walks) != 1:
+    loops = [a.name for a in plan.axes if a.role == LOOP]
+    if not dots or len(loops) != 1:
         return plan
     products = [d for d in unified.defs if d.name in dots]
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
     place = None
-    if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(walks) for d in dots.values()):
-        place = (next(iter(rows)), next(iter(columns)), walks[0], len(dots))
+    if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(loops) for d in dots.values()):
+        place = (next(iter(rows)), next(iter(columns)), loops[0], len(dots))
     if not all(map(_half_operands, products)):
         types = {t for d in products for t in _loaded_types(d)}
         alike = warpgroup and len(types) == 1 and types <= _OTHERS
         wide = (
-            plan_warpgroup.product(plan, unified, limits, *place, next(iter(types)), light=light)
+            warpgroup_rules.gemm(plan, unified, limits, *place, next(iter(types)), light=light)
             if place and alike
             else None
         )
-        return wide or _fewer_stages(plan, unified, limits, walks[0])
+        return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None:
-        wide = plan_warpgroup.product(plan, unified, limits, *place, light=light) if warpgroup else None
-        return wide or _product(plan, unified, limits, *place)
+        wide = warpgroup_rules.gemm(plan, unified, limits, *place, light=light) if warpgroup else None
+        return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         row = next(iter(spread))
-        wide = plan_warpgroup.chain(plan, unified, limits, row, walks[0], dots, light) if warpgroup else None
-        return wide or _chain(plan, unified, limits, row, walks[0], dots)
+        rule = warpgroup_rules.back_to_back_gemm
+        wide = rule(plan, unified, limits, row, loops[0], dots, light) if warpgroup else None
+        return wide or _back_to_back_gemm(plan, unified, limits, row, loops[0], dots)
     return plan
 
 
-def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, walk: str) -> KernelPlan:
+def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, loop: str) -> KernelPlan:
     """``plan`` with as many stages as shared memory holds (rows padded by 16 bytes, as for plain layouts)."""
     width = max((ld.dtype.bytes for d in unified.defs for ld in d.reads()), default=4)
     lines = sum(a.tile for a in plan.axes if a.role == GRID and a.tile > 1)
-    stage = lines * (plan.axis(walk).tile * width + 16)
+    stage = lines * (plan.axis(loop).tile * width + 16)
     stages = max(1, min(plan.mapping.stages, limits.smem_block // max(1, stage)))
     return replace(plan, mapping=replace(plan.mapping, stages=stages))
 
 
 def _half_operands(d: Def) -> bool:
-    """Both factors of the product are 16-bit floats."""
+    """Whether both factors of the product are 16-bit floats."""
     value = d.value
     while isinstance(value, Op) and value.op == "cast":
         value = value.args[0]
@@ -90,7 +90,7 @@ def _half_operands(d: Def) -> bool:
 
 
 def _loaded_types(d: Def) -> set[DType]:
-    """Types of the tensors that the product multiplies; f32 for a factor that is none."""
+    """Types of the tensors that the product multiplies; f32 for a factor that is no tensor."""
     value = d.value
     if not (isinstance(value, Op) and value.op == "mul"):
         return {DType.F32}
@@ -110,11 +110,11 @@ def _half(e: Expr) -> bool:
             return e.dtype.is_half
 
 
-def _product(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, walk: str, dots: int
+def _gemm(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, dots: int
 ) -> KernelPlan:
-    """Tiles of a product of ``dots`` accumulators that share their left operand."""
-    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or extent(unified, walk) < 2 * STEP:
+    """Tiles of a GEMM with ``dots`` accumulators that share their left operand."""
+    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or extent(unified, loop) < 2 * STEP:
         return plan
     m, n = 128, 128
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
@@ -138,29 +138,31 @@ def _product(
         warps=warps, stages=stages, min_blocks=2 if pair else 1, raster_order="grouped",
         double_buffer_fragments=stages >= 3,
     )  # fmt: skip
-    return with_tiles(plan, {row: m, column: n, walk: STEP}, mapping)
+    return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
 
 
-def _chain(plan: KernelPlan, unified: Unified, limits: Limits, row: str, walk: str, dots: dict[str, Dot]) -> KernelPlan:
-    """Tiles of products that feed each other along a walk."""
+def _back_to_back_gemm(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot]
+) -> KernelPlan:
+    """Tiles of matrix products of which one feeds the next along a loop."""
     width = sum(
-        prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, walk))
+        prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop))
         for d in unified.defs
-        if d.name in dots and all(a.name != walk for a in d.par)
+        if d.name in dots and all(a.name != loop for a in d.par)
     )
-    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != walk) for dot in dots.values())
+    deep = sum(prod(plan.axis(x).tile for x in dot.inner if x != loop) for dot in dots.values())
     most = min(128, ceil_pow2(extent(unified, row)))
     for each, step, rows in product((32, 16), (64, 32), (128, 64)):
         accumulators = (width + step) * each // 32  # registers a thread
-        held, walked = 2 * rows * deep, 2 * step * (deep + width)  # bytes
-        if rows > most or width == 0 or accumulators > ACCUMULATORS or held + walked > limits.smem_block:
+        resident, streamed = 2 * rows * deep, 2 * step * (deep + width)  # bytes
+        if rows > most or width == 0 or accumulators > ACCUMULATORS or resident + streamed > limits.smem_block:
             continue
         order = plan.mapping.raster_order
-        # blocks of uneven length have neighbours at other places of their loops: a ring hides more
-        ring = order == "longest-first" and 2 * (held + 2 * walked + 1024) <= limits.smem_sm
-        pair = each == 32 and 2 * (held + walked + 1024) <= limits.smem_sm
+        # Uneven blocks of one multiprocessor are at different iterations, so that a second stage hides more latency.
+        two_stages = order == "longest-first" and 2 * (resident + 2 * streamed + 1024) <= limits.smem_sm
+        pair = each == 32 and 2 * (resident + streamed + 1024) <= limits.smem_sm
         mapping = WarpPlan(
-            warps=(rows // each, 1), stages=2 if ring else 1, min_blocks=2 if pair else 1, raster_order=order
+            warps=(rows // each, 1), stages=2 if two_stages else 1, min_blocks=2 if pair else 1, raster_order=order
         )
-        return with_tiles(plan, {row: rows, walk: min(step, plan.axis(walk).tile)}, mapping)
+        return with_tiles(plan, {row: rows, loop: min(step, plan.axis(loop).tile)}, mapping)
     return plan

@@ -1,15 +1,15 @@
-"""Sizes of kernels on targets with warpgroup products and TMA copies (sm_90a): tiles, warpgroups, pipelines.
+"""Sizes of kernels on targets with warpgroup MMAs and TMA copies (sm_90a): tiles, warpgroups, pipelines.
 
-The two structures are those of ``planner.tiles``: a *product*, whose rows and columns are both spread over blocks,
-and a *chain* (back-to-back GEMM), whose reduction loop feeds accumulators that live in registers.  The rules are
-measured on an H200.  A kernel of another structure keeps the general plan.
+The two structures are those of ``planner.tiles``: a *GEMM*, whose rows and columns are both spread over blocks, and a
+*back-to-back GEMM*, whose reduction loop feeds accumulators that stay in registers.  The rules are measured on an
+H200.  A kernel of another structure keeps the general plan.
 
-* a chain: two warpgroups of 64 rows, three for narrow accumulators; steps of 128, or 64 where shared memory or
-  registers do not suffice (two steps are then the rows of a tile, so that a diagonal wastes none); pipelines of two
-  stages.  Results that have no room in shared memory alias a pipeline stage.  An ordered barrier serialises the
-  products of the warpgroups where they are short beside the elementwise work: for narrow accumulators, or for several
-  special functions for each element between the products.
-* a product: the tile with the best merit x useful area per wave of blocks.
+* a back-to-back GEMM: two warpgroups of 64 rows, three for narrow accumulators; steps of 128, or 64 where shared
+  memory or registers do not suffice (two steps are then the rows of a tile, so that a diagonal wastes none);
+  pipelines of two stages.  Results that have no room in shared memory alias a pipeline stage.  An ordered barrier
+  serialises the products of the warpgroups where they are short beside the elementwise work: for narrow accumulators,
+  or for several special functions for each element between the products.
+* a GEMM: the tile with the best merit x useful area per wave of blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
-from nautilus.core.expr.nodes import walk as within
+from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
@@ -29,13 +29,13 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID
 from nautilus.targets.limits import Limits
 
-STEP = 64  # elements of the contraction in one stage of a product: 128-byte rows
+STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 ROWS = 64  # of one wgmma instruction
 WARPGROUPS = 2
 LIVE_SHARE = 0.85  # of a thread's registers may be accumulators and operands
-MANY_ROWS = 2048  # from here on a partial last tile does not matter
+MANY_ROWS = 2048  # the least number with which a partial last tile has no effect
 WAVES = 3  # of tiles in a supertile, so that long and short tiles balance
-OUTER = 16  # or so many outer grid points in a supertile
+OUTER = 16  # the least number of outer grid points in a supertile, if it has fewer waves
 L2_BYTES = 16 << 20  # of operands that resident blocks may share
 SPECIAL = frozenset(f.name for f in FUNCTIONS.values() if f.elementary)
 _RESERVE = 2048  # bytes of shared memory for barriers and alignment
@@ -43,7 +43,7 @@ _RESERVE = 2048  # bytes of shared memory for barriers and alignment
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block tile of a product, cooperative or ``pingpong``. ``merit``: measured TFLOP/s.
+    """A block tile of a GEMM, cooperative or ``pingpong``. ``merit``: measured TFLOP/s.
 
     ``dots``: the number of accumulators that the tile is for; 0: any number.
     """
@@ -56,8 +56,8 @@ class Tile:
     warpgroups: int = WARPGROUPS
 
 
-#: what a tile reaches where it fills every wave (H200, 8192^3)
-PRODUCTS = (
+#: rates of tiles that fill every wave (H200, 8192^3)
+TILES = (
     Tile(256, 192, False, 827),
     Tile(128, 320, False, 825),
     Tile(128, 256, False, 802),
@@ -73,12 +73,12 @@ SHORT = tuple(
 TWICE = 192  # columns of which a warpgroup has registers for two accumulators
 LIGHT = 128 * 128  # accumulators of a block that leaves registers for other work
 NARROW = 32  # columns of the narrowest slabs of an operand
-NARROW_MERIT = 0.95  # of a tile that needs them
+NARROW_MERIT = 0.95  # relative merit of a tile with narrow slabs
 CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a warpgroup
 
 
 def extent(unified: Unified, axis: str) -> int:
-    """Elements of ``axis``; many where it is known at launch only."""
+    """Elements of ``axis``; a large number where the extent is known only at launch."""
     e = unified.extents[axis]
     return e if isinstance(e, int) else 1 << 20
 
@@ -89,11 +89,11 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) ->
     return replace(plan, axes=axes, mapping=mapping)
 
 
-def product(
+def gemm(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, dots: int,
     operand: DType = DType.F16, light: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
-    """Tiles of a product of ``dots`` accumulators that share their left operand; None: too small.
+    """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
 
     ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.  ``light``: at
     most 64 accumulators a thread.
@@ -103,7 +103,7 @@ def product(
         return None
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
     best: tuple[float, Tile, int] | None = None
-    for tile in PRODUCTS:
+    for tile in TILES:
         n = tile.columns // dots
         if (
             n % NARROW
@@ -137,7 +137,7 @@ def product(
 
 
 def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:
-    """Share of the tiles' area, over whole waves of one tile a multiprocessor, that is wanted."""
+    """Useful share of the tiles' area, over whole waves of one tile a multiprocessor."""
     tiles = others * -(-rows // tile_rows) * -(-columns // tile_columns)
     waves = -(-tiles // multiprocessors)
     return others * rows * columns / (waves * multiprocessors * tile_rows * tile_columns)
@@ -194,19 +194,19 @@ def _places(unified: Unified, loop: str) -> bool:
 def _special(unified: Unified, row: str, loop: str) -> int:
     """Special functions that are evaluated for every pair of a row and an iteration point of the loop."""
     pair = {row, loop}
-    return len({e for d in unified.defs for e in within(d.value) if _is_special(e) and pair <= free_vars(e)})
+    return len({e for d in unified.defs for e in nested(d.value) if _is_special(e) and pair <= free_vars(e)})
 
 
 def _is_special(e: Expr) -> bool:
     return isinstance(e, Op) and e.op in SPECIAL and e.dtype.is_float
 
 
-def chain(
+def back_to_back_gemm(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, loop: str, dots: dict[str, Dot], light: bool = False
 ) -> KernelPlan | None:
-    """Tiles of products that feed each other along a loop; None: too few rows or too wide.
+    """Tiles of matrix products of which one feeds the next along a loop; None where rows are few or columns many.
 
-    ``light``: two warpgroups, half the loop's step, no operand in registers: for elementwise work that needs them.
+    ``light``: two warpgroups, half the loop's step, no operand in registers; elementwise work needs the registers.
     """
     sums = [d for d in unified.defs if d.name in dots and all(a.name != loop for a in d.par)]
     width = sum(prod(plan.axis(a.name).tile for a in d.par if a.name not in (row, loop)) for d in sums)

@@ -23,17 +23,17 @@ from nautilus.targets.limits import limits
 from nautilus.targets.rates import machine
 from nautilus.tune.space import loop_structures
 from nautilus.tune.space.fusion import unified_of
-from nautilus.tune.space.shape import CHAIN, PRODUCT, shape_of
+from nautilus.tune.space.shape import BACK_TO_BACK_GEMM, GEMM, shape_of
 
 #: (structure, engine) -> the source of the default numbers
 SOURCES: Mapping[tuple[str, str], str] = {
-    (PRODUCT, "warpgroup"): "the tile with the best measured rate times the useful share of whole waves (H200, 25 "
+    (GEMM, "warpgroup"): "the tile with the best measured rate times the useful share of whole waves (H200, 25 "
     "tiles, 5 shapes); as many pipeline stages as shared memory holds; rasterisation in groups that share L2",
-    (CHAIN, "warpgroup"): "two consumer warpgroups of 64 rows, three for narrow accumulators; loop steps of 128, 64 "
-    "for wide accumulators; two pipeline stages; static tiles for even work, dynamic tiles longest first for uneven "
-    "work; ping-pong where the MMA time is short beside the rest (H200, about 900 variants)",
-    (PRODUCT, "warp"): "blocks of 64 x 64 warp tiles; as many pipeline stages as fit (H200, mma.sync kernels)",
-    (CHAIN, "warp"): "32 rows a warp where accumulators fit in registers, else 16 (H200, mma.sync kernels)",
+    (BACK_TO_BACK_GEMM, "warpgroup"): "two consumer warpgroups of 64 rows, three for narrow accumulators; loop steps "
+    "of 128, 64 for wide accumulators; two pipeline stages; static tiles for even work, dynamic tiles longest first "
+    "for uneven work; ping-pong where the MMA time is short beside the rest (H200, about 900 variants)",
+    (GEMM, "warp"): "blocks of 64 x 64 warp tiles; as many pipeline stages as fit (H200, mma.sync kernels)",
+    (BACK_TO_BACK_GEMM, "warp"): "32 rows a warp where accumulators fit in registers, else 16 (H200, mma.sync kernels)",
     ("rows", "warp"): "16 to 32 elements a thread, 4096 a block, 16-byte accesses, not persistent (H200, row-wise "
     "kernels at 95 to 99% of copy)",
 }

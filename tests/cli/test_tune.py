@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,19 @@ def test_every_shipped_spec_has_a_plain_schedule(path: Path, tmp_path: Path) -> 
     for arch in ("sm_80", "sm_90a"):
         assert main([str(path), "-O0", "--arch", arch, "-o", str(out)]) == 0
         assert out.stat().st_size > 0
+
+
+def test_rows_of_an_older_format_are_reported(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, out = spec.parent / "db.jsonl", str(spec.parent / "s.ma")
+    compiled = [str(spec), "-v", "--arch", "sm_80", "-o", out]
+    assert main(compiled) == 0 and "older format" not in capsys.readouterr().err
+    made = row()
+    append(own, [replace(made, schedule={**(made.schedule or {}), "version": 1})])
+    told = f"nautilusc: {own}: 1 row has a schedule of an older format; nautilusc db gc drops them\n"
+    assert main(["db", "ls", "--db", str(own)]) == 0 and capsys.readouterr().err == told
+    assert main(compiled) == 0 and told in capsys.readouterr().err
+    assert main(["db", "gc"]) == 0 and own.read_text() == ""
+    assert main(compiled) == 0 and "older format" not in capsys.readouterr().err
 
 
 def test_db(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

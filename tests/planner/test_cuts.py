@@ -44,8 +44,8 @@ def counts(program: Program, arch: str = "sm_90a", invariant: bool = False) -> d
     return {s.op: s.splits // s.interleave for s in reversed(splits(program, arch, invariant))}
 
 
-def units(program: Program, arch: str = "sm_90a", invariant: bool = False) -> set[tuple[int, int, int]]:
-    """(groups, units of each, elements of a turn) of every reduction that is cut in chunks that take turns."""
+def interleaved_splits(program: Program, arch: str = "sm_90a", invariant: bool = False) -> set[tuple[int, int, int]]:
+    """(groups, warps of each, elements of a tile) of every reduction with an interleaved split."""
     return {
         (s.splits // s.interleave, s.interleave, s.tile) for s in splits(program, arch, invariant) if s.interleave > 1
     }
@@ -95,17 +95,17 @@ def test_units_of_few_groups(batch: int, n: int, groups: int, own: int) -> None:
 
 def test_what_is_too_short_for_units_is_not_cut() -> None:
     assert splits(decode(1, 128)) == () and splits(decode(1, streaming.SHORTEST - 1)) == ()
-    assert units(decode(1, streaming.SHORTEST)) == {(1, 4, 32)}
+    assert interleaved_splits(decode(1, streaming.SHORTEST)) == {(1, 4, 32)}
 
 
 def test_units_and_their_rings_fit_the_target() -> None:
-    assert units(decode(4, 384), "sm_80") == {(1, 4, 32)}
-    assert units(decode(4, 384), "sm_86") == {(1, 2, 32)}  # 99 KB hold no more than two rings
+    assert interleaved_splits(decode(4, 384), "sm_80") == {(1, 4, 32)}
+    assert interleaved_splits(decode(4, 384), "sm_86") == {(1, 2, 32)}  # 99 KB hold no more than two rings
     for arch in ("sm_80", "sm_86", "sm_90a"):
         program = Pack(plan_packs(decode(4, 4096))).apply(decode(4, 4096))
         cut = SplitKUpdate(plan_splits(program, arch=arch)).apply(program)
         made = default_schedule(cut, arch).kernels[0]
-        own = next(iter(units(decode(4, 4096), arch)))[1]
+        own = next(iter(interleaved_splits(decode(4, 4096), arch)))[1]
         assert warp_of(made).combine_in_block and warp_of(made).warps == (1, 1) and made.mapping.stages >= 2
         assert own * made.mapping.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
 
@@ -113,7 +113,7 @@ def test_units_and_their_rings_fit_the_target() -> None:
 def test_groups_are_whole_rounds_of_their_units() -> None:
     """Otherwise a block would walk into the range of the next one, under conditions."""
     for n in (4096, 4128, 5000, 16384 + 32, 40000):
-        for groups, own, step in units(decode(1, n)):
+        for groups, own, step in interleaved_splits(decode(1, n)):
             assert -(-n // (own * step)) % groups == 0
 
 
@@ -144,7 +144,7 @@ def test_the_switch_fixes_chunks_by_the_length_alone() -> None:
     for n, groups in ((512, 1), (4096, 4), (65536, 16)):
         found = {splits(decode(batch, n), invariant=True) for batch in (1, 2, 8, 64)}
         assert len(found) == 1
-        assert units(decode(8, n), invariant=True) == {(groups, 4, 32)}
+        assert interleaved_splits(decode(8, n), invariant=True) == {(groups, 4, 32)}
 
 
 def test_a_schedule_that_decides_is_left_alone() -> None:

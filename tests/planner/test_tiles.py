@@ -46,7 +46,7 @@ def test_two_products_share_the_accumulators() -> None:
 
 
 @pytest.mark.parametrize("spec", CHAINS)
-def test_chains_take_32_rows_a_warp_where_accumulators_fit(spec: str) -> None:
+def test_back_to_back_gemms_have_32_rows_a_warp_where_accumulators_fit(spec: str) -> None:
     k = planned(spec, "sm_90")
     assert (tiles(k)["i"], tiles(k)["j"], warp_of(k).warps, k.mapping.min_blocks) == (128, 32, (4, 1), 2)
     assert k.mapping.stages == (1 if k.mapping.raster_order == "natural" else 2)
@@ -81,7 +81,7 @@ def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "rows", "turns", "soon"),
+    ("spec", "rows", "ordered", "early"),
     [
         ("attention/causal_prefill", 4096, False, False),
         ("attention/alibi_prefill", 4096, False, False),
@@ -91,9 +91,9 @@ def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
         ("attention/global_prefill_d64", 4096, True, False),
     ],
 )
-def test_units_take_turns_where_products_are_short_beside_the_rest(
-    spec: str, rows: int, turns: bool, soon: bool
+def test_an_ordered_barrier_serialises_short_products(
+    spec: str, rows: int, ordered: bool, early: bool
 ) -> None:
     m = warpgroup_of(planned(spec, "sm_90a", M=rows, N=rows))
-    assert m.ordered_mma == turns
-    assert (m.volatile_waits, m.rescale_placement == "early", not m.outstanding_mma) == (soon, soon, soon)
+    assert m.ordered_mma == ordered
+    assert (m.volatile_waits, m.rescale_placement == "early", not m.outstanding_mma) == (early, early, early)

@@ -65,6 +65,14 @@ def listing_text(records: Iterable[dict[str, object]]) -> list[str]:
     return lines
 
 
+def outdated_text(path: Path | None) -> str:
+    """A line that counts the rows of an older format in the user's or the given database; empty without such rows."""
+    file = path or user_path()
+    count = sum(r.outdated for r in rows(file))
+    which = f"{count} row has" if count == 1 else f"{count} rows have"
+    return f"{file}: {which} a schedule of an older format; nautilusc db gc drops them" if count else ""
+
+
 def showing(path: Path | None, wanted: str, count: int) -> list[Row]:
     """Up to ``count`` rows of every key that ``wanted`` selects: the best usable ones, then others.
 
@@ -142,7 +150,7 @@ def collect(path: Path, keep: int) -> tuple[int, int]:
     """Remove rows that no compilation uses.  Returns the numbers of lines before and after.
 
     For every key, device and compiler version the ``keep`` best rows and the best row of the default schedule stay.
-    Failures, estimates, unchecked rows, incomplete lines and duplicates are removed.
+    Failures, estimates, unchecked rows, rows of an older format, incomplete lines and duplicates are removed.
     """
     if not path.exists():
         return 0, 0

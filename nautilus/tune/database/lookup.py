@@ -9,8 +9,8 @@ The selection is deterministic for given databases and a given machine.  It filt
 4. rows that won the final series of a search, if there are any, else rows of finalists;
 5. the least median time; among equal times the least hash of the schedule.
 
-A row whose schedule this compiler cannot read is skipped.  Rows of other sizes are not used, because a schedule that is
-fast at one size may be slow at another; a search starts from them.
+A row of an older format, or whose schedule this compiler cannot read, is skipped.  Rows of other sizes are not used,
+because a schedule that is fast at one size may be slow at another; a search starts from them.
 """
 
 from __future__ import annotations

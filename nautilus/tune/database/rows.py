@@ -14,6 +14,7 @@ from typing import Any
 
 from nautilus import __version__
 from nautilus.core.schedule import Schedule
+from nautilus.core.schedule.plans import VERSION
 from nautilus.frontend.spec import Spec
 
 COMPILER = f"nautilusc {__version__}"
@@ -98,9 +99,15 @@ class Row:
 
     @property
     def usable(self) -> bool:
-        """Whether a compilation may use the row: checked, and measured on a GPU."""
+        """Whether a compilation may use the row: checked, measured on a GPU, of the current format."""
         good = self.state == OK and self.checked and self.measure == "gpu"
-        return good and bool(self.samples) and self.schedule is not None
+        return good and bool(self.samples) and self.schedule is not None and not self.outdated
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the schedule has an older version of the format, which this compiler does not read."""
+        version = self.schedule.get("version") if self.schedule is not None else None
+        return isinstance(version, int) and version < VERSION
 
     def line(self) -> str:
         """The row as one line of JSON, its key first; optional fields with their default value are omitted."""

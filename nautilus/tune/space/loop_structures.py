@@ -1,8 +1,10 @@
-"""Other ways through the reductions of one kernel: in one walk with repairs, in one walk each, or on a whole row.
+"""The loop structures for the reductions of one kernel: a shared loop, a loop for each reduction, or a whole row.
 
-Dependent reductions over one axis can share a walk over it, if a running result can be repaired in what was summed
-up under it (``rolling``); else the second needs a walk of its own that computes operands again (``passes``); or the
-whole extent is one tile and nothing is walked (``row``).  Whether repairs are proved, ``rolling_update`` says.
+* ``rolling``: dependent reductions over one axis share a loop; repair terms correct the running results.
+* ``passes``: each dependent reduction has a loop of its own, which recomputes its operands.
+* ``row``: the whole extent is one tile, and there is no loop.
+
+The pass ``rolling_update`` derives the repair terms and refuses a reduction that has none.
 """
 
 from __future__ import annotations
@@ -19,27 +21,27 @@ from nautilus.scalar.analysis.derived_names import LOOP, TILE
 ROW, ROLLING, PASSES = "row", "rolling", "passes"
 
 
-def walk_of(plan: KernelPlan) -> str | None:
-    """The axis that the block walks, where that is one."""
+def loop_of(plan: KernelPlan) -> str | None:
+    """The loop axis of ``plan``; None where it has none or several."""
     loops = [a.name for a in plan.axes if a.role == LOOP]
     return loops[0] if len(loops) == 1 else None
 
 
 def mode_of(plan: KernelPlan, unified: Unified) -> str | None:
-    """How ``plan`` goes through its reductions; None where there is no choice."""
-    walk = walk_of(plan)
-    if walk is None:
+    """The loop structure of ``plan``; None where there is no alternative."""
+    loop = loop_of(plan)
+    if loop is None:
         return ROW if _row_axis(plan, unified) is not None else None
-    modes = [m for m in (ROLLING, PASSES) if plan.phases == phases(unified, walk, m == ROLLING)]
+    modes = [m for m in (ROLLING, PASSES) if plan.phases == phases(unified, loop, m == ROLLING)]
     return modes[0] if modes else None
 
 
 def modes(plan: KernelPlan, unified: Unified, most_row: int) -> tuple[str, ...]:
-    """The ways that differ from each other, the plan's own first; fewer than two: no choice."""
+    """The loop structures that differ from each other, the plan's own first; fewer than two: no choice."""
     own = mode_of(plan, unified)
     if own is None:
         return ()
-    axis = walk_of(plan) or _row_axis(plan, unified)
+    axis = loop_of(plan) or _row_axis(plan, unified)
     assert axis is not None
     out = [own]
     if own != ROW and unified_size(unified, axis) <= most_row and not _has_products(plan):
@@ -50,8 +52,8 @@ def modes(plan: KernelPlan, unified: Unified, most_row: int) -> tuple[str, ...]:
 
 
 def with_mode(plan: KernelPlan, unified: Unified, mode: str) -> KernelPlan:
-    """``plan`` gone through in ``mode``."""
-    axis = walk_of(plan) or _row_axis(plan, unified)
+    """``plan`` with the loop structure ``mode``."""
+    axis = loop_of(plan) or _row_axis(plan, unified)
     assert axis is not None
     extent = ceil_pow2(unified_size(unified, axis))
     if mode == ROW:
@@ -63,15 +65,15 @@ def with_mode(plan: KernelPlan, unified: Unified, mode: str) -> KernelPlan:
         order = phases(unified, axis, mode == ROLLING)
     axes = tuple(role if a.name == axis else a for a in plan.axes)
     grid = tuple(a for a in axes if a.role not in (LOOP, TILE))
-    return replace(plan, axes=(*grid, *_walked_first(axes)), phases=order)
+    return replace(plan, axes=(*grid, *_loops_first(axes)), phases=order)
 
 
-def _walked_first(axes: tuple[AxisPlan, ...]) -> tuple[AxisPlan, ...]:
+def _loops_first(axes: tuple[AxisPlan, ...]) -> tuple[AxisPlan, ...]:
     return (*(a for a in axes if a.role == LOOP), *(a for a in axes if a.role == TILE))
 
 
 def unified_size(unified: Unified, axis: str) -> int:
-    """Elements of ``axis``; many where the launch decides."""
+    """Elements of ``axis``; a large number where the extent is known only at launch."""
     e = unified.extents[axis]
     return e if isinstance(e, int) else 1 << 20
 
@@ -81,7 +83,7 @@ def _has_products(plan: KernelPlan) -> bool:
 
 
 def _row_axis(plan: KernelPlan, unified: Unified) -> str | None:
-    """The reduced axis that lies in a tile as a whole, where it is long enough to walk instead."""
+    """The reduced axis that is one tile, and is long enough for a loop."""
     if any(a.role == LOOP for a in plan.axes):
         return None
     reduced = {a.name for d in unified.defs for a in d.red}
@@ -89,50 +91,50 @@ def _row_axis(plan: KernelPlan, unified: Unified) -> str | None:
     return max(found, key=lambda a: a.tile).name if found else None
 
 
-def phases(unified: Unified, walk: str, rolling: bool) -> tuple[tuple[str, ...], ...]:
-    """The walks in order, each with the block-wise operands that it computes again, and what stands between them."""
+def phases(unified: Unified, loop: str, rolling: bool) -> tuple[tuple[str, ...], ...]:
+    """The loops in order, each with the block-wise operands that it recomputes, and the definitions between them."""
     at: dict[str, int] = {}
-    running: dict[str, bool] = {}  # block-wise definitions that hold running values
+    running: dict[str, bool] = {}  # whether a block-wise definition has running values
     for d in unified.defs:
-        at[d.name], running[d.name] = _place(unified, d, walk, rolling, at, running)
+        at[d.name], running[d.name] = _place(unified, d, loop, rolling, at, running)
     out: list[tuple[str, ...]] = []
     for w in range(max(at.values(), default=0) + 1):
-        if walked := _walked(unified, w, walk, at):
-            out.append(walked)
-        out.extend((d.name,) for d in unified.defs if at[d.name] == w and d.axis(walk) is None)
+        if members := _computed_in(unified, w, loop, at):
+            out.append(members)
+        out.extend((d.name,) for d in unified.defs if at[d.name] == w and d.axis(loop) is None)
     return tuple(out)
 
 
 def _place(
-    unified: Unified, d: Def, walk: str, rolling: bool, at: dict[str, int], running: dict[str, bool]
+    unified: Unified, d: Def, loop: str, rolling: bool, at: dict[str, int], running: dict[str, bool]
 ) -> tuple[int, bool]:
-    on_walk = d.axis(walk) is not None
-    earliest, open_at = (1 if on_walk else 0), -1
+    along = d.axis(loop) is not None
+    earliest, open_at = (1 if along else 0), -1
     for ld in d.reads():
         if ld.buffer not in at:
             continue
         p = unified.get(ld.buffer)
-        summed = any(a.name == walk for a in p.red)
-        complete = p.axis(walk) is None or (summed and not rolling)
-        need = at[p.name] + 1 if complete and on_walk else at[p.name]
-        if on_walk and ((summed and rolling) or running[p.name]):
+        summed = any(a.name == loop for a in p.red)
+        complete = p.axis(loop) is None or (summed and not rolling)
+        need = at[p.name] + 1 if complete and along else at[p.name]
+        if along and ((summed and rolling) or running[p.name]):
             open_at = max(open_at, at[p.name])
         earliest = max(earliest, need)
-    if not on_walk or open_at < earliest:
+    if not along or open_at < earliest:
         return earliest, False
-    if any(a.name == walk for a in d.red):
+    if any(a.name == loop for a in d.red):
         return earliest, False
     readers = [r for r in unified.defs if any(ld.buffer == d.name for ld in r.reads())]
-    feeds = bool(readers) and all(any(a.name == walk for a in r.red) for r in readers)
+    feeds = bool(readers) and all(any(a.name == loop for a in r.red) for r in readers)
     if feeds and d.guard is None and d.buffer.space is Space.TEMP:
         return earliest, True
     return earliest + 1, False
 
 
-def _walked(unified: Unified, w: int, walk: str, at: dict[str, int]) -> tuple[str, ...]:
-    need = {d.name for d in unified.defs if at[d.name] == w and d.axis(walk) is not None}
+def _computed_in(unified: Unified, w: int, loop: str, at: dict[str, int]) -> tuple[str, ...]:
+    need = {d.name for d in unified.defs if at[d.name] == w and d.axis(loop) is not None}
     for d in reversed(unified.defs):
         if d.name in need:
             names = {ld.buffer for ld in d.reads()}
-            need |= {p.name for p in unified.defs if p.name in names and any(a.name == walk for a in p.par)}
+            need |= {p.name for p in unified.defs if p.name in names and any(a.name == loop for a in p.par)}
     return tuple(d.name for d in unified.defs if d.name in need)

@@ -65,7 +65,7 @@ class KernelSpace:
     plans: Mapping[str, KernelPlan]
     shapes: Mapping[str, KernelShape]
     parameters: Mapping[str, tuple[TuningParameter, ...]]
-    prefix: str = ""  # of the names of choices: kernels of cut walks are others than those of whole ones
+    prefix: str = ""  # of the names of choices: the kernels of split and of whole loops differ
 
     def label(self, engine: str, parameter: str) -> str:
         """The name of a choice."""
@@ -88,7 +88,7 @@ class KernelSpace:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to cut walks: the rules' schedule for it, and its kernels."""
+    """A split of loops: the rules' schedule for it, and its kernels."""
 
     base: Schedule
     program: Program  # with axes cut as ``base`` says
@@ -115,7 +115,7 @@ class Space:
     packs: tuple[str, ...]
     standard: _Way  # what the rules take
     interleaved: Interleaving | None
-    uncut: Mapping[str, Schedule]  # by packs: the rules' schedules that cut no walk
+    uncut: Mapping[str, Schedule]  # by packs: the rules' schedules without splits
     variants: dict[_Key, Variant | Refused]
     kept: dict[str, Point | Refused] = field(default_factory=dict)  # by value of ``inline``
     regrouped: dict[tuple[_Key, str], Schedule | Refused] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Space:
 
     @property
     def listed(self) -> tuple[Variant, ...]:
-        """Variants whose kernels have choices of their own: the rules', and one each for whole and for cut walks."""
+        """Variants whose kernels have separate choices: the rules', one for whole loops and one for split loops."""
         counts = [n for n in self.splits if isinstance(n, int)]
         kinds = {_prefix(n): n for n in reversed(counts)}
         others = [n for prefix, n in reversed(kinds.items()) if prefix != _prefix(self.standard)]
@@ -182,7 +182,7 @@ def _open(packs: tuple[PackPlan, ...], cuts: tuple[SplitPlan, ...]) -> Schedule:
 
 
 def variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
-    """The variant that cuts walks in ``way``, with or without the rules' packs."""
+    """The variant that splits loops by ``way``, with or without the rules' packs."""
     if (packs, way) not in space.variants:
         space.variants[packs, way] = _cut_variant(space, packs, way)
     return space.variants[packs, way]
@@ -200,7 +200,7 @@ def _cut_variant(space: Space, packs: str, way: _Way) -> Variant | Refused:
             assert space.interleaved is not None
             cut = space.interleaved.cuts(program, way)
         if not cut:
-            return Refused(f"{SPLITS}: no walk is long enough for {way} chunks")
+            return Refused(f"{SPLITS}: no loop is long enough for {way} chunks")
         base = space.trials.base_schedule(_open(uncut.packs or (), cut))
         return _variant(space.trials, base, way)
     except ScheduleError as error:
@@ -303,7 +303,7 @@ def point(space: Space, values: Mapping[str, object]) -> Point | Refused:
 
 
 def _kept(space: Space, name: str) -> Point | Refused:
-    """``name`` in memory, as a kernel of its own; the rest by the rules, walks whole."""
+    """``name`` in memory, as a kernel of its own; the rest by the rules, without splits."""
     assert space.trials.origin is not None
     try:
         program, inline = inlining.program_with(space.trials.origin, name)
@@ -358,7 +358,7 @@ def _structure(space: Space, values: Mapping[str, object]) -> _Key | Refused:
 
 
 def _regroup(space: Space, key: _Key, own: Variant, way: str) -> Schedule | Refused:
-    """The rules' schedule for a grouping; kernels that a later level refuses are planned plainer."""
+    """The rules' schedule for a grouping; kernels that a later level refuses have a conservative fallback."""
     if way == own.ways[0]:
         return own.base
     if (key, way) not in space.regrouped:

@@ -24,7 +24,7 @@ from nautilus.scalar.analysis.derived_names import GRID, blocks
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.space.fusion import unified_of
-from nautilus.tune.space.loop_structures import walk_of
+from nautilus.tune.space.loop_structures import loop_of
 
 COUNTS = (2, 3, 4, 8, 16, 32, 64)
 GROUPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of interleaved chunks
@@ -37,7 +37,7 @@ def cuts(program: Program, base: Schedule, splits: int) -> tuple[SplitPlan, ...]
     defs = read_defs(program)
     out = []
     for plan in base.kernels:
-        loop = walk_of(plan)
+        loop = loop_of(plan)
         if loop is None or any(o not in defs for o in plan.ops):
             continue
         unified = unified_of(program, plan.ops)
@@ -55,7 +55,7 @@ def counts(program: Program, base: Schedule, arch: str) -> tuple[int, ...]:
     few = FEW * (target.multiprocessors or MULTIPROCESSORS)
     defs = read_defs(program)
     for plan in base.kernels:
-        if walk_of(plan) is None or any(o not in defs for o in plan.ops):
+        if loop_of(plan) is None or any(o not in defs for o in plan.ops):
             continue
         unified = unified_of(program, plan.ops)
         tiles = prod(blocks(extent(unified, a.name), a.tile) for a in plan.axes if a.role == GRID)
@@ -97,7 +97,7 @@ class Interleaving:
         return found
 
     def cuts(self, program: Program, cut: Cut) -> tuple[SplitPlan, ...]:
-        """``cut`` carried out on the uncut ``program``, and the cuts of other walks as the rules have them."""
+        """``cut`` applied to the unsplit ``program``, and the splits of other loops by the rules."""
         defs = read_defs(program)
         ends = [(op, defs[op].red[at].name) for op, at in self.ends]
         ours = {(c.op, c.axis) for c in twice(program, ends, self.rule)}

@@ -1,4 +1,4 @@
-"""Tuning parameters of kernels whose warps all run the same code: products, chains of them, row-wise work."""
+"""Tuning parameters of kernels whose warps all run the same code: GEMM, back-to-back GEMM, row-wise work."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _mapping(plan: KernelPlan) -> WarpPlan:
     return plan.mapping
 
 
-def product(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """Of a product whose rows and columns are both spread over blocks."""
+def gemm(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
+    """The parameters of a matrix product whose rows and columns are both spread over blocks."""
     row, column = str(shape.row), str(shape.column)
     m = _mapping(plan)
     now = f"{plan.axis(row).tile}x{plan.axis(column).tile}:{m.warps[0]}x{m.warps[1]}"
@@ -41,7 +41,7 @@ def product(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
     found = [
         TuningParameter("block_tile", including(_blocks(shape), now), now, block),
         mapping_parameter("stages", plan, (1, 2, 3, 4)),
-        tile_parameter("loop_tile", str(shape.walk), (32, 64), plan),
+        tile_parameter("loop_tile", str(shape.loop), (32, 64), plan),
         mapping_parameter("min_blocks", plan, (1, 2)),
         mapping_parameter("double_buffer_fragments", plan),
         mapping_parameter("epilogue", plan),
@@ -68,9 +68,9 @@ def _blocks(shape: KernelShape) -> list[str]:
     return out
 
 
-def chain(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """Of products that feed each other along a loop."""
-    row, walk, m = str(shape.row), str(shape.walk), _mapping(plan)
+def back_to_back_gemm(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
+    """The parameters of matrix products of which one feeds the next along a loop."""
+    row, loop, m = str(shape.row), str(shape.loop), _mapping(plan)
     now = f"{plan.axis(row).tile}:{m.warps[0]}x{m.warps[1]}"
 
     def row_tile(p: KernelPlan, value: str) -> KernelPlan:
@@ -83,7 +83,7 @@ def chain(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
     blocks += [f"{r}:1x{across}" for r in (16, 32) for across in (2, 4) if r <= most and shape.size(row) <= 64]
     found = [
         TuningParameter("row_tile", including(blocks, now), now, row_tile),
-        tile_parameter("loop_tile", walk, [s for s in (16, 32, 64, 128, 256) if s <= shape.size(walk)], plan),
+        tile_parameter("loop_tile", loop, [s for s in (16, 32, 64, 128, 256) if s <= shape.size(loop)], plan),
         mapping_parameter("stages", plan, (1, 2, 3, 4)),
         mapping_parameter("min_blocks", plan, (1, 2, 3)),
         *_hopper(plan, shape),
@@ -93,7 +93,7 @@ def chain(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
 
 
 def combined_in_block(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """Of warps that combine their partial results in a block: how many, and their step, follow from the split."""
+    """The parameters of warps that combine partial results in a block; the split fixes their number and step."""
     now = plan.mapping.stages
 
     def stages(p: KernelPlan, value: Any) -> KernelPlan:
@@ -124,7 +124,7 @@ def _rescale_parameters(plan: KernelPlan, shape: KernelShape) -> list[TuningPara
 
 
 def rows(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """Row-wise and elementwise work, and products that have no structure above."""
+    """The parameters of row-wise and elementwise work, and of matrix products of another structure."""
     m = _mapping(plan)
     found: list[TuningParameter] = []
     ways = loops.modes(plan, shape.unified, 32768) if not shape.products else ()

@@ -1,4 +1,4 @@
-"""Tuning parameters of kernels of warpgroups: products, and chains of products (back-to-back GEMM)."""
+"""Tuning parameters of kernels with warpgroup MMAs: GEMM and back-to-back GEMM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nautilus.core.schedule import KernelPlan, WarpgroupPlan, option_of
 from nautilus.planner.kernel import ceil_pow2
 from nautilus.planner.warpgroup import CHUNK, NARROW, ROWS, with_tiles
 from nautilus.targets.records import DEFAULT_TARGET, TARGETS
-from nautilus.tune.space.shape import PRODUCT, KernelShape, others
+from nautilus.tune.space.shape import GEMM, KernelShape, others
 from nautilus.tune.space.tuning_parameter import (
     MOST,
     RESERVE,
@@ -23,13 +23,13 @@ from nautilus.tune.space.tuning_parameter import (
     with_mapping,
 )
 
-_REGISTERS = 200  # of a thread's may hold accumulators of a product
+_REGISTERS = 200  # most accumulator registers of a thread in a GEMM
 _COOPERATIVE, _PINGPONG = "cooperative", "pingpong"
 
 
 def finalise(plan: KernelPlan, m: WarpgroupPlan, shape: KernelShape) -> KernelPlan:
     """``plan``, whose mapping is ``m``, with what follows from its tiles."""
-    return _finalised_product(plan, m, shape) if shape.kind == PRODUCT else _finalised_chain(plan, m, shape)
+    return _finalised_gemm(plan, m, shape) if shape.kind == GEMM else _finalised_back_to_back(plan, m, shape)
 
 
 def _mapping(plan: KernelPlan) -> WarpgroupPlan:
@@ -37,7 +37,7 @@ def _mapping(plan: KernelPlan) -> WarpgroupPlan:
     return plan.mapping
 
 
-# -- products ---------------------------------------------------------------------------------------------
+# -- GEMM -------------------------------------------------------------------------------------------------
 
 
 def block_text(rows: int, columns: int, warpgroups: int, scheduling: str) -> str:
@@ -52,8 +52,8 @@ def _block(value: str) -> tuple[int, int, int, str]:
     return int(rows), int(columns), int(warpgroups), _PINGPONG if pingpong else _COOPERATIVE
 
 
-def product(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """Of a product whose rows and columns are both spread over blocks."""
+def gemm(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
+    """The parameters of a matrix product whose rows and columns are both spread over blocks."""
     m = _mapping(plan)
     assert shape.row is not None and shape.column is not None
     now = block_text(plan.axis(shape.row).tile, plan.axis(shape.column).tile, m.warpgroups, m.tile_scheduling)
@@ -108,7 +108,7 @@ def most_stages(plan: KernelPlan, shape: KernelShape) -> int:
     """As many stages as shared memory holds beside the epilogue's buffers, at most 8."""
     m = _mapping(plan)
     rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile * shape.products
-    step = plan.axis(str(shape.walk)).tile * shape.bytes
+    step = plan.axis(str(shape.loop)).tile * shape.bytes
     chunks = m.warpgroups * 2 * 2 * ROWS * (m.store_columns or CHUNK)
     buffers = 0 if m.epilogue in ("direct", "tma-staged") else chunks
     return max(1, min(8, (shape.limits.smem_block - RESERVE - buffers) // (step * (rows + columns))))
@@ -121,8 +121,8 @@ def _stages(shape: KernelShape) -> Apply:
     return apply
 
 
-def _finalised_product(plan: KernelPlan, m: WarpgroupPlan, shape: KernelShape) -> KernelPlan:
-    """What follows from a product's tile, as the default rules have it."""
+def _finalised_gemm(plan: KernelPlan, m: WarpgroupPlan, shape: KernelShape) -> KernelPlan:
+    """``plan`` with the values that follow from a GEMM's tile by the default rules."""
     rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile
     chunk = CHUNK if columns % CHUNK == 0 else NARROW
     low, high = registers_for(m)
@@ -195,12 +195,12 @@ def _with_divided(plan: KernelPlan, low: int, high: int) -> KernelPlan:
     return with_mapping(plan, producer_registers=low, consumer_registers=high)
 
 
-# -- chains -----------------------------------------------------------------------------------------------
+# -- back-to-back GEMM -------------------------------------------------------------------------------------
 
 
-def chain(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
-    """Of products that feed each other along a loop."""
-    m, row, walk = _mapping(plan), str(shape.row), str(shape.walk)
+def back_to_back_gemm(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
+    """The parameters of matrix products of which one feeds the next along a loop."""
+    m, row, loop = _mapping(plan), str(shape.row), str(shape.loop)
     now = rows_text(plan.axis(row).tile, m.warpgroups, m.tile_scheduling)
 
     def rows(p: KernelPlan, value: str) -> KernelPlan:
@@ -208,7 +208,7 @@ def chain(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
         p = with_mapping(p, warpgroups=warpgroups, tile_scheduling=scheduling)
         return with_tiles(p, {row: tile}, p.mapping)
 
-    blocks = [b for b in _CHAIN_ROWS if _rows_block(b)[0] < 2 * shape.size(row)]
+    blocks = [b for b in _ROW_BLOCKS if _rows_block(b)[0] < 2 * shape.size(row)]
     orders = option_of(WarpgroupPlan, "persistent").values
     persistent = orders if shape.uneven else tuple(o for o in orders if o != "snake")
     supertiles = (0, *_near(m.l2_supertiles, others(shape, plan))) if shape.uneven else (0,)
@@ -219,7 +219,7 @@ def chain(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
     )  # fmt: skip
     found = [
         TuningParameter("row_tile", including(blocks, now), now, rows, structural=True),
-        tile_parameter("loop_tile", walk, _steps(plan.axis(walk).tile, shape.size(walk)), plan, True),
+        tile_parameter("loop_tile", loop, _steps(plan.axis(loop).tile, shape.size(loop)), plan, True),
         _with_registers(mapping_parameter("persistent", plan, persistent)),
         mapping_parameter("stages", plan, stages),
         _epilogue(plan, epilogues),
@@ -258,7 +258,7 @@ def iteration_parameters(plan: KernelPlan, shape: KernelShape) -> list[TuningPar
 
 
 #: rows of a block and the warpgroups that share them, or (``*``) pingpong ones
-_CHAIN_ROWS = ("64/1", "128/1", "128/2", "256/2", "192/3", "64*2", "64*3")
+_ROW_BLOCKS = ("64/1", "128/1", "128/2", "256/2", "192/3", "64*2", "64*3")
 
 
 def rows_text(rows: int, warpgroups: int, scheduling: str) -> str:
@@ -284,9 +284,12 @@ def _steps(step: int, size: int) -> list[int]:
     return [s for s in (48, 64, 80, 96, 112, 128, 144, 160, 176) if step <= 2 * s and 2 * s <= 3 * step and s <= size]
 
 
-def _finalised_chain(plan: KernelPlan, m: WarpgroupPlan, shape: KernelShape) -> KernelPlan:
-    """What follows from a chain's tiles: registers, what fits beside the pipelines, operands in registers."""
-    rows, step = plan.axis(str(shape.row)).tile, plan.axis(str(shape.walk)).tile
+def _finalised_back_to_back(plan: KernelPlan, m: WarpgroupPlan, shape: KernelShape) -> KernelPlan:
+    """``plan`` with the values that follow from the tiles of a back-to-back GEMM.
+
+    These are the registers, the buffers that fit beside the pipelines, and the operands in registers.
+    """
+    rows, step = plan.axis(str(shape.row)).tile, plan.axis(str(shape.loop)).tile
     rows *= m.warpgroups if m.tile_scheduling == _PINGPONG else 1  # all that are in shared memory at a time
     resident, streamed, own = 2 * rows * shape.deep, 2 * step * (shape.deep + shape.width), 2 * rows * shape.width
     free = shape.limits.smem_block - RESERVE - resident - m.stages * streamed

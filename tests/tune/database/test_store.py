@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,16 @@ def test_collect_keeps_the_best_and_the_rules(tmp_path: Path) -> None:
     assert [r.name for r in rows(path)] == ["n0", "n1", "rules"]
     assert dbtool.collect(tmp_path / "none", 2) == (0, 0)
     assert not (tmp_path / "none").exists()
+
+
+def test_collect_drops_rows_of_an_older_format(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    old = replace(row(name="old", samples=(1e-6,)), schedule={**(row().schedule or {}), "version": 1})
+    append(path, [old, row(name="new"), replace(old, name="older")])
+    assert not old.usable and row().usable
+    assert dbtool.outdated_text(path).startswith(f"{path}: 2 rows have a schedule of an older format")
+    assert dbtool.collect(path, 5) == (3, 1)
+    assert [r.name for r in rows(path)] == ["new"] and dbtool.outdated_text(path) == ""
 
 
 def test_export_gives_the_best_of_each_key(tmp_path: Path) -> None:

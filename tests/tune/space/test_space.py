@@ -131,17 +131,17 @@ def test_registers_are_shared_out_and_rings_filled_again() -> None:
     )  # a producer that fetches tiles
     block = {"C.warpgroup.block_tile": "128x96*2"}
     (k,) = schedule_of(space(p, ARCH), block).kernels  # type: ignore[union-attr]
-    (lent,) = schedule_of(space(p, ARCH), {**block, "C.warpgroup.epilogue": "tma-staged/64"}).kernels  # type: ignore[union-attr]
-    assert lent.mapping.stages > k.mapping.stages  # results take no room of their own
+    (staged,) = schedule_of(space(p, ARCH), {**block, "C.warpgroup.epilogue": "tma-staged/64"}).kernels  # type: ignore[union-attr]
+    assert staged.mapping.stages > k.mapping.stages  # results alias a stage
 
 
-def test_sections_divide_the_outer_points() -> None:
+def test_supertiles_divide_the_outer_points() -> None:
     p = program("attention/causal_prefill")
     assert p.buffers[0].shape[:2] == (1, 32)
     assert all(32 % n == 0 for n in values("attention/causal_prefill", "O.warpgroup.l2_supertiles") if n)  # type: ignore[operator]
 
 
-def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
+def test_kernels_can_be_cut_and_split_loops_combined() -> None:
     p = program("attention/causal_decode")
     way = "S_sum P_max P_sum | O_acc O"
     cut = candidate(p, ARCH, {"kernels": way, "splits": 1})
@@ -155,7 +155,7 @@ def test_kernels_can_be_cut_and_cut_walks_combined() -> None:
 
 
 @pytest.mark.parametrize("name", ["attention/causal_decode", "attention/gqa_decode"])
-def test_units_of_a_block_take_turns(name: str) -> None:
+def test_interleaved_splits_are_candidates(name: str) -> None:
     p = program(name)
     found = candidate(p, ARCH, {"interleave": "2x64", "groups": 2, "interleaved.O_acc_part.stages": 2})
     assert isinstance(found, Schedule) and found.splits is not None
