@@ -110,7 +110,6 @@ class _Joint:
         whole = replace(
             b,
             min_blocks=a.min_blocks,
-            pdl=a.pdl,
             layouts=self.met.layouts,
             smem=self._placed(),
             mbars=tuple(replace(m, stages=self.units * m.stages) for m in a.mbars),
