@@ -5,7 +5,7 @@
 #     specs/compile_all.sh out                        CUDA C++ for the GPU here, else sm_90a
 #     specs/compile_all.sh out cubin --arch sm_80     cubins for sm_80
 #
-# One line a spec on standard output; what a failing compilation says goes to standard error. Exit
+# One line a spec on standard output; the errors of a failing compilation are on standard error. Exit
 # code 1 if any failed. NAUTILUSC names the compiler (default: the checkout's .venv, else the PATH).
 set -u
 

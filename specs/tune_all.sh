@@ -7,11 +7,11 @@
 #     specs/tune_all.sh --gpus 0,1,2,3 --lanes 2      specs spread over four GPUs, two at a time on each
 #     specs/tune_all.sh my_list.txt --measure model   another list; estimates, no GPU
 #
-# A line of LIST is a spec (beside this script, or a path) and its sizes: attention/causal_decode N=1024,B=8
-# Lanes of one GPU take turns at measuring; one plans, compiles and compares while another one measures.
-# Nothing new begins after --until S seconds. One JSON line a result on standard output, as it comes. Started again,
-# it goes on where it stopped: what is done is printed again at once (--results keeps finished lines in a folder of
-# your choice; else the studies know). Exit code 1 if any failed, 5 if time was short, 130 if interrupted.
+# A line of LIST is a spec (in the folder of this script, or a path) and its sizes: attention/causal_decode N=1024,B=8
+# Only one lane of a GPU measures at a time; the others plan, compile and compare.
+# No task starts after --until S seconds. Every result is printed at once as a line of JSON on standard output.
+# A second run continues an interrupted one and prints finished results again (--results stores them in a folder; by
+# default they are in the studies). Exit code 1: a task failed; 5: tasks are left; 130: interrupted.
 # NAUTILUSC names the compiler.
 set -u
 
@@ -59,7 +59,7 @@ trap 'rm -rf "$work"' EXIT
 [ -z "$results" ] || mkdir -p "$results" || exit 3
 end=$(($(date +%s) + until))
 
-# tune PATH SIZES NUMBER OPTIONS...: one line of the list
+# tune PATH SIZES NUMBER OPTIONS...: run one line of the list
 tune() {
     path=$1 sizes=$2 out=$work/$3.json
     shift 3
@@ -87,7 +87,7 @@ tune() {
     fi
 }
 
-# lane OPTIONS...: every line that no other lane has taken
+# lane OPTIONS...: run every line that no other lane has started
 lane() {
     number=0
     while read -r spec sizes || [ -n "$spec" ]; do
@@ -116,13 +116,13 @@ else
     [ "$jobs" -ge 1 ] || jobs=1
     [ -z "$results" ] || set -- --storage memory "$@"
     pids=''
-    turn=0
-    while [ "$turn" -lt "$lanes" ]; do # the first lane of every GPU first
+    each=0
+    while [ "$each" -lt "$lanes" ]; do # the first lane of every GPU first
         for gpu in $(printf '%s' "$gpus" | tr ',' ' '); do
             lane --devices "$gpu" --jobs "$jobs" "$@" &
             pids="$pids $!"
         done
-        turn=$((turn + 1))
+        each=$((each + 1))
     done
     trap 'kill $pids 2>/dev/null; : >"$work/stop"' INT TERM
     for pid in $pids; do wait "$pid"; done

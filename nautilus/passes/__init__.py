@@ -1,1 +1,1 @@
-"""Passes as data: what runs, in which order, and who watches."""
+"""Stages and passes as data, the pass manager, and its instruments."""

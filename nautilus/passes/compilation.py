@@ -1,4 +1,4 @@
-"""Data types of a compilation: what to compile, and what came of it."""
+"""Data types of a compilation: request and result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Lookup: TypeAlias = Callable[[Any, Context], Schedule | None]  # of a Spec
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile, and how. ``until`` names the last stage.
+    """The input and the options of a compilation. ``until`` names the last stage.
 
-    ``schedule`` None: the one that ``lookup`` (of a tuning database) finds for the Spec, else by rules.
+    ``schedule`` None: the schedule that ``lookup`` finds for the Spec in a tuning database, else one by rules.
     """
 
     path: Path
@@ -31,9 +31,9 @@ class Request:
     schedule: Schedule | None = None
     precision: str = "fast"
     until: str = "cuda"
-    text: str | None = None  # instead of the file's
+    text: str | None = None  # replaces the contents of the file
     fallbacks: Fallbacks = NO_FALLBACKS
-    explicit: frozenset[str] = frozenset()  # of "arch", "precision": wins over what a dump says
+    explicit: frozenset[str] = frozenset()  # of "arch", "precision": options that override a dump's header
     lookup: Lookup | None = None
 
     @property
@@ -43,17 +43,17 @@ class Request:
 
     @property
     def gives_kernels(self) -> bool:
-        """Whether the kernels' plans are the user's own: in a schedule, or in a dump."""
+        """Whether the user gives the plans of kernels, in a schedule or in a dump."""
         return not self.is_spec or (self.schedule is not None and bool(self.schedule.kernels))
 
 
 @dataclass
 class Result:
-    """Modules by stage name (each after its last pass), and the context they were made in.
+    """Modules by stage name (each after its last pass), and the context of the compilation.
 
-    ``tuned``: the schedule is the one that ``lookup`` found; ``lookup_failure``: why that one did not serve.
-    ``unchecked``: why ptxas was not asked about warpgroup MMAs; ``ptxas_failure``: what it has against those of a
-    schedule or a dump that was given.
+    ``tuned``: ``lookup`` found the schedule.  ``lookup_failure``: the reason why the schedule that it found was not
+    used.  ``unchecked``: the reason why ptxas did not check the warpgroup MMAs.  ``ptxas_failure``: the failure of the
+    warpgroup MMAs of a given schedule or dump in ptxas.
     """
 
     context: Context

@@ -1,7 +1,6 @@
-"""Dumps: the text of a module between two passes, which is a whole input again.
+"""Dumps: the text of a module between two passes, from which a compilation can resume.
 
-Its first lines are comments that say where it was taken and under which schedule, so that a compilation resumes
-behind that pass::
+The first lines are comments with the pass, the context and the schedule.  The compilation resumes after that pass::
 
     ; nautilusc dump: scalar after fuse
     ; context: {"arch": "sm_90a", "precision": "fast"}
@@ -28,7 +27,7 @@ _FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
 
 
 def dump_header(stage: Stage, name: str, context: Context) -> str:
-    """The comment lines of a dump after ``name``; empty for a stage that is not read back (spec, cuda)."""
+    """The comment lines of a dump after ``name``; empty for a stage without a parser (spec, cuda)."""
     if not stage.parse:
         return ""
     lines = [f"; nautilusc dump: {stage.name} after {name}"]
@@ -39,15 +38,15 @@ def dump_header(stage: Stage, name: str, context: Context) -> str:
 
 
 def is_dump(text: str) -> bool:
-    """``text`` begins with a dump's header."""
+    """Whether ``text`` begins with a dump's header."""
     return _FIRST.match(text.split("\n", 1)[0]) is not None
 
 
 def read_header(text: str, context: Context, explicit: Collection[str] = frozenset()) -> tuple[Context, str | None]:
-    """The context and the pass a dump was taken behind (None: start with the stage's first pass).
+    """The context of a dump, and the pass after which it was taken (None: start with the stage's first pass).
 
-    What the command line gave (a schedule in ``context``, fields named in ``explicit``) wins.  Raises
-    ValueError for a bad header.
+    A schedule in ``context`` and the fields that ``explicit`` names come from the command line and override the header.
+    Raises ValueError for a malformed header.
     """
     lines = text.split("\n", 4)
     first = _FIRST.match(lines[0])
@@ -66,10 +65,9 @@ def read_header(text: str, context: Context, explicit: Collection[str] = frozens
 def read_dump(
     path: Path, text: str | None, stage: Stage, context: Context, explicit: Collection[str]
 ) -> tuple[Any, Context, str | None]:
-    """The module in ``path`` (or in ``text`` instead), its context, and the pass to resume behind.
+    """The module in ``path`` (or in ``text``), its context, and the pass after which the compilation resumes.
 
-    Raises DiagnosticError for a file that is no dump of ``stage``, ScheduleError where it does not go with what the
-    command line says.
+    Raises DiagnosticError for a file that is no dump of ``stage``, and ScheduleError for options that contradict it.
     """
     name = str(path)
     try:
@@ -95,7 +93,7 @@ def read_dump(
 
 
 def stage_of(path: Path) -> Stage:
-    """The stage whose suffix ``path`` has. Raises DiagnosticError."""
+    """The stage with the suffix of ``path``. Raises DiagnosticError."""
     for stage in STAGES:
         if path.suffix == stage.suffix and stage is not CUDA:
             return stage

@@ -1,8 +1,8 @@
-"""The contract in the first lines of an emitted file: what it computes, how well, how it is launched.
+"""The header of an emitted file: arguments, error bound, launches and schedule.
 
-Everything is a function of the Spec, the MA-tile module and the schedule, so the same input gives the
-same bytes.  A compilation that starts from a dump has no Spec; its header then leaves out the sizes by
-name, the scalars' defaults and the error bound.
+The header depends only on the Spec, the MA-tile module and the schedule, so equal inputs give equal bytes.  A
+compilation that starts from a dump has no Spec, so its header omits the names of sizes, the defaults of scalars and
+the error bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDTH = 112
 def header(
     module: MemModule, arch: str, precision: str, schedule: Schedule | None, spec: Spec | None
 ) -> tuple[str, ...]:
-    """Lines of the leading comment, without comment marks. ``spec`` None: the compilation began at a dump."""
+    """The lines of the leading comment without comment marks. ``spec`` None: the compilation starts from a dump."""
     name = spec.name if spec is not None else module.name
     lines = [f"{_plain(name)}: made by nautilusc {__version__} for {arch}, precision {precision}.", ""]
     if spec is not None and spec.dims:
@@ -91,5 +91,5 @@ def _wrapped(first: str, text: str) -> list[str]:
 
 
 def _plain(name: Any) -> str:
-    """A name that cannot end the comment's line or continue it."""
+    """``name`` without characters that end the comment's line or continue it."""
     return "".join(c if c.isprintable() and c != "\\" else "_" for c in str(name))

@@ -14,7 +14,7 @@ from nautilus.passes.pipelines import SPEC, Stage
 
 
 def read_input(request: Request, result: Result, pipeline: Pipeline) -> tuple[Stage, str | None]:
-    """Put the module of ``request`` and its context into ``result``; say its stage, and behind which pass it is."""
+    """Store the module of ``request`` and its context in ``result``; returns its stage and the last pass it has had."""
     start, after = stage_of(request.path), None
     if start is SPEC:
         module = _read_spec(request, result, pipeline)

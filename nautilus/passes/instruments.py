@@ -1,4 +1,4 @@
-"""Instruments: Verify, Print, DumpDir, Time."""
+"""Instruments of the pass manager: verification, printing, dumping, timing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nautilus.passes.manager import Record
 
 
 def text_of(record: Record) -> str:
-    """The module's text form, one newline at the end."""
+    """The module's text form with one newline at the end."""
     form: str = load(record.stage.format)(record.module)
     return form if form.endswith("\n") else form + "\n"
 
 
 @dataclass(frozen=True)
 class Verify:
-    """Run the level's verifier after every step that changed something."""
+    """Runs the level's verifier after every step that changed the module."""
 
     def after(self, record: Record) -> None:
         if record.stage.verify and record.changed:
@@ -28,10 +28,10 @@ class Verify:
 
 @dataclass
 class Print:
-    """Collects the IR after chosen steps, of the last attempt where a kernel is planned again.
+    """Collects the IR after selected steps. If a kernel is planned again, it keeps only the last attempt.
 
-    ``what`` holds ``all`` (every stage), stage names (the stage's last step), pass names (every run of the
-    pass), or one run: ``cse-1``, ``cse-2``. Each of the last two may follow ``stage/``.
+    ``what`` contains ``all`` (every stage), stage names (the stage's last step), pass names (every run of the
+    pass), or single runs: ``cse-1``, ``cse-2``. A pass or a run may have the prefix ``stage/``.
     """
 
     what: Collection[str]
@@ -50,16 +50,16 @@ class Print:
         self.texts.append(f"; ---- {title} ----\n{text_of(record)}\n")
 
     def report(self) -> str:
-        """All of them."""
+        """All collected texts."""
         return "".join(self.texts)
 
 
 @dataclass
 class DumpDir:
-    """Write ``007-scalar-rolling-update.scalar`` after every step; one that changed nothing says so.
+    """Writes a file such as ``007-scalar-rolling-update.scalar`` after every step.
 
-    Every file but the last stage's is whole, so that a compilation can start from it. Where a kernel is planned
-    again, only the files of the last attempt stay.
+    A note marks the files of steps without changes.  A compilation can start from every file except those of the last
+    stage.  If a kernel is planned again, only the files of the last attempt remain.
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class DumpDir:
 
 @dataclass
 class Time:
-    """Collects the cost of every step."""
+    """Collects the time of every step."""
 
     records: list[tuple[str, float]] = field(default_factory=list)
 

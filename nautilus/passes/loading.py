@@ -1,8 +1,8 @@
-"""Names to code, imported late: a pass or a lowering costs nothing until it runs.
+"""Loading of passes and lowerings by name, on first use.
 
 A *target* is the text ``"package.module:attribute"``.  :func:`bind` fills the options of a pass (a
-frozen dataclass) or the further arguments of a function by name: from explicit options first, then
-from the fields of the :class:`~nautilus.passes.manager.Context`.
+frozen dataclass) or the further arguments of a function by name.  Explicit options come first, then
+the fields of the :class:`~nautilus.passes.manager.Context`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nautilus.core.passes import CertifyingPass, Pass
 
 @cache
 def load(target: str) -> Any:
-    """The attribute that ``target`` names. Raises InternalError where it does not exist."""
+    """The attribute that ``target`` names. Raises InternalError if it does not exist."""
     module, _, attribute = target.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -48,9 +48,9 @@ def _parameters(target: Any) -> tuple[inspect.Parameter, ...]:
 
 
 def bind(target: Any, context: object, options: Mapping[str, Any], skip: int = 0) -> dict[str, Any]:
-    """Keyword arguments for ``target`` (the first ``skip`` parameters are the caller's).
+    """Keyword arguments for ``target``, except for its first ``skip`` parameters.
 
-    Raises InternalError for a required parameter that nobody gives, or an option it does not have.
+    Raises InternalError for a required parameter without a value, or an option that ``target`` does not have.
     """
     parameters = _parameters(target)[skip:]
     names = {p.name for p in parameters}

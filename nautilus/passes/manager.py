@@ -1,12 +1,12 @@
-"""The pass manager: steps in order, and instruments that watch them.
+"""The pass manager: runs steps in order and calls instruments after each one.
 
-A pass (:mod:`nautilus.core.passes`) has its options as fields.  Fields named like a field of :class:`Context`
-(``schedule``, ``arch``, ``precision``, ...) are filled from it.  A *lowering* is a function ``f(module, ...)`` whose
-further arguments are filled the same way.  Both become a :class:`Step`.  What a step needs of the context and the
-context does not have yet, :func:`prepared` adds: a decision of the planner, or the header of the text.
+A pass (:mod:`nautilus.core.passes`) has its options as fields.  :class:`Context` gives the values of fields with the
+names of its own fields (``schedule``, ``arch``, ``precision``, ...).  A *lowering* is a function ``f(module, ...)``
+whose further arguments are filled in the same way.  Both become a :class:`Step`.  :func:`prepared` completes the
+context before a step: it adds decisions of the planner and the header of the text.
 
-The manager itself only runs steps; verifying, printing, dumping and timing are instruments.  After
-every step each instrument sees a :class:`Record`.  An error that leaves a step says which step it was.
+The manager only runs steps; verification, printing, dumping and timing are instruments.  After
+every step each instrument gets a :class:`Record`.  An error in a step has a note with the name of the step.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from nautilus.targets.records import DEFAULT_TARGET
 
 @dataclass(frozen=True)
 class Context:
-    """What a compilation is told besides its input; passes and lowerings take fields by name.
+    """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
-    ``spec``: the Spec, if the compilation begins at one.
+    ``spec``: the Spec, if the compilation starts from one.
     """
 
     arch: str = DEFAULT_TARGET
@@ -54,9 +54,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One step that ran. ``changed``: the module differs from the one before (a lowering always)."""
+    """The result of a step. ``changed``: the module differs from the previous one (always true for a lowering)."""
 
-    number: int  # 0 begins a compilation, also one that is planned again: what was seen before it is void
+    number: int  # 0 is the start of a compilation or of another attempt, which invalidates earlier records
     stage: Stage
     name: str  # of the step
     spec: PassSpec | None  # None for a lowering
@@ -68,19 +68,19 @@ class Record:
 
     @property
     def base(self) -> str:
-        """The name of the pass, the same for all of its runs; of the step for a lowering."""
+        """The name of the pass, which is the same for all of its runs; for a lowering, the name of the step."""
         return self.name if self.spec is None else self.spec.name
 
 
 class Instrument(Protocol):
-    """Watches steps; may raise to stop the compilation."""
+    """An observer of steps. It may raise an exception to stop the compilation."""
 
     def after(self, record: Record) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A lowering (``spec`` None) into ``stage``, or a pass of it."""
+    """A lowering (``spec`` None) to ``stage``, or a pass of ``stage``."""
 
     stage: Stage
     name: str
@@ -97,9 +97,9 @@ class Step:
 
 
 def prepared(step: Step, module: Any, context: Context) -> Context:
-    """``context`` with what ``step`` needs of it, given the ``module`` that it runs on.
+    """``context`` completed for ``step``, which runs on ``module``.
 
-    This is the one place where a schedule is planned: the planner decides before the passes that its stage names.
+    Only this function plans a schedule: the planner runs before the passes that its stage names.
     """
     stage = step.stage
     if step.name in stage.decisions:
@@ -113,9 +113,9 @@ def prepared(step: Step, module: Any, context: Context) -> Context:
 
 
 def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tuple[Step, ...]:
-    """The lowering into ``stage`` (unless ``lowered``) and its passes, from behind pass ``after`` on.
+    """The lowering to ``stage`` (unless ``lowered``) and its passes, starting after pass ``after``.
 
-    A pass that runs again is called ``cse-2``.  Raises ValueError where the stage has no such step.
+    The second run of a pass has a name such as ``cse-2``.  Raises ValueError for an unknown step.
     """
     names = stage.step_names
     last = len(names) - 1
@@ -130,13 +130,13 @@ def steps(stage: Stage, after: str | None = None, lowered: bool = False) -> tupl
 
 @dataclass
 class Pipeline:
-    """Runs steps and shows every result to the instruments. ``count`` numbers steps over all runs."""
+    """Runs steps and passes every result to the instruments. ``count`` numbers the steps of all runs."""
 
     instruments: Sequence[Instrument] = ()
     count: int = 0
 
     def run(self, todo: Iterable[Step], module: Any, context: Context) -> tuple[Any, Context]:
-        """``module`` after all steps of ``todo``, and what the context then is. Errors name the step in a note."""
+        """The module and the context after all steps of ``todo``. Errors have a note with the name of the step."""
         for step in todo:
             try:
                 context = prepared(step, module, context)
@@ -152,7 +152,7 @@ class Pipeline:
         return module, context
 
     def show(self, step: Step, module: Any, changed: bool, seconds: float, context: Context) -> None:
-        """Let every instrument see ``module`` as the result of ``step``."""
+        """Pass ``module`` to every instrument as the result of ``step``."""
         record = Record(
             self.count, step.stage, step.name, step.spec, module, changed, seconds, context, step.is_last
         )  # fmt: skip

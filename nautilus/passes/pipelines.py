@@ -1,7 +1,7 @@
-"""The pipeline as data: every stage, how it is reached, and its passes in order.
+"""The pipeline as data: every stage with its lowering and its passes in order.
 
-A stage owns a text form (suffix, printer, parser) so that a compilation can stop at it, and start
-from a dump of it.  A new pass has its entry here and nowhere else.
+A stage has a text form (suffix, printer, parser), so a compilation can stop at it, and start
+from a dump of it.  A new pass is registered only here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PassSpec:
-    """A pass: its name, its class as ``"module:Class"``, and options that override the context's."""
+    """A pass: its name, its class as ``"module:Class"``, and options that override those of the context."""
 
     name: str
     target: str
@@ -22,13 +22,13 @@ class PassSpec:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One level of the pipeline. Code is named as ``"module:attribute"`` and imported when it runs.
+    """A level of the pipeline. Code is given as ``"module:attribute"`` and imported on first use.
 
     ``lower`` takes the module of the stage above; ``verify`` raises VerifyError; ``format`` and
     ``parse(text, name)`` are the text form.  ``planner``: the class whose ``decide`` completes the schedule
-    before each of the passes ``decisions`` (their first runs).  ``header``: a function of the module above, whose
-    lines ``lower`` takes as leading comment.  ``plain_is_final``: a file without a dump's header is taken to be
-    behind all passes, because they cannot run on a finished module.
+    before the first run of each pass in ``decisions``.  ``header``: a function of the module above, whose lines are the
+    leading comment of ``lower``.  ``plain_is_final``: a file without a dump's header is the result of all passes,
+    because they cannot run on a final module.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def step_names(self) -> tuple[str, ...]:
-        """A name for every pass, in order; the second run of ``cse`` is ``cse-2``."""
+        """The name of every step in order; the second run of ``cse`` is ``cse-2``."""
         plain = [p.name for p in self.passes]
         again = [plain[:i].count(name) for i, name in enumerate(plain)]
         return tuple(f"{name}-{n + 1}" if n else name for name, n in zip(plain, again, strict=True))

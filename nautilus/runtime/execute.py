@@ -244,9 +244,7 @@ def plan_of(module: Any) -> Plan:
             MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle, m.promotion)
             for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
         )
-        launches.append(
-            Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl)
-        )
+        launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl))
     return Plan(tuple(arguments_), tuple(launches))
 
 

@@ -1,5 +1,5 @@
-"""The printed CUDA of clusters: who loads and stores what, where barriers are, that whole kernels compile without a
-spill."""
+"""The printed CUDA of clusters: loads and stores of each block, barriers, and compilation of whole kernels without
+spills."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
 
 
 def test_rings_of_such_blocks_are_their_own() -> None:
-    """No other block arrives at their mbarriers, so that setup and end need no barrier of the cluster."""
+    """No other block arrives on their barriers, so they need no cluster barrier at the start or at the end."""
     given = Decode(1024, 128, heads=4, group=4).text
     text = compilation(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda
     assert "mbarrier_init" in text and "__cluster_dims__(2, 1, 1)" in text and "cluster_barrier" not in text

@@ -1,4 +1,4 @@
-"""The printed CUDA of small MA-tile modules: what must be there, what must not, and that it compiles."""
+"""The printed CUDA of small MA-tile modules: required and forbidden lines, and compilation."""
 
 from __future__ import annotations
 

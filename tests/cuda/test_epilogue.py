@@ -1,4 +1,4 @@
-"""The printed CUDA of epilogues in chunks: slices, volatile loads, products that start from zero; no spills."""
+"""The printed CUDA of epilogues in chunks: slices, volatile loads, zero-initialised accumulators, no spills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAN: dict[str, Any] = {"persistent": "static", "stages": 4}
 
 
 def built(m: MemModule) -> str:
-    """The text of ``m``, which compiles for sm_90a without spills, warnings and serialised products."""
+    """The text of ``m``, which must compile for sm_90a without spills, warnings and serialised wgmma."""
     text = emit_module(m)
     done = compile_cuda(text, "sm_90a")
     assert "warning" not in done.log.lower() and "(C7" not in done.log, done.log

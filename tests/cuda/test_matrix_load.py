@@ -29,7 +29,7 @@ def python(text: str) -> str:
 
 
 def swizzle(width: int, rows: int, row: Ints, byte: Ints) -> Ints:
-    """The helper of that name, by the layout it stands for."""
+    """The helper of that name, computed from its layout."""
     return SmemLayout(rows, 4096, DType.F16, width).address(row, byte // 2)
 
 
@@ -43,7 +43,7 @@ def ldmatrix(memory: Ints, address: Ints, count: int, trans: bool) -> Ints:
 
 
 def delivered(text: str, warp: int, memory: Ints, registers: int) -> Ints:
-    """What the loads of the kernel ``text`` leave in ``f`` of every lane of ``warp``."""
+    """The contents of ``f`` in every lane of ``warp`` after the loads of the kernel ``text``."""
     env: dict[str, object] = {"thread": 32 * warp + np.arange(32), "swizzle": swizzle}
     out: Ints = np.full((32, registers), -1, np.int64)
     loops: list[tuple[str, range]] = []

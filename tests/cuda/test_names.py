@@ -1,4 +1,4 @@
-"""C names: those that C++, CUDA or the emitted text uses, and symbols that stay apart."""
+"""C names: names that C++, CUDA or the emitted text uses, and distinct symbols."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nautilus.runtime.nvrtc import compile_cuda
 
 ROOT = Path(__file__).parents[2]
 
-#: Names of tensors that mean something to C++, to the emitted text, to the launcher or to the MA-tile IR.
+#: Names of tensors that have a meaning in C++, in the emitted text, in the launcher or in the MA-tile IR.
 NAMES = (
     ("stream", "workspace", "status"), ("block", "consumer", "lane"), ("class", "this", "mbarrier_wait"),
     ("smem", "shared", "block_"), ("f16", "map", "TensorMap"), ("blockIdx", "expf", "r"), ("at_i", "warp", "tile"),

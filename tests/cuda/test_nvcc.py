@@ -1,4 +1,4 @@
-"""``nvcc kernel.cu`` needs nothing else, the host launcher included. Skipped where there is no nvcc."""
+"""``nvcc kernel.cu`` compiles the file with its host launcher and needs no other file. Skipped without nvcc."""
 
 from __future__ import annotations
 

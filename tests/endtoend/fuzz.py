@@ -1,7 +1,7 @@
-"""Random valid specs: a chain of definitions over shared dims, with everything the language has.
+"""Random valid specs: a sequence of definitions over shared dims, with every construct of the language.
 
-What a seed gives never depends on anything but the seed.  Values are kept moderate (``tanh``, small
-factors) so that rounding stays comparable; a spec the front end refuses is a fault of this file.
+The spec of a seed depends on the seed only.  Values stay moderate (``tanh``, small factors), so that rounding errors
+are comparable.  A spec that the frontend rejects is a bug in this file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tensor:
 
 @dataclass
 class Writer:
-    """One program. ``tensors`` may be read by what comes next."""
+    """A program under construction. Later definitions may read ``tensors``."""
 
     seed: int
     r: random.Random = field(init=False)
@@ -137,7 +137,7 @@ class Writer:
         return a
 
     def read(self, axes: tuple[str, ...]) -> str:
-        """A number: a tensor at the axes it can be read at, an index, or a constant."""
+        """A number: a load of a tensor at axes of the right extents, an index, or a constant."""
         r = self.r
         usable = [t for t in self.tensors if set(t.dims) <= set(axes) and t.kind != "bool"]
         if not usable or r.random() < 0.1:

@@ -1,7 +1,7 @@
-"""Random valid specs around matrix products, at sizes around those of tiles: what a seed gives never changes.
+"""Random valid specs with matrix products, at sizes close to those of tiles. A seed always gives the same spec.
 
-Two families: a product with elementwise work on either side of its store, and products that feed each
-other (scores, weights, a weighted sum).  Layouts, types, masks, groups and further outputs are drawn.
+There are two families: a GEMM with an epilogue and further elementwise work, and back-to-back GEMMs (scores, weights,
+a weighted sum).  Layouts, types, masks, groups and further outputs are random.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schedules of warpgroup kernels that differ from the default ones: one choice at a time, and drawn at random."""
+"""Schedules of warpgroup kernels that differ from the default ones in one option, or in random options."""
 
 from __future__ import annotations
 
@@ -52,38 +52,38 @@ def _mapping(**fields: Any) -> Change:
 _COMMON = {
     "one stage": _mapping(stages=1),
     "three stages": _mapping(stages=3),
-    "one unit": _mapping(warpgroups=1),
-    "two units": _mapping(warpgroups=2),
+    "one consumer warpgroup": _mapping(warpgroups=1),
+    "two consumer warpgroups": _mapping(warpgroups=2),
     "every tile a block": _mapping(persistent="none"),
     "static": _mapping(persistent="static"),
     "snake": _mapping(persistent="snake"),
     "dynamic": _mapping(persistent="dynamic", producer_registers=40, consumer_registers=232, warpgroups=2),
     "longest first": _mapping(raster_order="longest-first"),
     "direct stores": _mapping(epilogue="direct"),
-    "bulk stores": _mapping(epilogue="tma"),
-    "bulk stores from an operand's stage": _mapping(epilogue="tma-aliased"),
-    "stores in one piece": _mapping(store_columns=0),
-    "stores in pieces": _mapping(store_columns=64),
-    "nothing in flight": _mapping(outstanding_mma=False),
-    "no overlap": _mapping(pipeline_mma=False),
+    "stores by TMA": _mapping(epilogue="tma"),
+    "stores by TMA from an operand's stage": _mapping(epilogue="tma-aliased"),
+    "stores of all columns": _mapping(store_columns=0),
+    "stores of 64 columns": _mapping(store_columns=64),
+    "no asynchronous MMA": _mapping(outstanding_mma=False),
+    "no overlapping MMA": _mapping(pipeline_mma=False),
     "no roles": _mapping(
         warp_specialised=False, persistent="none", tile_scheduling="cooperative", ordered_mma=False, epilogue="direct"
     ),
-    "turns": _mapping(ordered_mma=True),
+    "ordered MMA": _mapping(ordered_mma=True),
     "two blocks share loads": _mapping(cluster=2, persistent="none", tile_scheduling="cooperative"),
 }
 
-#: of products that feed each other along a walk
-CHAIN = {
+#: of back-to-back GEMMs in one reduction loop
+BACK_TO_BACK = {
     **_COMMON,
     "four stages": Change({"stages": 4}, step=64),
-    "three units": _mapping(warpgroups=3),
-    "held operand in registers": _mapping(register_operands=True, warpgroups=2),
-    "held operand in shared memory": _mapping(register_operands=False),
-    "held operand in two stages": Change({"register_operands": False, "resident_stages": 2}, step=64),
+    "three consumer warpgroups": _mapping(warpgroups=3),
+    "register-resident operand": _mapping(register_operands=True, warpgroups=2),
+    "resident operand in shared memory": _mapping(register_operands=False),
+    "resident operand in two stages": Change({"register_operands": False, "resident_stages": 2}, step=64),
     "rescaled early": _mapping(rescale_placement="early"),
     "rescaled late": _mapping(rescale_placement="late"),
-    "waits pinned": _mapping(volatile_waits=True),
+    "volatile waits": _mapping(volatile_waits=True),
     "repairs always": Change({}, {"rescale_policy": "always"}),
     "repairs skipped": Change({}, {"rescale_policy": "skip"}),
     "repairs lazy": Change({}, {"rescale_policy": "lazy", "lazy_bits": 4}),
@@ -98,19 +98,21 @@ CHAIN = {
         consumer_registers=232,
         warpgroups=2,
     ),
-    "whole walk in one": Change({}, {"partition": False, "iteration_order": "ascending"}),
+    "no partitioning": Change({}, {"partition": False, "iteration_order": "ascending"}),
 }
 
-#: of products whose rows and columns are both spread over blocks
-PRODUCT = {
+#: of GEMMs whose rows and columns are both distributed over blocks
+GEMM = {
     **_COMMON,
     "six stages": Change({"stages": 6}, columns=64),
-    "tiles of units": _mapping(tile_scheduling="pingpong", persistent="static", stages=4, warpgroups=2),
-    "tiles of units, one unit": _mapping(tile_scheduling="pingpong", persistent="static", stages=4, warpgroups=1),
-    "tiles of units, snake, 128 rows": Change(
+    "pingpong": _mapping(tile_scheduling="pingpong", persistent="static", stages=4, warpgroups=2),
+    "pingpong, one consumer warpgroup": _mapping(
+        tile_scheduling="pingpong", persistent="static", stages=4, warpgroups=1
+    ),
+    "pingpong, snake, 128 rows": Change(
         {"tile_scheduling": "pingpong", "persistent": "snake", "stages": 4, "warpgroups": 2}, rows=128
     ),
-    "128 rows a unit": Change({"warpgroups": 2}, rows=128, columns=64),
+    "128 rows of a warpgroup": Change({"warpgroups": 2}, rows=128, columns=64),
     "wide": Change({"warpgroups": 2, "tile_scheduling": "cooperative", "stages": 3}, columns=128),
     "wider": Change({"warpgroups": 2, "tile_scheduling": "cooperative", "stages": 2}, columns=256),
     "groups of one": _mapping(raster_order="grouped", raster_group=1),
@@ -129,13 +131,13 @@ def default(text: str, arch: str = "sm_90a") -> Schedule:
 
 
 def changed(schedule: Schedule, change: Change | Callable[[KernelPlan], KernelPlan]) -> Schedule:
-    """``schedule`` with ``change`` in every kernel that has warpgroup products."""
+    """``schedule`` with ``change`` in every kernel with warpgroup MMAs."""
     of = change.of if isinstance(change, Change) else change
     return replace(schedule, kernels=tuple(of(k) if k.mapping.engine == "warpgroup" else k for k in schedule.kernels))
 
 
 def drawn(seed: int, structure: str) -> Change:
-    """Any choices at once; many do not go together, which must be said."""
+    """Random options together. Many combinations are illegal and must be rejected with a reason."""
     r = random.Random(seed)
     mapping: dict[str, Any] = {
         "warpgroups": r.choice((1, 2, 2, 3)), "stages": r.choice((1, 2, 2, 3, 4)),

@@ -15,8 +15,8 @@ from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.error_bound import stated
 from nautilus.runtime.nvrtc import Resources, compile_cuda
 
-FLOOR = 1e-5  # of an element, however small the result: sums of what cancels
-TIES = 1 / 50  # share of an integer or bool output that rounding of computed floats may decide
+FLOOR = 1e-5  # absolute error of an element of any size, because sums may cancel
+TIES = 1 / 50  # share of elements of an integer or bool output that may differ because computed floats are rounded
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class Compilation:
     levels: tuple[Level, ...]
 
     def last(self, stage: str) -> Level:
-        """The finished module of ``stage``."""
+        """The final module of ``stage``."""
         return [x for x in self.levels if x.stage == stage][-1]
 
 
 def travel(text: str, arch: str = "sm_80", until: str = "cuda", precision: str = "fast") -> Compilation:
-    """Compile ``text`` (indentation is taken off)."""
+    """Compile ``text`` (without its indentation)."""
     trace = Trace()
     request = Request(Path("given.naut"), arch, text=dedent(text).lstrip(), until=until, precision=precision)
     return Compilation(compile_file(request, [trace]), tuple(trace.levels))
 
 
 def complaints(made: Compilation, seed: int = 0, kind: str = "random", stages: tuple[str, ...] = ()) -> list[str]:
-    """Where a level's result leaves the bound around the Spec's float64 result."""
+    """A message for each level whose result exceeds the bound around the Spec's float64 result."""
     spec = made.result.modules["spec"]
     given = generate(spec, kind, seed)
     first = next(x for x in made.levels if x.stage == "scalar")
@@ -65,7 +65,7 @@ def compiled(made: Compilation) -> tuple[Resources, ...]:
 
 
 def check(text: str, arch: str = "sm_80", *, physical: bool = True) -> Compilation:
-    """Everything at once; raises AssertionError that says what is wrong."""
+    """All checks of a compilation. Raises AssertionError with all differences."""
     made = travel(text, arch)
     stages = ("scalar", "vr-tile", "ma-tile") if physical else ("scalar", "vr-tile")
     wrong = complaints(made, stages=stages)

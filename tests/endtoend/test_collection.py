@@ -1,4 +1,4 @@
-"""Specs that ship with nobody: every level agrees with the Spec in float64, and the CUDA text compiles."""
+"""Specs that are not shipped: every level agrees with the Spec in float64, and the CUDA text compiles."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNSUPPORTED = {
 
 @pytest.mark.parametrize("feature", UNSUPPORTED)
 def test_what_is_not_supported_is_named(feature: str) -> None:
-    """Either it compiles, or the error names the feature; at the Scalar level both always run."""
+    """A spec compiles, or the error names the feature. The Scalar level always runs."""
     travel(UNSUPPORTED[feature], until="scalar")
     try:
         travel(UNSUPPORTED[feature])

@@ -1,4 +1,4 @@
-"""Reductions in chunks and packed heads on the whole pipeline: every level, the text through NVRTC, equal bits."""
+"""Split-K reductions and packed heads in the whole pipeline: every level, the text through NVRTC, equal bits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Y[i, j] = X[i, j] / sqrt(sum[k](X[i, k] * X[i, k]) / N + 1e-5)
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default rules cut walks of a few hundred elements."""
+    """The default rules split reductions of a few hundred elements."""
     monkeypatch.setattr(plan_cuts, "COMBINE", 0.0)
     monkeypatch.setattr(plan_cuts, "CHUNK", 64)
     monkeypatch.setattr(plan_cuts, "STEPS", 1)
@@ -84,7 +84,7 @@ def test_decoding_in_chunks(path: Path, arch: str) -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("text", [ROWS, COLUMNS, PLACE], ids=["rows", "columns", "place"])
 def test_long_rows_in_chunks(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nautilus.planner.kernel.MAX_ROW", 128)  # or a row would be a tile
+    monkeypatch.setattr("nautilus.planner.kernel.MAX_ROW", 128)  # otherwise a row would be a tile
     made = compiled(Request(Path("given.naut"), "sm_80", text=dedent(text).lstrip()))
     schedule = made.result.context.schedule
     assert schedule is not None and schedule.splits
@@ -94,7 +94,7 @@ def test_long_rows_in_chunks(text: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("splits", [2, 9])
 def test_a_normalised_row_in_chunks(splits: int) -> None:
-    """Three kernels or two: the row is written under the combined sum."""
+    """There are three kernels or two: the row is written after the sums are combined."""
     schedule = Schedule(splits=(SplitPlan("Y_sum", "k", splits, 64),))
     made = compiled(Request(Path("given.naut"), "sm_80", text=dedent(NORM).lstrip(), schedule=schedule))
     assert len(made.result.context.schedule.kernels) in (2, 3)  # type: ignore[union-attr]
@@ -103,7 +103,7 @@ def test_a_normalised_row_in_chunks(splits: int) -> None:
 
 
 def first_sequence(path: Path, arch: str, given: InputSet, batch: int) -> Any:
-    """What the kernels' threads compute of the first of ``batch`` sequences; ``given`` are its inputs."""
+    """The result of the kernels' threads for the first of ``batch`` sequences, whose inputs are ``given``."""
     made = compiled(Request(path, arch, sizes(path, batch, 200), Schedule(batch_invariant=True)))
     assert len(made.result.context.schedule.splits or ()) == 3  # type: ignore[union-attr]
     several = generate(made.result.modules["spec"], "random", 100 + batch)
@@ -125,7 +125,7 @@ def test_equal_bits_for_every_batch_size(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["random", "large-logits", "one-hot"])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_chunks_that_hold_nothing(arch: str, kind: str) -> None:
-    """Four tiles of keys in seven chunks: the last three blocks of a head leave identities."""
+    """Four tiles of keys in seven chunks: the last three blocks of a head store identities."""
     path = next(p for p in DECODE if p.stem == "gqa_decode")
     names = (("P_max", "j"), ("P_sum", "j"), ("O_acc", "j"))
     schedule = Schedule(packs=(PackPlan("S_sum", "h", 4),), splits=tuple(SplitPlan(*n, 7, 64) for n in names))

@@ -1,4 +1,4 @@
-"""Few new queries against many keys: units of one block and groups of them, default and forced, at every level."""
+"""Few new queries against many keys: split-K warps of one block and of several, by default and on request."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from tests.endtoend.support import Compilation, complaints
 
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "10")))
 
-#: default plans; what each has that the others have not
+#: default plans, with the features of each
 DEFAULT = (
-    Decode(531, heads=4, group=4),  # one block of units, keys beyond the last tile
-    Decode(513, 96, 1, 2, 1, score="alibi"),  # a head that is no power of two, the last chunks are short
+    Decode(531, heads=4, group=4),  # one block of split-K warps, a partial last tile of keys
+    Decode(513, 96, 1, 2, 1, score="alibi"),  # a head size that is no power of two, short last chunks
     Decode(260, 128, 1, 6, 3, dtype="bf16"),
     Decode(270, 256, 1, 2, 2, score="softcap"),
-    Decode(540, rows=5),  # more queries than one, rows that see fewer keys
-    Decode(560, batch=2, heads=5, group=5, mask=" | j < N - 90"),  # the last tiles of keys are nobody's
+    Decode(540, rows=5),  # several queries, which attend to different numbers of keys
+    Decode(560, batch=2, heads=5, group=5, mask=" | j < N - 90"),  # no query attends to the last tiles of keys
 )
 
 
 def joint(made: Compilation) -> list[int]:
-    """Units of each kernel that has any."""
+    """The number of split-K warps of each kernel with warp roles."""
     kernels = made.result.modules["ma-tile"].kernels
     return [r.consumers for k in kernels for op in walk_ops(k.body) if isinstance(op, RolesOp) for r in op.roles]
 
 
 def clusters(made: Compilation) -> list[int]:
-    """Blocks of a cluster, of each kernel."""
+    """The blocks of a cluster for each kernel."""
     return [k.cluster for k in made.result.modules["ma-tile"].kernels]
 
 
@@ -70,8 +70,8 @@ FORCED = [
 
 
 @pytest.mark.parametrize(("n", "groups", "units", "step", "bulk"), FORCED)
-def test_groups_and_units(n: int, groups: int, units: int, step: int, bulk: bool) -> None:
-    """Chunks of equal length, of others, and empty ones."""
+def test_groups_and_split_k_warps(n: int, groups: int, units: int, step: int, bulk: bool) -> None:
+    """Chunks of equal and of different lengths, and empty ones."""
     text = Decode(n, heads=4, group=2).text
     made = compilation(text, schedule(text, groups, units, step, tma_loads=bulk))
     assert joint(made) == [units]
@@ -89,15 +89,15 @@ def test_groups_of_two_with_a_second_kernel(bulk: bool) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-#: two groups: units of each, steps
+#: two groups: split-K warps of each, steps
 CLUSTERED = [
     (Decode(201, heads=4, group=2), 2, 32),  # the second group is short
-    (Decode(30, heads=2), 4, 16),  # it has no keys
-    (Decode(150, 64, 1, 5, 5, mask=" | j < N - 90"), 4, 16),  # nobody sees its keys
-    (Decode(170, 64, 1, 3, 3, mask=" | -50 < j - i - N + M <= 0"), 4, 16),  # nobody sees those of the first
+    (Decode(30, heads=2), 4, 16),  # the second group has no keys
+    (Decode(150, 64, 1, 5, 5, mask=" | j < N - 90"), 4, 16),  # no query attends to the keys of the second group
+    (Decode(170, 64, 1, 3, 3, mask=" | -50 < j - i - N + M <= 0"), 4, 16),  # the same for the first group
     (Decode(140, 96, 1, 6, 3, dtype="bf16"), 2, 16),
     (Decode(130, 256, 1, 2, 2, dtype="bf16"), 2, 16),
-    (Decode(170, rows=5), 4, 16),  # more queries than one
+    (Decode(170, rows=5), 4, 16),  # several queries
     (Decode(128, 128, 2, 8, 8, score="softcap"), 4, 16),
     (Decode(100, 96, 1, 1, 1, score="alibi"), 4, 16),
 ]
@@ -113,7 +113,7 @@ def test_two_groups_are_a_cluster(given: Decode, units: int, step: int) -> None:
         assert not wrong, "\n".join(wrong)
 
 
-#: what else becomes of the result in the kernel that combines
+#: further work on the result in the kernel that combines
 MORE = {
     "gated": ("input X: f16[B, H, M, D]", "output R: f16[B, H, M, D]", "R[b, h, i, d] = O[b, h, i, d] * X[b, h, i, d]"),
     "normal": (
@@ -137,7 +137,7 @@ def test_clusters_with_more_behind_them(name: str) -> None:
 
 
 def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule leaves room, and whatever it misses the pass refuses by name: then the kernels are planned again."""
+    """If the rule leaves too little shared memory, the pass names the kernel, and the kernels are planned again."""
     large = Decode(16384, 256, 8, 32, 4)
     fitting = compile_file(Request(Path("given.naut"), text=replace(large, d=128).text))
     assert [k.cluster for k in fitting.modules["ma-tile"].kernels] == [2]
@@ -150,7 +150,7 @@ def test_a_cluster_that_does_not_fit_gets_a_second_kernel(monkeypatch: pytest.Mo
 
 
 def test_chunks_that_hold_nothing() -> None:
-    """Two tiles of keys for twelve units: ten of them leave identities."""
+    """Two tiles of keys for twelve split-K warps: ten of them store identities."""
     text = Decode(30, heads=2).text
     made = compilation(text, schedule(text, 3, 4, 16))
     assert joint(made) == [4]
@@ -160,7 +160,7 @@ def test_chunks_that_hold_nothing() -> None:
 
 
 def test_bulk_copies_are_taken() -> None:
-    """The tests above would pass if every ring stayed one of ``cp.async``."""
+    """The tests above would also pass if every pipeline used ``cp.async``."""
     for n, groups in ((256, 2), (201, 1)):
         text = Decode(n, heads=4, group=2).text
         module = compilation(text, schedule(text, groups, 4, 16, tma_loads=True)).result.modules["ma-tile"]
@@ -169,8 +169,8 @@ def test_bulk_copies_are_taken() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_specs_and_cuts(seed: int) -> None:
-    """Right at any cut, or refused for want of shared memory; any other error fails."""
+def test_random_specs_and_splits(seed: int) -> None:
+    """Every split is right, or is rejected because of shared memory; other errors fail the test."""
     given, r = drawn(seed), random.Random(seed)
     choice = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
     try:
@@ -185,7 +185,7 @@ def test_random_specs_and_cuts(seed: int) -> None:
     assert not wrong, "\n".join([f"{given} {choice}", *wrong])
 
 
-def test_most_random_cuts_fit() -> None:
+def test_most_random_splits_are_legal() -> None:
     refused = 0
     for seed in range(100):
         given, r = drawn(seed), random.Random(seed)
@@ -198,7 +198,7 @@ def test_most_random_cuts_fit() -> None:
 
 
 def first_sequence(given: Decode, inputs: InputSet, batch: int) -> Any:
-    """What the kernels' threads compute of the first of ``batch`` sequences, whose inputs are ``inputs``."""
+    """The result of the kernels' threads for the first of ``batch`` sequences, whose inputs are ``inputs``."""
     trace = Trace()
     text = replace(given, batch=batch).text
     result = compile_file(

@@ -11,7 +11,7 @@ from nautilus.core.functions import NAMED
 from nautilus.driver import Request
 from tests.check.elementary import ELEMENTARY
 
-#: an argument from an input of ordinary size that lies within the function's domain
+#: an expression that maps an input of ordinary size to the function's domain
 INSIDE = {"acosh": "1.5 + abs({0})", "asin": "tanh({0})", "acos": "tanh({0})", "atanh": "sin({0}) / 2"}
 
 

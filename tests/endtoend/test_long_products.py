@@ -1,4 +1,4 @@
-"""A product of thousands of factors, which a few nested squares make, compiles like any other."""
+"""A product of thousands of factors, from a few nested squares, compiles."""
 
 from __future__ import annotations
 

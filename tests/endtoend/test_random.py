@@ -10,7 +10,7 @@ from tests.endtoend.fuzz import program
 from tests.endtoend.support import check, complaints, travel
 
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "40")))
-COMPILED = 4  # one in so many goes through NVRTC too
+COMPILED = 4  # NVRTC compiles one of so many
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -14,7 +14,7 @@ from tests.endtoend.support import Compilation, complaints
 from tests.shipped import IDS, SPECS
 
 ODD = (77, 130, 333)
-#: Few heads and short vectors: the interpreter of threads and bytes runs the kernels.
+#: Few heads and short vectors, because the MA-tile interpreter runs every thread.
 SMALL = {"B": 1, "H": 2, "Hq": 4, "Hkv": 2, "P": 2, "W": 50}
 
 

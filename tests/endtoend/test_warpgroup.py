@@ -1,6 +1,6 @@
-"""Specs with products that ship with nobody, on the target with warpgroup products: right, on the engine expected.
+"""Specs with matrix products, on a target with warpgroup MMAs: the results are right, on the expected engine.
 
-What runs is what a cubin would hold: kernels that ptxas cannot make fast are planned again (``driver.build_cubin``).
+The tests run the kernels of a cubin: a kernel whose wgmma ptxas serialises is planned again (``driver.build_cubin``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "16")))
 
 
 def engines(made: Compilation) -> set[str]:
-    """Engines of the kernels."""
+    """The engines of the kernels."""
     schedule = made.result.context.schedule
     assert schedule is not None
     return {k.mapping.engine for k in schedule.kernels}
@@ -82,24 +82,24 @@ def test_random_products(seed: int) -> None:
 
 # -- schedules other than the default ones ----------------------------------------------------------
 
-CHAINS = ("a sliding window", "log of the sum")
+PREFILLS = ("a sliding window", "log of the sum")
 PAIRS = ("elementwise work with several inputs", "batched, right operand shared")
-#: what cannot be, and the words that say why
+#: illegal options -> words of the reason
 REFUSED = {
     "two blocks share loads": "no load to share",  # of heads side by side
-    "bulk stores from an operand's stage": "no operand leaves a stage",
-    "128 rows a unit": "bytes of shared memory",
+    "stores by TMA from an operand's stage": "no operand leaves a stage",
+    "128 rows of a warpgroup": "bytes of shared memory",
 }
 
 
 @pytest.fixture
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks take several tiles each at small sizes too."""
+    """Blocks have several tiles each also at small sizes."""
     monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
 
 
 def _tried(text: str, change: schedules.Change) -> str:
-    """The refusal; empty where the kernel is made, and right."""
+    """The reason of the rejection; empty if the kernel compiles and is right."""
     try:
         made = compilation(text, schedules.changed(schedules.default(text), change))
     except (ScheduleError, UnsupportedError) as error:
@@ -110,32 +110,32 @@ def _tried(text: str, change: schedules.Change) -> str:
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("choice", schedules.CHAIN)
-def test_one_choice_of_a_chain(choice: str) -> None:
-    text = warpgroups.ATTENTION[CHAINS[len(choice) % 2]]
-    refusal = _tried(text, schedules.CHAIN[choice])
-    assert not refusal or REFUSED.get(choice, "?") in refusal, refusal
+@pytest.mark.parametrize("option", schedules.BACK_TO_BACK)
+def test_one_option_of_back_to_back_gemms(option: str) -> None:
+    text = warpgroups.ATTENTION[PREFILLS[len(option) % 2]]
+    refusal = _tried(text, schedules.BACK_TO_BACK[option])
+    assert not refusal or REFUSED.get(option, "?") in refusal, refusal
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("choice", schedules.PRODUCT)
-def test_one_choice_of_a_product(choice: str) -> None:
-    text = warpgroups.PRODUCTS[PAIRS[len(choice) % 2]]
-    refusal = _tried(text, schedules.PRODUCT[choice])
-    assert not refusal or REFUSED.get(choice, "?") in refusal, refusal
+@pytest.mark.parametrize("option", schedules.GEMM)
+def test_one_option_of_a_gemm(option: str) -> None:
+    text = warpgroups.PRODUCTS[PAIRS[len(option) % 2]]
+    refusal = _tried(text, schedules.GEMM[option])
+    assert not refusal or REFUSED.get(option, "?") in refusal, refusal
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("structure", ["chain", "product"])
-def test_any_choices_at_once(structure: str, seed: int) -> None:
-    """They are right together, or refused: any other error fails."""
-    family, names = (warpgroups.ATTENTION, CHAINS) if structure == "chain" else (warpgroups.PRODUCTS, PAIRS)
+def test_random_options_together(structure: str, seed: int) -> None:
+    """A combination is right or is rejected; other errors fail the test."""
+    family, names = (warpgroups.ATTENTION, PREFILLS) if structure == "chain" else (warpgroups.PRODUCTS, PAIRS)
     _tried(family[names[seed % 2]], schedules.drawn(seed, structure))
 
 
-def test_most_choices_are_possible() -> None:
-    """The tests above would pass if everything were refused."""
+def test_most_random_options_are_legal() -> None:
+    """The tests above would also pass if every combination were rejected."""
     made = []
     for seed in range(6):
         text = warpgroups.PRODUCTS["residual"]

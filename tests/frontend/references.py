@@ -1,4 +1,4 @@
-"""Every shipped spec once more, by hand in numpy float64: the oracle of the interpreter's tests.
+"""References of all shipped specs, written in numpy float64, for the tests of the interpreter.
 
 Each function takes the inputs (float64 or int64 arrays) and the scalars by name and gives the
 outputs by name.  ``SMALL`` shrinks each spec to sizes that no tile divides.

@@ -1,4 +1,4 @@
-"""Out-of-range reads: in small index spaces the check is exact, in large ones never wrong."""
+"""Out-of-range reads: the check is exact in small index spaces, and has no false reports in large ones."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from nautilus.frontend.semantics.check import load_spec, load_text
 
 FOLDER = Path(__file__).parent / "errors"
 CASES = sorted(FOLDER.glob("N*.naut"))
-ELSEWHERE = {"N0101", "N0102", "N0105", "N0106"}  # tested below: no text file can show them
+ELSEWHERE = {"N0101", "N0102", "N0105", "N0106"}  # tested below, because a text file cannot produce them
 
 GOOD = "dim M = 8\ninput X: f16[M]\noutput O: f16[M]\n"
 
@@ -147,7 +147,7 @@ def test_a_file_full_of_errors_is_quick(line: str) -> None:
 
 
 @pytest.mark.parametrize("op", [" + ", " * ", " - "])
-def test_long_chains_are_fine(op: str) -> None:
+def test_long_chains_are_legal(op: str) -> None:
     spec = load_text(GOOD + "O[i] = " + op.join(["X[i]"] * 5000) + "\n")
     assert len(spec.definitions) == 1
 

@@ -1,4 +1,4 @@
-"""The family of a spec: the same for all sizes, another one for other mathematics."""
+"""The family of a spec is equal for all sizes, and differs for different maths."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def run(expr: str, dtype: str = "f64", **arrays: Any) -> Any:
     return run_spec(load_text(text), arrays)["O"]
 
 
-#: the reference is Python's math, an implementation apart from numpy's; what it refuses is inf or NaN
+#: the reference is Python's math, which is independent of numpy; arguments that it rejects give inf or NaN
 REFERENCES: dict[str, Any] = {
     "exp2": lambda x: 2.0**x, "exp10": lambda x: 10.0**x, "rsqrt": lambda x: 1 / math.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
@@ -167,7 +167,7 @@ def test_prelude_reductions(x: Any) -> None:
 
 
 def test_prelude_reductions_under_a_condition() -> None:
-    """Row i has the elements up to i; the condition also decides what stands elsewhere."""
+    """Row i has the elements up to i; the condition also determines the values of the other elements."""
     close = np.testing.assert_allclose
     for i, (lse, dev) in enumerate(
         zip(rows("logsumexp[j | j <= i](X[i, j])", R, ""), rows("std[j | j <= i](X[i, j])", R, ""), strict=True)

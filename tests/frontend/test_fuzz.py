@@ -1,4 +1,4 @@
-"""No input gives a traceback: random bytes, random token soup, and real specs with a part broken."""
+"""No input gives a traceback: random bytes, random tokens, and shipped specs with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grammar is LALR without conflicts, found in either layout, and its cache is only a cache."""
+"""The grammar is LALR without conflicts, is found in both layouts, and does not depend on its cache."""
 
 from __future__ import annotations
 

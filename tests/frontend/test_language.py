@@ -1,4 +1,4 @@
-"""What the language means, sentence by sentence of its contract, checked through the interpreter."""
+"""The meaning of the language: every sentence of its contract, tested with the interpreter."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_guarded_reads_and_gathers() -> None:
     text = HEAD + "input page: i32[3]\noutput O: f32[3, N]\nO[i, j] = X[page[i], j // 2 * 2]\n"
     got = run_spec(load_text(text), {"X": X, "page": page})["O"]
     np.testing.assert_array_equal(got, X[page][:, np.arange(7) // 2 * 2])
-    # a position outside the tensor that nobody asks for is harmless, and silent
+    # a position outside the tensor in a branch that is not selected has no effect and no message
     got = rows("(X[i, p[i]] if p[i] < N else -1)", "input p: i32[M]", p=np.array([0, 99, -5, 3, 1 << 30]))
     assert got[1] == -1 and got[4] == -1 and got[3] == X[3, 3]
 
@@ -343,7 +343,7 @@ def test_ranges_of_literal_sizes_agree_with_dims_of_the_same_size() -> None:
     assert load_text(text).definitions[0].axes[0].extent == 4
 
 
-def test_a_written_range_settles_a_prefix() -> None:
+def test_a_written_range_selects_a_prefix() -> None:
     text = "dim N = 7, W = 5\ninput X: f32[N]\noutput O: f32[W]\nO[i: W] = X[i] + X[i + 1] + X[i + 2]\n"
     np.testing.assert_allclose(run_spec(load_text(text), {"X": X[0]})["O"], X[0, :5] + X[0, 1:6] + X[0, 2:])
 

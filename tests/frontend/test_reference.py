@@ -1,4 +1,4 @@
-"""The language reference is true and complete: every example runs, and every part of the language has one.
+"""The language reference is correct and complete: every example runs, and every construct has an example.
 
 ``pytest --update-golden tests/frontend/test_reference.py`` rewrites the blocks of results and of messages; read them
 before you commit.
@@ -61,7 +61,7 @@ def load_example(example: Example, folder: Path) -> Spec:
 
 
 def messages(example: Example, folder: Path) -> str:
-    """What the compiler says about the example, without what it says about the prefix alone."""
+    """The diagnostics of the example, without those of the prefix alone."""
     try:
         if "refused" in example.spec.options:
             compile_file(Request(write_spec(example, folder)))

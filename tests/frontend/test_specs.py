@@ -1,4 +1,4 @@
-"""The shipped specs: each one is valid at its own sizes, and means what a hand-written numpy says."""
+"""The shipped specs: each one is valid at its own sizes, and agrees with a reference written in numpy."""
 
 from __future__ import annotations
 

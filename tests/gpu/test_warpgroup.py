@@ -183,15 +183,15 @@ def _tried(text: str, change: schedules.Change) -> None:
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("choice", schedules.CHAIN)
+@pytest.mark.parametrize("choice", schedules.BACK_TO_BACK)
 def test_one_choice_of_a_chain(choice: str) -> None:
-    _tried(CHAINS[sum(map(ord, choice)) % len(CHAINS)], schedules.CHAIN[choice])
+    _tried(CHAINS[sum(map(ord, choice)) % len(CHAINS)], schedules.BACK_TO_BACK[choice])
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("choice", schedules.PRODUCT)
+@pytest.mark.parametrize("choice", schedules.GEMM)
 def test_one_choice_of_a_product(choice: str) -> None:
-    _tried(PAIRS[sum(map(ord, choice)) % len(PAIRS)], schedules.PRODUCT[choice])
+    _tried(PAIRS[sum(map(ord, choice)) % len(PAIRS)], schedules.GEMM[choice])
 
 
 @pytest.mark.usefixtures("few_multiprocessors")

@@ -8,7 +8,7 @@ from nautilus.scalar.verify import verify
 
 
 def expect(program: Program, text: str) -> None:
-    """Every line of ``text`` is part of a line of the printed program, in that order; ``!line``: nowhere."""
+    """Assert that every line of ``text`` is part of a line of the printed program, in order; ``!line``: of none."""
     printed = format_program(program)
     lines, at = [line.strip() for line in printed.splitlines()], 0
     for want in (line.strip() for line in text.strip().splitlines()):

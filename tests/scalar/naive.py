@@ -1,4 +1,4 @@
-"""A second, deliberately naive meaning of the Scalar IR for tests: loops become Python loops.
+"""A second, simple interpreter of the Scalar IR for tests, in which all loops are Python loops.
 
 Works over the reals (float64): ``narrow`` and rounding casts between floats are skipped.  Reading
 an element that was never written is an error, as the IR's contract says.
@@ -83,7 +83,7 @@ def _at(index: tuple[Expr, ...]) -> str:
 
 
 class Elements(dict[tuple[int, ...], Any]):
-    """A buffer by element; an unwritten or outside element is a KeyError that says so."""
+    """A buffer by element. Reading an element that is not written or out of range raises a KeyError with a message."""
 
     def __init__(self, buffer: Buffer, sizes: Mapping[str, int]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every stage of fusion computes what the unfused program does, for programs of many kinds."""
+"""Every stage of fusion computes the results of the unfused program, for programs of many kinds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_attention_is_one_kernel_at_odd_sizes(m: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("make", [softmax, layernorm])
-def test_a_row_too_long_for_a_tile_is_walked(make: Any) -> None:
+def test_a_row_too_long_for_a_tile_has_a_loop(make: Any) -> None:
     last = agree(make(2, 8200))
     text = format_program(last)
     assert "seq j0" in text
@@ -94,7 +94,7 @@ def test_sizes_known_at_launch(n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["unfactored", "unfactored, masked rows", "extremes", "softmax", "argmax", "logic"])
-def test_walks_agree_where_a_row_would_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_agree_where_a_row_would_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_kernel, "MAX_ROW", 0)
     monkeypatch.setattr(plan_kernel, "BLOCK", 64)
     agree(CASES[name]())

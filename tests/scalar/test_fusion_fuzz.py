@@ -135,8 +135,8 @@ def test_random_programs_survive_fusion(seed: int) -> None:
 
 @pytest.mark.parametrize(("row", "tile"), [(4, 4), (0, 64)], ids=["tiny", "walked"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_programs_survive_walks(seed: int, row: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tiles so small that nearly every reduction must be walked, however few blocks remain."""
+def test_random_programs_agree_with_loops(seed: int, row: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiles are so small that nearly every reduction has a loop, for any number of blocks."""
     monkeypatch.setattr(plan_kernel, "MAX_ROW", row)
     monkeypatch.setattr(plan_kernel, "MAX_TILE", tile)
     monkeypatch.setattr(plan_kernel, "BLOCK", 4)

@@ -1,4 +1,4 @@
-"""Chunks that take tiles in turn, walks with a stride, combinations that are cut again: same numbers, certificates."""
+"""Interleaved split-K, loops with a stride, and combinations that are split again: equal results, certificates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.scalar.programs.small import CASES, Case, column_sums, logsumexp
 from tests.scalar.test_fusion import agree
 
 
-def turns(program: Program, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:
+def interleaved(program: Program, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:
     """``groups`` of ``units`` chunks of every reduction (of ``ops``) along its last axis, combined group by group."""
     first = tuple(replace(s, interleave=units) for s in cuts(program, groups * units, tile, ops).splits or ())
     if groups == 1:
@@ -38,9 +38,9 @@ def turns(program: Program, groups: int, units: int, tile: int, ops: tuple[str, 
 
 
 def holds(case: Case, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Program:
-    """The cut program agrees with the whole one, as definitions and through every pass; returns its last form."""
+    """The split program agrees with the whole one, as definitions and after every pass; returns its last form."""
     program, inputs = case
-    schedule = turns(program, groups, units, tile, ops)
+    schedule = interleaved(program, groups, units, tile, ops)
     check_schedule(schedule)
     assert Schedule.from_json(schedule.to_json()) == schedule
     chunked = SplitKUpdate(schedule).apply(program)
@@ -53,13 +53,13 @@ def holds(case: Case, groups: int, units: int, tile: int, ops: tuple[str, ...] |
 
 
 @pytest.mark.parametrize("name", ["logsumexp", "causal", "unfactored, masked rows", "extremes", "decode"])
-def test_chunks_in_turn_agree(name: str) -> None:
+def test_interleaved_chunks_agree(name: str) -> None:
     holds(CASES[name](), 1, 4, 4)
 
 
 @pytest.mark.parametrize(("groups", "units", "tile"), [(2, 2, 4), (3, 2, 1), (2, 4, 16)])
 @pytest.mark.parametrize("name", ["logsumexp", "decode"])
-def test_combinations_that_are_cut_again_agree(name: str, groups: int, units: int, tile: int) -> None:
+def test_combinations_that_are_split_again_agree(name: str, groups: int, units: int, tile: int) -> None:
     holds(CASES[name](), groups, units, tile)
 
 
@@ -86,7 +86,7 @@ def test_an_axis_known_at_launch(n: int) -> None:
     program = b.program()
     inputs = {"X": np.random.default_rng(n).normal(size=(3, n))}
     want = naive.run(program, inputs, {"N": n})
-    chunked = SplitKUpdate(turns(program, 2, 2, 8)).apply(program)
+    chunked = SplitKUpdate(interleaved(program, 2, 2, 8)).apply(program)
     np.testing.assert_allclose(naive.run(chunked, inputs, {"N": n})["Y"], want["Y"], rtol=1e-9)
     agree((chunked, inputs), sizes={"N": n})
 
@@ -110,38 +110,38 @@ def test_every_element_is_in_one_chunk(extent: int, tile: int, count: int, own: 
 
 def test_guards_are_recognised() -> None:
     program = logsumexp(3, 40)[0]
-    cut = read_defs(SplitKUpdate(turns(program, 2, 3, 4)).apply(program))
+    cut = read_defs(SplitKUpdate(interleaved(program, 2, 3, 4)).apply(program))
     assert chunks_of(cut["M_part"]) == Chunks("j_chunk", "j", 4, 4, 3)
     found = chunks_of(cut["M_part_2"])
     assert found is not None and (found.size, found.tile, found.interleave) == (3, 0, 1)
     assert chunks_of(cut["M"]) is None
-    ones = read_defs(SplitKUpdate(turns(program, 1, 3, 1)).apply(program))
+    ones = read_defs(SplitKUpdate(interleaved(program, 1, 3, 1)).apply(program))
     assert chunks_of(ones["M_part"]) == Chunks("j_chunk", "j", 1, 1, 3)
 
 
-# -- walks --------------------------------------------------------------------------------------
+# -- loops --------------------------------------------------------------------------------------
 
 ENDS = ("P_max", "P_sum", "O_acc")
 
 
-def walks(groups: int, units: int, n: int) -> tuple[str, str]:
-    """The kernel of the chunks of a decoding step over ``n`` keys, and what combines them."""
+def reduction_loops(groups: int, units: int, n: int) -> tuple[str, str]:
+    """The kernel of the chunks of a decoding step over ``n`` keys, and the kernel that combines them."""
     program = attention(1, n, 64, heads=2, guard=causal(n - 1))
-    text = final(SplitKUpdate(turns(program, groups, units, 64, ENDS)).apply(program))
+    text = final(SplitKUpdate(interleaved(program, groups, units, 64, ENDS)).apply(program))
     first, rest = re.split(r"\n  kernel (?!O_acc_part )", text, maxsplit=1)
     return first, rest
 
 
-def test_a_chunk_walks_every_nth_tile() -> None:
-    first, _ = walks(1, 4, 1024)
+def test_a_chunk_has_every_nth_tile() -> None:
+    first, _ = reduction_loops(1, 4, 1024)
     assert re.search(r"seq j0 in 0\.\.4 \{", first), first
     assert "j0 * 256" in first or "(j0 * 4 + j_chunk) * 64" in first
     # nothing is left of the guard of the chunk
     assert not re.search(r"where .*% 4 ==", first)
 
 
-def test_a_group_walks_its_range() -> None:
-    first, rest = walks(2, 2, 1024)
+def test_a_group_has_its_own_range() -> None:
+    first, rest = reduction_loops(2, 2, 1024)
     found = re.search(r"seq j0 in (.*)\.\.(.*) \{", first)
     assert found is not None, first
     bounds = [tuple(eval(e, {}, {"j_chunk": chunk}) for e in found.groups()) for chunk in range(4)]
@@ -151,14 +151,14 @@ def test_a_group_walks_its_range() -> None:
 
 
 def test_a_mixed_piece_keeps_only_its_own_conditions() -> None:
-    """The end of the keys is asked for in the last tiles; whose tiles they are, never."""
-    first, _ = walks(1, 2, 1000)
+    """The last tiles have the condition on the end of the keys; no tile has the condition of its chunk."""
+    first, _ = reduction_loops(1, 2, 1000)
     assert "< 1000" in first or "<= 999" in first
     guards = re.findall(r"where (.*?)(?:\n|$)", first)
     assert guards and not any("% 2 ==" in g for g in guards), guards
 
 
-def test_a_walk_of_one_step_is_no_loop() -> None:
+def test_one_step_is_no_loop() -> None:
     program = attention(1, 256, 64, heads=2, guard=causal(255))
     text = final(SplitKUpdate(cuts(program, 4, 64, ENDS)).apply(program))
     first = text.split("kernel O {")[0]
@@ -170,7 +170,7 @@ def test_a_walk_of_one_step_is_no_loop() -> None:
 
 def test_both_levels_are_certified() -> None:
     program = attention(1, 256, 16, heads=2, guard=causal(255))
-    _, found = SplitKUpdate(turns(program, 2, 2, 32, ENDS)).derive(program)
+    _, found = SplitKUpdate(interleaved(program, 2, 2, 32, ENDS)).derive(program)
     subjects = [c.subject for c in found if c.rule == "split-k-update"]
     assert subjects == ["P_sum", "O_acc", "P_sum", "O_acc"]
     assert all(check(c).how == "proved" for c in found)

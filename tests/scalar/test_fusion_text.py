@@ -1,4 +1,4 @@
-"""What fusion makes, as text: one kernel, one loop, repairs once, masks only where they can fail."""
+"""The text of fused programs: one kernel, one loop, each repair once, masks only where they may be false."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def final(program: Program, schedule: Schedule | None = None) -> str:
 
 
 def tiled(schedule: Schedule, rows: int = 128, step: int = 64) -> Schedule:
-    """The roles of ``schedule`` with tiles of ``rows`` and ``step``: which sizes are best is no matter here."""
+    """The roles of ``schedule`` with tiles of ``rows`` and ``step``, independent of the sizes that the rules choose."""
     wanted = {"i": rows, "j": step}
 
     def change(k: KernelPlan) -> KernelPlan:
@@ -46,12 +46,12 @@ def in_order(text: str, *wanted: str) -> None:
         at = found + len(w)
 
 
-def walks(text: str) -> list[str]:
+def reduction_loops(text: str) -> list[str]:
     return re.findall(r"seq (\w+ in .*) \{", text)
 
 
 def body_of(text: str, walk: str) -> str:
-    """The text of one walk."""
+    """The text of one reduction loop."""
     start = text.index(f"seq {walk} {{")
     depth = text[:start].rsplit("\n", 1)[-1]
     return text[start : text.index(f"\n{depth}}}", start)]
@@ -61,13 +61,13 @@ def prefill(guard: Expr | None, m: int = 512, n: int = 512) -> Program:
     return attention(m, n, 128, heads=8, groups=4, guard=guard)
 
 
-def test_causal_attention_is_one_kernel_with_one_walk() -> None:
+def test_causal_attention_is_one_kernel_with_one_loop() -> None:
     program = prefill(causal())
     text = final(program)
     assert text.count("kernel ") == 1
     assert "temp" not in text
-    assert walks(text) == ["j0 in 0..i0 * 2", "j0 in i0 * 2..i0 * 2 + 2"]
-    full, mixed = (body_of(text, w) for w in walks(text))
+    assert reduction_loops(text) == ["j0 in 0..i0 * 2", "j0 in i0 * 2..i0 * 2 + 2"]
+    full, mixed = (body_of(text, w) for w in reduction_loops(text))
     assert "where" not in full
     in_order(
         full,
@@ -87,38 +87,38 @@ def test_causal_attention_is_one_kernel_with_one_walk() -> None:
 
 def test_a_window_skips_blocks_at_both_ends() -> None:
     text = final(prefill(window(256)))
-    assert walks(text) == [
+    assert reduction_loops(text) == [
         "j0 in max(0, i0 * 2 - 4)..max(0, i0 * 2 - 2)",
         "j0 in max(0, i0 * 2 - 2)..i0 * 2",
         "j0 in i0 * 2..i0 * 2 + 2",
     ]
-    assert "where" not in body_of(text, walks(text)[1])
+    assert "where" not in body_of(text, reduction_loops(text)[1])
 
 
 def test_no_mask_means_no_second_range() -> None:
     text = final(prefill(None))
-    assert walks(text) == ["j0 in 0..8"]
+    assert reduction_loops(text) == ["j0 in 0..8"]
     assert "where" not in text
 
 
 def test_a_ragged_edge_is_its_own_mixed_block() -> None:
     text = final(prefill(None, n=500))
-    assert walks(text) == ["j0 in 0..7", "j0 in 7..8"]
-    assert "j0 * 64 + j < 500" in body_of(text, walks(text)[1])
-    assert "where" not in body_of(text, walks(text)[0])
+    assert reduction_loops(text) == ["j0 in 0..7", "j0 in 7..8"]
+    assert "j0 * 64 + j < 500" in body_of(text, reduction_loops(text)[1])
+    assert "where" not in body_of(text, reduction_loops(text)[0])
 
 
 def test_a_mask_from_data_keeps_every_block() -> None:
     guard = op("eq", op("mod", op("add", v("i"), v("j")), op("add", v("h"), v("h"))), v("b"))
     text = final(prefill(guard))
-    assert walks(text) == ["j0 in 0..8"]
+    assert reduction_loops(text) == ["j0 in 0..8"]
 
 
 def test_partition_can_be_switched_off() -> None:
     program = prefill(causal())
     s = tiled(default_schedule(program, "sm_80"))
     off = replace(s, kernels=tuple(replace(k, partition=False) for k in s.kernels))
-    assert walks(final(program, off)) == ["j0 in 0..8"]
+    assert reduction_loops(final(program, off)) == ["j0 in 0..8"]
 
 
 KERNELS = {"softmax": 1, "swiglu": 1, "layernorm": 1, "total": 2, "gram": 2}
@@ -149,7 +149,7 @@ def test_roles_of_common_shapes() -> None:
     assert roles(swiglu(512, 512, 512)[0])["q"][0] == "loop"
 
 
-def test_long_rows_walk_twice_and_compute_nothing_twice_that_is_expensive() -> None:
+def test_long_rows_have_two_loops_and_no_repeated_expensive_work() -> None:
     (k,) = default_schedule(softmax(64, 50000)[0]).kernels
     assert k.phases == (("M", "S"), ("Y",))
     (k,) = default_schedule(probabilities(512, 512, 64)[0]).kernels

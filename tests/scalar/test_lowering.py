@@ -1,4 +1,4 @@
-"""Lowering: the program means what the spec means, and has the shape that passes rely on."""
+"""Lowering: the program computes the results of the spec, in the form that passes require."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_reductions_are_hoisted_innermost_first_and_shared() -> None:
     assert "P_sum[b, h, i] sum= exp(S[b, h, i, j_2] - P_max[b, h, i]) where j_2 - i <= 4" in text
 
 
-def test_sharing_sees_through_names_and_order() -> None:
+def test_sharing_is_independent_of_names_and_order() -> None:
     assert kernels(lower(language("shared across definitions, other names"))) == ["Y_max", "Y_sum", "Y", "Z"]
     p = lower(language("transposed sharing"))
     assert kernels(p) == ["Y_sum", "Y", "Z"]

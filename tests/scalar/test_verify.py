@@ -1,4 +1,4 @@
-"""Planted offences: each rule of the verifier rejects what it is for, and sound programs pass."""
+"""Each rule of the verifier rejects a program that breaks it, and sound programs pass."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
 """Axis unification: finds the loops of different definitions that iterate over the same index space.
 
-A reader's index position that is a plain variable identifies the reader's axis with the temp's
-axis there.  Axes of independent reductions that read the same input at the same positions unify
-too, so that they can share one loop.  Two axes of one definition never unify: where a read would
-force that (``T[i] * T[j]``, a transpose of itself) it is *misaligned* and its buffer must stay in
-global memory.
+An index position of a load that is a plain variable unifies the reader's axis with the temp's axis at that position.
+Axes of independent reductions that read the same input at the same positions also unify, so that they can share one
+loop.  Two axes of one definition never unify.  A load that would require it (``T[i] * T[j]``, a transpose of itself)
+is *misaligned*, and its buffer must stay in global memory.
 
-Invariants: a class holds at most one axis of each definition; all its axes have one extent.
+Invariants: a class contains at most one axis of each definition; all its axes have one extent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Key = tuple[str, str]  # definition, axis
 
 @dataclass(slots=True)
 class _Classes:
-    """Union-find that refuses to put two axes of one definition into one class."""
+    """Union-find in which a class never contains two axes of one definition."""
 
     extents: dict[Key, int | Param]
     parent: dict[Key, Key] = field(default_factory=dict)
@@ -56,9 +55,9 @@ class _Classes:
 
 @dataclass(frozen=True, slots=True)
 class Unified:
-    """``defs`` with class names for axes, in the order given; ``extents`` by class name.
+    """``defs`` in their order with the names of classes as axes; ``extents`` by class name.
 
-    ``misaligned`` lists (reader, temp) pairs whose accesses do not line up.
+    ``misaligned`` lists (reader, temp) pairs whose indices differ.
     """
 
     defs: tuple[Def, ...]
@@ -74,7 +73,7 @@ class Unified:
 
 
 def unify(defs: Sequence[Def], reserved: Iterable[str] = ()) -> Unified:
-    """Unify the axes of ``defs`` (dependence order). ``reserved`` names no class may take."""
+    """Unify the axes of ``defs`` (dependence order). No class gets a name of ``reserved``."""
     by_name = {d.name: d for d in defs}
     classes = _Classes({(d.name, a.name): a.extent for d in defs for a in d.axes})
     for d in defs:
@@ -99,7 +98,7 @@ def _align(classes: _Classes, reader: Def, temp: Def, ld: Load) -> None:
 
 
 def _variables(a: Expr, b: Expr) -> tuple[tuple[str, str], ...]:
-    """Variables of ``a`` and ``b`` at the same places of expressions of one form; none where they differ."""
+    """Pairs of variables at the same places of ``a`` and ``b``; none where the expressions differ otherwise."""
     if isinstance(a, Var) and isinstance(b, Var):
         return ((a.name, b.name),)
     if isinstance(a, Op) and isinstance(b, Op) and a.op == b.op and len(a.args) == len(b.args):
@@ -121,7 +120,7 @@ def _misaligned(defs: Sequence[Def]) -> tuple[tuple[str, str], ...]:
 
 
 def _horizontal(classes: _Classes, defs: Sequence[Def], *, reductions_only: bool) -> None:
-    """Unify axes with which two definitions index one input at one position, where nothing objects."""
+    """Unify axes with which two definitions index one input at one position, where that is possible."""
     seen: dict[str, list[tuple[Def, Load]]] = {}
     names = {d.name for d in defs}
     for d in reversed(defs):
@@ -150,7 +149,7 @@ def _unify_reads(classes: _Classes, a: tuple[Def, Load], b: tuple[Def, Load], re
 
 
 def _names(classes: _Classes, defs: Sequence[Def], reserved: frozenset[str]) -> dict[Key, str]:
-    """A unique readable name a class: the last definition's axis names win, later ones get a number."""
+    """A unique readable name for each class: the axis name in the last definition, with a number where it is taken."""
     names: dict[Key, str] = {}
     taken = set(reserved)
     for d in reversed(defs):

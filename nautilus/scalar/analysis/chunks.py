@@ -1,8 +1,8 @@
-"""Chunks of a reduction's axis: the guard ``s * C <= j < (s + 1) * C``, written and recognised.
+"""Chunks of a reduction axis (split-K): construction and recognition of the guard ``s * C <= j < (s + 1) * C``.
 
-``split_k_update`` writes it, the planner recognises it in any definition: the parallel axis ``s`` cuts the
-reduced axis ``j`` into pieces of ``C`` elements.  A block with one ``s`` loops over that piece alone, because
-``partition`` turns the guard into loop bounds.
+The parallel axis ``s`` splits the reduction axis ``j`` into chunks of ``C`` elements.  ``split_k_update`` writes the
+guard, and the planner recognises it in any definition.  A block with one ``s`` loops over its chunk only, because
+``partition`` converts the guard to loop bounds.
 
 Interleaved chunks share a range.  With ``n`` of them and tiles of ``T`` elements, the guard is
 ``s // n * C <= j < (s // n + 1) * C`` and ``j // T % n == s % n``, and a block visits every n-th tile of the range.
@@ -22,7 +22,7 @@ from nautilus.scalar.analysis.derived_names import blocks
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """``axis`` is cut by the parallel axis ``by``; ``size`` elements each, 0 where known at launch only.
+    """The chunks of ``axis`` by the parallel axis ``by``, of ``size`` elements each (0: known only at launch).
 
     ``tile``: elements that an interleaved chunk takes at a time, 0 where chunks are contiguous; ``interleave``: chunks
     that share a range.
@@ -44,7 +44,9 @@ def chunk_tiles(extent: int | Param, tile: int, count: int) -> Expr:
 
 
 def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, interleave: int = 1) -> Expr:
-    """Where ``axis`` lies in chunk ``by`` of ``count``. Chunks are whole tiles; the last ones may be short or empty.
+    """The condition that ``axis`` is in chunk ``by`` of ``count``.
+
+    Chunks are whole tiles; the last ones may be short or empty.
 
     ``interleave`` neighbouring chunks, which divide ``count``, take tiles of one range in rotation, all equally many.
     """
@@ -66,8 +68,8 @@ def chunk_guard(by: str, axis: str, extent: int | Param, tile: int, count: int, 
 
 
 def chunks_of(d: Def) -> Chunks | None:
-    """How a parallel axis of ``d`` cuts an axis that it reduces, if its guard says so."""
-    spread, walked = {a.name for a in d.par}, {a.name for a in d.red}
+    """The chunks into which the guard of ``d`` splits a reduction axis, if it does."""
+    parallel, reduced = {a.name for a in d.par}, {a.name for a in d.red}
     conditions = conjuncts(d.guard)
     for c in conditions:
         match c:
@@ -75,20 +77,20 @@ def chunks_of(d: Def) -> Chunks | None:
                 by = free_vars(mine)
                 match tiles:
                     case Op(op="floordiv", args=(Var(name=axis), Const(value=tile))):
-                        turn = int(tile)
+                        elements = int(tile)
                     case Var(name=axis):
-                        turn = 1
+                        elements = 1
                     case _:
                         continue
-                if axis in walked and len(by) == 1 and by <= spread and int(interleave) > 1:
-                    return Chunks(next(iter(by)), axis, turn, turn, int(interleave))
+                if axis in reduced and len(by) == 1 and by <= parallel and int(interleave) > 1:
+                    return Chunks(next(iter(by)), axis, elements, elements, int(interleave))
     for low in conditions:
         match low:
-            case Op(op="le", args=(start, Var(name=axis))) if axis in walked:
+            case Op(op="le", args=(start, Var(name=axis))) if axis in reduced:
                 by = free_vars(start)
             case _:
                 continue
-        if len(by) != 1 or not by <= spread:
+        if len(by) != 1 or not by <= parallel:
             continue
         for high in conditions:
             match high:

@@ -1,12 +1,12 @@
-"""Definitions: what one unfused kernel computes, read back from its loop nest.
+"""Definitions: the computation of an unfused kernel, extracted from its loop nest.
 
 Before ``fuse`` every kernel defines one buffer, in one of two shapes::
 
     par p... { X[p...] = value where guard }
     par p... { X[p...] = identity ; red r... { X[p...] op= value where guard } }
 
-:class:`Def` is that nest as data.  Fusion and planning reason about definitions and their axes;
-loops come back when ``fuse`` emits them.  Every read of ``X`` elsewhere is a plain ``Load``.
+:class:`Def` represents that nest.  Fusion and planning work on definitions and their axes, and ``fuse`` emits loops
+again.  Every read of ``X`` in another kernel is a plain ``Load``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 class Def:
     """One definition. ``op`` is None for an elementwise one.
 
-    ``par`` is in buffer order, one axis a dimension, unless ``at`` says where an element is stored: at
-    positions that tell every axis (``h_group * 8 + h_member``).
+    ``par`` has one axis for each dimension, in buffer order, unless ``at`` gives the position of an element, from which
+    every axis can be computed (``h_group * 8 + h_member``).
     """
 
     name: str
@@ -54,7 +54,7 @@ class Def:
 
     @property
     def index(self) -> tuple[Expr, ...]:
-        """The position that an element is stored at, and read at."""
+        """The position of an element in the buffer."""
         return tuple(Var(a.name) for a in self.par) if self.at is None else self.at
 
     @property
@@ -74,7 +74,7 @@ class Def:
         return tuple(dict.fromkeys((*loads(self.value), *extra)))
 
     def init(self) -> Const:
-        """The identity that the accumulator starts from."""
+        """The initial value of the accumulator."""
         assert self.op is not None
         return identity(self.op, self.buffer.dtype)
 
@@ -99,7 +99,7 @@ def _descend(body: tuple[Stmt, ...], kinds: tuple[Kind, ...]) -> tuple[list[Axis
 
 
 def read_def(program: Program, kernel: Kernel) -> Def:
-    """The definition that ``kernel`` computes. Raises ScheduleError where it has another shape."""
+    """The definition that ``kernel`` computes. Raises ScheduleError for a kernel of another form."""
     par, body = _descend(kernel.body, (Kind.PAR, Kind.GRID))
     if kernel.locals or not body or not isinstance(body[0], Store):
         raise ScheduleError(f"kernel {kernel.name} is not an unfused definition")
@@ -120,7 +120,7 @@ def read_def(program: Program, kernel: Kernel) -> Def:
 
 
 def _stored_at(s: Store, par: list[Axis], kernel: Kernel) -> tuple[tuple[Axis, ...], tuple[Expr, ...] | None]:
-    """The axes in the order in which the index has them, and the index itself where it is not these axes."""
+    """The axes in the order of the index, and the index itself where its positions are not plain axes."""
     names = tuple(v.name for v in s.index if isinstance(v, Var))
     if len(names) == len(s.index) and sorted(names) == sorted(a.name for a in par):
         return tuple(next(a for a in par if a.name == n) for n in names), None

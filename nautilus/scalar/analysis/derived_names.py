@@ -25,7 +25,7 @@ def phases(plan: KernelPlan) -> tuple[tuple[str, ...], ...]:
 
 
 def occurrences(plan: KernelPlan) -> Iterator[tuple[int, str, int]]:
-    """(phase, op, how many times the op has been computed before it) in emission order."""
+    """(phase, op, number of earlier computations of the op) in emission order."""
     seen: dict[str, int] = {}
     for p, ops in enumerate(phases(plan)):
         for op in ops:
@@ -34,13 +34,13 @@ def occurrences(plan: KernelPlan) -> Iterator[tuple[int, str, int]]:
 
 
 def local_name(op: str, occurrence: int, *, stored: bool) -> str:
-    """The local of ``op``; ``stored`` when the definition also has a buffer of its own name."""
+    """The local of ``op``; ``stored``: the definition also has a buffer with its name."""
     base = f"{op}__tile" if stored else op
     return base if occurrence == 0 else f"{base}__{occurrence + 1}"
 
 
 def phase_of(plan: KernelPlan, locals_: frozenset[str]) -> dict[str, int]:
-    """Buffer -> the phase that writes it: a local's own, for a stored definition the last of its op."""
+    """Buffer -> the phase that writes it: a local's own phase, or the last phase of a stored definition."""
     table: dict[str, int] = {}
     for p, op, k in occurrences(plan):
         for stored in (False, True):

@@ -1,8 +1,8 @@
 """A closed form of the condition that the domain of a reduction is not empty, if its guard permits one.
 
-``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  Where every conjunct is affine in
-at most one ``r`` with an integer coefficient, it is the conjunction, over pairs of a lower and an
-upper bound on that ``r``, of ``lower <= upper`` (integers, rounded the right way, so exact).
+The condition is ``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  If every conjunct is affine in
+at most one ``r`` with an integer coefficient, the condition is the conjunction of ``lower <= upper`` over all pairs of
+a lower and an upper bound on that ``r``.  The bounds are rounded to integers, so the condition is exact.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class _Range:
 
 
 def nonempty(d: Def) -> Expr | None:
-    """When the domain of reduction ``d`` holds a point, over its parallel axes; None if not known.
+    """The condition on the parallel axes that the domain of reduction ``d`` is not empty; None if it is not known.
 
-    ``true`` where it always does.  Extents are at least 1.
+    It is ``true`` where the domain is never empty.  Extents are at least 1.
     """
     names = [a.name for a in d.red]
     ranges = {a.name: _whole(a) for a in d.red}
@@ -56,7 +56,7 @@ def _whole(a: Axis) -> _Range:
 
 
 def _add_bound(part: Expr, name: str, r: _Range) -> bool:
-    """Note what comparison ``part`` says about ``name``; False where it has another form."""
+    """Record the bound on ``name`` from comparison ``part``; False where the comparison has another form."""
     match part:
         case Op(op="lt" | "le" | "gt" | "ge" | "eq" as op, args=(a, b)) if a.dtype is _I32:
             found = linear_in(calc("sub", b, a), name)  # c * name + rest, to compare with 0
@@ -73,7 +73,7 @@ def _add_bound(part: Expr, name: str, r: _Range) -> bool:
 
 
 def _at_least_zero(c: int, rest: Expr, r: _Range) -> None:
-    """``c * name + rest >= 0``."""
+    """Record the bound ``c * name + rest >= 0``."""
     if c > 0:  # name >= ceil(-rest / c) == -(rest // c)
         r.lower.append(_negative(_over(rest, c)))
     else:  # name <= floor(rest / -c)

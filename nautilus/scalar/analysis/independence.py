@@ -1,10 +1,10 @@
 """Proofs for the verifier that iterations of parallel loops are independent.
 
-A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index tells the value of every
-parallel variable.  Accepted: positions are affine, and can be ordered so that each one, read as a
-number in mixed radix, gives new variables: ``i``, ``i + k`` with ``k`` known already, ``i0 * T + i``
-with ``i`` below ``T``.  A pair ``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard keeps
-below a number (``i0 * T + i < n``) is one digit, which tells what the sum alone tells.
+A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index determines the value of every
+parallel variable.  The proof requires affine positions that can be ordered so that each one, as a number in mixed
+radix, determines new variables: ``i``, ``i + k`` with a known ``k``, or ``i0 * T + i`` with ``i`` below ``T``.  A pair
+``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard bounds by a number (``i0 * T + i < n``) is one
+digit, which determines the variables that the sum alone determines.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def loop_ranges(loops: Iterable[Loop]) -> dict[str, tuple[int, int]]:
 
 
 def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | None = None) -> tuple[str, ...]:
-    """The parallel variables of ``loops`` that ``index`` does not tell (empty: the write is injective).
+    """The parallel variables of ``loops`` that ``index`` does not determine (empty: the write is injective).
 
-    ``loops`` are those around the write, outer first.  Loops that are not parallel and stand outside
-    every parallel one are fixed; inner ones vary.
+    ``loops`` are those around the write, outermost first.  The variables of sequential loops outside every parallel
+    loop are fixed; those of inner ones vary.
     """
     wanted = [loop.var for loop in loops if loop.kind in PARALLEL]
     if not wanted:
@@ -44,12 +44,12 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
     first = next(k for k, loop in enumerate(loops) if loop.kind in PARALLEL)
     varying = {loop.var for loop in loops[first:]}
     ranges = loop_ranges(loops)
-    todo: list[tuple[str, Linear]] = []  # a form that is known once the digit of that name ("": from the start) is
+    todo: list[tuple[str, Linear]] = []  # (digit, form): the form is known if the digit is; "" is always known
     for form in (affine(e) for e in _paired(index)):
         if form is not None:
             todo += _digit_sums(form, guard, ranges)
     varying |= {digit for digit, _ in todo}
-    known = {"", *(name for name, (lo, hi) in ranges.items() if lo == hi)}  # of one value: nothing to tell
+    known = {"", *(name for name, (lo, hi) in ranges.items() if lo == hi)}  # variables with one value are known
     progress = True
     while progress:
         progress = False
@@ -63,9 +63,9 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
 
 
 def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, int]]) -> list[tuple[str, Linear]]:
-    """``form`` with a digit for every sum in it that ``guard`` bounds, and these sums, known once their digits are.
+    """``form`` with a digit for every sum in it that ``guard`` bounds, and (digit, sum) for each of these sums.
 
-    The digits get ranges of their own in ``ranges``.
+    ``ranges`` gets a range for every digit.
     """
     out: list[tuple[str, Linear]] = []
     for condition in conjuncts(guard):
@@ -92,7 +92,7 @@ def _within(part: Linear, form: Linear, ranges: Mapping[str, tuple[int, int]]) -
 
 
 def _paired(index: Sequence[Expr]) -> list[Expr]:
-    """``e`` for every pair of positions ``e // n``, ``e % n``; other positions as they are."""
+    """The positions of ``index``, and ``e`` for every pair of positions ``e // n``, ``e % n``."""
     out = list(index)
     for e in index:
         match e:
@@ -103,10 +103,10 @@ def _paired(index: Sequence[Expr]) -> list[Expr]:
 
 
 def _digits(form: Linear, unknown: set[str], ranges: Mapping[str, tuple[int, int]]) -> set[str] | None:
-    """The unknown variables of ``form`` if its value tells all of them, else None."""
+    """The unknown variables of ``form`` if its value determines all of them, else None."""
     terms = [(abs(c), a.name) for a, c in form.terms.items() if isinstance(a, Var) and a.name in unknown]
     terms.sort()
-    reach = 0  # what the smaller digits can add up to
+    reach = 0  # the largest sum of the smaller digits
     for c, name in terms:
         if c <= reach:
             return None
@@ -119,10 +119,9 @@ def _digits(form: Linear, unknown: set[str], ranges: Mapping[str, tuple[int, int
 
 
 def same_iteration(read: Sequence[Expr], write: Sequence[Expr], shared: Sequence[Loop]) -> bool:
-    """A read under the parallel loops ``shared`` touches only what its own iteration writes.
+    """Whether a read under the parallel loops ``shared`` accesses only elements that its own iteration writes.
 
-    Accepted where the positions of the write's index that hold the shared variables alone are equal
-    in the read.
+    That is proved if the read has equal positions where the write's index contains the shared variables alone.
     """
     wanted = {loop.var for loop in shared if loop.kind in PARALLEL}
     for r, w in zip(read, write, strict=True):

@@ -19,7 +19,7 @@ from nautilus.scalar.ir import Loop, Store, Update, statements
 
 
 def ordered(pieces: tuple[Loop, ...], mixed: tuple[bool, ...], certain: tuple[bool, ...]) -> tuple[Loop, ...]:
-    """``pieces`` (ascending) from the last mixed one that certainly runs outward; as they are if none does."""
+    """``pieces`` (ascending) outward from the last mixed one that is not empty; unchanged if all may be empty."""
     sure = [n for n, c in enumerate(certain) if c]
     if not sure:
         return pieces
@@ -29,11 +29,11 @@ def ordered(pieces: tuple[Loop, ...], mixed: tuple[bool, ...], certain: tuple[bo
 
 
 def obstacle(loop: Loop, locals_: frozenset[str]) -> str | None:
-    """Why the iterations of ``loop`` may not run in any order, or None.
+    """The reason why the iterations of ``loop`` may not be reordered, or None.
 
-    A carried local must be an accumulator of one combiner: its updates, ``A = A * factor`` or ``A = A + shift``
-    (a repair), and the copy ``r = r_new`` of its continuation.  One whose element reads running values needs a
-    repair.  That the repair is the right one is the certificate's claim (``repair_certificate``).
+    A carried local must be an accumulator of one combiner.  Its assignments are updates, repairs (``A = A * factor`` or
+    ``A = A + shift``), and the copy ``r = r_new`` of its next value.  An accumulator whose element reads running values
+    needs a repair.  The certificate proves the repair term (``repair_certificate``).
     """
     leaves = [s for _, s in statements(loop.body)]
     follows = _continuations(leaves)
@@ -53,7 +53,7 @@ def obstacle(loop: Loop, locals_: frozenset[str]) -> str | None:
 
 
 def _recurrence(name: str, mine: list[Store | Update], follows: dict[str, str], tainted: set[str]) -> str | None:
-    """Why what happens to carried ``name`` is not the running of one reduction."""
+    """The reason why the assignments to carried ``name`` are not one running reduction, or None."""
     own = {name, *(f for f, of in follows.items() if of == name)}
     combiners = {s.op for s in mine if isinstance(s, Update)}
     if len(combiners) != 1:
@@ -66,7 +66,7 @@ def _recurrence(name: str, mine: list[Store | Update], follows: dict[str, str], 
             case Store(value=Op(op=("mul" | "add") as op, args=(Load(buffer=b), factor))) if b in own:
                 fits = (op == "mul" or combiners <= {"max", "min"}) and not _named(factor) & own
                 if not fits or not _named(factor) & tainted:
-                    return f"{name} is changed by more than a repair"
+                    return f"{name} has an assignment that is neither an update nor a repair"
                 repaired = True
             case Store():
                 return f"{name} is overwritten"
@@ -86,7 +86,7 @@ def _continuations(leaves: list[Store | Update]) -> dict[str, str]:
 
 
 def _carried(leaves: list[Store | Update]) -> frozenset[str]:
-    """Buffers whose value at the start of an iteration matters."""
+    """Buffers whose value at the start of an iteration is used in it."""
     stored: set[str] = set()
     carried: set[str] = set()
     for s in leaves:

@@ -1,9 +1,9 @@
 """Conversion of selects inside reductions to guards, and proofs that a read is in range.
 
-``op= select(c, e, identity)`` adds nothing where ``c`` is false, so it is ``op= e where c``.  In a sum
-the select may be a factor, a dividend or under a sign or a conversion: ``select(c, e, 0) * f`` is
-``e * f where c``.  That holds over the reals; where ``c`` is false and ``f`` is inf or NaN, IEEE would
-say NaN, but the maths as written says 0: the element is excluded.
+``op= select(c, e, identity)`` changes nothing where ``c`` is false, so it is ``op= e where c``.  In a sum
+the select may be a factor, a dividend, or the argument of a negation or a conversion: ``select(c, e, 0) * f`` is
+``e * f where c``.  That holds over the reals.  Where ``c`` is false and ``f`` is inf or NaN, the IEEE product is NaN,
+but the spec excludes the element.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def absorb_selects(op: str, value: Expr, guard: Expr | None) -> tuple[Expr, Expr
 
 
 def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
-    """``(cond, rest)``: the update may take ``rest where cond`` for ``e``."""
+    """``(cond, rest)`` such that ``rest where cond`` may replace ``e`` in the update, or None."""
     match e:
         case Op(op="select", args=(c, a, b)):
             if b == identity(op, e.dtype):
@@ -62,7 +62,7 @@ def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
 
 
 def scope_facts(scope: Mapping[str, int | Param]) -> tuple[Ranges, tuple[Expr, ...]]:
-    """``0 <= v < extent`` for every variable of ``scope``, as ranges and facts for ``core.index.simplify``."""
+    """``0 <= v < extent`` for every variable of ``scope``, as ranges and assumptions for ``core.index.simplify``."""
     ranges: dict[str, tuple[int, int]] = {}
     facts: list[Expr] = []
     for v, extent in scope.items():
@@ -80,7 +80,7 @@ def certainly_in_range(
     scope: Mapping[str, int | Param],
     given: Iterable[Expr] = (),
 ) -> bool:
-    """No load of ``e`` can be outside its buffer at a point of ``scope`` where ``given`` holds."""
+    """Whether every load of ``e`` is proved to be in range at all points of ``scope`` where ``given`` holds."""
     ranges, facts = scope_facts(scope)
     return _safe(e, shapes, ranges, (*facts, *given))
 

@@ -1,37 +1,37 @@
 """Repair terms, which convert an accumulation under an old reference to a new reference.
 
-A reduction ``A = combine_j f(x_j, r)`` needs ``r``, itself a reduction over ``j``.  In one loop ``A`` uses a running
-``r``; the repair term ``t`` satisfies, for every ``x``,
+A reduction ``A = combine_j f(x_j, r)`` depends on ``r``, which is also a reduction over ``j``.  In one loop ``A`` uses
+a running ``r``.  The repair term ``t`` satisfies, for every ``x``,
 
     f(x, new) = t(f(x, old), old, new)         and         t(a (+) b) = t(a) (+) t(b)
 
-(Neptune, arXiv 2510.08726, section 4).  It is found by solving ``y = f(x, old)`` for ``x``, the
-outermost sub-expressions free of ``r``: ``f`` is brought to ``X(x) * G(r)`` or ``X(x) + G(r)``, so
-that ``X = y / G(old)`` (``y - G(old)``), and substituting gives
+(Neptune, arXiv 2510.08726, section 4).  The derivation solves ``y = f(x, old)`` for ``x``, the outermost
+sub-expressions that do not depend on ``r``.  It separates ``f`` into ``X(x) * G(r)`` or ``X(x) + G(r)``, so that
+``X = y / G(old)`` or ``X = y - G(old)``.  Substitution gives
 
     t(y) = y * G(new)/G(old)     -- distributes over sum; over max and min where the ratio is positive
     t(y) = y + G(new)-G(old)     -- distributes over max and min
 
-The normal form (``symbolic``) proves both equations.  Without one, the result is a :class:`Refusal` with the reason.
+The normal form (``symbolic``) proves both equations.  If ``f`` has none, the result is a :class:`Refusal` with the
+reason.
 
-References.  ``old`` and ``new`` may be *any* values for which ``G`` is finite and not zero.  A running value can be its
-identity, for which this fails; a *reference* replaces it: ``select(r == identity, c, r)``.
+References.  ``old`` and ``new`` may be *any* values for which ``G`` is finite and not zero.  For a running value equal
+to its identity that fails, so a *reference* replaces it: ``select(r == identity, c, r)``.
 
-* ``r`` a maximum (minimum) that occurs as ``exp(c * (v - r))``, ``v`` the very element that it is
-  the maximum of and the accumulator's guard at least as strict, so exponents are never positive:
-  ``c = 0``.  With ``r = -inf`` every ``v`` so far was -inf or excluded, so under the reference 0
-  each element was ``exp(-inf) = 0``: nothing but the identity was accumulated, and the repair from
-  it, ``exp(-inf - new) = 0``, keeps it.  The accumulator is repaired *from* the raw old value (an old
-  reference of 0 could overflow: exp(0 - new)).  At the end ``r = -inf`` leaves the identity, as an
-  empty domain should.
-* ``r`` a sum in a factor or a function, ``r = 0``: ``c = 1``, on both sides, and after the loop the
-  accumulator is *finalised*: repaired from the last reference to ``r`` itself, unless it still is its
-  own identity (an empty domain next to ``r = 0`` must not become 0 * inf).
-* ``r`` a maximum as a plain term under max or min (``x - r``): ``c = 0`` on both sides; the accumulator's
-  domain lies within that of ``r``, so it is empty where ``r`` is an identity of an empty domain.
+* ``r`` is a maximum (minimum) that occurs as ``exp(c * (v - r))``, where ``v`` is the element of ``r`` and the
+  accumulator's guard implies the guard of ``r``, so exponents are never positive: ``c = 0``.  While ``r = -inf``, every
+  ``v`` was -inf or excluded, so under the reference 0 each element was ``exp(-inf) = 0`` and the accumulator is its
+  identity.  The repair ``exp(-inf - new) = 0`` keeps the identity.  The accumulator is repaired *from* the raw old
+  value, because an old reference of 0 could overflow: exp(0 - new).  If ``r = -inf`` after the loop, the accumulator
+  is its identity, the value of an empty domain.
+* ``r`` is a sum in a factor or a function, with ``r = 0``: ``c = 1``, for old and new.  After the loop the accumulator
+  is *finalised*: it is repaired from the last reference to ``r`` itself, unless it equals its own identity (otherwise
+  an empty domain with ``r = 0`` would give 0 * inf).
+* ``r`` is a maximum as a plain term under max or min (``x - r``): ``c = 0``, for old and new.  The accumulator's
+  domain is a subset of the domain of ``r``, so it is empty where the domain of ``r`` is empty.
 
-A value may itself read ``select(r == identity, c, r)`` instead of ``r``, as ``split_k_update`` writes it.  It then
-needs the reference itself, so nothing is finalised after the loop.
+A value may itself read ``select(r == identity, c, r)`` instead of ``r``, as ``split_k_update`` writes it.  Such a value
+depends on the reference itself, so it is not finalised after the loop.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A proved repair.
+    """A proved repair term.
 
     ``mode`` is scale, shift or none.  ``f`` is over variables ``x0..``, ``c0..`` (invariant) and
     ``r0..``; ``factor`` over ``c``, ``old0..`` and ``new0..``; ``t`` over those and ``a``.  ``symbols`` gives
-    what ``x`` and ``c`` stand for.  ``references[k]`` is the value that stands in for the identity of
-    ``r_k`` (None: not needed); ``raw_old[k]``: repaired from the running value itself; ``finite[k]``: ``f`` asks
-    for the reference of ``r_k``, not for ``r_k`` itself.
+    the expressions of ``x`` and ``c``.  ``references[k]`` is the value that replaces the identity of
+    ``r_k`` (None: not needed).  ``raw_old[k]``: the repair starts from the running value itself.  ``finite[k]``: ``f``
+    reads the reference of ``r_k``, not ``r_k`` itself.
     """
 
     mode: str
@@ -99,14 +99,14 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """``x`` (None: neutral) and the normal form of the rest."""
+    """An expression separated into ``x`` (None: the neutral element) and the normal form ``g`` of the rest."""
 
     x: Expr | None
     g: Prod | Lin
 
 
-class _NoSplit(Exception):
-    """Internal: the expression does not separate; the message says where."""
+class _NotSeparable(Exception):
+    """The expression is not separable; the message gives the reason."""
 
 
 def _is_running(e: Expr) -> bool:
@@ -121,21 +121,21 @@ def _invariant(e: Expr) -> bool:
     return not _is_running(e) and not _is_element(e)
 
 
-def stand_in(r: Expr, combiner: str, value: float) -> Op:
-    """``select(r == identity, value, r)``: a reference of ``r`` that is never its identity."""
+def reference_of(r: Expr, combiner: str, value: float) -> Op:
+    """``select(r == identity, value, r)``: the reference of ``r``, which is never the identity."""
     return Op("select", (Op("eq", (r, identity(combiner, r.dtype)), DType.BOOL), Const(value, r.dtype), r), r.dtype)
 
 
 class Abstraction:
-    """Replaces maximal r-free sub-expressions by ``x`` (walked) or ``c`` (invariant) symbols.
+    """Replaces maximal sub-expressions without ``r`` by symbols ``x`` (over reduction axes) or ``c`` (invariant).
 
-    ``read`` collects, for each running value, which references stand in for it (None: it is read itself).
+    ``read`` collects, for each running value, the constants of the references that are read (None: the value itself).
     """
 
-    def __init__(self, running: Sequence[Running], walked: frozenset[str]) -> None:
+    def __init__(self, running: Sequence[Running], reduced: frozenset[str]) -> None:
         self._running = {r.load: k for k, r in enumerate(running)}
         self._ops = [r.op for r in running]
-        self._walked = walked
+        self._reduced = reduced
         self.symbols: dict[Expr, Var] = {}
         self.read: list[set[float | None]] = [set() for _ in running]
 
@@ -146,7 +146,7 @@ class Abstraction:
                 return Var(f"r{self._running[e]}", e.dtype)
             case Op(op="select", args=(_, Const(value=value), Load() as r)) if r in self._running:
                 k = self._running[r]
-                if e == stand_in(r, self._ops[k], float(value)):
+                if e == reference_of(r, self._ops[k], float(value)):
                     self.read[k].add(float(value))
                     return Var(f"r{k}", r.dtype)
         if isinstance(e, Const):
@@ -157,39 +157,39 @@ class Abstraction:
 
     def _symbol(self, e: Expr) -> Var:
         if e not in self.symbols:
-            kind = "x" if free_vars(e) & self._walked else "c"
+            kind = "x" if free_vars(e) & self._reduced else "c"
             k = sum(v.name[0] == kind for v in self.symbols.values())
             self.symbols[e] = Var(f"{kind}{k}", e.dtype)
         return self.symbols[e]
 
     def restore(self, e: Expr) -> Expr:
-        """``e`` with what its ``x`` and ``c`` symbols stand for."""
+        """``e`` with the expressions of its ``x`` and ``c`` symbols."""
         back = {v.name: expr for expr, v in self.symbols.items()}
         return rewrite(e, lambda n: back.get(n.name) if isinstance(n, Var) else None)
 
 
 def derive(
-    value: Expr, guard: tuple[Expr, ...], combiner: str, running: Sequence[Running], walked: frozenset[str]
+    value: Expr, guard: tuple[Expr, ...], combiner: str, running: Sequence[Running], reduced: frozenset[str]
 ) -> Repair | Refusal:
-    """The repair of an accumulator with element ``value`` where ``guard`` over axes ``walked``."""
-    abstract = Abstraction(running, walked)
+    """The repair term of an accumulator of ``value`` where ``guard`` holds, over the axes ``reduced``."""
+    abstract = Abstraction(running, reduced)
     f = abstract(value)
-    asked = [set(a) for a in abstract.read]
+    read = [set(a) for a in abstract.read]
     bad = next((r for r in running if not r.load.dtype.is_float or r.op not in ("sum", "max", "min")), None)
     if bad is not None:
         return Refusal(f"{bad.load.buffer} is a {bad.op} of {bad.load.dtype}")
     try:
         mode, parts = _separate(f, combiner)
-        shape = _asked(_references(parts, [abstract(r.value) for r in running], guard, running), asked, running)
-        if combiner != "sum" and mode == "scale" and 0.0 in shape.references:
-            raise _NoSplit(f"a factor of 0 does not keep the identity of {combiner}")
-    except _NoSplit as e:
+        needed = _with_read(_references(parts, [abstract(r.value) for r in running], guard, running), read, running)
+        if combiner != "sum" and mode == "scale" and 0.0 in needed.references:
+            raise _NotSeparable(f"a factor of 0 does not keep the identity of {combiner}")
+    except _NotSeparable as e:
         return Refusal(str(e))
     factor = _factor(parts, len(running), running)
     a = Var("a", value.dtype)
     t: Expr = a if factor is None else op("mul" if mode == "scale" else "add", a, factor)
     symbols = tuple((v.name, e) for e, v in abstract.symbols.items())
-    conditions = _conditions(mode, parts, shape)
+    conditions = _conditions(mode, parts, needed)
     return Repair(
         mode="none" if factor is None else mode,
         combiner=combiner,
@@ -197,10 +197,10 @@ def derive(
         factor=factor,
         t=t,
         symbols=symbols,
-        references=shape.references,
-        raw_old=shape.raw,
-        finite=shape.finite,
-        finalise=shape.finalise,
+        references=needed.references,
+        raw_old=needed.raw,
+        finite=needed.finite,
+        finalise=needed.finalise,
         conditions=conditions,
     )
 
@@ -211,16 +211,16 @@ def _separate(f: Expr, combiner: str) -> tuple[str, _Parts]:
     if combiner in ("max", "min"):
         try:
             return "shift", _sum_split(f)
-        except _NoSplit:
+        except _NotSeparable:
             parts = _product_split(f)
             if isinstance(parts.g, Prod) and parts.g.positive:
-                return "scale", parts  # _references sees to it that the factor is not 0 either
-            raise _NoSplit(f"the factor under {combiner} is not certainly positive") from None
-    raise _NoSplit(f"no repair is known to distribute over {combiner}")
+                return "scale", parts  # _references ensures that the factor is not 0
+            raise _NotSeparable(f"the factor under {combiner} is not certainly positive") from None
+    raise _NotSeparable(f"no repair is known to distribute over {combiner}")
 
 
 def _product_split(e: Expr) -> _Parts:
-    """``e = x * g``."""
+    """``e`` separated as ``x * g``."""
     if not _is_running(e):
         return _Parts(e, Prod())
     if not _is_element(e):
@@ -246,18 +246,18 @@ def _product_split(e: Expr) -> _Parts:
             p = _product_split(a)
             return _Parts(None if p.x is None else op("pow", p.x, e.args[1]), _prod(p).power(int(n)))
         case Op(op="add" | "sub" | "max" | "min" as name, args=(a, b)):
-            return _common(e, name, _product_split(a), _product_split(b))
+            return _same_factor(e, name, _product_split(a), _product_split(b))
         case Op(op="select", args=(c, a, b)) if not _is_running(c):
             return _select(e, c, a, b)
         case Op(op="narrow", args=(a,)):
             return _product_split(a)
         case Op(op="cast", args=(a,)) if _widens(e):
             return _product_split(a)
-    raise _NoSplit(_stuck(e))
+    raise _NotSeparable(_not_separable(e))
 
 
 def _sum_split(e: Expr) -> _Parts:
-    """``e = x + g``."""
+    """``e`` separated as ``x + g``."""
     if not _is_running(e):
         return _Parts(e, Lin())
     if not _is_element(e):
@@ -288,19 +288,19 @@ def _sum_split(e: Expr) -> _Parts:
             return _sum_split(a)
         case Op(op="cast", args=(a,)) if _widens(e):
             return _sum_split(a)
-    raise _NoSplit(_stuck(e))
+    raise _NotSeparable(_not_separable(e))
 
 
-def _stuck(e: Expr) -> str:
+def _not_separable(e: Expr) -> str:
     what = e.op if isinstance(e, Op) else type(e).__name__.lower()
-    return f"'{what}' mixes the running value and the element in a way that does not separate"
+    return f"'{what}' combines the running value and the element in a form that is not separable"
 
 
-def _common(e: Expr, name: str, p: _Parts, q: _Parts) -> _Parts:
+def _same_factor(e: Expr, name: str, p: _Parts, q: _Parts) -> _Parts:
     if _prod(p).key() != _prod(q).key() or p.x is None or q.x is None:
-        raise _NoSplit(_stuck(e))
+        raise _NotSeparable(_not_separable(e))
     if name in ("max", "min") and not _prod(p).positive:
-        raise _NoSplit(_stuck(e))
+        raise _NotSeparable(_not_separable(e))
     return _Parts(op(name, p.x, q.x), p.g)
 
 
@@ -312,12 +312,12 @@ def _select(e: Expr, c: Expr, a: Expr, b: Expr) -> _Parts:
         return _Parts(Op("select", (c, zero, x) if a == zero else (c, x, zero), e.dtype), p.g)
     p, q = _product_split(a), _product_split(b)
     if _prod(p).key() != _prod(q).key() or p.x is None or q.x is None:
-        raise _NoSplit(_stuck(e))
+        raise _NotSeparable(_not_separable(e))
     return _Parts(Op("select", (c, p.x, q.x), e.dtype), p.g)
 
 
 def _widens(e: Op) -> bool:
-    """A cast that is exact, or undoes a permitted ``narrow``."""
+    """Whether cast ``e`` is exact, or reverses a permitted ``narrow``."""
     a = e.args[0].dtype
     return a.is_float and e.dtype.is_float and e.dtype.bits >= a.bits and e.dtype.mantissa >= a.mantissa
 
@@ -339,26 +339,28 @@ def _lin(p: _Parts) -> Lin:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _References:
     references: tuple[float | None, ...]
     raw: tuple[bool, ...]
     finite: tuple[bool, ...]
     finalise: bool
 
 
-def _asked(shape: _Shape, asked: list[set[float | None]], running: Sequence[Running]) -> _Shape:
-    """``shape`` for a value that asks for references itself; they must be those that the repair needs."""
+def _with_read(needed: _References, read: list[set[float | None]], running: Sequence[Running]) -> _References:
+    """``needed`` for a value that itself reads references, which must be those of the repair."""
     finite: list[bool] = []
-    for r, reference, found in zip(running, shape.references, asked, strict=True):
+    for r, reference, found in zip(running, needed.references, read, strict=True):
         if found - {None} and found != {reference}:
-            raise _NoSplit(f"{r.load.buffer} is read under another reference than its repair needs")
+            raise _NotSeparable(f"the value reads a reference of {r.load.buffer} that differs from that of the repair")
         finite.append(bool(found - {None}))
-    late = [ref == 1.0 and not f for ref, f in zip(shape.references, finite, strict=True)]
-    return replace(shape, finite=tuple(finite), finalise=any(late))
+    late = [ref == 1.0 and not f for ref, f in zip(needed.references, finite, strict=True)]
+    return replace(needed, finite=tuple(finite), finalise=any(late))
 
 
-def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], running: Sequence[Running]) -> _Shape:
-    """What stands in for identities (module docstring). Raises _NoSplit where nothing provably can."""
+def _references(
+    parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], running: Sequence[Running]
+) -> _References:
+    """The references that replace identities (module docstring). Raises _NotSeparable where none is proved."""
     refs: list[float | None] = []
     raw: list[bool] = []
     finalise = False
@@ -381,13 +383,13 @@ def _references(parts: _Parts, elements: list[Expr], guard: tuple[Expr, ...], ru
             elif covered and _bounded(parts, symbol, elements[k], r.op):
                 raw.append(True)
             else:
-                raise _NoSplit(f"{r.load.buffer} does not provably bound the exponent that subtracts it")
+                raise _NotSeparable(f"{r.load.buffer} is not proved to bound the exponent that subtracts it")
             refs.append(0.0)
-    return _Shape(tuple(refs), tuple(raw), (False,) * len(refs), finalise)
+    return _References(tuple(refs), tuple(raw), (False,) * len(refs), finalise)
 
 
 def _uses(g: Prod | Lin, symbol: Var) -> set[str]:
-    """How ``symbol`` occurs: plain (a term of a sum), exponent, or function (anything else)."""
+    """The kinds of occurrence of ``symbol``: plain (a term of a sum), exponent, or function (all others)."""
     found: set[str] = set()
     lins = [("plain", g)] if isinstance(g, Lin) else [("exponent", e) for _, e in g.exponents]
     for kind, lin in lins:
@@ -447,12 +449,12 @@ def _factor(parts: _Parts, count: int, running: Sequence[Running]) -> Expr | Non
     return emit_ratio(parts.g, at("old"), at("new"))
 
 
-def _conditions(mode: str, parts: _Parts, shape: _Shape) -> tuple[str, ...]:
+def _conditions(mode: str, parts: _Parts, needed: _References) -> tuple[str, ...]:
     out = ["f(x, new) = t(f(x, old), old, new)", f"t distributes: it is a {mode}"]
     if isinstance(parts.g, Prod) and parts.g.powers:
-        out.append("G(old) is finite and not zero: references stand in for identities")
-    if any(v == 0.0 for v in shape.references):
+        out.append("G(old) is finite and not zero: references replace identities")
+    if any(v == 0.0 for v in needed.references):
         out.append("exponents are at most zero: the running value bounds the element")
-    if shape.finalise:
+    if needed.finalise:
         out.append("finalised after the loop from the last reference to the final value")
     return tuple(out)

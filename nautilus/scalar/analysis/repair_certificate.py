@@ -3,10 +3,9 @@
 * rule ``rolling-update`` (``split-k-update`` between chunks): ``f(x, new) = t(f(x, old), old, new)``;
 * rule ``distribute``: ``t(a (+) b) = t(a) (+) t(b)`` for the accumulator's combiner.
 
-Both sides are over variables: ``x0..`` and ``c0..`` stand for what the bindings say, ``old0..`` and
-``new0..`` for two values of each running reduction, ``a`` and ``b`` for accumulated values.  Bindings ``f``
-(over ``r0..``) and ``t`` (over ``a``) let a checker rebuild both sides; conditions are what references
-guarantee.
+Both sides are over variables.  The bindings give the expressions of ``x0..`` and ``c0..``; ``old0..`` and
+``new0..`` are two values of each running reduction; ``a`` and ``b`` are accumulated values.  A checker can construct
+both sides from the bindings ``f`` (over ``r0..``) and ``t`` (over ``a``).  The conditions are properties of references.
 """
 
 from __future__ import annotations

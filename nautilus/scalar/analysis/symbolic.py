@@ -1,8 +1,8 @@
-"""The normal forms behind ``repair``: linear forms and products with exponents, over the reals.
+"""The normal forms that ``repair`` uses: linear forms and products with exponents, over the reals.
 
-* :class:`Lin`: ``sum(number * scale * atom)``; ``scale`` is None or an expression that neither the
-  walked variable nor a running value changes.
-* :class:`Prod`: ``prod(atom ** power) * exp(Lin) * exp2(Lin)``: ``exp(a) * exp(b)`` is one exponent.
+* :class:`Lin`: ``sum(number * scale * atom)``; ``scale`` is None or an expression that depends neither on the
+  reduction variable nor on a running value.
+* :class:`Prod`: ``prod(atom ** power) * exp(Lin) * exp2(Lin)``: ``exp(a) * exp(b)`` has one exponent.
 
 Both are canonical up to the atoms, so structural equality proves equality.
 """
@@ -29,7 +29,7 @@ def op(name: str, *args: Expr) -> Op:
 
 @dataclass(frozen=True, slots=True)
 class Lin:
-    """See the module docstring. ``terms`` is sorted by first insertion; compare with :meth:`key`."""
+    """A linear form (module docstring). ``terms`` is in order of insertion, so compare by :meth:`key`."""
 
     terms: tuple[tuple[Term, float], ...] = ()
 
@@ -52,7 +52,7 @@ class Lin:
 
 @dataclass(frozen=True, slots=True)
 class Prod:
-    """See the module docstring."""
+    """A product with exponents (module docstring)."""
 
     powers: tuple[tuple[Expr, int], ...] = ()
     exponents: tuple[tuple[str, Lin], ...] = ()  # 'exp' | 'exp2'
@@ -103,7 +103,7 @@ def linear_form(e: Expr, invariant: Callable[[Expr], bool]) -> Lin:
 
 
 def product_form(e: Expr, invariant: Callable[[Expr], bool]) -> Prod | None:
-    """``e`` as a :class:`Prod`, its sign and numeric factors dropped; None for a zero."""
+    """``e`` as a :class:`Prod` without its sign and numeric factors; None for zero."""
     match e:
         case Const(value=v):
             return Prod() if v else None

@@ -47,7 +47,7 @@ class Ranges:
         found = self.memo.get(id(e))
         if found is None:
             lo, hi = self._of(e)
-            found = (e, (lo, hi) if lo <= hi else EVERYTHING)  # inf - inf says nothing
+            found = (e, (lo, hi) if lo <= hi else EVERYTHING)  # inf - inf has no interval
             self.memo[id(e)] = found
         return found[1]
 
@@ -76,7 +76,7 @@ class Ranges:
         return EVERYTHING
 
     def _integer(self, e: Expr) -> Interval:
-        """An integer: index arithmetic, or a load; what could wrap is any number of the type."""
+        """The interval of an integer, which is index arithmetic or a load; all of the type if it could wrap."""
         if isinstance(e, Load):
             return self._load(e)
         known, assumptions = axis_assumptions(self.axes)
@@ -100,7 +100,7 @@ class Ranges:
 
     # -- relations to reductions ----------------------------------------------------------------------
     def _against_extreme(self, a: Expr, b: Expr) -> Interval:
-        """The sign of ``a - b`` where one is an element of what the other is the extreme of."""
+        """The interval of ``a - b`` if one is the maximum or minimum of a reduction and the other is its element."""
         if self._is_element(a, b, "max") or self._is_element(b, a, "min"):
             return -_INF, 0.0
         if self._is_element(b, a, "max") or self._is_element(a, b, "min"):
@@ -108,13 +108,13 @@ class Ranges:
         return EVERYTHING
 
     def _share(self, a: Expr, b: Expr) -> Interval:
-        """``a / b`` where ``b`` is the sum of ``a`` and other non-negative numbers."""
+        """The interval of ``a / b`` if ``b`` is the sum of ``a`` and other non-negative numbers."""
         if self.of(a)[0] >= 0 and self._is_element(a, b, "sum"):
             return 0.0, 1.0
         return EVERYTHING
 
     def _is_element(self, x: Expr, r: Expr, op: str) -> bool:
-        """``r`` loads a reduction ``op``, and ``x`` is its element at some point of its domain."""
+        """Whether ``r`` loads a reduction ``op`` and ``x`` is its element at some point of its domain."""
         d = self.defs.get(r.buffer) if isinstance(r, Load) else None
         if d is None or d.op != op or not isinstance(r, Load):
             return False
@@ -134,13 +134,13 @@ class Ranges:
         return all(p in have or simplify(p, known, given) == TRUE for p in (substitute(q, at) for q in parts))
 
     def _within(self, e: Expr, axis: Axis, given: tuple[Expr, ...]) -> bool:
-        """``0 <= e < extent`` here."""
+        """Whether ``0 <= e < extent`` is proved at all points of ``axes`` where ``given`` holds."""
         known, _ = axis_assumptions(self.axes)
         return all(simplify(c, known, given) == TRUE for c in within(e, axis.extent))
 
 
 def _match(pattern: Expr, e: Expr, names: frozenset[str], fixed: Mapping[str, Expr], found: dict[str, Expr]) -> bool:
-    """``e`` is ``pattern`` with the variables ``names`` replaced (noted in ``found``) and ``fixed`` put in."""
+    """Whether ``e`` is ``pattern`` with ``fixed`` substituted and the variables ``names`` replaced as in ``found``."""
     if isinstance(pattern, Var):
         if pattern.name in names:
             return found.setdefault(pattern.name, e) == e and e.dtype is pattern.dtype
@@ -162,7 +162,7 @@ def _match(pattern: Expr, e: Expr, names: frozenset[str], fixed: Mapping[str, Ex
 
 
 def _rounded(a: Interval, dtype: DType) -> Interval:
-    """The values that rounding to ``dtype`` makes of ``a``."""
+    """The interval of the values of ``a`` rounded to ``dtype``."""
     if dtype.is_int:
         return _wrapped(a, dtype)
     if dtype in (DType.F32, DType.F64, DType.BOOL):
@@ -172,7 +172,7 @@ def _rounded(a: Interval, dtype: DType) -> Interval:
 
 
 def _wrapped(a: Interval, dtype: DType) -> Interval:
-    """``a``, or all of the integer type ``dtype`` where ``a`` does not fit in it."""
+    """``a``, or all values of the integer type ``dtype`` where ``a`` exceeds them."""
     if not dtype.is_int:
         return a
     signed = dtype is not DType.U8

@@ -1,10 +1,10 @@
 """Sums of products by matrix multiplication, for the Scalar interpreter.
 
-``sum_k a(i, k) * b(k, j)`` needs the product at every ``(i, j, k)`` only in principle.  The factors
-are evaluated over their own axes, the guard's parts are multiplied into a factor that has their axes
-(as 0: a masked point adds nothing), and numpy contracts.  :func:`contract` answers None whenever that
-could differ from the plain meaning: a guard that no factor holds, a factor that is not finite beside
-a guard (0 * inf), an access that only the full guard makes legal, integers too large for exactness.
+``sum_k a(i, k) * b(k, j)`` does not need the product at every ``(i, j, k)``.  The factors
+are evaluated over their own axes, each conjunct of the guard masks a factor that has its axes with 0,
+and numpy contracts.  :func:`contract` returns None whenever the result could differ from the definition: no factor
+has the axes of a conjunct, a factor is not finite and there is a guard (0 * inf), an access is legal only under the
+full guard, or integers are too large for exact arithmetic.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _owned(space: Space, e: Expr) -> set[str]:
 
 
 def _groups(parts: list[tuple[frozenset[int], Expr]]) -> list[tuple[frozenset[int], list[Expr]]]:
-    """Factors whose axes lie within another's are multiplied into it."""
+    """Groups of factors: a factor joins a group that contains all of its axes."""
     groups: list[tuple[frozenset[int], list[Expr]]] = []
     for axes, e in sorted(parts, key=lambda t: -len(t[0])):
         for have, members in groups:

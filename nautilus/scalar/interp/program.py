@@ -1,15 +1,15 @@
 """The interpreter of the Scalar IR in numpy, the reference for the lower levels.
 
-``seq`` loops run in Python.  ``par``, ``red``, ``tile`` and ``tile.red`` loops run at once: their
-promise (iterations are independent, or only update) makes it legal to run a statement over the whole
-space before the next one starts.  ``grid`` loops run in batches, as many blocks at once as their
-locals' memory permits; a grid variable that bounds an inner loop runs in Python where blocks are large.
+``seq`` loops run in Python.  ``par``, ``red``, ``tile`` and ``tile.red`` loops are vectorised: their iterations are
+independent, or only update, so a statement may run over the whole space before the next one starts.  ``grid`` loops
+run in batches of as many blocks as the memory of their locals permits.  A grid variable that bounds an inner loop runs
+in Python if blocks are large.
 
-Modes as everywhere: ``real`` is float64 with ``narrow`` skipped and stores rounded to storage types;
-``typed`` rounds every operation.  Accesses outside a buffer and reads of elements that nobody wrote
-raise :class:`ScalarRunError`, as does an output that is not wholly written.
+Mode ``real`` computes in float64, skips ``narrow`` and rounds stores to storage types; mode ``typed`` rounds every
+operation.  An access outside a buffer, a read of an element that is not initialised, and an output with elements that
+are never written raise :class:`ScalarRunError`.
 
-How: :mod:`nautilus.scalar.interp.space` evaluates, :mod:`nautilus.scalar.interp.contraction` contracts.
+:mod:`nautilus.scalar.interp.space` evaluates expressions, and :mod:`nautilus.scalar.interp.contraction` contracts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["ScalarRunError", "run_program"]
 _POINTS = 1 << 20  # of one statement at once
 _MATRIX = 1 << 24  # elements of one factor or result of a contraction
 _LOCALS = 1 << 18  # elements of all locals of the blocks that run at once
-_BIG_TILE = 256  # points of a statement from which a Python iteration pays
+_BIG_TILE = 256  # points of a statement from which a Python iteration is cheap in comparison
 
 
 def run_program(
@@ -49,9 +49,9 @@ def run_program(
 ) -> dict[str, Array]:
     """All outputs and temps by name, in their working type (float64, int64 or bool).
 
-    ``inputs`` by name, of the declared shape: values of any numeric type, rounded to the declared one
-    (unsigned arrays for bf16 and 8-bit floats are their bits).  ``scalars`` by parameter name; runtime
-    sizes that an input's shape tells need not be given.  Raises ScalarRunError.
+    ``inputs``, by name, have the declared shape and any numeric type; they are rounded to the declared type
+    (unsigned arrays for bf16 and 8-bit floats are bits).  ``scalars``, by parameter name, need not contain runtime
+    sizes that the shapes of inputs determine.  Raises ScalarRunError.
     """
     values = {s.name: s.default for s in p.params if s.default is not None} | dict(scalars or {})
     values |= {k: v for k, v in _sizes(p, inputs).items() if k not in values}
@@ -75,7 +75,7 @@ def run_program(
 
 
 def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """Runtime sizes, read off the inputs' shapes."""
+    """Runtime sizes from the inputs' shapes."""
     out: dict[str, int] = {}
     for b in p.buffers:
         if b.name in inputs:
@@ -101,7 +101,7 @@ def _input(b: Buffer, shape: tuple[int, ...], inputs: Mapping[str, Array]) -> Ar
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Where execution stands: loops that run at once, variables with one value, guards of ragged loops."""
+    """The iterations that run together: vectorised loops, variables with one value, and guards of ragged loops."""
 
     axes: tuple[Range, ...] = ()
     env: Mapping[str, int] | None = None
@@ -114,7 +114,7 @@ class _At:
 
 
 class _Run:
-    """One kernel."""
+    """A run of one kernel."""
 
     def __init__(self, p: Program, k: Kernel, tables: Tables) -> None:
         self.kernel = k
@@ -140,7 +140,7 @@ class _Run:
         self._grid(chain, body, _At((), {}), bounding if big else frozenset(), max(local, 1))
 
     def _grid(self, chain: Sequence[Loop], body: tuple[Stmt, ...], at: _At, alone: frozenset[str], local: int) -> None:
-        """The rest of the grid loops; ``alone``: those that run in Python, ``local``: elements a block."""
+        """Run the remaining grid loops. ``alone``: those that run in Python; ``local``: elements of locals a block."""
         if not chain:
             for name in self.locals:
                 self.memory.pop(name, None)
@@ -170,7 +170,7 @@ class _Run:
         return hi - lo
 
     def block(self, body: tuple[Stmt, ...], at: _At) -> None:
-        """Statements in order."""
+        """Run statements in order."""
         for s in body:
             if not isinstance(s, Loop):
                 self.statement(s, at)
@@ -183,7 +183,7 @@ class _Run:
                 self.block(s.body, at.with_axis(Range(s.var, lo, hi - lo), guards))
 
     def _range(self, loop: Loop, at: _At) -> tuple[int, int, tuple[Expr, ...]]:
-        """Bounds over all points of ``at``, and the guards that keep each point within its own."""
+        """The bounds of ``loop`` over all points of ``at``, and guards for points whose own bounds are tighter."""
         space = Space(self.tables, at.axes, at.env or {})
         mask = tuple(space.eval(g) for g in at.guards)
         lo, hi = space.eval(loop.lo, mask), space.eval(loop.hi, mask)
@@ -197,7 +197,7 @@ class _Run:
 
     # -- statements -------------------------------------------------------------------------------
     def statement(self, s: Store | Update, at: _At) -> None:
-        """One statement over the whole space. Raises ScalarRunError naming it."""
+        """Run one statement over the whole space. Raises a ScalarRunError that names it."""
         try:
             if self.locals:
                 for name in self._touched(s):
@@ -215,7 +215,7 @@ class _Run:
             raise ScalarRunError(f"{e}\n  in kernel {self.kernel.name}: {format_stmt(s)[0]} ({place})") from None
 
     def _parts(self, guard: Expr | None) -> tuple[Expr, ...]:
-        """The conjuncts of a guard; the same objects at every visit."""
+        """The conjuncts of a guard, the same objects for every call."""
         if guard is None:
             return ()
         if id(guard) not in self.guards:
@@ -238,7 +238,7 @@ class _Run:
             self.memory[name] = Memory.fresh(name, _shape(b, self.tables.scalars), b.dtype, own)
 
     def _masked(self, space: Space, guards: tuple[Expr, ...]) -> Mask | None:
-        """The guards' values; None where none of the points is live."""
+        """The guards' values; None if they exclude every point."""
         mask: Mask = ()
         for g in guards:
             m = space.eval(g, mask)
@@ -302,7 +302,7 @@ class _Run:
         self._combine_pieces(s, axes, env, guards, red, order)
 
     def _too_wide(self, value: Expr, axes: tuple[Range, ...], red: frozenset[int]) -> bool:
-        """A contraction's result would not fit; factors are smaller than the result or their own loads."""
+        """Whether a contraction's result is too large; factors are smaller than the result or their own loads."""
         kept = prod(a.n for p, a in enumerate(axes) if p not in red)
         wide = max((prod(a.n for a in axes if a.var in free_vars(ld)) for ld in loads(value)), default=1)
         return max(kept, wide) > _MATRIX and prod(a.n for a in axes) > 1
@@ -361,7 +361,10 @@ _UFUNC: Mapping[str, np.ufunc] = {
 
 
 def _surviving(mask: Mask, red: frozenset[int]) -> Mask:
-    """Where some point along the axes ``red`` is live, as one array; parts free of them stay apart."""
+    """The mask of positions with a point along the axes ``red`` that the mask admits.
+
+    The parts that depend on ``red`` become one array; the others are unchanged.
+    """
     kept: list[Array] = []
     mixed: list[Array] = []
     for m in mask:
@@ -424,10 +427,10 @@ def _bounding(body: tuple[Stmt, ...]) -> frozenset[str]:
 
 
 def _private(k: Kernel, name: str) -> frozenset[str]:
-    """The loops around every access to local ``name`` whose iterations each have a copy of it.
+    """The loops around every access to local ``name`` whose iterations each have a private copy of it.
 
-    That is every such loop but ``seq`` (which carries it) and those whose variable indexes it (whose
-    iterations touch different elements anyway).
+    These are all common loops except ``seq`` loops, which carry the local, and loops whose variable indexes it, whose
+    iterations access different elements.
     """
     common: tuple[Loop, ...] | None = None
     indexed: set[str] = set()

@@ -1,8 +1,8 @@
 """The data of the Scalar interpreter: memory that tracks initialised elements, and expressions over a space.
 
-A *space* is a set of iterations run at once: axes (one numpy dimension each, in order), variables
-with one value, and guards.  An expression evaluates to an array of the space's rank whose dimension
-is 1 along every axis it does not depend on, or to a 0-d array.
+A *space* is a set of iterations that run together: axes (one numpy dimension each, in order), variables
+with one value, and guards.  An expression evaluates to an array of the space's rank, with size 1 along every axis on
+which it does not depend, or to a 0-d array.
 
 A point whose guard or whose branch of a ``select`` is false reads nothing: its index is clipped and the result is
 unused.  A read outside a buffer or of an uninitialised element raises :class:`ScalarRunError`.
@@ -24,7 +24,7 @@ from nautilus.core.numerics import Array, Mode, eval_op, round_to, working
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 
-Mask = tuple[Array, ...]  # a conjunction, combined only when something needs it
+Mask = tuple[Array, ...]  # a conjunction, which is combined on demand
 
 
 class ScalarRunError(RuntimeError):
@@ -44,13 +44,13 @@ class Range:
 class Memory:
     """A buffer's values in their working type, and which of them have been written.
 
-    A local that exists once per iteration of loops run at once has a leading dimension for each of
+    A local that is private to the iterations of vectorised loops has a leading dimension for each of
     those loops: ``own``.
     """
 
     name: str
     data: Array
-    written: Array | None = None  # None: everything is
+    written: Array | None = None  # None: all elements are
     own: tuple[Range, ...] = ()
     dirty: bool = False
 
@@ -62,7 +62,7 @@ class Memory:
         return Memory(name, np.full(shape, fill, kind), np.zeros(shape, bool), own)
 
     def missing(self) -> Array | None:
-        """The written-marks, or None once all are set."""
+        """The marks of written elements, or None if all elements are written."""
         if self.dirty and self.written is not None:
             self.dirty = False
             if self.written.all():
@@ -72,7 +72,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Tables:
-    """What does not change within a kernel: memories, scalars, the affine forms of indices."""
+    """Tables that all statements of a kernel share: memories, scalars and the affine forms of indices."""
 
     memory: dict[str, Memory]
     scalars: Mapping[str, int | float | bool]
@@ -80,7 +80,7 @@ class Tables:
     forms: dict[int, tuple[Expr, Linear | None]] = field(default_factory=dict)
 
     def form(self, e: Expr) -> Linear | None:
-        """``core.index.simplify.affine`` of ``e``, remembered."""
+        """``core.index.simplify.affine`` of ``e``, from a cache."""
         found = self.forms.get(id(e))
         if found is None:
             found = (e, affine(e))
@@ -90,7 +90,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where an access goes. ``axes``: the axis behind each slice of ``at``; None where ``at`` is arrays."""
+    """The elements of an access. ``axes``: the axis of each slice of ``at``; None if ``at`` contains arrays."""
 
     at: tuple[Any, ...]
     axes: tuple[int, ...] | None
@@ -127,7 +127,7 @@ class Space:
 
     # -- expressions ------------------------------------------------------------------------------
     def eval(self, e: Expr, mask: Mask = ()) -> Array:
-        """The value of ``e`` at every point (garbage where ``mask`` is false). Raises ScalarRunError."""
+        """The value of ``e`` at every point (undefined where ``mask`` is false). Raises ScalarRunError."""
         for memo in self._memo:
             found = memo.get(id(e))
             if found is not None:
@@ -169,7 +169,7 @@ class Space:
         return np.arange(lo, lo + self.axes[p].n).reshape([-1 if q == p else 1 for q in range(self.rank)])
 
     def _branch(self, e: Expr, mask: Mask) -> Array:
-        """``e`` under a narrower mask: what it read is not for anyone outside to reuse."""
+        """The value of ``e`` under a narrower mask; the values of its loads are cached only during this call."""
         self._memo.append({})
         try:
             return self.eval(e, mask)
@@ -199,7 +199,7 @@ class Space:
         return access.get(memory.data, self.rank)
 
     def access(self, buffer: str, index: tuple[Expr, ...], mask: Mask) -> Access:
-        """Where an access goes: ints and slices where that is possible, else broadcast arrays."""
+        """The elements of an access, as ints and slices where that is possible, else as broadcast arrays."""
         memory = self.tables.memory[buffer]
         own = [self._private(r) for r in memory.own]
         if len(own) + len(index) != memory.data.ndim:

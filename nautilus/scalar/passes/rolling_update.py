@@ -40,7 +40,7 @@ from nautilus.scalar.analysis.derived_names import (
     phase_of,
     plan_of,
 )
-from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, reference_of
 from nautilus.scalar.analysis.repair_certificate import certify
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 
@@ -260,7 +260,7 @@ def _emit(body: list[Stmt], state: _LoopState) -> tuple[Stmt, ...]:
             ref, value = refs[target]
             u = state.carried[target]
             now = Load(new[target], u.index, state.locals[target].dtype)
-            out.append(state.store(ref, _dims(u), stand_in(now, u.op, value)))
+            out.append(state.store(ref, _dims(u), reference_of(now, u.op, value)))
     for r in renewed:
         u = state.carried[r]
         out.append(state.store(r, _dims(u), Load(new[r], u.index, state.locals[r].dtype)))
@@ -306,7 +306,7 @@ def _emit_repair(
         value = repair.references[k]
         env[f"new{k}"] = replace(ld, buffer=new[n] if value is None else refs[n][0])
         raw = repair.raw_old[k] or value is None
-        env[f"old{k}"] = ld if raw or value is None else stand_in(ld, state.carried[n].op, value)
+        env[f"old{k}"] = ld if raw or value is None else reference_of(ld, state.carried[n].op, value)
     factor = rewrite(repair.factor, lambda e: env.get(e.name) if isinstance(e, Var) else None)
     if factor not in state.repair_factors:
         axes = state.tiles(factor)
@@ -336,7 +336,7 @@ def _finalise(state: _LoopState) -> Iterator[Stmt]:
         env: dict[str, Expr] = dict(repair.symbols)
         for k, (n, ld) in enumerate(zip(names, reads, strict=True)):
             value = repair.references[k]
-            ref = ld if value is None else stand_in(ld, state.carried[n].op, value)
+            ref = ld if value is None else reference_of(ld, state.carried[n].op, value)
             env[f"old{k}"] = ref
             env[f"new{k}"] = ref if repair.raw_old[k] or repair.finite[k] else ld
         factor = rewrite(repair.factor, lambda e, env=env: env.get(e.name) if isinstance(e, Var) else None)  # type: ignore[misc]

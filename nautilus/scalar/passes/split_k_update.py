@@ -40,7 +40,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunk_guard
 from nautilus.scalar.analysis.definitions import Def, read_defs
-from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, reference_of
 from nautilus.scalar.analysis.repair_certificate import certify
 from nautilus.scalar.ir import Kernel, Program, statements
 from nautilus.scalar.passes.dead import Dead
@@ -218,7 +218,7 @@ def _of_chunk(ld: Load, by: Axis, state: _State) -> Load:
 
 def _reference(r: Expr, cut: _Cut, value: float | None) -> Expr:
     assert cut.whole.op is not None
-    return r if value is None else stand_in(r, cut.whole.op, value)
+    return r if value is None else reference_of(r, cut.whole.op, value)
 
 
 def _whole(

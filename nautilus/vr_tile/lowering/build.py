@@ -1,14 +1,14 @@
-"""Emission of VR-tile ops from scalar expressions: the part of the lowering that knows no statements.
+"""Emission of VR-tile ops from scalar expressions, the part of the lowering that is independent of statements.
 
-:class:`Builder` holds one kernel's tile axes, the values of its locals, what is known about its
-variables, and the block under construction.  Rules that it keeps:
+:class:`Builder` contains one kernel's tile axes, the values of its locals, the assumptions about its variables, and
+the block under construction.  Its rules:
 
-* the largest integer or bool sub-expressions without a load become one ``index`` op each;
-* a load's mask is its own bounds check, as far as interval analysis cannot discharge it.  Where a
-  guard (or the condition of a lazy ``select``) makes a scalar load legal, the mask is implied by it,
-  so every value that is used is right; where the guard is false nothing outside the buffer is read,
-  whatever the index is (a gather through a padded table included), and the element is 0;
-* a load inside an index or a mask becomes a value and a ``Ref`` to it.
+* The largest integer or bool sub-expressions without a load become one ``index`` op each.
+* The mask of a load is its bounds check, without the conjuncts that interval analysis proves.  If a guard (or the
+  condition of a lazy ``select``) makes a scalar load legal, it implies the mask, so every value that is used is right.
+  Where the guard is false, the mask prevents reads outside the buffer for any index (also of a gather through a padded
+  table), and the element is 0.
+* A load inside an index or a mask becomes a value and a ``Ref`` to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nautilus.vr_tile.lowering.emitter import Emitter
 
 
 class Builder(Emitter):
-    """State of one kernel's lowering. ``axes``: tile axes by name, in canonical order, none of size 1."""
+    """State of the lowering of one kernel. ``axes``: tile axes by name, in canonical order, none of size 1."""
 
     def __init__(self, axes: Mapping[str, TileAxis], buffers: Mapping[str, Buffer]) -> None:
         super().__init__(axes)
@@ -41,22 +41,22 @@ class Builder(Emitter):
         self._pure: dict[int, tuple[Expr, bool]] = {}
 
     def statement(self, span: Span) -> None:
-        """Begin a statement: locals may have changed, so nothing is remembered."""
+        """Begin a statement. Locals may have changed, so the caches are cleared."""
         self._memo.clear()
         self._pure.clear()
         self.span = span
 
     def names(self, e: Expr) -> frozenset[str]:
-        """Tile axes that scalar expression ``e`` varies along, by its variables."""
+        """The tile axes among the variables of scalar expression ``e``."""
         return free_vars(e) & self.axes.keys()
 
     def known(self, e: Expr) -> Expr:
-        """``e`` simplified under what is known about the variables here."""
+        """``e`` simplified under the current assumptions about its variables."""
         return self.assumptions.simple(e)
 
     # -- expressions --------------------------------------------------------------------------
     def is_index(self, e: Expr) -> bool:
-        """``e`` is an integer or bool function of variables and sizes alone."""
+        """Whether ``e`` is an integer or bool function of variables and sizes alone."""
         found = self._pure.get(id(e))
         if found is None:
             found = (e, self._is_index(e))
@@ -73,7 +73,7 @@ class Builder(Emitter):
         return False
 
     def value(self, e: Expr) -> Value:
-        """The tile that scalar expression ``e`` is over the tile variables it uses."""
+        """The tile of scalar expression ``e``, over the tile variables in it."""
         found = self._memo.get(id(e))
         if found is None:
             found = (e, self._value(e))
@@ -110,7 +110,7 @@ class Builder(Emitter):
         return self.env[name]
 
     def index(self, e: Expr) -> Expr:
-        """``e`` as an index expression: what is not one becomes a value and a Ref."""
+        """``e`` as an index expression; a sub-expression that is not one becomes a value and a Ref."""
         return self.known(self._index(e))
 
     def _index(self, e: Expr) -> Expr:
@@ -123,11 +123,11 @@ class Builder(Emitter):
         return Ref(v.name, v.type.dtype)
 
     def index_names(self, e: Expr) -> frozenset[str]:
-        """Tile axes of an index expression, those of its Refs included."""
+        """The tile axes of an index expression, including those of its Refs."""
         return self.names(e) | {n for r in refs(e) for n in self.types[r].names}
 
     def bounds_check(self, b: Buffer, index: Sequence[Expr]) -> list[Expr]:
-        """Conjuncts that keep ``index`` inside ``b``; what always holds is left out."""
+        """The conditions that ``index`` is inside ``b``, without those that always hold."""
         parts: list[Expr] = []
         for e, size in zip(index, b.shape, strict=True):
             parts += [p for p in map(self.known, within(e, size)) if p != TRUE]
@@ -145,7 +145,7 @@ class Builder(Emitter):
 
 
 def refs(e: Expr) -> frozenset[str]:
-    """Names of the values that index expression ``e`` reads."""
+    """The names of the values that index expression ``e`` reads."""
     match e:
         case Ref(name=name):
             return frozenset({name})

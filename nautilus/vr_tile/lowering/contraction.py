@@ -1,9 +1,9 @@
-"""Which sums of products are contractions: pure matching on scalar expressions, no ops emitted.
+"""Recognition of contractions among sums of products, by matching scalar expressions.
 
-``sum over K of x`` is a *contraction* when ``x`` is a product whose factors fall into two groups ``a``
-(axes I, K, batch) and ``b`` (axes J, K, batch) with I and J not empty and every summed axis in both.
-Factors free of the summed axes leave the sum (``after``); the rest join the group whose axes hold
-theirs, so that an operand that is a plain load keeps its storage type where possible.
+``sum over K of x`` is a *contraction* if ``x`` is a product whose factors form two groups ``a`` (axes I, K, batch) and
+``b`` (axes J, K, batch), where I and J are not empty and both groups have every summed axis.  Factors without summed
+axes apply after the sum (``after``).  Every other factor joins a group that has its axes, preferably one that is not a
+plain load, because a plain load as operand keeps its storage type.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Contraction:
     after: tuple[tuple[str, Expr | None], ...]
 
 
-_MOST_FACTORS = 64  # a longer product is no contraction, and looking at every pair of factors is cubic
+_MOST_FACTORS = 64  # a longer product is not matched, because matching every pair of factors takes cubic time
 
 
 def addends(e: Expr) -> list[tuple[bool, Expr]]:
-    """The terms of a sum of products, each with its sign (True: plus)."""
+    """The terms of a sum, each with its sign (True: plus)."""
     match e:
         case Op(op="add", args=(x, y)):
             return addends(x) + addends(y)
@@ -64,7 +64,7 @@ def contraction(e: Expr, summed: Axes, axes_of: AxesOf, vectors: bool = False) -
 
 
 def _factors(e: Expr, summed: Axes, axes_of: AxesOf) -> tuple[list[Expr], list[tuple[str, Expr | None]]]:
-    """Factors that vary along ``summed``, and what applies to the finished sum."""
+    """The factors that vary along ``summed``, and the operations that apply to the sum."""
     if not axes_of(e) & summed:
         return [], [("mul", e)]
     match e:
@@ -82,7 +82,7 @@ def _factors(e: Expr, summed: Axes, axes_of: AxesOf) -> tuple[list[Expr], list[t
 
 
 def _grouped(factors: Sequence[Expr], i: int, j: int, axes_of: AxesOf) -> tuple[Expr, Expr] | None:
-    """Factors ``i`` and ``j`` with every other one joined to either, or None where one fits neither."""
+    """Two groups with factors ``i`` and ``j``, to which every other factor is multiplied; None if one fits neither."""
     a, b = factors[i], factors[j]
     for k, f in enumerate(factors):
         if k in (i, j):
@@ -98,14 +98,14 @@ def _grouped(factors: Sequence[Expr], i: int, j: int, axes_of: AxesOf) -> tuple[
 
 
 def is_plain(e: Expr) -> bool:
-    """``e`` is a loaded element, perhaps widened or narrowed: an operand that costs no arithmetic."""
+    """Whether ``e`` is a loaded element, possibly with conversions: an operand without arithmetic."""
     while isinstance(e, Op) and e.op in ("cast", "narrow"):
         e = e.args[0]
     return isinstance(e, Load)
 
 
 def stripped(e: Expr) -> Expr:
-    """``e`` without exact widening to its compute type: the operand in its storage type."""
+    """``e`` without exact conversions to its compute type, which is the operand in its storage type."""
     while isinstance(e, Op) and e.op == "cast":
         inner = e.args[0]
         same_kind = inner.dtype.is_float == e.dtype.is_float and inner.dtype.is_int == e.dtype.is_int

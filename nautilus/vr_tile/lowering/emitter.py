@@ -47,7 +47,7 @@ class Emitter:
         return v
 
     def map(self, op: str, args: Sequence[Value], dtype: DType | None = None, hint: str = "") -> Value:
-        """An elementwise op; ``dtype`` need be given for cast and narrow only."""
+        """An elementwise op; ``dtype`` is required for cast and narrow only."""
         dtype = result_dtype(op, [a.type.dtype for a in args], dtype)
         v = self.fresh(self.type(dtype, [n for a in args for n in a.type.names]), hint)
         self.emit(MapOp(v, op, tuple(args), self.span))
@@ -70,7 +70,7 @@ class Emitter:
         return self.map("select", (cond, a, b), a.type.dtype, hint)
 
     def spread(self, v: Value, names: Iterable[str], hint: str = "") -> Value:
-        """``v`` with every axis of ``names``, repeated along those it lacked (a select of itself)."""
+        """``v`` broadcast to every axis of ``names``, by a select between ``v`` and ``v``."""
         missing = self.type(DType.BOOL, set(names) - set(v.type.names))
         if not missing.axes:
             return v

@@ -1,20 +1,20 @@
 """Scalar IR in tiled form -> VR-tile IR (``scalar.ir``, "Tiled form"; ``vr_tile.ir``).
 
-* A local is an SSA value.  A loop carries the locals that its body writes and that the next iteration,
-  or the code behind the loop, reads.
-* A sum of products that is a contraction (``vr_tile.lowering.contraction``) becomes ``dot`` on operands in their
-  storage types, the running local its accumulator; every other update is a map and a reduce.
-* A guard is split.  Loads carry their own bounds check (``vr_tile.lowering.build``); a store carries the whole
-  guard.  In a reduction the conjuncts over a reduced axis select the combiner's identity, and the
-  others keep the local's old value, or are dropped where nobody reads the elements they exclude
+* A local is an SSA value.  A loop carries the locals that its body writes and that the next iteration
+  or the code after the loop reads.
+* A sum of products that is a contraction (``vr_tile.lowering.contraction``) becomes a ``dot`` of operands in their
+  storage types with the running local as accumulator.  Every other update becomes a map and a reduce.
+* A guard is split.  A load has its own bounds check (``vr_tile.lowering.build``), and a store has the whole guard.  In
+  a reduction, the conjuncts over a reduced axis select the combiner's identity.  The other conjuncts select the local's
+  old value; a conjunct is dropped if the elements that it excludes are not read
   (:func:`~nautilus.vr_tile.lowering.regions.unread`).
-* The select of a *sum* is dropped where the element is exactly 0 already: a product of loads whose
-  masks imply the conjunct, or of such a load and a factor that is finite by construction (an integer).
-  A factor that could be inf or NaN does not qualify: 0 * inf is NaN.
-* In a ``dot`` every operand whose axes hold the conjunct's is masked, a plain load in its own mask
-  (free), a computed one by a select.  An operand without those axes cannot be: an inf or NaN in such an
-  operand at an excluded point makes 0 * inf there, as in every kernel that masks probabilities.
-* Loops in a row over adjoining ranges, in any order, whose bodies differ in guards only share a ``chain``.
+* The select of a *sum* is dropped where the excluded element is exactly 0: a product of loads whose masks imply the
+  conjunct, or of such a load and a factor that is always finite (an integer).  A factor that could be inf or NaN does
+  not qualify, because 0 * inf is NaN.
+* In a ``dot``, every operand that has all axes of the conjunct is masked: a plain load by its own mask, at no cost, and
+  a computed operand by a select.  An operand without those axes is not masked, so an inf or NaN in it at an excluded
+  point gives 0 * inf there.
+* Consecutive loops over adjoining ranges, in any order, share a ``chain`` if their bodies differ only in guards.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from nautilus.vr_tile.lowering.regions import (
 def lower(p: Program, vector_dots: bool = False) -> TileModule:
     """The VR-tile module of a program in tiled form.
 
-    ``vector_dots`` also makes ``dot`` of matrix-vector products (one side has no axis of its own).
+    ``vector_dots``: matrix-vector products, in which one side has no axis of its own, also become ``dot``.
     Raises UnsupportedError or InternalError where ``p`` is not in tiled form.
     """
     kernels = tuple(_kernel(p, k, vector_dots) for k in p.kernels)
@@ -69,7 +69,7 @@ def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:
 
 
 class _Lower:
-    """One kernel. ``b`` emits; ``types`` gives the full tile type of each local."""
+    """The lowering of one kernel. ``b`` emits ops; ``types`` has the full tile type of each local."""
 
     def __init__(
         self, p: Program, k: Kernel, grid: tuple[GridAxis, ...], body: tuple[Stmt, ...], vector_dots: bool
@@ -134,12 +134,12 @@ class _Lower:
         b.emit(ForOp(results, loop.var, loop.lo, loop.hi, pairs, body, yields, chain, loop.span))
 
     def dead_elements(self, r: Region, kept: frozenset[str]) -> frozenset[tuple[Expr, str]]:
-        """What :func:`unread` finds inside one iteration, for locals that no other iteration sees."""
+        """The result of :func:`unread` for one iteration and the locals that no other iteration reads."""
         inner = {n: t for n, t in self.shapes.items() if n not in kept}
         return unread(r.body, {*self.vars, *self.b.assumptions.ranges, r.loop.var}, inner, self.b.axes.keys())
 
     def whole(self, name: str) -> Value:
-        """The local over all its axes; 0 where nothing was written yet (nobody may look)."""
+        """The local over all its axes. A local that is not written yet is 0, which no result uses."""
         t = self.types[name]
         if name not in self.b.env:
             return self.b.const(_zero(t.dtype), t, name)
@@ -186,14 +186,14 @@ class _Lower:
         self.set(s.buffer, v, keep)
 
     def set(self, name: str, v: Value, guard: Sequence[Expr]) -> None:
-        """The local becomes ``v`` where ``guard`` holds and stays elsewhere."""
+        """Assign ``v`` to the local where ``guard`` holds."""
         cond = self.condition(guard)
         if cond is not None and name in self.b.env:
             v = self.b.select(cond, v, self.b.env[name], name)
         self.b.env[name] = v
 
     def condition(self, parts: Sequence[Expr]) -> Value | None:
-        """The conjunction as a value: one index op for what needs no load; None where it always holds."""
+        """The conjunction as a value, with one index op for all parts without loads; None if it always holds."""
         b = self.b
         plain = b.known(conjunction([c for c in parts if b.is_index(c)]) or TRUE)
         total = None if plain == TRUE else b.value(plain)
@@ -220,16 +220,16 @@ class _Lower:
             new = self.sums(s, value, p.reduced, inner, start)
         else:
             element = self.element(s.op, value, p.reduced, inner)
-            new = self.joined(s.op, start, element, s.buffer)
+            new = self.combined(s.op, start, element, s.buffer)
         self.set(s.buffer, new, outer)
 
-    def joined(self, op: str, old: Value | None, new: Value, hint: str) -> Value:
+    def combined(self, op: str, old: Value | None, new: Value, hint: str) -> Value:
         if old is None:
             return new
         return self.b.map(COMBINERS[op].binary, (old, new), new.type.dtype, hint)
 
     def element(self, op: str, e: Expr, reduced: frozenset[str], guard: Sequence[Expr]) -> Value:
-        """``op`` of ``e`` over ``reduced`` where ``guard`` holds."""
+        """The reduction ``op`` of ``e`` over ``reduced`` where ``guard`` holds."""
         b = self.b
         v = b.value(e)
         masked = [c for c in guard if not (op in ("sum", "any") and self.vanishes(e, c))]
@@ -245,7 +245,7 @@ class _Lower:
         return b.reduce(op, v, over) if over else v
 
     def vanishes(self, e: Expr, cond: Expr) -> bool:
-        """``e`` is exactly 0 (false) wherever ``cond`` is false, because its loads are masked there."""
+        """Whether ``e`` is exactly 0 (false) wherever ``cond`` is false, because its loads are masked there."""
         b = self.b
         match e:
             case Load(buffer=buffer, index=index) if buffer in b.buffers and all(map(b.is_index, index)):
@@ -261,7 +261,7 @@ class _Lower:
         return False
 
     def finite(self, e: Expr) -> bool:
-        """``e`` can be neither inf nor NaN, whatever the inputs hold."""
+        """Whether ``e`` is neither inf nor NaN for any inputs."""
         match e:
             case Const(value=value):
                 return abs(value) < float("inf")
@@ -270,7 +270,7 @@ class _Lower:
         return not e.dtype.is_float
 
     def sums(self, s: Update, e: Expr, reduced: frozenset[str], guard: list[Expr], start: Value | None) -> Value:
-        """The running sum ``start`` plus the sum of ``e``: dots where its terms are contractions."""
+        """The running sum ``start`` plus the sum of ``e``, with a dot for every term that is a contraction."""
         terms = addends(e)
         if not any(self.matched(t, reduced, guard) for _, t in terms):
             terms = [(True, e)]
@@ -296,7 +296,7 @@ class _Lower:
         return self.b.map("add" if plus else "sub", (total, part), part.type.dtype, hint)
 
     def matched(self, term: Expr, reduced: frozenset[str], guard: Sequence[Expr]) -> Contraction | None:
-        """The contraction that ``term`` is, if every condition can be put on one of its operands."""
+        """``term`` as a contraction, if every condition can be applied to one of its operands; else None."""
         b = self.b
         inner, more = _unwrapped("sum", term)
         found = contraction(inner, reduced, b.names, self.vector_dots)
@@ -309,7 +309,7 @@ class _Lower:
         return found
 
     def contracted(self, c: Contraction, guard: Sequence[Expr], acc: Value | None, hint: str) -> Value:
-        """The dot, accumulating into ``acc`` where its type allows (else the caller adds)."""
+        """The dot of ``c``, accumulating into ``acc`` if the types are equal (otherwise the caller adds)."""
         b = self.b
         x, y = stripped(c.a), stripped(c.b)
         if x.dtype is not y.dtype:
@@ -324,12 +324,12 @@ class _Lower:
         return v
 
     def operand(self, e: Expr, axes: frozenset[str], guard: Sequence[Expr]) -> Value:
-        """An operand of a dot: 0 where a conjunct of ``guard`` over its axes is false."""
+        """An operand of a dot, which is 0 where a conjunct of ``guard`` over its axes is false."""
         b = self.b
         mine = [c for c in guard if b.names(c) <= axes]
         if isinstance(e, Load) and e.buffer in b.buffers:
             return b.spread(b.load(e, [b.index(c) for c in mine]), axes)
-        if isinstance(e, Op) and e.op in ("cast", "narrow"):  # they keep 0
+        if isinstance(e, Op) and e.op in ("cast", "narrow"):  # conversions map 0 to 0
             return b.map(e.op, (self.operand(e.args[0], axes, guard),), e.dtype)
         v = b.value(e)
         cond = self.condition(mine)
@@ -346,7 +346,7 @@ def _zero(dtype: DType) -> int | float | bool:
 
 
 def _unwrapped(op: str, e: Expr) -> tuple[Expr, list[Expr]]:
-    """``select(c, x, identity)`` under a reduction is ``x`` guarded by ``c``."""
+    """The value and the conditions of nested ``select(c, x, identity)`` in a reduction: ``x`` guarded by ``c``."""
     more: list[Expr] = []
     while isinstance(e, Op) and e.op == "select" and e.args[2] == identity(op, e.dtype):
         more += conjuncts(flat(e.args[0]))

@@ -1,8 +1,8 @@
-"""Analyses of a kernel in tiled form, before it becomes SSA: structure, liveness, unread elements.
+"""Analyses of a kernel in tiled form before its conversion to SSA: structure, liveness, unread elements.
 
-A kernel body is a sequence of :class:`Node`: a :class:`Point` is one statement under its tile loops
-(the loops themselves are gone: axes of size 1 are substituted by their only value), a
-:class:`Region` is a loop of the block around more nodes.
+A kernel body is a sequence of :class:`Node`.  A :class:`Point` is one statement under its tile loops; the tile loops
+have no node, and an axis of size 1 is replaced by its only value.  A :class:`Region` is a loop of the block around
+more nodes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A loop that the block walks in order; ``loop.body`` is replaced by ``body``."""
+    """A sequential loop of the block. ``body`` replaces ``loop.body``."""
 
     loop: Loop
     body: tuple[Node, ...]
@@ -38,9 +38,9 @@ Node: TypeAlias = Point | Region
 
 
 def prepare(body: Sequence[Stmt]) -> tuple[dict[str, TileAxis], tuple[Node, ...]]:
-    """The tile axes of a kernel in order of first appearance, and its body as nodes.
+    """The tile axes of a kernel in order of first occurrence, and its body as nodes.
 
-    Raises UnsupportedError where the body is not in tiled form.
+    Raises UnsupportedError for a body that is not in tiled form.
     """
     axes: dict[str, TileAxis] = {}
     return axes, tuple(_nodes(body, {}, frozenset(), axes, False))
@@ -53,7 +53,7 @@ def _nodes(
     axes: dict[str, TileAxis],
     inside: bool,
 ) -> Iterator[Node]:
-    """``env`` substitutes tile variables; ``inside`` a tile loop only tile loops may follow."""
+    """The nodes of ``body`` with ``env`` substituted. ``inside``: in a tile loop, which contains only tile loops."""
     if reduced and len(body) > 1:
         raise UnsupportedError("several statements in one reducing tile loop", span=body[0].span)
     for s in body:
@@ -72,7 +72,7 @@ def _nodes(
 
 
 def _tile_axis(loop: Loop, env: Mapping[str, Expr], axes: dict[str, TileAxis]) -> tuple[dict[str, Expr], str | None]:
-    """Declare the axis of a tile loop (none for one iteration); the substitution inside the loop."""
+    """Declare the axis of a tile loop (none for one iteration); returns the substitution in the loop and the axis."""
     lo, hi = loop.lo, loop.hi
     if not (isinstance(lo, Const) and isinstance(hi, Const)):
         raise UnsupportedError("a tile loop without constant bounds", loop.var, loop.span)
@@ -100,14 +100,14 @@ def _substituted(s: Store | Update, env: Mapping[str, Expr]) -> Store | Update:
 def _unnested(s: Store | Update) -> Store | Update:
     """``s`` with ``bound and inner`` for ``select(bound, inner, false)`` in its guard.
 
-    Such a select keeps ``inner`` from reading outside a buffer; here every load checks its own bounds, and each
-    conjunct can go where its axes are.
+    Such a select prevents reads of ``inner`` outside a buffer.  At this level every load has its own bounds check, and
+    separate conjuncts can be applied to the operands that have their axes.
     """
     return s if s.guard is None else replace(s, guard=flat(s.guard))
 
 
 def flat(guard: Expr) -> Expr:
-    """``guard`` with conjunctions for nested selects."""
+    """``guard`` with conjunctions instead of nested selects."""
     match guard:
         case Op(op="select", args=(bound, inner, last)) if last == FALSE:
             return Op("and", (flat(bound), flat(inner)), guard.dtype)
@@ -158,7 +158,7 @@ def locals_of(nodes: Sequence[Node], names: Collection[str], axes: Collection[st
 
 
 def _uses(p: Point, names: Collection[str]) -> set[str]:
-    """Locals whose present value the statement needs."""
+    """The locals whose current value the statement uses."""
     used = {x.buffer for x in _loads(p.stmt) if x.buffer in names}
     if p.stmt.buffer in names and (isinstance(p.stmt, Update) or p.stmt.guard is not None):
         used.add(p.stmt.buffer)
@@ -166,7 +166,7 @@ def _uses(p: Point, names: Collection[str]) -> set[str]:
 
 
 def exposed(nodes: Sequence[Node], names: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Locals read before they are written for certain, and locals written for certain."""
+    """The locals that may be read before they are written, and the locals that are certainly written."""
     gen: set[str] = set()
     kill: set[str] = set()
     for n in nodes:
@@ -187,12 +187,12 @@ def written(nodes: Sequence[Node]) -> list[str]:
 def unread(
     nodes: Sequence[Node], variables: Collection[str], shapes: Mapping[str, set[str]], axes: Collection[str]
 ) -> frozenset[tuple[Expr, str]]:
-    """Pairs (conjunct, local): nobody reads the local's elements where the conjunct is false.
+    """Pairs (conjunct, local) such that no statement uses the local's elements where the conjunct is false.
 
-    Only conjuncts over tile axes and ``variables`` count, without loads: the variables of the grid and
-    of the loops around ``nodes``, whose value cannot change between the writing and the reading.
-    Greatest fixed point: a statement may read an excluded element if it is guarded by the same
-    conjunct, or writes a local that is itself unread there, element by element.
+    Only conjuncts without loads over tile axes and ``variables`` are considered.  ``variables`` are those of the grid
+    and of the loops around ``nodes``, whose values do not change between a write and a read.
+    The result is the greatest fixed point: a statement may read an excluded element if it is guarded by the same
+    conjunct, or if it writes, element by element, a local whose element there is also unread.
     """
     every = list(points(nodes))
     candidates = {c for p in every if p.stmt.buffer in shapes for c in conjuncts(p.stmt.guard or TRUE)}
@@ -202,25 +202,25 @@ def unread(
         if not names <= {*variables, *axes} or any(isinstance(n, Load) for n in walk(c)):
             continue
         mine = names & set(axes)
-        quiet = {name for name, own in shapes.items() if mine <= own}
-        out |= {(c, name) for name in _quiet(every, c, mine, quiet)}
+        excluded = {name for name, own in shapes.items() if mine <= own}
+        out |= {(c, name) for name in _unread_in(every, c, mine, excluded)}
     return frozenset(out)
 
 
-def _quiet(every: Sequence[Point], c: Expr, names: frozenset[str], quiet: set[str]) -> set[str]:
+def _unread_in(every: Sequence[Point], c: Expr, names: frozenset[str], excluded: set[str]) -> set[str]:
     while True:
-        loud: set[str] = set()
+        used: set[str] = set()
         for p in every:
-            if c in conjuncts(p.stmt.guard or TRUE) or (p.stmt.buffer in quiet and not names & p.reduced):
+            if c in conjuncts(p.stmt.guard or TRUE) or (p.stmt.buffer in excluded and not names & p.reduced):
                 continue
-            loud |= {x.buffer for x in _loads(p.stmt)} & quiet
-        if not loud:
-            return quiet
-        quiet -= loud
+            used |= {x.buffer for x in _loads(p.stmt)} & excluded
+        if not used:
+            return excluded
+        excluded -= used
 
 
 def chained(nodes: Sequence[Node]) -> dict[int, int]:
-    """Position of a loop -> number of its chain, for loops that continue each other (``vr_tile.lowering.lower``)."""
+    """Position of a loop -> number of its chain, for loops over adjoining ranges (``vr_tile.lowering.lower``)."""
     out: dict[int, int] = {}
     for i in range(1, len(nodes)):
         a, b = nodes[i - 1], nodes[i]
@@ -233,7 +233,7 @@ def chained(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def _adjoin(a: Region, b: Region) -> bool:
-    """One range ends where the other begins."""
+    """Whether one range ends where the other begins."""
     return a.loop.hi == b.loop.lo or b.loop.hi == a.loop.lo
 
 
@@ -242,7 +242,7 @@ def _continues(a: Region, b: Region) -> bool:
 
 
 def _alike(a: Sequence[Node], b: Sequence[Node], env: Mapping[str, Expr]) -> bool:
-    """The two do the same, guards aside, when variables of ``b`` are renamed by ``env``."""
+    """Whether ``a`` and ``b`` are equal except for guards when variables of ``b`` are renamed by ``env``."""
     return len(a) == len(b) and all(_same(x, y, env) for x, y in zip(a, b, strict=True))
 
 

@@ -1,13 +1,13 @@
-"""``contract``: reduces instructions of an element where different rounding is permitted (``precision`` fast, f32).
+"""``contract``: reduces the instructions of an element where different rounding is permitted (``precision`` fast, f32).
 
     (t + 1) * h              ->  fma(t, h, h)                      [1]
     b * c + a, a + b * c     ->  fma(b, c, a)                      [2] the product has no other reader
     polynomials in one value ->  Horner's form, in x * x where only every other power occurs    [3]
 
-A rule applies where it saves an operation: [2] only to products of the result's axes in the same block (what
-``hoist`` moved out of a loop costs nothing there), and not to repairs of carried values, which stay products.
-Code that computes a value twice and compares the two (an index of a maximum) needs both to round alike, and
-contraction looks at readers; so modules that compare computed floats with each other stay as they are.
+A rule applies where it saves an operation.  Rule [2] applies only to products with the result's axes in the same
+block, because a product that ``hoist`` moved out of a loop is cheap.  It does not apply to repairs of carried values.
+Code that computes a value twice and compares the two (an index of a maximum) requires equal rounding, but contraction
+depends on the readers of a value.  Therefore modules that compare computed floats with each other are not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Coefficients = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Multiply-adds and polynomials; nothing under ``precision`` strict."""
+    """Contract multiply-adds and polynomials; no change under ``precision`` strict."""
 
     precision: str = "fast"
 
@@ -41,7 +41,7 @@ class Contract:
 
 
 def _compares(m: TileModule) -> bool:
-    """Whether two computed floats are compared anywhere."""
+    """Whether any op compares two computed floats."""
     constants = {op.result.name for k in m.kernels for op in walk_ops(k.body) if isinstance(op, ConstOp)}
     return any(
         isinstance(op, MapOp) and op.op in COMPARISONS
@@ -66,14 +66,14 @@ def _rule(p: Peephole, op: TileOp) -> Value | None:
 
 
 def _here(p: Peephole, v: Value, name: str) -> MapOp | None:
-    """The op ``name`` of this block that makes ``v`` for one reader."""
+    """The op ``name`` in this block that defines ``v``, if ``v`` has one reader; else None."""
     op = p.producer(v)
     fits = isinstance(op, MapOp) and op.op == name and not p.shared(v) and any(op is x for x in p.out)
     return op if fits and isinstance(op, MapOp) else None
 
 
 def _times_one_more(p: Peephole, a: Value, h: Value) -> Value | None:
-    """[1]"""
+    """Rule [1]."""
     inner = _here(p, a, "add")
     if inner is None or a.type != p.type(DType.F32, (*a.type.names, *h.type.names)) or p.constant(h) is not None:
         return None
@@ -84,11 +84,11 @@ def _times_one_more(p: Peephole, a: Value, h: Value) -> Value | None:
 
 
 def _multiply_add(p: Peephole, op: MapOp, a: Value, m: Value) -> Value | None:
-    """[2]"""
+    """Rule [2]."""
     inner = _here(p, m, "mul")
     if inner is None or m.type != op.result.type or p.constant(a) is not None:
         return None
-    if any(p.producer(x) is None for x in inner.args):  # a carried value: its repair
+    if any(p.producer(x) is None for x in inner.args):  # the repair of a carried value
         return None
     return p.map("fma", [*inner.args, a])
 
@@ -119,7 +119,7 @@ def _horner(p: Peephole, op: MapOp) -> Value | None:
 
 
 def _combined(p: Peephole, op: MapOp, seen: set[str]) -> tuple[Value, _Coefficients] | None:
-    """``op`` as a polynomial in one value; ``seen`` collects the operations that it then does without."""
+    """``op`` as a polynomial in one value; ``seen`` collects the operations that it replaces."""
     parts = [_polynomial(p, a, seen) for a in op.args]
     bases = {b for b, _ in parts if b is not None}
     if len(bases) != 1:

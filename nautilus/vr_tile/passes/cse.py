@@ -1,5 +1,8 @@
-"""``cse``: one op for equal work. All ops but stores and loops are pure, loads too (``vr_tile.verify``: no
-kernel loads what it stores).  A value computed outside a loop serves inside it, not the other way."""
+"""``cse``: common-subexpression elimination.
+
+All ops except stores and loops are pure.  Loads are pure because no kernel loads a buffer that it stores
+(``vr_tile.verify``).  A value from outside a loop replaces an equal one inside it, but not vice versa.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def _maps(table: _Table) -> list[_Table]:
 
 
 def _key(op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Hashable:
-    """Equal for ops that compute the same; constants by their text, because 0.0 == -0.0."""
+    """A key that is equal for ops with equal results. Constants are compared as text, because 0.0 == -0.0."""
     t = op.result.type
     match op:
         case ConstOp(value=value):

@@ -1,6 +1,6 @@
-"""``dce``: ops whose results nobody reads go, with carried values that only feed themselves.
+"""``dce``: removes ops without readers, and carried values that only depend on themselves.
 
-A loop without results and without a store in it goes too (every loop ends).
+A loop without results and without stores is removed too, because every loop terminates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nautilus.vr_tile.rewriting import each_kernel
 
 @dataclass(frozen=True, slots=True)
 class Dce:
-    """Remove what nobody reads."""
+    """Remove dead ops."""
 
     name = "dce"
 
@@ -36,7 +36,7 @@ def _reads(op: TileOp) -> set[str]:
 
 
 def _block(body: Iterable[TileOp], live: set[str]) -> tuple[tuple[TileOp, ...], set[str]]:
-    """The live ops of a block that ends with ``live`` needed, and what is needed before it."""
+    """The live ops of a block after which the values ``live`` are live, and the values that are live before it."""
     live = set(live)
     out: list[TileOp] = []
     for op in reversed(list(body)):
@@ -53,7 +53,7 @@ def _block(body: Iterable[TileOp], live: set[str]) -> tuple[tuple[TileOp, ...], 
 
 
 def _loop(op: ForOp, live: set[str]) -> tuple[ForOp | None, set[str]]:
-    """The loop with the carried values that count, and what its body needs from outside."""
+    """The loop with its live carried values, and the values from outside that its body reads."""
     keep = [r.name in live for r in op.results]
     while True:
         ends = {y.name for y, k in zip(op.yields, keep, strict=True) if k}

@@ -1,10 +1,11 @@
-"""``div-to-rcp``: where the divisor has fewer elements than the quotient, multiply by its reciprocal.
+"""``div-to-rcp``: multiplies by the reciprocal of a divisor that has fewer elements than the quotient.
 
-``x / r`` with ``r`` lacking an axis of the result becomes ``x * rcp(r)``: one reciprocal a row instead of
-a division an element.  Only under ``precision`` fast (two roundings instead of one), and only for f32.
-IEEE specials agree: ``0 * rcp(0)`` is NaN as ``0 / 0`` is, ``x * rcp(inf)`` is 0.  A divisor so small that
-its reciprocal overflows (below 2^-128, a denormal) gives inf; that is inside the stated bound of fast.
-Division by a constant multiplies by its inverse, under strict too where that is exact (a power of two).
+``x / r`` becomes ``x * rcp(r)`` if ``r`` lacks an axis of the result: one reciprocal a row instead of a division an
+element.  The pass applies only under ``precision`` fast, because it rounds twice instead of once, and only to f32.
+IEEE special values agree: ``0 * rcp(0)`` is NaN like ``0 / 0``, and ``x * rcp(inf)`` is 0.  A divisor whose reciprocal
+overflows (a denormal below 2^-128) gives inf, which the stated bound of fast permits.
+Division by a constant becomes multiplication by its inverse, also under strict if the inverse is exact (a power of
+two).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 @dataclass(frozen=True, slots=True)
 class DivToRcp:
-    """Divide once a row."""
+    """Replace divisions by multiplications with reciprocals."""
 
     precision: str = "fast"
 

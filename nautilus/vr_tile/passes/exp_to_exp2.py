@@ -1,6 +1,7 @@
-"""``exp-to-exp2``: ``exp(x)`` is ``exp2(x * log2 e)``, the one that the hardware has (and ``log`` likewise).
+"""``exp-to-exp2``: replaces ``exp(x)`` by ``exp2(x * log2 e)``, which the hardware computes, and ``log`` likewise.
 
-Only under ``precision`` fast: the product rounds once more.  ``fold-scale`` then merges the factor.
+The pass applies only under ``precision`` fast, because the product adds a rounding.  ``fold-scale`` then merges the
+factor.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``fold-scale``: moves constant factors to the cheapest position, and turns multiply-adds into ``fma``.
+"""``fold-scale``: moves constant factors to the cheapest position, and forms ``fma`` from multiply-adds.
 
-With ``k`` and ``c`` constants (f32, finite, not 0), the rules at one op, operands first::
+``k`` and ``c`` are constants (f32, finite, not 0).  The rules apply to one op after its operands::
 
     (x * c) * k             ->  x * (c * k)                     [1]
     (-x) * k                ->  x * -k                          [2] exact
@@ -14,11 +14,11 @@ With ``k`` and ``c`` constants (f32, finite, not 0), the rules at one op, operan
     reduce sum (x * c)      ->  (reduce sum x) * c              [6]
     select(p, x * c, z)     ->  select(p, x, z) * c             [7] exact: z is 0, or inf and c > 0
 
-So ``exp2((s * c - m) * k)`` is ``exp2(fma(s, c * k, m * -k))``: one multiply-add and one exponential an
-element, ``m * -k`` once a row, and a running maximum reads unscaled scores.  [3] needs a sum without
-another reader (else nothing is saved).  [7] applies only where a
-reduction follows (else it would move the factor away from an fma).  Rules [1] [3] [4] [6] round
-differently and need ``precision`` fast; the others hold bit for bit.
+For example, ``exp2((s * c - m) * k)`` becomes ``exp2(fma(s, c * k, m * -k))``: one multiply-add and one exponential an
+element, and ``m * -k`` once a row, while a running maximum reads unscaled scores.  Rule [3] requires a sum without
+other readers, because otherwise it saves nothing.  Rule [7] applies only to the argument of a reduction, because
+elsewhere it would move the factor away from an fma.  Rules [1] [3] [4] [6] round differently and require ``precision``
+fast; the others are exact bit for bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FoldScale:
     name = "fold-scale"
 
     def apply(self, module: TileModule) -> TileModule:
-        """``module`` with factors folded (under strict by the exact rules only)."""
+        """``module`` with factors folded; under strict, only the exact rules apply."""
         return each_kernel(module, lambda k: Peephole(k).run(self._rule))
 
     def _rule(self, p: Peephole, op: TileOp) -> Value | None:
@@ -62,7 +62,7 @@ class FoldScale:
 
 
 def _number(p: Peephole, v: Value) -> float | None:
-    """The usable factor that ``v`` is: a finite constant other than 0."""
+    """The value of ``v`` if it is a finite constant other than 0, else None."""
     c = p.constant(v)
     if c is None or isinstance(c, bool) or not math.isfinite(c) or c == 0:
         return None
@@ -93,7 +93,7 @@ def _factor(p: Peephole, k: float) -> Value:
 
 
 def _times(p: Peephole, v: Value, k: float) -> Value:
-    """``v * k``, folded into what ``v`` already is."""
+    """``v * k``, folded into the definition of ``v`` where a rule permits it."""
     c = p.constant(v)
     if c is not None:
         return p.const(float(c) * k, v.type)

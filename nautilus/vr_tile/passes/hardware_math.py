@@ -2,13 +2,13 @@
 
 Under ``precision`` fast, for f32 values::
 
-    sigmoid x  ->  rcp(1 + exp2(x * -log2 e))           a few units of f32, whatever x is
+    sigmoid x  ->  rcp(1 + exp2(x * -log2 e))           a few units of f32 for every x
     tanh x     ->  tanh_approx x                        relative error 2^-11 (PTX ISA, tanh.approx.f32)
-    erf x      ->  tanh_approx(x * (a + b * x * x))     relative error 2^-10: 3.6e-4 of the form, 4.9e-4 of the unit
+    erf x      ->  tanh_approx(x * (a + b * x * x))     relative error 2^-10: 3.6e-4 of the form, 4.9e-4 of tanh.approx
 
 ``core.functions`` states the errors, and ``frontend.error_bound`` applies the same rule as this pass. The last two
-errors are as small as that of a rounding to f16, so these forms are used only where every store that the value
-reaches rounds to an output of 16 bits or fewer; a value that decides an index, a mask or a bound stays accurate.
+errors are about that of a rounding to f16, so these forms apply only if every store that the value reaches rounds to an
+output of 16 bits or fewer.  A value on which an index, a mask or a bound depends stays accurate.
 ``a`` and ``b`` minimise the largest relative error of the form over all x (both are positive, so the argument grows
 with x).
 """
@@ -45,14 +45,14 @@ ERF_FORM = (1.1287762290751422, 0.10070965186057083)
 
 @dataclass(frozen=True, slots=True)
 class HardwareMath:
-    """Use approximate instructions; nothing under ``precision`` strict."""
+    """Use approximate instructions; no change under ``precision`` strict."""
 
     precision: str = "fast"
 
     name = "hardware-math"
 
     def apply(self, module: TileModule) -> TileModule:
-        """``module`` with f32 transcendentals in the forms that the hardware has."""
+        """``module`` with f32 transcendentals in forms that the hardware computes."""
         if self.precision != "fast":
             return module
         if not any(_wanted(k) for k in module.kernels):
@@ -105,9 +105,10 @@ assert _FORMS.keys() > _NARROW
 
 
 def accurate_buffers(module: TileModule) -> frozenset[str]:
-    """Buffers whose elements must stay accurate.
+    """The buffers whose elements must stay accurate.
 
-    Outputs of other than 16-bit or narrower float types, and temporaries of which a kernel makes something accurate.
+    These are outputs of types other than floats of at most 16 bits, and temporaries from which a kernel computes
+    a value that must stay accurate.
     """
     exact = frozenset(b.name for b in module.buffers if b.space is Space.OUTPUT and not _narrow(b))
     temporary = {b.name for b in module.buffers if b.space is Space.TEMP}
@@ -129,7 +130,7 @@ def _narrow(b: Buffer) -> bool:
 
 
 def accurate(k: TileKernel, buffers: frozenset[str]) -> frozenset[str]:
-    """Values that reach one of ``buffers``, or that decide an index, a mask or a bound."""
+    """The values that reach one of ``buffers``, or on which an index, a mask or a bound depends."""
     needed: set[str] = set()
     size = -1
     ops = list(walk_ops(k.body))
@@ -149,7 +150,7 @@ def accurate(k: TileKernel, buffers: frozenset[str]) -> frozenset[str]:
 
 
 def _through(op: ForOp, needed: set[str]) -> set[str]:
-    """What a loop carries is one value: at its entry, in its body, at the next iteration and behind it."""
+    """The argument, initial value and yield of every carried value whose result or argument is in ``needed``."""
     out: set[str] = set()
     for result, (arg, init), y in zip(op.results, op.carried, op.yields, strict=True):
         if result.name in needed or arg.name in needed:

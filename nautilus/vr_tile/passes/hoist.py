@@ -1,7 +1,7 @@
 """``hoist``: moves loop-invariant ops out of the loop.
 
-Every op is safe to run when the loop does not (loads are masked, nothing traps).  What leaves a loop of
-a chain goes before the chain's first loop where it can, so that the chain stays together.
+Every op may run even if the loop has no iterations, because loads are masked and no op traps.  An op from a loop of a
+chain moves before the chain's first loop if possible, so that the loops of the chain stay adjacent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _block(body: tuple[TileOp, ...]) -> tuple[TileOp, ...]:
 
 
 def _needs(op: TileOp) -> set[str]:
-    """Values and variables that the op reads."""
+    """The values and variables that the op reads."""
     names = {f"%{v.name}" for v in operands(op)}
     for e in expressions(op):
         names |= free_vars(e) | {f"%{r}" for r in refs(e)}
@@ -74,7 +74,7 @@ def _loop(op: ForOp) -> tuple[ForOp, list[TileOp]]:
 
 
 def _early(moved: list[TileOp], between: list[TileOp]) -> tuple[list[TileOp], list[TileOp]]:
-    """Those of ``moved`` that need nothing that ``between`` defines, and the others."""
+    """The ops of ``moved`` that depend on no result of ``between``, and the others."""
     late_names = {f"%{r.name}" for op in between for r in results(op)}
     early: list[TileOp] = []
     late: list[TileOp] = []

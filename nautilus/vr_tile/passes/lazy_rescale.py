@@ -6,25 +6,27 @@ iteration.  ``KernelPlan.repair`` selects one of these:
 * ``always``: no change.
 * ``skip``: a multiplication of a whole tile by a factor with fewer axes becomes ``mul_unless_one``: the same value
   bit for bit, which the levels below need not compute while the factor is 1 (the maximum did not change).
-* ``lazy``: in addition, the reference stays until it is off by more than ``lazy_bits`` in the exponent::
+* ``lazy``: in addition, the reference is kept until it differs by more than ``lazy_bits`` in the exponent::
 
       m' = select((m_new - m_old) <= lazy_bits / k, m_old, m_new)
 
-  ``m'`` takes the place of ``m_new`` everywhere.  A NaN (-inf next to -inf) and an infinite distance take
-  ``m_new``, so the reference is -inf exactly while the true maximum is.
-* ``auto``: lazy where it is proved, else skip.
+  ``m'`` replaces ``m_new`` everywhere.  A NaN (the difference of -inf and -inf) and an infinite distance select
+  ``m_new``, so the reference is -inf if and only if the true maximum is.
+* ``auto``: lazy where it is proved legal, else skip.
 
-A reference that repairs no whole tile (a row sum alone) stays as it is: nothing would be saved.
+A reference that repairs no whole tile (a row sum alone) is not changed, because that would save nothing.
 
-Lazy is legal where (a) no output depends on which references were used: ``vr_tile.analysis.invariance`` proves it,
-including
-what happens after the loop, or the kernel is refused; (b) nothing overflows: exponents are at most ``lazy_bits``,
-because ``m_new`` is at least every element of this block (shown here by matching the exponent with what the
-maximum is taken of) and ``m'`` is at most ``lazy_bits`` below it; a value rounded to a narrower type is such an
-exponential itself, and ``2^lazy_bits`` fits that type; sums in f32 hold 2^31 terms of ``2^64`` times the
-largest f16.  Operands with the exponents of f32 (bf16) lose ``lazy_bits`` of their 127 binades of headroom.
+Lazy is legal under two conditions.
 
-Source: FlashAttention-4's conditional rescaling, generalised; the algebra is Neptune's (arXiv 2510.08726, section 4).
+* No output depends on the references that were used.  ``vr_tile.analysis.invariance`` proves it, including the code
+  after the loop; otherwise the pass raises ScheduleError (``lazy``) or keeps the references (``auto``).
+* Nothing overflows.  Exponents are at most ``lazy_bits``, because ``m_new`` is at least every element of this block
+  (the pass matches the exponent with the argument of the maximum) and ``m'`` is at most ``lazy_bits`` below it.  A
+  value that is rounded to a narrower type is such an exponential, and ``2^lazy_bits`` fits that type.  The range of f32
+  permits sums of 2^31 terms of ``2^64`` times the largest f16.  Operands with the exponent range of f32 (bf16) lose
+  ``lazy_bits`` of their 127 binades of headroom.
+
+Sources: conditional rescaling of FlashAttention-4, generalised; Neptune (arXiv 2510.08726, section 4) for the algebra.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from nautilus.vr_tile.rewriting import Env, Peephole, rename
 
 @dataclass(frozen=True, slots=True)
 class LazyRescale(CertifyingPass[TileModule]):
-    """Skip or defer repairs as the schedule says."""
+    """Skip or delay repairs as the schedule selects."""
 
     schedule: Schedule | None = None
 
@@ -55,7 +57,7 @@ class LazyRescale(CertifyingPass[TileModule]):
     def derive(self, module: TileModule) -> tuple[TileModule, tuple[Certificate, ...]]:
         """The module with repairs changed, and certificates that its outputs do not depend on the references.
 
-        Raises ScheduleError where ``lazy`` is asked for and not proved safe.
+        Raises ScheduleError if the schedule selects ``lazy`` and it is not proved legal.
         """
         plans = {k.name: k for k in self.schedule.kernels} if self.schedule is not None else {}
         certificates: list[Certificate] = []
@@ -85,12 +87,12 @@ def _kernel(k: TileKernel, plan: KernelPlan, certificates: list[Certificate]) ->
     return k if body == k.body and not at_top else replace(k, body=(*at_top, *body))
 
 
-#: A loop (its first result's name) -> the slot that carries the reference, and the value that comes next.
+#: A loop (the name of its first result) -> the slot that carries the reference, and the next value of the reference.
 Family = dict[str, tuple[int, Value]]
 
 
 def families(k: TileKernel) -> list[Family]:
-    """Running maxima, each with the loops that carry it one after the other."""
+    """The running maxima, each with the consecutive loops that carry it."""
     out: list[Family] = []
     ends: dict[str, Family] = {}
     for op in walk_ops(k.body):
@@ -112,7 +114,7 @@ def _is_running_maximum(op: ForOp, arg: Value, new: Value) -> bool:
 
 
 def maximum_of(defs: dict[str, MapOp], v: Value) -> list[Value]:
-    """The values whose maximum ``v`` is."""
+    """The values of which ``v`` is the maximum."""
     op = defs.get(v.name)
     if op is None or op.op != "max":
         return [v]
@@ -126,7 +128,7 @@ def _loops(k: TileKernel, family: Family) -> Iterator[tuple[ForOp, int, Value]]:
 
 
 def _repairs(k: TileKernel, family: Family) -> dict[str, Value]:
-    """Name of a product that repairs a carried tile -> the factor, of fewer axes, in the loops of ``family``."""
+    """Name of a product that repairs a carried tile -> its factor with fewer axes, in the loops of ``family``."""
     forms = Forms({key: slot for key, (slot, _) in family.items()})
     forms.block(k.body, final=False)
     out: dict[str, Value] = {}
@@ -145,7 +147,7 @@ def _repairs(k: TileKernel, family: Family) -> dict[str, Value]:
 
 
 def _threshold(k: TileKernel, family: Family, bits: int) -> float | str:
-    """The distance by which a reference may be off, or why none may."""
+    """The permitted distance of a reference from the true maximum, or the reason why there is none."""
     forms = Forms({key: slot for key, (slot, _) in family.items()})
     forms.block(k.body)
     if forms.problems:
@@ -161,7 +163,7 @@ def _threshold(k: TileKernel, family: Family, bits: int) -> float | str:
 
 @dataclass(slots=True)
 class _Rewrite:
-    """The loops of one family; ``limit``: the distance from which on the reference is renewed (None: at once)."""
+    """The rewrite of one family's loops. ``limit``: the distance above which the reference changes (None: always)."""
 
     names: Peephole
     family: Family
@@ -195,7 +197,7 @@ class _Rewrite:
         return chosen, list(p.out)
 
     def _marked(self, op: TileOp) -> TileOp:
-        """A repair need not be computed while its factor is 1."""
+        """``op``, or ``mul_unless_one`` for a repair, which may be skipped while its factor is 1."""
         factor = self.repairs.get(op.result.name) if isinstance(op, MapOp) else None
         if factor is None or not isinstance(op, MapOp):
             return op
@@ -204,7 +206,7 @@ class _Rewrite:
 
 
 def renamed_deep(op: TileOp, env: Env) -> TileOp:
-    """``op`` and what is inside it with the values it reads replaced."""
+    """``op`` and the ops inside it with the values that they read renamed."""
     out = rename(op, env)
     if isinstance(out, ForOp) and env:
         yields = tuple(env.get(y.name, y) for y in out.yields)

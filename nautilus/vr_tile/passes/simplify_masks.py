@@ -1,7 +1,7 @@
-"""``simplify-masks``: conjuncts that always hold leave masks and conditions.
+"""``simplify-masks``: removes conjuncts that always hold from masks and conditions.
 
-Intervals of grid variables, loop variables and tile axes decide; a mask that is left without a conjunct
-is no mask.  A condition with one value becomes a constant, and a select on it one of its sides.
+The intervals of grid variables, loop variables and tile axes prove them.  A mask without conjuncts is removed.  A
+condition with one value becomes a constant, and a select on it becomes one of its sides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nautilus.vr_tile.rewriting import each_kernel, rename
 
 @dataclass(frozen=True, slots=True)
 class SimplifyMasks:
-    """Drop what the loop ranges prove."""
+    """Remove conditions that the ranges of variables prove."""
 
     name = "simplify-masks"
 
@@ -29,7 +29,7 @@ class SimplifyMasks:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is known about variables, and the values that stand for others."""
+    """Assumptions about variables, the values that replace others, and conditions with a constant value."""
 
     assumptions: Assumptions
     env: dict[str, Value]

@@ -5,11 +5,11 @@ Where a running maximum is taken over masked scores, the scores are masked twice
     y = select c, x, -inf;  M = max(_, reduce max y over j);  r = select(M == -inf, 0, M)
     e = exp2(fma x, k, r * -k);  z = select c, e, 0
 
-With k > 0 the second mask follows from the first: ``z = exp2(fma y, k, r * -k)`` is exp2(-inf) = 0
-wherever c is false, because ``r * -k`` is never +inf (r is not -inf: that is what the inner select is
-for).  If r is NaN or +inf, so is some score that c admits (now or in the carried maximum), and the
-sums over j that read z are NaN either way; so z may have no other readers than such sums.  One
-select, and the mask's life through the reduction, are saved on every masked element.
+With k > 0 the first mask implies the second: ``z = exp2(fma y, k, r * -k)`` is exp2(-inf) = 0 wherever c is false,
+because ``r * -k`` is never +inf (the inner select excludes r = -inf).  If r is NaN or +inf, so is some score that c
+admits, in this block or in the carried maximum, and the sums over j that read z are NaN with and without the second
+mask.  Therefore all readers of z must be such sums.  The pass saves one select on every masked element, and the live
+range of the mask through the reduction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 @dataclass(frozen=True, slots=True)
 class SinkMasks:
-    """No options."""
+    """Remove masks of exponentials whose arguments are masked."""
 
     name = "sink-masks"
 
@@ -41,7 +41,7 @@ def _kernel(k: TileKernel) -> TileKernel:
 
 
 def _rule(p: Peephole, op: TileOp, readers: dict[str, list[TileOp]]) -> Value | None:
-    """The value that stands for ``select c, exp2(fma x k b), 0``, or None."""
+    """The value that replaces ``select c, exp2(fma x k b), 0``, or None."""
     if not (isinstance(op, MapOp) and op.op == "select" and p.constant(op.args[2]) == 0.0):
         return None
     cond = op.args[0]
@@ -63,7 +63,7 @@ def _rule(p: Peephole, op: TileOp, readers: dict[str, list[TileOp]]) -> Value | 
 
 
 def _masked(p: Peephole, cond: Value, x: Value) -> Value | None:
-    """A value already made that is ``select cond, x, -inf``."""
+    """An earlier value that is ``select cond, x, -inf``, or None."""
     for op in p.defs.values():
         if not isinstance(op, MapOp) or op.op != "select" or op.args[:2] != (cond, x):
             continue
@@ -73,7 +73,7 @@ def _masked(p: Peephole, cond: Value, x: Value) -> Value | None:
 
 
 def _bounded_by(p: Peephole, bias: Value, masked: Value, scale: float) -> frozenset[str] | None:
-    """The axes of the maximum over ``masked`` from which ``bias`` comes, guarded against -inf; else None."""
+    """The axes of the maximum over ``masked`` from which ``bias`` is computed with a guard against -inf, or None."""
     product = p.producer(bias)
     if not (isinstance(product, MapOp) and product.op == "mul"):
         return None
@@ -91,7 +91,7 @@ def _bounded_by(p: Peephole, bias: Value, masked: Value, scale: float) -> frozen
 
 
 def _maximum_of(p: Peephole, top: Value, masked: Value) -> frozenset[str] | None:
-    """Axes over which ``top`` is the maximum of ``masked`` (scaled by positive constants) and other things."""
+    """The axes over which ``top`` is the maximum of ``masked`` (scaled by positive constants) and other values."""
     op = p.producer(top)
     match op:
         case ReduceOp(combiner="max", arg=arg, axes=axes) if arg == masked:
@@ -106,7 +106,7 @@ def _maximum_of(p: Peephole, top: Value, masked: Value) -> frozenset[str] | None
 
 
 def _only_summed(z: Value, axes: frozenset[str], readers: dict[str, list[TileOp]]) -> bool:
-    """Every reader of ``z``, through casts, sums over ``axes``."""
+    """Whether every reader of ``z``, also through casts, sums over ``axes``."""
     for op in readers.get(z.name, []):
         match op:
             case ReduceOp(combiner="sum", axes=over) if axes <= set(over):

@@ -1,4 +1,4 @@
-"""The closed form of "the domain is not empty" against counting."""
+"""The closed form of "the domain is not empty" agrees with enumeration of the domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a walk's pieces: it starts where it certainly runs, and computes the same."""
+"""The order of the pieces of a reduction loop: the first piece is certainly not empty, and the result is the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nautilus.vr_tile.verify import verify
 from tests.scalar.programs.build import causal, window
 from tests.scalar.programs.small import CASES, attn
 from tests.scalar.test_fusion import agree, stages
-from tests.scalar.test_fusion_text import body_of, prefill, tiled, walks
+from tests.scalar.test_fusion_text import body_of, prefill, reduction_loops, tiled
 
 
 def mixed_first(schedule: Schedule) -> Schedule:
@@ -30,30 +30,30 @@ def last(program: Program, rows: int = 128, step: int = 128) -> Program:
     return stages(program, mixed_first(tiled(default_schedule(program), rows, step)))[-1]
 
 
-def test_a_causal_walk_starts_at_the_diagonal_once() -> None:
+def test_a_causal_loop_starts_at_the_diagonal_once() -> None:
     text = format_program(last(prefill(causal())))
-    assert walks(text) == ["j0 in i0..i0 + 1", "j0 in 0..i0"]
+    assert reduction_loops(text) == ["j0 in i0..i0 + 1", "j0 in 0..i0"]
     assert body_of(text, "j0 in i0..i0 + 1").count("where") == 3
     assert "where" not in body_of(text, "j0 in 0..i0")
 
 
-def test_a_window_is_walked_from_the_diagonal_outwards() -> None:
+def test_a_window_starts_at_the_diagonal() -> None:
     text = format_program(last(prefill(window(256))))
-    assert walks(text) == [
+    assert reduction_loops(text) == [
         "j0 in i0..i0 + 1",
         "j0 in max(0, i0 - 1)..i0",
         "j0 in max(0, i0 - 2)..max(0, i0 - 1)",
     ]
 
 
-def test_what_does_not_certainly_run_does_not_come_first() -> None:
-    """Rows 0 to 127 may lie outside of the first keys altogether: no piece is certain, the order stays."""
+def test_a_piece_that_may_be_empty_is_not_first() -> None:
+    """Rows 0 to 127 may have no keys, so every piece may be empty and the order does not change."""
     program = prefill(causal(-256))
     ascending = stages(program, tiled(default_schedule(program), 128, 128))[-1]
-    assert walks(format_program(last(program))) == walks(format_program(ascending))
+    assert reduction_loops(format_program(last(program))) == reduction_loops(format_program(ascending))
 
 
-def test_the_pieces_stay_one_chain() -> None:
+def test_the_pieces_are_one_chain() -> None:
     module = lower(last(prefill(window(256))))
     verify(module)
     assert format_tiles(module).count("chain c0") == 3
@@ -99,7 +99,7 @@ def tile(text: str) -> str:
     return f"tile i in 0..4 {{\n{text}\n}}\n"
 
 
-def walk_of(body: str) -> Loop:
+def loop_of(body: str) -> Loop:
     def find(body: tuple[Stmt, ...]) -> Loop:
         return next(s for s in body if isinstance(s, Loop) and s.kind is Kind.SEQ)
 
@@ -107,7 +107,7 @@ def walk_of(body: str) -> Loop:
 
 
 REFUSED = {
-    "A[i] = A[i] * 0.5\n}\ntile i in 0..4 {\nA[i] sum= X[j0 * 4 + i]": "more than a repair",
+    "A[i] = A[i] * 0.5\n}\ntile i in 0..4 {\nA[i] sum= X[j0 * 4 + i]": "neither an update nor a repair",
     "A[i] = X[j0 * 4 + i]\n}\ntile i in 0..4 {\nR[i] sum= A[i]": None,
     "R[i] sum= X[j0 * 4 + i]\n}\ntile i in 0..4 {\nA[i] sum= R[i]": "not repaired",
     "A[i] sum= A[i] + X[j0 * 4 + i]": "reads itself",
@@ -118,7 +118,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("body", "reason"), REFUSED.items())
 def test_recurrences_have_an_order(body: str, reason: str | None) -> None:
-    found = obstacle(walk_of(tile(body)), frozenset({"A", "R"}))
+    found = obstacle(loop_of(tile(body)), frozenset({"A", "R"}))
     assert found is None if reason is None else found is not None and reason in found
 
 

@@ -1,4 +1,4 @@
-"""Repairs are found where they exist, refused with a reason elsewhere, and re-checked independently."""
+"""Repair terms are derived where they exist, rejected with a reason elsewhere, and verified independently."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nautilus.check.certificates import check
 from nautilus.core.expr.nodes import Expr, Load, Op, Var
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, stand_in
+from nautilus.scalar.analysis.repair import Refusal, Repair, Running, derive, reference_of
 from nautilus.scalar.analysis.repair_certificate import certify
 from tests.scalar.programs.build import F32, f, op, v
 
-WALKED = frozenset({"j"})
+REDUCED = frozenset({"j"})
 
 
 def x(name: str = "X") -> Expr:
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Expr, str, tuple[Running, ...], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_repair_is_derived_and_certified(name: str) -> None:
     value, combiner, running, text = CASES[name]
-    got = derive(value, (), combiner, running, WALKED)
+    got = derive(value, (), combiner, running, REDUCED)
     assert isinstance(got, Repair), got
     assert format_expr(got.t).replace(":f32", "") == text
     for certificate in certify("A", got):
@@ -87,9 +87,9 @@ REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_repair_without_a_proof_is_refused(name: str) -> None:
+def test_a_repair_without_a_proof_is_rejected(name: str) -> None:
     value, combiner, running = REFUSED[name]
-    got = derive(value, (), combiner, running, WALKED)
+    got = derive(value, (), combiner, running, REDUCED)
     assert isinstance(got, Refusal)
     assert got.reason
 
@@ -97,12 +97,12 @@ def test_a_repair_without_a_proof_is_refused(name: str) -> None:
 def test_a_guard_that_lets_more_in_than_the_maximum_saw_is_refused() -> None:
     guard = op("le", v("j"), v("i"))
     bounded = Running(r(), "max", x(), (guard,))
-    assert isinstance(derive(exp(x(), r()), (), "sum", (bounded,), WALKED), Refusal)
-    assert isinstance(derive(exp(x(), r()), (guard,), "sum", (bounded,), WALKED), Repair)
+    assert isinstance(derive(exp(x(), r()), (), "sum", (bounded,), REDUCED), Refusal)
+    assert isinstance(derive(exp(x(), r()), (guard,), "sum", (bounded,), REDUCED), Repair)
 
 
-def test_planted_wrong_repairs_are_caught() -> None:
-    good = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+def test_wrong_repairs_are_found() -> None:
+    good = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(good, Repair)
     swapped = op("mul", v32("a"), op("exp", op("sub", v32("new0"), v32("old0"))))
     shifted = op("add", v32("a"), op("sub", v32("old0"), v32("new0")))
@@ -112,8 +112,8 @@ def test_planted_wrong_repairs_are_caught() -> None:
     assert not check(certify("A", replace(good, t=squared))[1]).ok
 
 
-def test_a_repair_that_looks_at_the_element_is_caught() -> None:
-    good = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+def test_a_repair_that_depends_on_the_element_is_found() -> None:
+    good = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(good, Repair)
     cheat = op("exp", op("sub", v32("x0"), v32("new0")))
     assert "element" in check(certify("A", replace(good, t=cheat))[0]).detail
@@ -124,20 +124,21 @@ def v32(name: str) -> Expr:
 
 
 def test_a_value_may_ask_for_the_reference_itself() -> None:
-    """What ``split_k_update`` writes: nothing to finalise, the same repair."""
-    finite = exp(x(), stand_in(r(), "max", 0.0))
-    got = derive(finite, (), "sum", (run(),), WALKED)
-    plain = derive(exp(x(), r()), (), "sum", (run(),), WALKED)
+    """A value as ``split_k_update`` writes it: it has the same repair and is not finalised."""
+    finite = exp(x(), reference_of(r(), "max", 0.0))
+    got = derive(finite, (), "sum", (run(),), REDUCED)
+    plain = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(got, Repair) and isinstance(plain, Repair)
     assert got.t == plain.t and got.references == (0.0,) and got.finite == (True,) and plain.finite == (False,)
-    weighted = op("div", x(), stand_in(r("L"), "sum", 1.0))
-    late = derive(op("div", x(), r("L")), (), "sum", (run("L", "sum"),), WALKED)
-    now = derive(weighted, (), "sum", (run("L", "sum"),), WALKED)
+    weighted = op("div", x(), reference_of(r("L"), "sum", 1.0))
+    late = derive(op("div", x(), r("L")), (), "sum", (run("L", "sum"),), REDUCED)
+    now = derive(weighted, (), "sum", (run("L", "sum"),), REDUCED)
     assert isinstance(late, Repair) and late.finalise
     assert isinstance(now, Repair) and not now.finalise
 
 
-def test_another_reference_than_the_repair_needs_is_refused() -> None:
-    for value in (exp(x(), stand_in(r(), "max", 7.0)), op("add", exp(x(), r()), exp(x(), stand_in(r(), "max", 0.0)))):
-        got = derive(value, (), "sum", (run(),), WALKED)
-        assert isinstance(got, Refusal) and "another reference" in got.reason
+def test_a_reference_that_differs_from_that_of_the_repair_is_rejected() -> None:
+    both = op("add", exp(x(), r()), exp(x(), reference_of(r(), "max", 0.0)))
+    for value in (exp(x(), reference_of(r(), "max", 7.0)), both):
+        got = derive(value, (), "sum", (run(),), REDUCED)
+        assert isinstance(got, Refusal) and "reads a reference of M that differs" in got.reason

@@ -1,4 +1,4 @@
-"""The interval analysis holds what actually occurs, for random expressions over random inputs."""
+"""The intervals contain the values of random expressions over random inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``inline``: copies into readers, the original stays, roundings stay, size is bounded."""
+"""``inline``: definitions are copied into readers, originals and roundings are kept, and the size is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``narrow``: which factors, to which type, and the proof that they fit."""
+"""``narrow``: the factors, their types, and the proof that they do not overflow."""
 
 from __future__ import annotations
 

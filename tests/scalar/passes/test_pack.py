@@ -1,4 +1,4 @@
-"""Axes in groups: shared operands lose the axis that they do not depend on, everything else the numbers keep."""
+"""``pack``: axes in groups. Shared operands lose the axis on which they do not depend; results do not change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.scalar.test_fusion_fuzz import _Random
 
 
 def packed(program: Program, name: str, axis: str, size: int) -> Program:
-    """``program`` with ``axis`` of ``name`` in groups, checked for itself."""
+    """``program`` with ``axis`` of ``name`` in groups, after verification."""
     new = Pack(Schedule(packs=(PackPlan(name, axis, size),))).apply(program)
     verify(new)
     assert parse_program(format_program(new)) == new
@@ -62,7 +62,7 @@ def test_query_heads_in_groups_agree(m: int, heads: int, groups: int, splits: in
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_any_size_that_divides_will_do(size: int) -> None:
-    """Also one that has nothing to do with how operands are shared."""
+    """The size need not be that of the groups of operands."""
     holds(grouped(1, 20, 8, 4), "S_sum", "h", size)
 
 
@@ -70,8 +70,8 @@ SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "16")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_programs_survive_packs_and_cuts(seed: int) -> None:
-    """Any axis of any definition, then every reduction in chunks."""
+def test_random_programs_agree_after_packs_and_splits(seed: int) -> None:
+    """Any axis of any definition is packed, then every reduction is split into chunks."""
     program, inputs = _Random(seed, {"a": 2, "b": 6, "c": 7, "d": 4, "e": 18}).case()
     r = random.Random(seed)
     axes = [

@@ -1,4 +1,4 @@
-"""``simplify``: canonical indices, guards and values; the meaning stays."""
+"""``simplify``: canonical indices, guards and values; results do not change."""
 
 from __future__ import annotations
 

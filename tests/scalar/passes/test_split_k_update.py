@@ -1,4 +1,4 @@
-"""Reductions in chunks: the same numbers, local references, empty chunks, partial results, certificates."""
+"""Split-K reductions: equal results, local references, empty chunks, partial results, certificates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HARD = ("causal", "masked rows", "logsumexp", "unfactored, masked rows", "extrem
 
 
 def holds(case: Case, splits: int, tile: int, ops: tuple[str, ...] | None = None) -> Program:
-    """The cut program agrees with the whole one, as definitions and through every pass; returns its last form."""
+    """The split program agrees with the whole one, as definitions and after every pass; returns its last form."""
     program, inputs = case
     chunked = cut(program, splits, tile, ops)
     verify(chunked)
@@ -45,13 +45,13 @@ def holds(case: Case, splits: int, tile: int, ops: tuple[str, ...] | None = None
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_cut_programs_agree(name: str) -> None:
+def test_split_programs_agree(name: str) -> None:
     holds(CASES[name](), 3, 4)
 
 
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize(("splits", "tile"), [(5, 1), (16, 16)], ids=["ragged", "mostly empty"])
-def test_hard_programs_agree_under_other_cuts(name: str, splits: int, tile: int) -> None:
+def test_hard_programs_agree_under_other_splits(name: str, splits: int, tile: int) -> None:
     holds(CASES[name](), splits, tile)
 
 
@@ -59,8 +59,8 @@ SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "24")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_programs_survive_cuts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some or all reductions cut, by different numbers; reductions walked with tiny tiles on odd seeds."""
+def test_random_programs_agree_after_splits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some or all reductions are split into different numbers of chunks; odd seeds have loops with tiny tiles."""
     if seed % 2:
         monkeypatch.setattr(plan_kernel, "MAX_ROW", 4)
         monkeypatch.setattr(plan_kernel, "BLOCK", 4)
@@ -84,14 +84,14 @@ def test_decoding_becomes_chunks_and_a_combination() -> None:
     text = final(cut(program, 4, 64, ("P_max", "P_sum", "O_acc")))
     assert kernels(text) == ["O_acc_part", "O"]
     first, second = text.split("kernel O {")
-    # each block walks its chunk alone, from a fresh reference, and leaves three partial results in f32
+    # each block loops over its own chunk, starts with a new reference, and stores three partial results in f32
     assert "grid j_chunk in 0..4, b in 0..1, h in 0..8, i0 in 0..1" in first
     assert re.search(r"seq j0 in j_chunk \* 4\.\.j_chunk \* 4 \+ 4 \{", first)
     assert "where j_chunk" not in first
     assert "P_max_part__tile_fix[i] = exp(P_max_part__tile[i] - P_max_part__tile_ref[i])" in first
     for name in ("P_max_part: f32[4, 1, 8, 1]", "P_sum_part: f32[4, 1, 8, 1]", "O_acc_part: f32[4, 1, 8, 1, 128]"):
         assert f"temp {name}" in first
-    # the combination: one reference from all of them, both sums repaired from theirs to it
+    # the combination: one reference for all partial results, to which both sums are repaired
     assert "max= P_max_part[j_chunk, b, h" in second
     fix = r"exp\(P_max_part\[j_chunk, b, .*, i\] - select\(P_max\[.*\] == -inf, 0\.0, P_max\[.*\]\)\)"
     assert len(re.findall(rf"P_sum\[.*\] sum= P_sum_part\[j_chunk, .*\] \* {fix}", second)) == 1
@@ -140,7 +140,7 @@ def test_rows_without_any_element_leave_identities() -> None:
     holds(unfactored(3, 60, 4, op("lt", v("j"), op("mul", v("i"), i(20)))), 4, 8)
 
 
-def test_what_cannot_be_repaired_waits_for_the_common_result() -> None:
+def test_a_value_without_a_repair_reads_the_combined_result() -> None:
     program, inputs = argmax(3, 40)
     text = format_program(cut(program, 4, 8))
     assert "where j_chunk * 16 <= j and j < j_chunk * 16 + 16 and cast<f32>(X[i, j]) == M[i]" in text
@@ -221,26 +221,26 @@ def refusal(*plans: SplitPlan) -> str:
     return str(error.value)
 
 
-def test_cuts_that_do_not_fit_are_refused() -> None:
+def test_illegal_splits_are_rejected() -> None:
     assert "no reduction is called 'Y'" in refusal(SplitPlan("Y", "j", 2, 8))
     assert "M does not reduce over 'i'" in refusal(SplitPlan("M", "i", 2, 8))
     assert "splits is 1, not 2 to" in refusal(SplitPlan("M", "j", 1, 8))
     assert "M is cut along 'j' twice" in refusal(SplitPlan("M", "j", 2, 8), SplitPlan("M", "j", 4, 8))
 
 
-def test_a_schedule_with_cuts_replays_from_json() -> None:
+def test_a_schedule_with_splits_is_read_back_from_json() -> None:
     schedule = cuts(logsumexp(3, 40)[0], 4, 8)
     assert Schedule.from_json(schedule.to_json()) == schedule
 
 
-def test_without_cuts_nothing_changes() -> None:
+def test_without_splits_nothing_changes() -> None:
     program, _ = logsumexp(3, 40)
     assert SplitKUpdate().apply(program) is program
     assert SplitKUpdate(Schedule(splits=())).apply(program) is program
 
 
-def test_a_value_under_both_references_is_not_cut_along() -> None:
-    """``exp(x - m) + m`` does not separate: it keeps reading the common maximum."""
+def test_a_value_under_both_references_is_not_split() -> None:
+    """``exp(x - m) + m`` is not separable: it keeps reading the common maximum."""
     b = Builder("both")
     b.input("X", 2, 40)
     x = b.at("X", "i", "j")
