@@ -32,7 +32,7 @@ _FREE = frozenset({  # ops that cost nothing, as do barriers of one warp and rel
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.AsyncCommit, ma.AsyncWait, ma.Barrier,
     ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.ProxyFence,
     ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, TileFirst, ma.TileFetch, ma.TileReset, ma.QueuePush,
-    ma.QueuePop,
+    ma.QueuePop, ma.GridWait, ma.GridLaunchDependents,
 })  # fmt: skip
 
 

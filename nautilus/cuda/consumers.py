@@ -1,8 +1,8 @@
-"""How large the consumers of a kernel are.
+"""The number of warps in each consumer of a kernel.
 
-All are equally large: four warps (then each starts at a multiple of four, and ``warp`` is the warp's number in its
-consumer everywhere, ``threadIdx.x / 32 % 4``) or one warp (then nothing in a consumer depends on the warp's number, and
-``warp`` is the number in the block, for what stands outside of roles).
+All consumers of a kernel have the same size.  A consumer of four warps starts at a multiple of four, and the C
+variable ``warp`` is the number of the warp in its consumer, ``threadIdx.x / 32 % 4``.  In a consumer of one warp
+nothing depends on the number of the warp, and ``warp`` is the number in the block, which ops outside of roles use.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 
 
-def unit_warps(kernel: ma.MemKernel) -> int:
-    """Warps of each consumer of a kernel that has consumers or roles; 0: it has none. Raises UnsupportedError."""
+def consumer_warps(kernel: ma.MemKernel) -> int:
+    """Warps of each consumer; 0 for a kernel without consumers and roles. Raises UnsupportedError."""
     roles = [r for op in ma.walk_ops(kernel.body) if isinstance(op, ma.RolesOp) for r in op.roles]
     sizes = {(r.last_warp - r.first_warp) // r.consumers for r in roles}
     if kernel.consumers > 1:
@@ -24,6 +24,6 @@ def unit_warps(kernel: ma.MemKernel) -> int:
     return max(sizes, default=0)
 
 
-def is_grouped(kernel: ma.MemKernel) -> bool:
-    """Whether the kernel's layouts are those of units of four warps."""
-    return unit_warps(kernel) == GROUP_WARPS
+def has_warpgroups(kernel: ma.MemKernel) -> bool:
+    """Whether the consumers of the kernel are warpgroups."""
+    return consumer_warps(kernel) == GROUP_WARPS

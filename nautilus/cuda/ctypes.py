@@ -44,7 +44,7 @@ def pack_of(dtype: DType, registers: int) -> int:
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
-    """A C literal; of a 16-bit or 8-bit float its bits, because such values are held as integers."""
+    """A C literal; of a 16-bit or 8-bit float its bits, because such values are stored as integers."""
     if dtype.is_float8:
         return f"({memory_type(dtype)}){int(storage_array(np.asarray(float(value)), dtype)):#04x}"
     if dtype.is_half:

@@ -1,4 +1,4 @@
-"""MA-tile IR to CUDA C++: one readable file, and no decision taken here.
+"""MA-tile IR to CUDA C++ in one readable file. The emitter makes no scheduling decisions.
 
 The file holds a header comment, the device helpers that its kernels use, the kernels in launch
 order, and, for a host compiler only (``#ifndef __CUDACC_RTC__``), an ``extern "C"`` launcher.
@@ -9,21 +9,21 @@ by the byte offsets that the MA-tile IR fixed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
-from nautilus.cuda.consumers import is_grouped
+from nautilus.cuda.consumers import has_warpgroups
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import module_names
-from nautilus.cuda.ops import elementwise, movement, reduction, roles
+from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles
 from nautilus.cuda.ops import mma as matrix
-from nautilus.cuda.ops import pipelines as rings
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
@@ -64,28 +64,27 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
             decode[w.env[var]] = text, names
-    w.rolled = is_grouped(kernel)
-    maps = rings.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
-    if w.unit_warps:
+    w.rolled = has_warpgroups(kernel)
+    start_of_grid = tuple(takewhile(lambda op: isinstance(op, ma.GridWait | ma.GridLaunchDependents), kernel.body))
+    print_body(w, start_of_grid)
+    maps = pipelines.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
+    if w.consumer_warps:
         if kernel.consumers > 1:
-            roles.start_unit(w, 0, kernel.consumers)
-            rings.declare_cursors(w, kernel.body)
+            roles.bind_consumer(w, 0, kernel.consumers)
+            pipelines.declare_pipeline_states(w, kernel.body)
     else:
         w.env.setdefault(CONSUMER, "0")  # the only one
         w.ranges.setdefault(CONSUMER, (0, 0))
-        rings.declare_cursors(w, kernel.body)
-    print_body(w, kernel.body)
+        pipelines.declare_pipeline_states(w, kernel.body)
+    print_body(w, kernel.body[len(start_of_grid) :])
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
-    later = module.kernels[module.kernels.index(kernel) + 1 :]
-    launch = [("wait_for_kernel_in_front", kernel.pdl), ("let_next_kernel_launch", bool(later) and later[0].pdl)]
-    w.lines[:0] = [f"    {w.speller.use(name)}();" for name, wanted in launch if wanted]
-    setup = rings.barrier_setup(w)
+    setup = pipelines.barrier_setup(w)
     w.lines[:0] = [*_decode(w, decode), *bases, *setup]
-    w.lines += rings.cluster_end(w)
+    w.lines += pipelines.cluster_end(w)
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
@@ -115,8 +114,8 @@ def _prologue(kernel: ma.MemKernel, w: Writer) -> list[str]:
     if "lane" in used:
         lines.append("    const int lane = threadIdx.x % 32;")
     if "warp" in used:
-        unit = " % 4" if is_grouped(kernel) else ""
-        lines.append(f"    const int warp = threadIdx.x / 32{unit};")
+        within = " % 4" if has_warpgroups(kernel) else ""
+        lines.append(f"    const int warp = threadIdx.x / 32{within};")
     if "block" in used:
         lines.append("    const int block = blockIdx.x;")
     return lines
@@ -160,7 +159,7 @@ def parameters(module: ma.MemModule) -> tuple[str, ...]:
 
 
 def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
-    """Print ops in order, elementwise ones in runs."""
+    """Print ops in order, and elementwise ops in runs."""
     n, w.passed = 0, ""
     while n < len(body):
         op = body[n]
@@ -199,7 +198,7 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
             w.line(f"{w.speller.use('cp_async_wait')}<{pending}>();")
         case ma.Barrier(threads=None):
             w.line("__syncthreads();")
-        case ma.Barrier(threads=32) if w.unit_warps == 1:
+        case ma.Barrier(threads=32) if w.consumer_warps == 1:
             w.line("__syncwarp();")
         case ma.Barrier(number=number, threads=threads):
             w.line(f"{w.speller.use('named_barrier')}({w.expr(number)}, {threads});")
@@ -232,26 +231,28 @@ def print_op(w: Writer, op: ma.MemOp) -> None:
 
 #: ops of the sm_90a class
 _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
-    ma.AdvanceOp: rings.print_advance,
+    ma.AdvanceOp: pipelines.print_advance,
     ma.BreakOp: scheduler.print_break,
     ma.QueuePop: scheduler.print_pop,
     ma.QueuePush: scheduler.print_push,
     ma.TileFetch: scheduler.print_fetch,
     ma.TileFirst: scheduler.print_first,
     ma.TileReset: scheduler.print_reset,
-    ma.TmaCommit: rings.print_commit,
-    ma.TmaLoad: rings.print_load,
-    ma.TmaStore: rings.print_store,
-    ma.TmaWait: rings.print_bulk_wait,
-    ma.ClusterArrive: rings.print_cluster_arrive,
-    ma.ClusterWait: rings.print_cluster_wait,
+    ma.TmaCommit: pipelines.print_commit,
+    ma.TmaLoad: pipelines.print_load,
+    ma.TmaStore: pipelines.print_store,
+    ma.TmaWait: pipelines.print_store_wait,
+    ma.ClusterArrive: pipelines.print_cluster_arrive,
+    ma.ClusterWait: pipelines.print_cluster_wait,
+    ma.GridLaunchDependents: lambda w, _: w.line(f"{w.speller.use('launch_dependents')}();"),
+    ma.GridWait: lambda w, _: w.line(f"{w.speller.use('grid_wait')}();"),
     ma.LetOp: roles.print_let,
     ma.MatrixStore: warpgroup.print_matrix_store,
-    ma.MbarArrive: rings.print_arrive,
-    ma.MbarExpect: rings.print_expect,
-    ma.MbarWait: rings.print_wait,
-    ma.MmaOp: warpgroup.print_product,
-    ma.NamedArrive: rings.print_named_arrive,
+    ma.MbarArrive: pipelines.print_arrive,
+    ma.MbarExpect: pipelines.print_expect,
+    ma.MbarWait: pipelines.print_wait,
+    ma.MmaOp: warpgroup.print_wgmma,
+    ma.NamedArrive: pipelines.print_named_arrive,
     ma.ProxyFence: lambda w, _: w.line(f"{w.speller.use('fence_proxy')}();"),
     ma.WgCommit: lambda w, _: w.line(f"{w.speller.use('wgmma_commit')}();"),
     ma.WgFence: lambda w, _: warpgroup.print_fence(w),
@@ -260,7 +261,7 @@ _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
 
 
 def print_convert(w: Writer, op: ma.ConvertOp) -> None:
-    """A permutation of registers inside each thread; none at all where the numbers agree."""
+    """Print a permutation of registers inside each thread; the identity prints nothing."""
     perm = same_threads(w.layout(op.arg), w.layout(op.result))
     assert perm is not None, "the verifier admits register permutations only"
     if perm == tuple(range(len(perm))):
@@ -281,7 +282,7 @@ def print_convert(w: Writer, op: ma.ConvertOp) -> None:
 
 
 def print_for(w: Writer, op: ma.ForOp) -> None:
-    """A loop; each carried value lives in one array that the body's end rewrites."""
+    """Print a loop. Each carried value is stored in one array, which the end of the body overwrites."""
     for (arg, init), result in zip(op.carried, op.results, strict=True):
         if init.name in w.names and w.may_overwrite(init):
             w.names[arg.name] = w.names[init.name]

@@ -27,7 +27,7 @@ _PRODUCT = {DType.F32: "__fmul_rn", DType.F64: "__dmul_rn"}
 
 
 class Text(str):
-    """C text of an expression that knows how tightly its outermost operator binds."""
+    """C text of an expression, with the precedence of its outermost operator."""
 
     strength: int = _ATOM
 
@@ -40,7 +40,7 @@ class Text(str):
 
 
 def operand(x: str, strength: int) -> str:
-    """``x``, in parentheses where it binds looser than its place demands. Plain strings are atoms."""
+    """``x``, in parentheses if its precedence is below ``strength``. Plain strings are atoms."""
     return f"({x})" if isinstance(x, Text) and x.strength < strength else str(x)
 
 

@@ -2,8 +2,8 @@
 
 ``int NAME_launch(inputs..., outputs..., scalars..., void* workspace, cudaStream_t stream)`` launches every
 kernel in order and returns the first CUDA error (0: none).  ``size_t NAME_workspace(void)`` gives
-the bytes of scratch memory that ``workspace`` must point to (0: it may be null).  The endings keep a
-spec called ``main`` or ``printf`` from redefining what C calls so.
+the bytes of scratch memory that ``workspace`` must point to (0: it may be null).  The suffixes keep a
+spec called ``main`` or ``printf`` from redefining a C function.
 """
 
 from __future__ import annotations
@@ -141,20 +141,20 @@ def _encode(m: TensorMap, name: str, base: str) -> list[str]:
     ]
 
 
-def _early(k: ma.MemKernel, kernel: str, args: str) -> list[str]:
-    """A launch that need not wait for the end of the kernel in front (CUDA Runtime API, cudaLaunchKernelEx)."""
+def _dependent_launch(k: ma.MemKernel, kernel: str, args: str) -> list[str]:
+    """A programmatic dependent launch (CUDA Runtime API, cudaLaunchKernelEx)."""
     assert isinstance(k.blocks, Const)
     return [
         "    {",
-        "        cudaLaunchAttribute early = {};",
-        "        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;",
-        "        early.val.programmaticStreamSerializationAllowed = 1;",
+        "        cudaLaunchAttribute attribute = {};",
+        "        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;",
+        "        attribute.val.programmaticStreamSerializationAllowed = 1;",
         "        cudaLaunchConfig_t config = {};",
         f"        config.gridDim = {k.blocks.value};",
         f"        config.blockDim = {32 * k.warps};",
         f"        config.dynamicSmemBytes = {k.smem_bytes};",
         "        config.stream = stream;",
-        "        config.attrs = &early;",
+        "        config.attrs = &attribute;",
         "        config.numAttrs = 1;",
         f"        status = cudaLaunchKernelEx(&config, {kernel}, {args});",
         "    }",
@@ -188,7 +188,7 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             "    if (status != cudaSuccess) return status;",
         ]
     if k.pdl:
-        return [*lines, *_early(k, kernel, args), "    if (status != cudaSuccess) return status;"]
+        return [*lines, *_dependent_launch(k, kernel, args), "    if (status != cudaSuccess) return status;"]
     return [
         *lines,
         f"    {kernel}<<<{k.blocks.value}, {32 * k.warps}, {smem}, stream>>>({args});",

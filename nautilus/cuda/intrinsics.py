@@ -30,7 +30,7 @@ def _unary(name: str, ptx: str, comment: str) -> Helper:
 def _binary_nan(name: str, ptx: str) -> Helper:
     body = f'float y; asm("{ptx} %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y;'
     return Helper(
-        f"// NaN if either is NaN, as the mathematics has it (fmaxf and fminf drop it).\n"
+        f"// NaN if either operand is NaN (fmaxf and fminf return the other operand).\n"
         f"__device__ __forceinline__ float {name}(float a, float b) {{ {body} }}"
     )
 
@@ -63,7 +63,7 @@ def _ldmatrix(name: str, count: int, trans: bool) -> Helper:
 
 
 def _load_pinned(size: int) -> Helper:
-    """Zeros where not wanted.  Volatile: the compiler leaves it where it stands, so its result lives no longer."""
+    """Zeros if inactive.  Volatile: the compiler does not move it, which keeps the live range of its result short."""
     word, count = {8: ("uint2", 2), 16: ("uint4", 4)}.get(size, ("u32", 1))
     ptx = f"ld.global.nc{f'.v{count}' if count > 1 else ''}.{ {1: 'u8', 2: 'u16'}.get(size, 'u32') }"
     fields = [f"y.{f}" for f in "xyzw"[:count]] if count > 1 else ["y"]
@@ -127,33 +127,33 @@ def _asm(name: str, params: str, ptx: str, operands: str, comment: str = "") -> 
     return Helper(f"{head}__device__ __forceinline__ void {name}({params}) {{ {body} }}")
 
 
-def _bulk(rank: int) -> dict[str, Helper]:
-    """Bulk tensor copies of ``rank`` axes; coordinates innermost first."""
+def _tma(rank: int) -> dict[str, Helper]:
+    """TMA copies of ``rank`` axes; coordinates innermost first."""
     params = ", ".join(f"int c{i}" for i in range(rank))
     values = ", ".join(f'"r"(c{i})' for i in range(rank))
     load = ", ".join(f"%{i + 3}" for i in range(rank))
     store = ", ".join(f"%{i + 2}" for i in range(rank))
     tensor = f"cp.async.bulk.tensor.{rank}d"
     return {
-        f"bulk_load_{rank}d": Helper(
-            f"__device__ __forceinline__ void bulk_load_{rank}d("
+        f"tma_load_{rank}d": Helper(
+            f"__device__ __forceinline__ void tma_load_{rank}d("
             f"u32 shared, const TensorMap* map, u32 bar, {params}) {{\n"
             f'    asm volatile("{tensor}.shared::cluster.global.mbarrier::complete_tx::bytes "\n'
             f'                 "[%0], [%1, {{{load}}}], [%2];"\n'
             f'                 :: "r"(shared), "l"(map), "r"(bar), {values} : "memory");\n}}',
             ("tensor_map",),
         ),
-        f"bulk_load_{rank}d_multicast": Helper(
-            f"// To the same place in each block of the cluster whose bit is set in `blocks`, counting there.\n"
-            f"__device__ __forceinline__ void bulk_load_{rank}d_multicast("
+        f"tma_load_{rank}d_multicast": Helper(
+            f"// Copies to the same offset in each block of the cluster with a bit in `blocks`, with its barrier.\n"
+            f"__device__ __forceinline__ void tma_load_{rank}d_multicast("
             f"u32 shared, const TensorMap* map, u32 bar, {params}, u16 blocks) {{\n"
             f'    asm volatile("{tensor}.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "\n'
             f'                 "[%0], [%1, {{{load}}}], [%2], %{rank + 3};"\n'
             f'                 :: "r"(shared), "l"(map), "r"(bar), {values}, "h"(blocks) : "memory");\n}}',
             ("tensor_map",),
         ),
-        f"bulk_store_{rank}d": Helper(
-            f"__device__ __forceinline__ void bulk_store_{rank}d(const TensorMap* map, u32 shared, {params}) {{\n"
+        f"tma_store_{rank}d": Helper(
+            f"__device__ __forceinline__ void tma_store_{rank}d(const TensorMap* map, u32 shared, {params}) {{\n"
             f'    asm volatile("{tensor}.global.shared::cta.bulk_group [%0, {{{store}}}], [%1];"\n'
             f'                 :: "l"(map), "r"(shared), {values} : "memory");\n}}',
             ("tensor_map",),
@@ -173,7 +173,7 @@ def _stmatrix(count: int) -> Helper:
 
 
 #: instruction -> (types in PTX, depth of a k-step, C type and constraint of accumulators)
-_WGMMA = {
+WGMMA_TYPES = {
     "wgmma.f16": ("f32.f16.f16", 16, "float", "f"),
     "wgmma.bf16": ("f32.bf16.bf16", 16, "float", "f"),
     "wgmma.tf32": ("f32.tf32.tf32", 8, "float", "f"),
@@ -197,7 +197,7 @@ def _wgmma(name: str) -> Helper:
     """
     _, shape, element, kind, *zero = name.split("_")
     columns = int(shape.removeprefix("m64n"))
-    types, depth, c, reg = _WGMMA[f"wgmma.{element}"]
+    types, depth, c, reg = WGMMA_TYPES[f"wgmma.{element}"]
     count = columns // 2
     mode, term = ("=", "") if zero else ("+", ", int add")
     outs = ", ".join(f'"{mode}{reg}"(d[{i}])' for i in range(count))
@@ -315,7 +315,7 @@ HELPERS: Mapping[str, Helper] = {
         '__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }'
     ),
     "cp_async_wait": Helper(
-        "// All but this thread's PENDING youngest groups have arrived.\n"
+        "// At most this thread's PENDING youngest groups are incomplete.\n"
         "template <int PENDING> __device__ __forceinline__ void cp_async_wait() "
         '{ asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory"); }'
     ),
@@ -323,27 +323,23 @@ HELPERS: Mapping[str, Helper] = {
         "__device__ __forceinline__ void named_barrier(int id, int threads) "
         '{ asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }'
     ),
-    "wait_for_kernel_in_front": _asm(
-        "wait_for_kernel_in_front",
-        "",
-        "griddepcontrol.wait;",
-        "",
-        "It has ended, and what it wrote is there.",
+    "grid_wait": _asm(
+        "grid_wait", "", "griddepcontrol.wait;", "", "Earlier launches have ended, and what they wrote is visible."
     ),
-    "let_next_kernel_launch": _asm("let_next_kernel_launch", "", "griddepcontrol.launch_dependents;", ""),
+    "launch_dependents": _asm("launch_dependents", "", "griddepcontrol.launch_dependents;", ""),
     "named_arrive": _asm(
-        "named_arrive", "int id, int threads", "bar.arrive %0, %1;", '"r"(id), "r"(threads)', "Count, do not wait."
+        "named_arrive", "int id, int threads", "bar.arrive %0, %1;", '"r"(id), "r"(threads)', "Arrives without waiting."
     ),
     "tensor_map": Helper("struct __align__(64) TensorMap { unsigned long long opaque[16]; };"),
-    **{name: h for rank in range(1, 6) for name, h in _bulk(rank).items()},
-    "bulk_commit": _asm("bulk_commit", "", "cp.async.bulk.commit_group;", ""),
-    "bulk_wait_read": Helper(
-        "// All but this thread's PENDING youngest groups of stores have read shared memory.\n"
-        "template <int PENDING> __device__ __forceinline__ void bulk_wait_read() "
+    **{name: h for rank in range(1, 6) for name, h in _tma(rank).items()},
+    "tma_commit": _asm("tma_commit", "", "cp.async.bulk.commit_group;", ""),
+    "tma_wait_read": Helper(
+        "// At most this thread's PENDING youngest groups of stores still read shared memory.\n"
+        "template <int PENDING> __device__ __forceinline__ void tma_wait_read() "
         '{ asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory"); }'
     ),
-    "bulk_wait": Helper(
-        "template <int PENDING> __device__ __forceinline__ void bulk_wait() "
+    "tma_wait": Helper(
+        "template <int PENDING> __device__ __forceinline__ void tma_wait() "
         '{ asm volatile("cp.async.bulk.wait_group %0;" :: "n"(PENDING) : "memory"); }'
     ),
     "fence_proxy": _asm("fence_proxy", "", "fence.proxy.async.shared::cta;", ""),
@@ -353,14 +349,14 @@ HELPERS: Mapping[str, Helper] = {
     "fence_mbarrier_init": _asm("fence_mbarrier_init", "", "fence.mbarrier_init.release.cluster;", ""),
     "mbarrier_arrive": _asm("mbarrier_arrive", "u32 bar", "mbarrier.arrive.shared::cta.b64 _, [%0];", '"r"(bar)'),
     "mbarrier_arrive_at": Helper(
-        "// On the barrier at this place in block `rank` of the cluster.\n"
+        "// Arrives at the barrier at this offset in block `rank` of the cluster.\n"
         "__device__ __forceinline__ void mbarrier_arrive_at(u32 bar, u32 rank) {\n"
         '    asm volatile("{ .reg .b32 there;\\n"\n'
         '                 "mapa.shared::cluster.u32 there, %0, %1;\\n"\n'
         '                 "mbarrier.arrive.shared::cluster.b64 _, [there]; }" :: "r"(bar), "r"(rank) : "memory");\n}'
     ),
     "shared_of_block": Helper(
-        "// The place of `here` in block `rank` of the cluster.\n"
+        "// The address of `here` in block `rank` of the cluster.\n"
         "__device__ __forceinline__ unsigned char* shared_of_block(unsigned char* here, u32 rank) {\n"
         "    unsigned char* there;\n"
         '    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(rank));\n'
@@ -380,7 +376,7 @@ HELPERS: Mapping[str, Helper] = {
         "One arrival that announces bytes of bulk copies.",
     ),
     "mbarrier_wait": Helper(
-        "// Until the phase of this parity has completed.\n"
+        "// Waits until the phase of this parity has completed.\n"
         "__device__ __forceinline__ void mbarrier_wait(u32 bar, u32 parity) {\n"
         '    asm volatile("{ .reg .pred p;\\n"\n'
         '                 "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n"\n'
@@ -399,23 +395,23 @@ HELPERS: Mapping[str, Helper] = {
     "wgmma_fence": _asm("wgmma_fence", "", "wgmma.fence.sync.aligned;", ""),
     "wgmma_commit": _asm("wgmma_commit", "", "wgmma.commit_group.sync.aligned;", ""),
     "wgmma_wait": Helper(
-        "// All but this warpgroup's PENDING youngest groups of products have finished.\n"
+        "// At most this warpgroup's PENDING youngest groups of MMAs are incomplete.\n"
         "template <int PENDING> __device__ __forceinline__ void wgmma_wait() "
         '{ asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory"); }'
     ),
-    "settle": Helper(
-        "// What products wrote is not read above this point.\n"
-        "template <int N> __device__ __forceinline__ void settle(float (&x)[N]) {\n"
+    "fence_operand": Helper(
+        "// The compiler moves no read of an MMA's result before this point.\n"
+        "template <int N> __device__ __forceinline__ void fence_operand(float (&x)[N]) {\n"
         "    #pragma unroll\n"
         '    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(x[i]) :: "memory");\n}'
     ),
-    "settle_int": Helper(
-        "template <int N> __device__ __forceinline__ void settle_int(int (&x)[N]) {\n"
+    "fence_operand_int": Helper(
+        "template <int N> __device__ __forceinline__ void fence_operand_int(int (&x)[N]) {\n"
         "    #pragma unroll\n"
         '    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(x[i]) :: "memory");\n}'
     ),
     "wgmma_descriptor": Helper(
-        "// Where and how a product's operand lies in shared memory; adding n moves it by 16 n bytes.\n"
+        "// Address and layout of an MMA operand in shared memory; adding n moves the address by 16 n bytes.\n"
         "template <int LEADING, int STRIDE, int SWIZZLE>\n"
         "__device__ __forceinline__ u64 wgmma_descriptor(u32 address) {\n"
         "    constexpr u64 mode = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;\n"
@@ -441,7 +437,7 @@ HALF: Mapping[DType, tuple[str, str, str]] = {
     DType.BF16: ("bf16_to_f32", "f32_to_bf16", "pack_bf16"),
 }
 
-#: float that is held as its bits -> (element to float, float to element).
+#: float that is stored as its bits -> (element to float, float to element).
 BITS: Mapping[DType, tuple[str, str]] = {
     **{dtype: names[:2] for dtype, names in HALF.items()},
     DType.F8E4M3: ("e4m3_to_f32", "f32_to_e4m3"),
@@ -449,7 +445,7 @@ BITS: Mapping[DType, tuple[str, str]] = {
 }
 
 if set(BITS) != {d for d in DType if d.is_half or d.is_float8}:
-    raise AssertionError("a float that is held as its bits has no conversions")
+    raise AssertionError("a float that is stored as its bits has no conversions")
 
 PRELUDE = (
     "typedef unsigned int u32;\ntypedef unsigned short u16;\ntypedef unsigned long long u64;\n"
@@ -469,7 +465,7 @@ def closure(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def helper(name: str) -> Helper:
-    """The helper called ``name``; those of warpgroup products are made from their names."""
+    """The helper called ``name``; those of warpgroup MMAs are derived from their names."""
     return HELPERS[name] if name in HELPERS else _wgmma(name)
 
 

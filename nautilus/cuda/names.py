@@ -45,7 +45,7 @@ _USED = _words("""
 #: Variables of the emitted kernels and of the launcher.
 _LOCALS = _words("""
     lane warp block smem shared r k m n stage lane_row word other first partial tile_counter status stream
-    workspace early config sizes strides box map encode_map EncodeTiled CUresult CUtensorMap
+    workspace attribute config sizes strides box map encode_map EncodeTiled CUresult CUtensorMap
 """)
 
 _FUNCTIONS = frozenset(name for f in FUNCTIONS.values() if isinstance(f.c, Call) for name in f.c.names)
@@ -55,7 +55,7 @@ RESERVED = _KEYWORDS | _MACROS | _USED | _LOCALS | _FUNCTIONS | frozenset(HELPER
 
 def is_reserved(name: str) -> bool:
     """Whether C++, CUDA or the emitted text gives ``name`` a meaning; wgmma helpers are made from their shapes."""
-    return name in RESERVED or name.startswith(("at_", "__", "cuda", "wgmma_", "bulk_", "load_pinned_"))
+    return name in RESERVED or name.startswith(("at_", "__", "cuda", "wgmma_", "tma_", "load_pinned_"))
 
 
 def sanitize(name: str) -> str:

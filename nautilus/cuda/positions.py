@@ -1,11 +1,10 @@
-"""Index expressions cut in a part of the thread and a part of the register.
+"""Index expressions split into a term of the thread and a term of the register.
 
-A position is ``base + offset(r)``: the base is one value a thread, the offset a constant once the register
-loop is unrolled.  A comparison of positions then compares one value of the thread with a constant, and the
-conversion of a position to f32 is one conversion and an addition of a constant, instead of one of each kind
-for every register; worth it where a thread has many registers (kernels for warpgroups).  Both give the same
-results as the plain text; where that is not certain, or an axis stands inside something that is not linear,
-the plain text is printed.
+A position is ``base + offset(r)``: the base is one value in each thread, and the offset is a constant after the
+register loop is unrolled.  A comparison of positions then compares one value of the thread with a constant, and the
+conversion of a position to f32 is one conversion in each thread and one addition in each register.  The split pays
+where a thread has many registers, which is in kernels with warpgroups.  The results equal those of the plain text.
+The plain text is printed if equality is not certain, or if the expression is not linear in an axis.
 """
 
 from __future__ import annotations

@@ -70,11 +70,11 @@ def projected_register(layout: FragLayout, axes: tuple[str, ...], var: str) -> s
 
 def first_of_reduction(layout: FragLayout, axes: tuple[str, ...], var: str) -> str:
     """Condition that register ``var`` is the first one reduced into its result register."""
-    gone = frozenset(axes)
+    reduced = frozenset(axes)
     total, div = 0, 1
     conditions: list[str] = []
     for n, m in enumerate(layout.reg):
-        if m.axis in gone and m.size > 1:
+        if m.axis in reduced and m.size > 1:
             last = all(x.size == 1 for x in layout.reg[n + 1 :])
             conditions.append(f"{digit(var, div, m.size, last)} == 0")
             total += 1
@@ -84,9 +84,9 @@ def first_of_reduction(layout: FragLayout, axes: tuple[str, ...], var: str) -> s
 
 def shuffle_distances(layout: FragLayout, axes: tuple[str, ...]) -> tuple[int, ...] | None:
     """Butterfly distances over the lanes that split ``axes``; None where a size is no power of two."""
-    gone, out, div = frozenset(axes), list[int](), 1
+    reduced, out, div = frozenset(axes), list[int](), 1
     for m in layout.lane:
-        if m.axis in gone:
+        if m.axis in reduced:
             if m.size & (m.size - 1):
                 return None
             out.extend(div << b for b in range(m.size.bit_length() - 1))
@@ -96,9 +96,9 @@ def shuffle_distances(layout: FragLayout, axes: tuple[str, ...]) -> tuple[int, .
 
 def warp_digits(layout: FragLayout, axes: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """(divisor, size) of the warp-number digits that split ``axes``."""
-    gone, out, div = frozenset(axes), list[tuple[int, int]](), 1
+    reduced, out, div = frozenset(axes), list[tuple[int, int]](), 1
     for m in layout.warp:
-        if m.axis in gone and m.size > 1:
+        if m.axis in reduced and m.size > 1:
             out.append((div, m.size))
         div *= m.size
     return tuple(out)

@@ -1,8 +1,8 @@
-"""Tensor maps: how the TMA unit sees a buffer, derived from the bulk copies of a kernel.
+"""Tensor maps: the TMA descriptors of buffers, derived from the TMA copies of a kernel.
 
-One map serves all copies of one shape from (or to) one buffer.  Buffer axes without a tile axis are
-merged where they are neighbours, so that a map has at most five axes; axes with one stay alone, so
-that what lies outside of them is filled with zeros and never stored.  The host launcher and the
+All copies of one shape from (or to) one buffer use the same map.  Adjacent buffer axes without a tile
+axis are merged, so that a map has at most five axes.  An axis with a tile axis is not merged, so that
+elements outside of it are filled with zeros and never stored.  The host launcher and the
 runtime encode the maps (CUDA Driver API, cuTensorMapEncodeTiled).
 """
 
@@ -24,7 +24,7 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule, Smem, TmaLoad, TmaStor
 
 _MAX_RANK = 5
 _MAX_BOX = 256  # elements of one axis
-_SWIZZLE = 128  # the usual width, not worth saying
+_SWIZZLE = 128  # the most frequent width, which names of maps omit
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class TensorMap:
 
     @property
     def promotion(self) -> str:
-        """How much the L2 cache fetches at a time (CUDA Driver API, CUtensorMapL2promotion)."""
+        """The unit of L2 fetches (CUDA Driver API, CUtensorMapL2promotion)."""
         return "L2_128B" if self.stream else "L2_256B"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One bulk copy: its map, and the coordinates of the tile's origin, innermost first.
+    """One TMA copy: its map, and the coordinates of the tile's origin, innermost first.
 
     ``slabs`` instructions move ``slab_columns`` columns each, ``slab_bytes`` of shared memory apart.  For a multicast,
     those of one block; the part of the next block starts ``part_bytes`` further, and ``part_size`` along ``part_axis``.
@@ -175,4 +175,4 @@ def _check(
     )
     for wrong, why in faults:
         if wrong:
-            raise UnsupportedError(f"a bulk copy of {op.buffer}", why, op.span)
+            raise UnsupportedError(f"a TMA copy of {op.buffer}", why, op.span)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
 from nautilus.core.types import DType
-from nautilus.cuda.consumers import unit_warps
+from nautilus.cuda.consumers import consumer_warps
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
@@ -54,11 +54,11 @@ class Writer:
     rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
     operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
-    unit_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.cuda.consumers`)
+    consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.cuda.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)
-        self.unit_warps = unit_warps(self.kernel)
+        self.consumer_warps = consumer_warps(self.kernel)
         products = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
         self.operands = frozenset("ab" if any(op.instr in ma.MMA for op in products) else "")
 

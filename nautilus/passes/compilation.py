@@ -13,6 +13,7 @@ from nautilus.cuda.module import CudaModule
 from nautilus.passes.dumps import stage_of
 from nautilus.passes.manager import Context
 from nautilus.passes.pipelines import SPEC
+from nautilus.targets.records import DEFAULT_TARGET
 
 Lookup: TypeAlias = Callable[[Any, Context], Schedule | None]  # of a Spec
 
@@ -25,7 +26,7 @@ class Request:
     """
 
     path: Path
-    arch: str = "sm_90a"
+    arch: str = DEFAULT_TARGET
     dims: dict[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None
     precision: str = "fast"

@@ -21,6 +21,7 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import PassSpec, Stage
+from nautilus.targets.records import DEFAULT_TARGET
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Context:
     ``spec``: the Spec, if the compilation starts from one.
     """
 
-    arch: str = "sm_90a"
+    arch: str = DEFAULT_TARGET
     precision: str = "fast"
     dims: dict[str, int] = field(default_factory=dict)
     schedule: Schedule | None = None

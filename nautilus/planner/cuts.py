@@ -33,6 +33,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks, phases
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import Limits, limits
+from nautilus.targets.records import DEFAULT_TARGET
 
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
@@ -51,7 +52,7 @@ def plan_packs(program: Program, schedule: Schedule | None = None) -> Schedule:
 
 
 def plan_splits(
-    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS
+    program: Program, schedule: Schedule | None = None, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS
 ) -> Schedule:
     """``schedule`` with the splits of the default rule, if it leaves the choice to the rule, and the rule finds any."""
     schedule = schedule or Schedule()
@@ -114,7 +115,7 @@ def _quotients(e: Expr, axis: str) -> set[int]:
 
 
 def default_splits(
-    program: Program, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
+    program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS, invariant: bool = False
 ) -> tuple[SplitPlan, ...]:
     """The splits of every kernel whose default plan has too few outstanding bytes."""
     defs = read_defs(program)

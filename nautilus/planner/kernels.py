@@ -31,12 +31,13 @@ from nautilus.scalar.passes.reorder import reorder_kernel
 from nautilus.scalar.passes.rolling_update import roll_kernel
 from nautilus.scalar.passes.split import split_kernel
 from nautilus.targets.limits import Limits, limits
+from nautilus.targets.records import DEFAULT_TARGET
 
 _Ops = tuple[str, ...]
 
 
 def plan_kernels(
-    program: Program, schedule: Schedule | None = None, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS
+    program: Program, schedule: Schedule | None = None, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS
 ) -> Schedule:
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
@@ -47,7 +48,7 @@ def plan_kernels(
     return replace(schedule or Schedule(), kernels=default_schedule(program, arch, fallbacks).kernels)
 
 
-def default_schedule(program: Program, arch: str = "sm_90a", fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
+def default_schedule(program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
     """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
     defs = read_defs(program)
     readers = _readers(defs)

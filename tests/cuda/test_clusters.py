@@ -25,7 +25,7 @@ from tests.ma_tile.roles import scheduled
 
 #: two blocks with 64 rows each share B, whose stage has two slabs
 CHECKS = """
-CHECK: void bulk_load_2d_multicast(u32 shared, const TensorMap* map, u32 bar, int c0, int c1, u16 blocks) {
+CHECK: void tma_load_2d_multicast(u32 shared, const TensorMap* map, u32 bar, int c0, int c1, u16 blocks) {
 CHECK-NEXT: cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
 CHECK-NEXT: "[%0], [%1, {%3, %4}], [%2], %5;"
 CHECK: void mbarrier_arrive_at(u32 bar, u32 rank) {
@@ -39,10 +39,10 @@ CHECK-NEXT: }
 CHECK-NEXT: cluster_barrier();
 CHECK: // producer
 CHECK: mbarrier_expect(shared + 32768 + (0) * 8, 32768);
-CHECK-NEXT: bulk_load_2d(shared + 0 + (0) * 16384 + 0, &map_A_64_64, shared + 32768 + (0) * 8, 0, block * 64);
-CHECK-NEXT: bulk_load_2d(shared + 0 + (0) * 16384 + 8192, &map_A_64_64, shared + 32768 + (0) * 8, 64, block * 64);
-CHECK-NEXT: bulk_load_2d_multicast(shared + 16384 + (0) * 16384 + 0 + block % 2 * 8192, {{.*}}, block % 2 * 64, 0, 3);
-CHECK-NOT: bulk_load
+CHECK-NEXT: tma_load_2d(shared + 0 + (0) * 16384 + 0, &map_A_64_64, shared + 32768 + (0) * 8, 0, block * 64);
+CHECK-NEXT: tma_load_2d(shared + 0 + (0) * 16384 + 8192, &map_A_64_64, shared + 32768 + (0) * 8, 64, block * 64);
+CHECK-NEXT: tma_load_2d_multicast(shared + 16384 + (0) * 16384 + 0 + block % 2 * 8192, {{.*}}, block % 2 * 64, 0, 3);
+CHECK-NOT: tma_load
 CHECK: // consumer
 CHECK: __syncwarp();
 CHECK-NEXT: if (lane < 2) {

@@ -46,10 +46,10 @@ def test_text(filecheck: Callable[..., None]) -> None:
         CHECK: stmatrix_x4(
         CHECK: fence_proxy();
         CHECK-NEXT: if (threadIdx.x % 128 == 0) {
-        CHECK-NEXT: bulk_wait_read<0>();
+        CHECK-NEXT: tma_wait_read<0>();
         CHECK-NEXT: }
         CHECK-NEXT: named_barrier(1 + consumer, 128);
-        CHECK: bulk_store_2d(
+        CHECK: tma_store_2d(
         CHECK-NOT: load_pinned_4(bias +
         CHECK: c0_0_64[r] = [[ACC]][r + 64];
         CHECK: load_pinned_4(bias +

@@ -40,7 +40,7 @@ def test_names_with_a_meaning_compile(names: tuple[str, ...], arch: str, tmp_pat
     declared = re.findall(r"names_launch\(([^)]*)\)", host)[0]
     arguments = [part.split()[-1].lstrip("*") for part in declared.split(",")]
     assert len(set(arguments)) == len(arguments)
-    locals_ = {"status", "early", "config", "sizes", "strides", "box"}
+    locals_ = {"status", "attribute", "config", "sizes", "strides", "box"}
     assert not locals_ & set(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Printing runs of elementwise ops: one unrolled register loop a run, scalars inside it.
+"""Printing of runs of elementwise ops: one unrolled register loop for each run, with scalars inside it.
 
 A run is a maximal sequence of ``const``, ``index``, ``param`` and map ops over one register layout.
 Values read only inside the run are C scalars; the others get arrays.  Results packed several to a
@@ -50,12 +50,12 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
 
 
 def is_skippable(op: ma.MemOp) -> bool:
-    """A multiplication that is left out where every factor of the warp is 1."""
+    """Whether the op is a multiplication that a warp skips if all its factors are 1."""
     return isinstance(op, ma.MapOp) and op.op == "mul_unless_one" and len(op.result.type.axes) > 1
 
 
 def print_skippable(w: Writer, op: ma.MapOp) -> None:
-    """The multiplication under a vote of the warp, in place where the product's other factor dies here."""
+    """Print the multiplication under a warp vote, in place if this is the last use of the other factor."""
     value, factor = sorted(op.args, key=lambda a: -len(a.type.axes))
     layout = w.layout(op.result)
     ones = w.layout(factor).registers

@@ -1,6 +1,6 @@
-"""Printing ``mma``: the k-step loop, operand fragments from shared memory or registers.
+"""Printing of ``mma``: the k-step loop, operand fragments from shared memory or registers.
 
-A shared operand is read one k-step at a time into small arrays.  16-bit operands come through
+A shared operand is read one k-step at a time into small arrays.  16-bit operands are read by
 ldmatrix: each lane names one 16-byte row of an 8x8 block; where the tile's contiguous axis is not k
 the transposing form reads it (PTX ISA, "ldmatrix").  Other types are read by plain loads.
 """
@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import literal, memory_type
+from nautilus.cuda.intrinsics import HELPERS
 from nautilus.cuda.ops.elementwise import pack_text
 from nautilus.cuda.ops.movement import plus, scaled, slot_offset, tile_byte, tile_row_col, to_word
 from nautilus.cuda.registers import digit, projected_register
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
+
+if missing := sorted(name for name in ma.MMA if "mma_" + name.replace(".", "_") not in HELPERS):
+    raise TypeError(f"no helpers of {', '.join(missing)}")
 
 _A_REGS, _B_REGS = 4, 2  # 32-bit registers of one A and one B fragment, the same for every instruction
 
@@ -37,7 +41,7 @@ class Tiling:
 
 
 def print_mma(w: Writer, op: ma.MmaOp) -> None:
-    """Print one ``mma`` op, in place on the accumulator where it dies here."""
+    """Print one ``mma`` op, in place if this is the last use of the accumulator."""
     acc = accumulator(w, op)
     if op.instr == "fma":
         print_fma(w, op, acc)

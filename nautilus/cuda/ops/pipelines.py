@@ -1,6 +1,7 @@
-"""Printing bulk copies, mbarriers and pipelines.
+"""Printing of TMA copies, mbarriers and pipelines.
 
-One thread issues copies and announcements: the only one of a ``single`` role, else thread 0 of the consumer.
+One thread issues copies and ``mbarrier.expect_tx``: the only thread of a ``single`` role, else thread 0 of the
+consumer.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.traverse import expressions
 
 
-def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
-    """The pipeline states that ``body`` mentions: every consumer has its own."""
+def declare_pipeline_states(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
+    """Declare the pipeline states that ``body`` uses; each consumer has its own."""
     ops = tuple(ma.walk_ops(body))
     used = {op.pipeline for op in ops if isinstance(op, ma.AdvanceOp)}
     used = used.union(*(free_vars(e) for op in ops for e in expressions(op)))
@@ -34,7 +35,7 @@ def declare_cursors(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
 
 
 def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
-    """Move a pipeline on; the phase flips where the ring starts again."""
+    """Advance a pipeline; the phase flips when the stage wraps around to 0."""
     c = next(c for c in w.kernel.pipelines if c.name == op.pipeline)
     stage, phase = w.env[c.stage], w.env[c.phase]
     if stage in w.passed or phase in w.passed:
@@ -53,16 +54,16 @@ def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
 
 @contextmanager
 def issuing(w: Writer) -> Iterator[None]:
-    """One thread of the consumer."""
+    """A block that one thread of the consumer executes."""
     if w.single:
         yield
         return
-    with w.braces(f"if (threadIdx.x % {32 * (w.unit_warps or GROUP_WARPS)} == 0)"):
+    with w.braces(f"if (threadIdx.x % {32 * (w.consumer_warps or GROUP_WARPS)} == 0)"):
         yield
 
 
 def barrier_address(w: Writer, name: str, stage: Expr) -> str:
-    """Shared address of the mbarrier in ``stage`` of a ring."""
+    """Shared address of the mbarrier of ``stage``."""
     bar = next(b for b in w.kernel.mbars if b.name == name)
     if isinstance(stage, Const):
         return f"{w.shared} + {bar.offset + 8 * int(stage.value)}"
@@ -70,14 +71,14 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
-    """Wait for a phase; the text is kept for waits that are volatile behind it."""
+    """Wait for a phase. A volatile ``wg.wait`` later in the block repeats the text."""
     call = w.speller.use("mbarrier_wait")
     w.passed = f"{call}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});"
     w.line(w.passed)
 
 
 def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
-    """Each thread, or one lane of each warp behind the others."""
+    """Each thread arrives, or one lane of each warp after ``__syncwarp``."""
     call = f"{w.speller.use('mbarrier_arrive')}({barrier_address(w, op.mbar, op.stage)});"
     if op.cluster:
         _arrive_everywhere(w, op)
@@ -90,7 +91,7 @@ def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
 
 
 def _arrive_everywhere(w: Writer, op: ma.MbarArrive) -> None:
-    """On the barriers of all blocks of the cluster; of a warp, one lane for each block."""
+    """Arrive at the barriers of all blocks of the cluster; in a warp, each lane arrives at one block."""
     call, address = w.speller.use("mbarrier_arrive_at"), barrier_address(w, op.mbar, op.stage)
     if op.each == "warp" and not w.single:
         w.line("__syncwarp();")
@@ -107,13 +108,13 @@ def print_expect(w: Writer, op: ma.MbarExpect) -> None:
 
 
 def print_load(w: Writer, op: ma.TmaLoad) -> None:
-    """One instruction a slab."""
-    assert op.mbar is not None, "synchronous bulk loads are gone before CUDA C++"
+    """Print one instruction for each slab."""
+    assert op.mbar is not None, "synchronous TMA loads are replaced before CUDA C++"
     copy = copy_of(w.module, w.kernel, op)
     if op.multicast > 1:
         _print_multicast(w, op, copy, op.mbar)
         return
-    call = w.speller.use(f"bulk_load_{len(copy.origin)}d")
+    call = w.speller.use(f"tma_load_{len(copy.origin)}d")
     with issuing(w):
         bar = barrier_address(w, *op.mbar)
         for slab in range(copy.slabs):
@@ -123,8 +124,8 @@ def print_load(w: Writer, op: ma.TmaLoad) -> None:
 
 
 def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Expr]) -> None:
-    """The part of this block, to all blocks of the cluster."""
-    call = w.speller.use(f"bulk_load_{len(copy.origin)}d_multicast")
+    """Copy the part of this block to all blocks of the cluster."""
+    call = w.speller.use(f"tma_load_{len(copy.origin)}d_multicast")
     mask = (1 << op.multicast) - 1
     rank = Op("mod", (Var("block"), Const(op.multicast, DType.I32)), DType.I32)
     with issuing(w):
@@ -138,9 +139,9 @@ def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Exp
 
 
 def print_store(w: Writer, op: ma.TmaStore) -> None:
-    """One instruction a slab."""
+    """Print one instruction for each slab."""
     copy = copy_of(w.module, w.kernel, op)
-    call = w.speller.use(f"bulk_store_{len(copy.origin)}d")
+    call = w.speller.use(f"tma_store_{len(copy.origin)}d")
     with issuing(w):
         for slab in range(copy.slabs):
             at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
@@ -149,19 +150,19 @@ def print_store(w: Writer, op: ma.TmaStore) -> None:
 
 
 def print_commit(w: Writer, op: ma.TmaCommit) -> None:
-    """Close the group of stores that the issuing thread opened."""
+    """Close the group of stores of the issuing thread."""
     with issuing(w):
-        w.line(f"{w.speller.use('bulk_commit')}();")
+        w.line(f"{w.speller.use('tma_commit')}();")
 
 
-def print_bulk_wait(w: Writer, op: ma.TmaWait) -> None:
-    """Wait for stores, in the thread that issued them."""
+def print_store_wait(w: Writer, op: ma.TmaWait) -> None:
+    """Wait for TMA stores in the thread that issued them."""
     with issuing(w):
-        w.line(f"{w.speller.use('bulk_wait_read' if op.read else 'bulk_wait')}<{op.pending}>();")
+        w.line(f"{w.speller.use('tma_wait_read' if op.read else 'tma_wait')}<{op.pending}>();")
 
 
 def print_named_arrive(w: Writer, op: ma.NamedArrive) -> None:
-    """Count at a named barrier, do not wait."""
+    """Arrive at a named barrier without waiting."""
     w.line(f"{w.speller.use('named_arrive')}({w.expr(op.number)}, {op.threads});")
 
 
@@ -174,7 +175,7 @@ def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int, part: tuple[
 
 
 def barrier_setup(w: Writer) -> list[str]:
-    """Lines that make the kernel's mbarriers, behind which all threads meet."""
+    """Lines that initialise the mbarriers of the kernel, and a barrier of all threads."""
     if not w.kernel.mbars:
         return []
     init, fence = w.speller.use("mbarrier_init"), w.speller.use("fence_mbarrier_init")
@@ -182,19 +183,19 @@ def barrier_setup(w: Writer) -> list[str]:
     for bar in w.kernel.mbars:
         places = (bar.offset + 8 * stage for stage in range(bar.stages))
         lines += [f"        {init}({w.shared} + {at}, {bar.arrivals});" for at in places]
-    meet = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
-    return [*lines, f"        {fence}();", "    }", f"    {meet}"]
+    barrier = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
+    return [*lines, f"        {fence}();", "    }", f"    {barrier}"]
 
 
 def cluster_end(w: Writer) -> list[str]:
-    """Lines that keep a block until no other of its cluster can arrive on its barriers any more."""
+    """Lines that keep a block until no other block of its cluster can arrive at its mbarriers."""
     if not _share_barriers(w.kernel):
         return []
     return [f"    {w.speller.use('cluster_barrier')}();"]
 
 
 def _share_barriers(kernel: ma.MemKernel) -> bool:
-    """Whether blocks of a cluster arrive, or their copies do, on each other's mbarriers."""
+    """Whether blocks of a cluster, or their copies, arrive at mbarriers of other blocks."""
     return any(
         (isinstance(op, ma.MbarArrive) and op.cluster) or (isinstance(op, ma.TmaLoad) and op.multicast > 1)
         for op in ma.walk_ops(kernel.body)
@@ -202,17 +203,17 @@ def _share_barriers(kernel: ma.MemKernel) -> bool:
 
 
 def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:
-    """One half of the cluster's barrier."""
+    """Arrive at the barrier of the cluster."""
     w.line(f"{w.speller.use('cluster_arrive_relaxed' if op.relaxed else 'cluster_arrive')}();")
 
 
 def print_cluster_wait(w: Writer, op: ma.ClusterWait) -> None:
-    """The other half."""
+    """Wait at the barrier of the cluster."""
     w.line(f"{w.speller.use('cluster_wait')}();")
 
 
 def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
-    """C parameters of tensor maps; the kernel reads them where the launch put them."""
+    """C parameters of tensor maps. ``__grid_constant__``: TMA reads them from parameter memory, not from a copy."""
     out = []
     for name in names:
         w.env["&" + name] = w.unique(name)

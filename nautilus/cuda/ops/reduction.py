@@ -1,4 +1,4 @@
-"""Printing ``reduce``: registers, then a butterfly over lanes, then warps through shared memory."""
+"""Printing of ``reduce``: registers, then a butterfly over lanes, then warps through shared memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nautilus.ma_tile.ir import ops as ma
 
 
 def print_reduce(w: Writer, op: ma.ReduceOp) -> None:
-    """All holders of a result element end with the same bits: every step combines in one order."""
+    """Print a reduction. Each step combines in one order, so that all copies of a result element have the same bits."""
     layout, dtype = w.layout(op.arg), op.result.type.dtype
     name = w.declare(op.result)
-    kept = tuple(a for a in layout.axes if a not in op.axes)  # those of the registers; lanes come below
+    kept = tuple(a for a in layout.axes if a not in op.axes)  # lanes are combined below
     count = layout.project(kept).registers
     with w.registers("r", layout.registers) as r:
         at = "0" if count == 1 or r == "0" else projected_register(layout, kept, r)

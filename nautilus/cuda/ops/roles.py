@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.index import simplify as index
-from nautilus.cuda.ops.pipelines import declare_cursors
+from nautilus.cuda.ops.pipelines import declare_pipeline_states
 from nautilus.cuda.writer import Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER
@@ -15,21 +15,21 @@ from nautilus.targets.limits import limits
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
 
-def start_unit(w: Writer, first_warp: int, units: int) -> None:
-    """Bind ``consumer``; the shuffle tells the compiler that a warp agrees on it."""
-    w.ranges[CONSUMER] = (0, units - 1)
-    if units == 1:
+def bind_consumer(w: Writer, first_warp: int, consumers: int) -> None:
+    """Bind ``consumer``. The shuffle makes the value uniform in a warp for the compiler."""
+    w.ranges[CONSUMER] = (0, consumers - 1)
+    if consumers == 1:
         w.env[CONSUMER] = "0"
         return
     w.env[CONSUMER] = w.unique(CONSUMER)
-    size = w.unit_warps
+    size = w.consumer_warps
     offset = f" - {first_warp // size}" if first_warp else ""
     w.line(f"const int {w.env[CONSUMER]} = __shfl_sync(0xffffffffu, threadIdx.x / {32 * size}, 0){offset};")
 
 
 def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
-    """One branch a role, on the warp's number."""
-    size = w.unit_warps
+    """Print one branch for each role, by the number of the thread."""
+    size = w.consumer_warps
     for n, role in enumerate(op.roles):
         if role.first_warp % size:
             raise UnsupportedError(f"a role from warp {role.first_warp} on", role.name)
@@ -53,12 +53,12 @@ def _print_role(w: Writer, role: ma.Role, body: Body) -> None:
     if role.single:
         w.single = True
         with w.braces(f"if (threadIdx.x == {32 * role.first_warp})"):
-            start_unit(w, role.first_warp, 1)
-            declare_cursors(w, role.body)
+            bind_consumer(w, role.first_warp, 1)
+            declare_pipeline_states(w, role.body)
             body(w, role.body)
     else:
-        start_unit(w, role.first_warp, role.consumers)
-        declare_cursors(w, role.body)
+        bind_consumer(w, role.first_warp, role.consumers)
+        declare_pipeline_states(w, role.body)
         body(w, role.body)
     w.env, w.ranges, w.single = saved
 

@@ -20,7 +20,7 @@ def uses_counter(kernel: ma.MemKernel) -> bool:
 
 
 def print_loop(w: Writer, op: ma.TileSchedulerOp, body: Body) -> None:
-    """The loop over the tiles of the block; the body of a dynamic loop binds the tile and leaves by a break."""
+    """Print the loop over the tiles of the block; the body of a dynamic loop binds the tile and ends the loop."""
     saved = dict(w.env), dict(w.ranges)
     count = w.expr(op.count)
     last = (index.bounds(op.count, w.ranges)[1] or 2**31) - 1
@@ -59,7 +59,7 @@ def print_fetch(w: Writer, op: ma.TileFetch) -> None:
 
 
 def print_reset(w: Writer, op: ma.TileReset) -> None:
-    """Clear the counter behind the last fetch."""
+    """Clear the counter after the last fetch."""
     w.line(f"if ({w.expr(op.tile)} == gridDim.x + {w.expr(op.count)} - 1) *{COUNTER} = 0;")
 
 

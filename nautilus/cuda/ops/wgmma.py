@@ -1,4 +1,4 @@
-"""Printing warpgroup products: descriptors, instructions, waits, and matrix stores of their results.
+"""Printing of warpgroup MMAs: descriptors, instructions, waits, and matrix stores of their results.
 
 Encodings: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format".  A tile
 lies in slabs of ``w`` bytes of columns (the swizzle width).  K-major operands step 32 bytes a k-step
@@ -15,7 +15,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index.simplify import simplify
 from nautilus.core.types import DType
-from nautilus.cuda.intrinsics import wgmma_name
+from nautilus.cuda.intrinsics import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.ops.mma import accumulator
 from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.writer import Writer
@@ -24,6 +24,9 @@ from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
 from nautilus.ma_tile.ir.layout import tile_shape
 
 _MAX_N = 256
+
+if WGMMA_TYPES.keys() != WGMMA.keys():
+    raise TypeError(f"helpers and instructions differ: {', '.join(sorted(WGMMA_TYPES.keys() ^ WGMMA.keys()))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Operand:
         return position * self.width
 
 
-def print_product(w: Writer, op: ma.MmaOp) -> None:
-    """One warpgroup product: all its instructions; alone where it is not pending."""
+def print_wgmma(w: Writer, op: ma.MmaOp) -> None:
+    """Print the instructions of one warpgroup MMA; a synchronous one has its own fence, commit and wait."""
     if not op.is_async:
         w.line(f"{w.speller.use('wgmma_fence')}();")
     _issue(w, op)
@@ -136,21 +139,21 @@ def _descriptor(w: Writer, slot: ma.Slot, over: str, instr: WgInstr, side: str) 
 
 
 def print_fence(w: Writer) -> None:
-    """Register operands written before are seen by the products behind."""
+    """Order earlier writes to register operands before later warpgroup MMAs."""
     w.line(f"{w.speller.use('wgmma_fence')}();")
 
 
 def print_wait(w: Writer, op: ma.WgWait) -> None:
-    """Wait; the compiler may not read the results earlier.
+    """Wait for warpgroup MMAs; the compiler may not move reads of the results before it.
 
-    A volatile wait stands behind a second wait for an mbarrier that was passed already: the assembler does
-    not move waits for products over the edge of a basic block.
+    Before a volatile wait, the last mbarrier wait is repeated.  The phase has completed, so that it costs little, but
+    it starts a basic block, and the assembler moves no ``wgmma.wait_group`` across the start of a basic block.
     """
     if op.volatile and w.passed:
         w.line(w.passed)
     w.line(f"{w.speller.use('wgmma_wait')}<{op.pending}>();")
     for frag in op.ready:
-        kind = "settle_int" if frag.type.dtype is DType.I32 else "settle"
+        kind = "fence_operand_int" if frag.type.dtype is DType.I32 else "fence_operand"
         w.line(f"{w.speller.use(kind)}({w.name(frag)});")
 
 

@@ -35,6 +35,7 @@ from nautilus.ma_tile.ir.async_ops import (
     NamedArrive,
     TmaLoad,
 )
+from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     Barrier,
@@ -380,11 +381,19 @@ def _advance(run: BlockRun, ctx: Context, op: AdvanceOp) -> None:
     run.advance(ctx, op.pipeline, 1 if op.by is None else run.integer(ctx, op.by, "a number of stages"))
 
 
+def _grid_dependency(run: BlockRun, ctx: Context, op: GridWait | GridLaunchDependents) -> None:
+    """Nothing: the interpreter starts a launch after the previous one has ended."""
+
+
 def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
     from nautilus.ma_tile.interp import data, dot, tile_scheduler, tma, wgmma
 
     tables = (data.TABLE, dot.TABLE, tma.TABLE, wgmma.TABLE, tile_scheduler.TABLE)
-    return {LetOp: _let, AdvanceOp: _advance, **{op: run for table in tables for op, run in table.items()}}
+    grid: dict[type, Callable[[BlockRun, Context, Any], None]] = {
+        GridWait: _grid_dependency,
+        GridLaunchDependents: _grid_dependency,
+    }
+    return {LetOp: _let, AdvanceOp: _advance, **grid, **{op: run for table in tables for op, run in table.items()}}
 
 
 _DATA = _table()

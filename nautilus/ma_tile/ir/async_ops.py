@@ -68,6 +68,7 @@ from nautilus.core.op_fields import (
 from nautilus.core.ops import SPAN, Effect, declare, op
 from nautilus.core.source import Span
 from nautilus.core.types import DType
+from nautilus.ma_tile.ir.instruction_tables import check_instructions
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.values import (
     BARRIER,
@@ -244,6 +245,9 @@ WGMMA: Mapping[str, WgInstr] = {
     "wgmma.s8": WgInstr(32, frozenset({DType.I8}), DType.I32, 4, False, 16),
     "wgmma.u8": WgInstr(32, frozenset({DType.U8}), DType.I32, 4, False, 16),
 }
+#: element types whose products no warpgroup instruction computes
+WITHOUT_WGMMA = frozenset({DType.F64, DType.F32, DType.I64, DType.I32, DType.I16, DType.BOOL})
+check_instructions("WGMMA", WGMMA, WITHOUT_WGMMA)
 
 
 def wg_acc_layout(m: str, n: str, rows: int, cols: int) -> FragLayout:

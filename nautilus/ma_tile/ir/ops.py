@@ -80,6 +80,7 @@ from nautilus.core.ops import RESULT, SPAN, Effect, FieldRole, Kind, declare, op
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.text import syntax
 from nautilus.core.types import DType
+from nautilus.ma_tile.ir.async_ops import WITHOUT_WGMMA
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
 from nautilus.ma_tile.ir.async_ops import ClusterArrive as ClusterArrive
 from nautilus.ma_tile.ir.async_ops import ClusterWait as ClusterWait
@@ -95,6 +96,9 @@ from nautilus.ma_tile.ir.async_ops import TmaWait as TmaWait
 from nautilus.ma_tile.ir.async_ops import WgCommit as WgCommit
 from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
+from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents as GridLaunchDependents
+from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
+from nautilus.ma_tile.ir.instruction_tables import check_instructions
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
@@ -357,7 +361,7 @@ MemOp: TypeAlias = (
     | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
     | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
-    | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop
+    | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop | GridWait | GridLaunchDependents
 )  # fmt: skip
 MA.close(MemOp)
 
@@ -367,8 +371,7 @@ class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
 
     ``consumers``: number of equal parts of the block that each run the code outside of roles, each with its own
-    ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.  ``pdl``: programmatic dependent launch; the
-    kernel starts while its predecessor still runs, and its blocks first wait for the end of the predecessor.
+    ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.
     """
 
     name: str
@@ -384,7 +387,11 @@ class MemKernel:
     consumers: int = 1
     pipelines: tuple[PipelineState, ...] = ()
     cluster: int = 1
-    pdl: bool = False
+
+    @property
+    def pdl(self) -> bool:
+        """Whether the launch is a programmatic dependent launch."""
+        return any(isinstance(op, GridWait) for op in self.body)
 
     @property
     def smem_bytes(self) -> int:
@@ -434,6 +441,7 @@ MMA: Mapping[str, MmaInstr] = {
     "m16n8k32.s8": MmaInstr(16, 8, 32, frozenset({DType.I8}), DType.I32, 4),
     "m16n8k32.u8": MmaInstr(16, 8, 32, frozenset({DType.U8}), DType.I32, 4),
 }
+check_instructions("MMA", MMA, WITHOUT_WGMMA | {DType.F8E4M3, DType.F8E5M2})
 
 
 def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:

@@ -37,7 +37,6 @@ def _kernel(r: Reader) -> MemKernel:
     ts.expect("grid")
     blocks, warps, min_blocks = r.expr(), _count(ts, "warps"), _count(ts, "min_blocks")
     consumers, cluster = (_count(ts, word) if ts.text == word else 1 for word in ("consumers", "cluster"))
-    pdl = ts.accept("pdl")
     decode: list[tuple[str, Expr]] = []
     layouts: dict[str, FragLayout] = {}
     parts: dict[type, list[Any]] = {Smem: [], Mbar: [], PipelineState: []}
@@ -61,7 +60,7 @@ def _kernel(r: Reader) -> MemKernel:
     smem, mbars, pipelines = (tuple(found) for found in parts.values())
     ops = tuple(body)
     head = (name, blocks, warps, min_blocks, tuple(decode), layouts)
-    return MemKernel(*head, smem, mbars, ops, span, consumers, pipelines, cluster, pdl)
+    return MemKernel(*head, smem, mbars, ops, span, consumers, pipelines, cluster)
 
 
 def _word(ts: TokenStream, word: str) -> str:

@@ -25,7 +25,7 @@ def format(m: MemModule) -> str:
 def _kernel(k: MemKernel) -> list[str]:
     head = f"kernel {k.name} grid {format_expr(k.blocks)} warps {k.warps} min_blocks {k.min_blocks}"
     head += "".join(f" {word} {n}" for word, n in (("consumers", k.consumers), ("cluster", k.cluster)) if n != 1)
-    head += " pdl {" if k.pdl else " {"
+    head += " {"
     inner = [f"let {var} = {format_expr(e)}" for var, e in k.decode]
     inner += [f"layout #{name} = {layout}" for name, layout in k.layouts.items()]
     inner += [form_of(type(x)).text(x) for x in (*k.smem, *k.mbars, *k.pipelines)]
@@ -36,7 +36,7 @@ _START = {
     "module": "'module' NAME 'target' NAME '{' buffer* param* kernel* '}'",
     **DECLARATIONS,
     "kernel": "'kernel' NAME 'grid' expr 'warps' NUMBER 'min_blocks' NUMBER ['consumers' NUMBER]"
-    " ['cluster' NUMBER] ['pdl'] '{' let* layout* smem* mbar* pipeline* op* '}'",
+    " ['cluster' NUMBER] '{' let* layout* smem* mbar* pipeline* op* '}'",
     "let": "'let' NAME '=' expr",
     "layout": "'layout' '#'NAME '=' 'reg' modes 'lane' modes 'warp' modes",
     "modes": "'(' [mode, ...] ')'",

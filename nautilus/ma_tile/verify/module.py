@@ -19,6 +19,7 @@ from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
+from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ForOp,
@@ -74,11 +75,22 @@ def verify_module(m: MemModule, target: Limits) -> None:
     for b in m.buffers:
         if b.space is Space.LOCAL:
             reject("buffers are inputs, outputs and temps", b.name, "it is a local buffer", b.span)
-    for n, k in enumerate(m.kernels):
-        if k.pdl and (n == 0 or not target.warpgroup):
-            detail = "no kernel precedes it" if n == 0 else f"{m.target} has no PDL"
-            reject("a pdl kernel follows another kernel on a target with PDL", k.name, detail, k.span)
+    for k in m.kernels:
         KernelScope(m, k, target).check()
+    _dependent_launches(m)
+
+
+def _dependent_launches(m: MemModule) -> None:
+    """``grid.launch_dependents`` in a kernel and ``grid.wait`` in the next one come in pairs."""
+    allowed = False
+    for k in m.kernels:
+        if k.pdl and not allowed:
+            reject("grid.wait follows grid.launch_dependents", k.name, "the kernel before it has none", k.span)
+        if allowed and not k.pdl:
+            reject("grid.wait follows grid.launch_dependents", k.name, "it has no grid.wait", k.span)
+        allowed = any(isinstance(op, GridLaunchDependents) for op in k.body)
+    if allowed:
+        reject("grid.wait follows grid.launch_dependents", k.name, "no kernel follows it", k.span)
 
 
 def reject(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:

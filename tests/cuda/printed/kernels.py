@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nautilus.ma_tile.ir.async_ops import wg_a_layout, wg_acc_layout
 
-#: C = A . B in tiles of 128 x 128: a producer and two consumers with 64 rows each, rings of two stages.
+#: C = A . B in tiles of 128 x 128: a producer and two consumers with 64 rows each, pipelines of two stages.
 ROLES = f"""
 module mm target sm_90a {{
   input A: f16[512, 256]
@@ -82,10 +82,10 @@ CHECK-NEXT: u32 r_phase = 0;
 CHECK: for (int k0 = 0; k0 < 4; ++k0) {
 CHECK-NEXT: mbarrier_wait(shared + 98320 + (r_stage) * 8, 1 - r_phase);
 CHECK-NEXT: mbarrier_expect(shared + 98304 + (r_stage) * 8, 32768);
-CHECK-NEXT: bulk_load_2d(shared + 0 + (r_stage * 2) * 8192 + 0, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128);
-CHECK-NEXT: bulk_load_2d(shared + 0 + (r_stage * 2 + 1) * 8192 + 0, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128 + 64);
-CHECK-NEXT: bulk_load_2d(shared + 32768 + (r_stage) * 16384 + 0, &map_B_64_64, {{.*}}, j0 * 128, k0 * 64);
-CHECK-NEXT: bulk_load_2d(shared + 32768 + (r_stage) * 16384 + 8192, &map_B_64_64, {{.*}}, j0 * 128 + 64, k0 * 64);
+CHECK-NEXT: tma_load_2d(shared + 0 + (r_stage * 2) * 8192 + 0, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128);
+CHECK-NEXT: tma_load_2d(shared + 0 + (r_stage * 2 + 1) * 8192 + 0, &map_A_64_64, {{.*}}, k0 * 64, i0 * 128 + 64);
+CHECK-NEXT: tma_load_2d(shared + 32768 + (r_stage) * 16384 + 0, &map_B_64_64, {{.*}}, j0 * 128, k0 * 64);
+CHECK-NEXT: tma_load_2d(shared + 32768 + (r_stage) * 16384 + 8192, &map_B_64_64, {{.*}}, j0 * 128 + 64, k0 * 64);
 CHECK-NEXT: if (++r_stage == 2) {
 CHECK-NEXT: r_stage = 0;
 CHECK-NEXT: r_phase ^= 1;
@@ -101,7 +101,7 @@ CHECK-NEXT: wgmma_m64n128_f16_st(&x[0], desc_a, desc_b, 1);
 CHECK-NEXT: wgmma_m64n128_f16_st(&x[0], desc_a + 2, desc_b + 128, 1);
 CHECK: wgmma_commit();
 CHECK-NEXT: wgmma_wait<0>();
-CHECK-NEXT: settle{{.*}}(x);
+CHECK-NEXT: fence_operand{{.*}}(x);
 CHECK-NEXT: __syncwarp();
 CHECK-NEXT: if (lane == 0) {
 CHECK-NEXT: mbarrier_arrive(
@@ -112,10 +112,10 @@ CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 128) + (n * 16) / 128 * 8
 CHECK: fence_proxy();
 CHECK-NEXT: named_barrier(consumer + 1, 128);
 CHECK-NEXT: if (threadIdx.x % 128 == 0) {
-CHECK-NEXT: bulk_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 0, {{.*}} * 128 + consumer * 64);
-CHECK-NEXT: bulk_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 8192, {{.*}} * 128 + 64, {{.*}});
-CHECK: bulk_commit();
-CHECK: bulk_wait_read<0>();
+CHECK-NEXT: tma_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 0, {{.*}} * 128 + consumer * 64);
+CHECK-NEXT: tma_store_2d(&map_C_64_64, shared + 65536 + (consumer) * 16384 + 8192, {{.*}} * 128 + 64, {{.*}});
+CHECK: tma_commit();
+CHECK: tma_wait_read<0>();
 CHECK: #ifndef __CUDACC_RTC__
 CHECK: const cuuint64_t sizes[] = {512, 256};
 CHECK-NEXT: const cuuint64_t strides[] = {1024};
@@ -176,11 +176,11 @@ module copy target sm_90a {{
 STATIC_CHECKS = """
 CHECK: TensorMap map_X_1_64_64_swizzle_0_of_20_64_64
 CHECK: for (int q = 0, v = block; v < 20; ++q, v += gridDim.x) {
-CHECK: bulk_load_3d(shared + 0 + 0, &map_X_1_64_64_swizzle_0_of_20_64_64, shared + 8448, 0, 0, {{.*v.*}});
+CHECK: tma_load_3d(shared + 0 + 0, &map_X_1_64_64_swizzle_0_of_20_64_64, shared + 8448, 0, 0, {{.*v.*}});
 CHECK: r_phase ^= 1;
 CHECK: for (int q_2 = 0, v_2 = block; v_2 < 20; ++q_2, v_2 += gridDim.x) {
-CHECK: bulk_store_3d(&map_Y_1_64_64_swizzle_0_of_20_64_64, shared + 0 + 0, 0, 0, {{.*v_2.*}});
-CHECK: bulk_wait<0>();
+CHECK: tma_store_3d(&map_Y_1_64_64_swizzle_0_of_20_64_64, shared + 0 + 0, 0, 0, {{.*v_2.*}});
+CHECK: tma_wait<0>();
 CHECK: const cuuint64_t sizes[] = {64, 64, 20};
 CHECK-NEXT: const cuuint64_t strides[] = {128, 8192};
 CHECK-NEXT: const cuuint32_t box[] = {64, 64, 1};
@@ -295,7 +295,7 @@ CHAIN_CHECKS = """
 CHECK: wgmma_m64n128_bf16_ss{{(_zero)?}}(&s0[0], {{desc_a[_0-9]*}}, {{desc_b[_0-9]*}}{{(, 0)?}});
 CHECK: wgmma_commit();
 CHECK-NEXT: wgmma_wait<0>();
-CHECK-NEXT: settle{{.*}}(s0);
+CHECK-NEXT: fence_operand{{.*}}(s0);
 CHECK: u32 h0[32];
 CHECK: pack_bf16(
 CHECK-NOT: p0
@@ -306,14 +306,14 @@ CHECK: wgmma_m64n32_bf16_rt{{(_zero)?}}(&o0[0], &h0[0], {{desc_b[_0-9]*}}{{(, 0)
 CHECK-NEXT: wgmma_m64n32_bf16_rt(&o0[0], &h0[4], {{desc_b[_0-9]*}} + 64, 1);
 CHECK: wgmma_commit();
 CHECK-NEXT: wgmma_wait<1>();
-CHECK-NEXT: settle{{.*}}(s1);
+CHECK-NEXT: fence_operand{{.*}}(s1);
 CHECK: wgmma_m64n32_bf16_rt(&o0[0], &h1[0], {{desc_b[_0-9]*}}, 1);
 CHECK: wgmma_wait<0>();
-CHECK-NEXT: settle{{.*}}(o0);
+CHECK-NEXT: fence_operand{{.*}}(o0);
 CHECK: const u32 lane_row = swizzle_64<64>(warp * 16 + lane % 16, lane / 16 * 16);
 CHECK: for (int n = 0; n < 4; n += 2) {
 CHECK-NEXT: stmatrix_x4(stage + (lane_row ^ (n * 16) % 64) + (n * 16) / 64 * 4096, &r{{[_0-9]*}}[2 * (n + 0)]);
-CHECK: bulk_store_2d(&map_O_64_32_swizzle_64,
+CHECK: tma_store_2d(&map_O_64_32_swizzle_64,
 CHECK: CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
 CHECK: CU_TENSOR_MAP_SWIZZLE_64B
 """

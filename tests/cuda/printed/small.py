@@ -56,7 +56,7 @@ CHECK: return status;
 CHECK: #endif
 """
 
-#: Rows addressed through a table; a 4-byte load for the table, 16-byte vectors behind it.
+#: Rows addressed through a table; a 4-byte load for the table, then 16-byte vectors.
 GATHER = """
 module gather target sm_80 {
   input X: f32[100, 64]

@@ -83,7 +83,7 @@ def alone(descriptors: str, calls: str) -> str:
     """What stands around a product that waits for itself."""
     return (
         f"CHECK: mbarrier_wait(shared + {{{{[0-9]+}}}}, 0);\nCHECK: wgmma_fence();\n{descriptors}\n{calls}\n"
-        "CHECK: wgmma_commit();\nCHECK-NEXT: wgmma_wait<0>();\nCHECK-NEXT: settle{{.*}}(c);"
+        "CHECK: wgmma_commit();\nCHECK-NEXT: wgmma_wait<0>();\nCHECK-NEXT: fence_operand{{.*}}(c);"
     )
 
 

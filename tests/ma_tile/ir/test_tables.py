@@ -6,14 +6,18 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
+from nautilus.core.types import DType
 from nautilus.cost import work
 from nautilus.cuda import emit
 from nautilus.cuda.ops import elementwise
 from nautilus.ma_tile.interp import block
+from nautilus.ma_tile.ir.async_ops import WGMMA, WITHOUT_WGMMA
+from nautilus.ma_tile.ir.instruction_tables import check_instructions
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.verify.module import rules
 
@@ -37,6 +41,17 @@ def test_verifier_and_interpreter() -> None:
 def test_emitter() -> None:
     known = cases(emit.print_op) | set(emit._WARPGROUP) | set(get_args(elementwise.Elementwise))
     assert known == set(MA.ops)
+
+
+def test_an_element_type_without_instruction_is_an_error() -> None:
+    check_instructions("WGMMA", WGMMA, WITHOUT_WGMMA)
+    with pytest.raises(TypeError, match="WGMMA: missing or listed twice: bool"):
+        check_instructions("WGMMA", WGMMA, WITHOUT_WGMMA - {DType.BOOL})
+    with pytest.raises(TypeError, match="WGMMA: missing or listed twice: f16"):
+        check_instructions("WGMMA", WGMMA, WITHOUT_WGMMA | {DType.F16})
+    shallow = {**WGMMA, "wgmma.f16": replace(WGMMA["wgmma.f16"], k=8)}
+    with pytest.raises(TypeError, match=r"WGMMA: wgmma\.f16 does not fit elements of f16"):
+        check_instructions("WGMMA", shallow, WITHOUT_WGMMA)
 
 
 def test_cost() -> None:

@@ -117,7 +117,10 @@ def joined(m: MemModule, *names: str) -> MemModule:
 def apart(given: Decode, groups: int, consumers: int, step: int, **memory: Any) -> MemModule:
     """A kernel of ``given`` as it is before its blocks are joined."""
     wanted = schedule(given.text, groups, consumers, step, **memory)
-    kernels = tuple(replace(k, mapping=replace(warp_of(k), combine_in_block=False, cluster=1)) for k in wanted.kernels)
+    kernels = tuple(
+        replace(k, mapping=replace(warp_of(k), combine_in_block=False, cluster=1, dependent_launch=False))
+        for k in wanted.kernels
+    )
     module = compilation(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
     assert isinstance(module, MemModule)
     return module

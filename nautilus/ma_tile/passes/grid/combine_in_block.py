@@ -111,7 +111,6 @@ class _Joint:
         whole = replace(
             b,
             min_blocks=a.min_blocks,
-            pdl=a.pdl,
             layouts=self.fusion.layouts,
             smem=self._placed(),
             mbars=tuple(replace(m, stages=self.consumers * m.stages) for m in a.mbars),

@@ -102,7 +102,6 @@ def _clustered(pair: Pair, size: int, target: Limits) -> MemKernel:
             smem=_placed(fusion),
             mbars=a.mbars,
             pipelines=a.pipelines,
-            pdl=a.pdl,
             cluster=size,
             body=(
                 ClusterArrive(True, a.span), *rest, ClusterWait(a.span), *pushes, ClusterArrive(False, a.span),

@@ -1,15 +1,21 @@
-"""Kernels that are launched while the one in front of them still runs."""
+"""Programmatic dependent launch: where the pass places the two ops, their rules, their text and the launch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nautilus.core.errors import VerifyError
+from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
 from nautilus.driver import Request, Result, compile_file
+from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
+from nautilus.ma_tile.ir.ops import IfOp, MemModule, MemOp
+from nautilus.ma_tile.passes.grid.dependent_launch import DependentLaunch
 from nautilus.ma_tile.text.parser import parse
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.verify.module import verify
@@ -17,6 +23,8 @@ from nautilus.runtime.execute import plan_of
 from tests.endtoend.collection.decode import Decode
 
 SHORT = Decode(1024, 128, batch=1, heads=64, group=8)  # few blocks in both kernels
+
+DEPENDENCIES = (GridWait, GridLaunchDependents)
 
 
 def compiled(given: Decode, arch: str = "sm_90a", schedule: Schedule | None = None) -> Result:
@@ -27,7 +35,7 @@ def pdl(given: Decode, arch: str = "sm_90a") -> list[bool]:
     return [k.pdl for k in compiled(given, arch).modules["ma-tile"].kernels]
 
 
-def test_where_both_kernels_have_multiprocessors_of_their_own() -> None:
+def test_where_each_block_has_a_multiprocessor_of_its_own() -> None:
     assert pdl(SHORT) == [False, True]
     assert pdl(SHORT, "sm_80") == [False, False]
     long = replace(SHORT, batch=8, n=16384)
@@ -50,18 +58,65 @@ def test_the_switch() -> None:
 def test_text_and_launch() -> None:
     result = compiled(SHORT)
     module = result.modules["ma-tile"]
-    assert " pdl {" in ma_format(module) and parse(ma_format(module)) == module
+    text = ma_format(module)
+    assert text.count("grid.launch_dependents") == text.count("grid.wait") == 1 and parse(text) == module
     front, behind = (part.split("\n}\n")[0] for part in result.cuda.split('extern "C" __global__')[1:3])
-    assert "let_next_kernel_launch();" in front and "wait_for_kernel_in_front();" not in front
-    assert "wait_for_kernel_in_front();" in behind and "let_next_kernel_launch();" not in behind
+    assert "launch_dependents();" in front and "grid_wait();" not in front
+    assert "grid_wait();" in behind and "launch_dependents();" not in behind
     body = behind.split("{", 1)[1]
-    assert "_part" not in body[: body.index("wait_for_kernel_in_front();")]  # nothing is read before
+    assert "_part" not in body[: body.index("grid_wait();")]  # nothing is read before
     assert "cudaLaunchKernelEx(&config, " in result.cuda
     assert [x.programmatic for x in plan_of(module).launches] == [False, True]
 
 
-@pytest.mark.parametrize(("target", "kernels"), [("sm_90a", slice(1, 2)), ("sm_90", slice(0, 2))])
-def test_nothing_in_front_and_targets_that_cannot_are_refused(target: str, kernels: slice) -> None:
+def refused(module: MemModule, rule: str) -> None:
+    with pytest.raises(VerifyError, match=rule):
+        verify(module)
+
+
+def with_body(module: MemModule, n: int, body: Iterable[MemOp]) -> MemModule:
+    kernels = list(module.kernels)
+    kernels[n] = replace(kernels[n], body=tuple(body))
+    return replace(module, kernels=tuple(kernels))
+
+
+def test_the_pass_places_both_ops_at_the_start() -> None:
+    front, behind = compiled(SHORT).modules["ma-tile"].kernels
+    assert isinstance(front.body[0], GridLaunchDependents) and isinstance(behind.body[0], GridWait)
+
+
+def test_of_three_kernels_the_middle_one_waits_before_it_launches_the_last() -> None:
     module = compiled(SHORT).modules["ma-tile"]
-    with pytest.raises(VerifyError, match="a pdl kernel follows another kernel"):
-        verify(replace(module, target=target, kernels=module.kernels[kernels]))
+    plain = tuple(
+        replace(k, blocks=Const(32, DType.I32), body=tuple(op for op in k.body if not isinstance(op, DEPENDENCIES)))
+        for k in module.kernels
+    )
+    three = replace(module, kernels=(*plain, replace(plain[1], name="last")))
+    kernels = DependentLaunch(dependent_launch=True).apply(three).kernels
+    assert [[type(op) for op in k.body if isinstance(op, DEPENDENCIES)] for k in kernels] == [
+        [GridLaunchDependents],
+        [GridWait, GridLaunchDependents],
+        [GridWait],
+    ]
+
+
+def test_the_ops_come_in_pairs() -> None:
+    module = compiled(SHORT).modules["ma-tile"]
+    front, behind = module.kernels
+    verify(module)
+    for n, k in ((0, front), (1, behind)):
+        refused(with_body(module, n, k.body[1:]), "grid.wait follows grid.launch_dependents")
+        refused(replace(module, kernels=(k,)), "grid.wait follows grid.launch_dependents")
+
+
+def test_wait_stands_before_accesses_to_global_memory_once_at_the_top_level() -> None:
+    module = compiled(SHORT).modules["ma-tile"]
+    wait, *rest = module.kernels[1].body
+    refused(with_body(module, 1, (*rest, wait)), "grid.wait stands before accesses to global memory")
+    refused(with_body(module, 1, (wait, wait, *rest)), "one of each op of a dependent launch a kernel")
+    inside = IfOp(Const(True, DType.BOOL), (wait,))
+    refused(with_body(module, 1, (inside, *rest)), "dependent launches stand at the top level")
+
+
+def test_targets_below_the_hopper_class_are_refused() -> None:
+    refused(replace(compiled(SHORT).modules["ma-tile"], target="sm_90"), "need a target of the Hopper class")

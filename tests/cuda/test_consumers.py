@@ -1,4 +1,4 @@
-"""Units of single warps in print: their number, their barriers, maps of streams, votes; and that all of it compiles."""
+"""Printed consumers of one warp: number, barriers, tensor maps of streams, warp votes; and that the text compiles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.cuda.consumers import is_grouped, unit_warps
+from nautilus.cuda.consumers import consumer_warps, has_warpgroups
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.driver import Request, compile_file
@@ -59,19 +59,19 @@ def test_barriers_of_larger_units_have_numbers() -> None:
         ("warp()", "warp(*:4)"),
     )  # fmt: skip
     m = joined(parse(text))
-    assert unit_warps(m.kernels[0]) == 4 and is_grouped(m.kernels[0])
+    assert consumer_warps(m.kernels[0]) == 4 and has_warpgroups(m.kernels[0])
     cuda = emit_module(m)
     assert "__syncwarp();" not in cuda and "bar.sync" in cuda
 
 
 def test_how_large_units_are() -> None:
     single = joined(parse(PAIR)).kernels[0]
-    assert unit_warps(single) == 1 and not is_grouped(single)
-    assert unit_warps(parse(PAIR).kernels[0]) == 0 and not is_grouped(parse(PAIR).kernels[0])
-    assert unit_warps(product().kernels[0]) == 4
+    assert consumer_warps(single) == 1 and not has_warpgroups(single)
+    assert consumer_warps(parse(PAIR).kernels[0]) == 0 and not has_warpgroups(parse(PAIR).kernels[0])
+    assert consumer_warps(product().kernels[0]) == 4
     two = parse(ma_format(joined(parse(PAIR))).replace("consumers 4", "consumers 2")).kernels[0]
     with pytest.raises(UnsupportedError, match="consumers of 2 warps"):
-        unit_warps(two)
+        consumer_warps(two)
 
 
 # -- streams --------------------------------------------------------------------------------------
