@@ -91,7 +91,7 @@ class Target:
 
 _H200 = Machine(
     multiprocessors=132, clock=1.98e9, tensor_half=4096.0, warp_mma=0.62, fma=128.0, special=16.0, shared=128.0,
-    l2=80.0, tma=85.0, l2_bytes=48e6, dram=4.25e12, dram_read=4.66e12, bytes_in_flight=1.9e6, power_tensor=0.265e9,
+    l2=80.0, tma=85.0, l2_bytes=48e6, dram=4.25e12, dram_read=4.7e12, bytes_in_flight=1.9e6, power_tensor=0.265e9,
     power_bytes=18e9,
 )  # fmt: skip
 #: A100 80 GB: 312 TFLOP/s at 1.41 GHz, 2.04 TB/s.

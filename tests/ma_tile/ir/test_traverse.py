@@ -86,6 +86,8 @@ ROWS = [
     Row("wg.wait 1 volatile %a, %b", reads="a b", effects="WAIT"),
     Row("cluster.arrive relaxed", effects="ARRIVE"),
     Row("cluster.wait", effects="WAIT"),
+    Row("grid.wait", effects="WAIT"),
+    Row("grid.launch_dependents", effects="ARRIVE"),
 ]  # fmt: skip
 
 
