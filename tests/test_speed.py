@@ -11,16 +11,22 @@ import pytest
 
 from tests.shipped import ROOT
 
+#: Work of the interpreter that takes about three quarters of a second on an idle core of 2025.
+YARDSTICK = "found = {}\nfor n in range(9_000_000):\n    found[n & 1023] = n\n"
+
+
+def seconds(*command: str) -> float:
+    """Seconds of processor time, user and system; unlike wall time it hardly minds a busy machine."""
+    before = os.times()
+    subprocess.run([sys.executable, *command], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user - before.children_user + after.children_system - before.children_system
+
 
 def cost(*arguments: str) -> float:
-    """Seconds of processor time, user and system; unlike wall time it hardly minds a busy machine."""
-    best = float("inf")
-    for _ in range(3):
-        before = os.times()
-        subprocess.run([sys.executable, "-m", "nautilus", *arguments], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-        after = os.times()
-        best = min(best, after.children_user - before.children_user + after.children_system - before.children_system)
-    return best
+    """Processor time of the command line in units of the yardstick, which runs in turn, because machines differ."""
+    runs = [(seconds("-m", "nautilus", *arguments), seconds("-c", YARDSTICK)) for _ in range(3)]
+    return min(own for own, _ in runs) / min(unit for _, unit in runs)
 
 
 def test_help() -> None:
@@ -30,4 +36,4 @@ def test_help() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention/window_prefill", "attention/softcap_prefill", "matmul/swiglu"])
 def test_spec_to_cuda(name: str, tmp_path: Path) -> None:
-    assert cost(f"specs/{name}.naut", "--arch", "sm_90", "-o", str(tmp_path / "kernel.cu")) < 1.5
+    assert cost(f"specs/{name}.naut", "--arch", "sm_90", "-o", str(tmp_path / "kernel.cu")) < 2.0
