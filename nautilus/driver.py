@@ -57,7 +57,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
 def next_request(request: Request, tuned: bool, error: ScheduleError | UnsupportedError) -> Request:
     """``request`` after its schedule failed with ``error``. Raises ``error`` where nothing else is to be tried.
 
-    A schedule from the tuning database (``tuned``) gives way to the default rules.  These have two conservative
+    A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have two conservative
     fallbacks for each kernel: lighter warpgroup MMAs, then MMAs of single warps.  What the user gave is kept.
     """
     if tuned:
@@ -107,7 +107,7 @@ def _has_warpgroups(request: Request, result: Result) -> bool:
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:
-    """``result``, which ends at ``until``, with the modules down to CUDA; None where it has no way down there."""
+    """``result``, which ends at ``until``, with the modules down to CUDA; None where no lowering leads there."""
     if "cuda" in result.modules:
         return result
     whole, start = replace(result, modules=dict(result.modules)), named(until)
