@@ -146,7 +146,7 @@ def print_fence(w: Writer) -> None:
 def print_wait(w: Writer, op: ma.WgWait) -> None:
     """Wait for warpgroup MMAs; the compiler may not move reads of the results before it.
 
-    Before a volatile wait, the last mbarrier wait is repeated.  The phase has completed, so that this wait ends at once.
+    Before a volatile wait, the last mbarrier wait is repeated.  The phase has completed, so this wait ends at once.
     It starts a basic block, and the assembler moves no ``wgmma.wait_group`` across the start of a basic block.
     """
     if op.volatile and w.passed:
