@@ -149,7 +149,7 @@ def _mixed(special: Any, issue: Any, m: Machine) -> Any:
 def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -> Numbers:
     """Cycles of each tile for a block that is alone on its multiprocessor; the makespan accounts for sharing."""
     c, consumers = work.consumer, (1 if work.separate_tiles else work.consumers)
-    products = consumers * (c.wgmma * 4096.0 / m.tensor_half)
+    mma = consumers * (c.wgmma * 4096.0 / m.tensor_half)
     slow = consumers * (c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma))
     under = consumers * _mixed(c.special_under, c.issue_under, m)
     alone = consumers * (_mixed(c.special, c.issue, m) + c.stores * STORE)
@@ -160,9 +160,9 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     drains = (m.mma_drain + 36.0) * np.asarray(c.drains)
     copies = np.maximum(np.asarray(c.lines) * m.tma_row, np.asarray(c.read) / m.tma) if np.any(c.lines) else np.zeros(1)
     if work.separate_tiles:
-        return _ping_pong_cycles(products, under, alone, drains, copies, work, m)
+        return _ping_pong_cycles(mma, under, alone, drains, copies, work, m)
     factor = ORDERED if work.ordered else LOCKSTEP if consumers > 1 and not work.combines else 1.0
-    inside = _with_async_mma(products, under, consumers, work.ordered)
+    inside = _with_async_mma(mma, under, consumers, work.ordered)
     ordered = m.barrier * np.asarray(c.drains) if work.ordered else 0.0
     dependent = m.lane_reduction * np.asarray(c.lane_reductions) + ordered
     # warps of several active blocks fill each other's stalls
@@ -177,9 +177,9 @@ def _tile_cycles(work: Work, m: Machine, active_blocks: int, persistent: bool) -
     return _as_array(_with_copies(np.maximum(cycles, _pipeline_cycles(work, cycles, m)), copies), work)
 
 
-def _with_async_mma(products: Any, under: Any, consumers: int, ordered: bool) -> Any:
+def _with_async_mma(mma: Any, under: Any, consumers: int, ordered: bool) -> Any:
     """Cycles of async MMA and the elementwise work that overlaps it; more consumers leave fewer stalls."""
-    longer, shorter = np.maximum(products, under), np.minimum(products, under)
+    longer, shorter = np.maximum(mma, under), np.minimum(mma, under)
     gaps = 0.4 + 3.0 * (shorter / np.maximum(longer, 1.0)) ** 3
     return longer + np.minimum(1.0, (0.9 if ordered else 1.0) * 2.0 * UNDER / consumers**2 * gaps) * shorter
 
@@ -309,8 +309,7 @@ def _parts(work: Work, m: Machine, clock: float, moved: Traffic, memory: float, 
         return float(np.mean(cycles)) * each
 
     return {
-        "mma": seconds(c.wgmma * 4096.0 / m.tensor_half)
-        + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma)),
+        "mma": seconds(c.wgmma * 4096.0 / m.tensor_half) + seconds(c.warp_mma * 4096.0 / (m.tensor_half * m.warp_mma)),
         "special": seconds((np.asarray(c.special) + c.special_under) / m.special),
         "issue": seconds((np.asarray(c.issue) + c.issue_under) * 32.0 / m.fma),
         "shared": seconds(np.asarray(c.shared) / m.shared),

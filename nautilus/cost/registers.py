@@ -44,10 +44,10 @@ def register_fault(module: MemModule, target: Limits) -> str | None:
 
 
 def _kind(body: tuple[MemOp, ...]) -> str:
-    products = [op for op in ma.walk_ops(body) if isinstance(op, ma.MmaOp)]
-    if any(op.instr in WGMMA for op in products):
+    mmas = [op for op in ma.walk_ops(body) if isinstance(op, ma.MmaOp)]
+    if any(op.instr in WGMMA for op in mmas):
         return "wgmma"
-    return "mma" if products else "rows"
+    return "mma" if mmas else "rows"
 
 
 def _instruction_registers(kernel: MemKernel, body: tuple[MemOp, ...]) -> int:

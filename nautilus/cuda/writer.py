@@ -59,8 +59,8 @@ class Writer:
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)
         self.consumer_warps = consumer_warps(self.kernel)
-        products = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
-        self.operands = frozenset("ab" if any(op.instr in ma.MMA for op in products) else "")
+        mmas = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
+        self.operands = frozenset("ab" if any(op.instr in ma.MMA for op in mmas) else "")
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""

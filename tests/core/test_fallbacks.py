@@ -1,4 +1,4 @@
-"""Steps back from warpgroup products: counted by kernel, the same whatever the order of the failures."""
+"""Steps back from warpgroup MMAs: counted by kernel, the same whatever the order of the failures."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_speed() -> None:
 
 
 def test_many_facts_about_nested_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conditions of walks in uneven groups: each pair of facts asks for the same atoms again."""
+    """Conditions of loops in uneven groups: each pair of facts asks for the same atoms again."""
     own = "(c % 4 * -16 + 63) // 64 + c // 4 + 1"
     most = f"min(min((-(c % 4) + 1) // 4 + 2, (c % 4 * -16 + 22) // 64 + 2), {own})"
     least = f"max(c // 4 - (c % 4 * 16 + 15) // 64, min({most}, (c % 4 * -16 + 7) // 64 + 2))"

@@ -43,7 +43,7 @@ def test_rings_of_bulk_copies_compile_without_spills(groups: int) -> None:
     assert all(r.spill_stores == r.spill_loads == 0 for r in compile_cuda(cuda, "sm_90a").resources)
 
 
-def test_units_meet_by_themselves() -> None:
+def test_consumers_synchronise_among_themselves() -> None:
     """One warp needs no barrier of the hardware; the block has two of its own."""
     cuda = emit_module(joined(parse(PAIR)))
     assert cuda.count("__syncwarp();") == 1 and cuda.count("__syncthreads();") == 2
@@ -52,7 +52,7 @@ def test_units_meet_by_themselves() -> None:
     assert "__syncwarp();" in loop and "bar.sync" not in loop
 
 
-def test_barriers_of_larger_units_have_numbers() -> None:
+def test_barriers_of_larger_consumers_have_numbers() -> None:
     text = edited(
         ("grid 8 warps 1", "grid 4 warps 4"), ("block // 2", "block // 2 * 1"), ("f32[4, 2", "f32[2, 2"),
         ("c: 4", "c: 2"), ("c:4x1", "c:2x1"), ("grid 2 warps 4", "grid 2 warps 8"), ("warp(*:4)", "warp(*:8)"),
@@ -64,7 +64,7 @@ def test_barriers_of_larger_units_have_numbers() -> None:
     assert "__syncwarp();" not in cuda and "bar.sync" in cuda
 
 
-def test_how_large_units_are() -> None:
+def test_how_large_consumers_are() -> None:
     single = joined(parse(PAIR)).kernels[0]
     assert consumer_warps(single) == 1 and not has_warpgroups(single)
     assert consumer_warps(parse(PAIR).kernels[0]) == 0 and not has_warpgroups(parse(PAIR).kernels[0])

@@ -1,4 +1,4 @@
-"""The printed CUDA of warpgroup products and bulk copies: what must be there, and that ptxas takes it whole."""
+"""The printed CUDA of warpgroup MMAs and TMA copies: what must be there, and that ptxas takes it whole."""
 
 from __future__ import annotations
 

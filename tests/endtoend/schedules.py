@@ -29,10 +29,10 @@ class Change:
         warpgroups = self.mapping.get("warpgroups", plan.mapping.warpgroups)
         scheduling = self.mapping.get("tile_scheduling", plan.mapping.tile_scheduling)
         row, *others = [a for a in plan.axes if a.role == "grid" and a.tile > 1] or [plan.axes[0]]
-        walk = next(a for a in plan.axes if a.role == "loop")
+        loop = next(a for a in plan.axes if a.role == "loop")
         tiles = {
             row.name: (self.rows or 64) * (1 if scheduling == "pingpong" else warpgroups),
-            walk.name: self.step or walk.tile,
+            loop.name: self.step or loop.tile,
         }
         tiles |= {a.name: self.columns for a in others if self.columns}
         if not (self.rows or "warpgroups" in self.mapping or "tile_scheduling" in self.mapping):

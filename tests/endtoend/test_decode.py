@@ -69,12 +69,12 @@ FORCED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("n", "groups", "units", "step", "bulk"), FORCED)
-def test_groups_and_split_k_warps(n: int, groups: int, units: int, step: int, bulk: bool) -> None:
+@pytest.mark.parametrize(("n", "groups", "warps", "step", "bulk"), FORCED)
+def test_groups_and_split_k_warps(n: int, groups: int, warps: int, step: int, bulk: bool) -> None:
     """Chunks of equal and of different lengths, and empty ones."""
     text = Decode(n, heads=4, group=2).text
-    made = compilation(text, schedule(text, groups, units, step, tma_loads=bulk))
-    assert joint(made) == [units]
+    made = compilation(text, schedule(text, groups, warps, step, tma_loads=bulk))
+    assert joint(made) == [warps]
     assert clusters(made) == {1: [1], 2: [2], 3: [1, 1]}[groups]
     wrong = complaints(made) + complaints(made, kind="large-logits", stages=("ma-tile",))
     assert not wrong, "\n".join(wrong)
@@ -103,10 +103,10 @@ CLUSTERED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "units", "step"), CLUSTERED, ids=str)
-def test_two_groups_are_a_cluster(given: Decode, units: int, step: int) -> None:
-    made = compilation(given.text, schedule(given.text, 2, units, step))
-    assert joint(made) == [units] and clusters(made) == [2]
+@pytest.mark.parametrize(("given", "warps", "step"), CLUSTERED, ids=str)
+def test_two_groups_are_a_cluster(given: Decode, warps: int, step: int) -> None:
+    made = compilation(given.text, schedule(given.text, 2, warps, step))
+    assert joint(made) == [warps] and clusters(made) == [2]
     assert not any(b.space.value == "temp" for b in made.result.modules["ma-tile"].buffers)
     for kind in ("random", "large-logits", "one-hot", "masked"):
         wrong = complaints(made, kind=kind, stages=("ma-tile",))
@@ -189,8 +189,8 @@ def test_most_random_splits_are_legal() -> None:
     refused = 0
     for seed in range(100):
         given, r = drawn(seed), random.Random(seed)
-        _, units, step = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
-        refused += 2 * 2 * 2 * units * step * given.d > 227 << 10
+        _, warps, step = r.choice((1, 1, 2, 3)), r.choice((2, 3, 4)), r.choice((16, 16, 32))
+        refused += 2 * 2 * 2 * warps * step * given.d > 227 << 10
     assert refused < 30
 
 

@@ -1,4 +1,4 @@
-"""Few new queries against many keys on the GPU: default plans, groups of units, rings of bulk copies.
+"""Few new queries against many keys on the GPU: default plans, groups of split-K warps, pipelines of TMA loads.
 
 As in ``test_warpgroup``: the cubin of ``driver.build_cubin``, poisoned outputs, two launches with the same bits.
 """
@@ -36,7 +36,7 @@ SHAPES = (
     Decode(1300, 64, 1, 4, 1, score="alibi"),
     Decode(1111, 128, 1, 2, 1, rows=7),
     Decode(900, 128, 1, 7, 7, mask=" | j < N - 333"),
-    Decode(600, 64, 40, 8, 2),  # more blocks than multiprocessors: two units each
+    Decode(600, 64, 40, 8, 2),  # more blocks than multiprocessors: two split-K warps each
 )
 
 
@@ -44,22 +44,24 @@ SHAPES = (
 def test_default_plans(given: Decode) -> None:
     result = check(given.text, INPUTS)
     kernels = result.modules["ma-tile"].kernels
-    units = any(isinstance(op, RolesOp) for k in kernels for op in walk_ops(k.body))
-    assert units or given.mask != CAUSAL, "no units"
+    split = any(isinstance(op, RolesOp) for k in kernels for op in walk_ops(k.body))
+    assert split or given.mask != CAUSAL, "no split-K warps"
 
 
 FORCED = [
     (1024, 1, 4, 32, 3, False), (1000, 1, 8, 16, 2, False), (1024, 2, 4, 32, 2, False), (999, 3, 2, 32, 3, False),
     (1024, 1, 4, 32, 3, True), (1000, 1, 8, 16, 3, True), (1024, 2, 4, 32, 2, True), (999, 1, 2, 64, 3, True),
-    (60, 2, 4, 16, 3, False),  # units with nothing to do
+    (60, 2, 4, 16, 3, False),  # warps with nothing to do
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("n", "groups", "units", "step", "stages", "bulk"), FORCED)
+@pytest.mark.parametrize(("n", "groups", "warps", "step", "stages", "bulk"), FORCED)
 @pytest.mark.parametrize("group", [1, 4])
-def test_groups_and_units(group: int, n: int, groups: int, units: int, step: int, stages: int, bulk: bool) -> None:
+def test_groups_and_split_k_warps(
+    group: int, n: int, groups: int, warps: int, step: int, stages: int, bulk: bool
+) -> None:
     text = Decode(n, 128, 2, 4, group).text
-    check(text, INPUTS, schedule(text, groups, units, step, stages=stages, tma_loads=bulk))
+    check(text, INPUTS, schedule(text, groups, warps, step, stages=stages, tma_loads=bulk))
 
 
 #: grids for which the rules want two groups: whole, with short last tiles, other heads and types
@@ -83,11 +85,11 @@ def test_two_groups_are_a_cluster(given: Decode) -> None:
 FORCED_CLUSTERS = [(1024, 4, 32, 2, False), (1000, 2, 64, 3, False), (1024, 4, 32, 2, True), (60, 4, 16, 3, False)]
 
 
-@pytest.mark.parametrize(("n", "units", "step", "stages", "bulk"), FORCED_CLUSTERS)
+@pytest.mark.parametrize(("n", "warps", "step", "stages", "bulk"), FORCED_CLUSTERS)
 @pytest.mark.parametrize("cluster", [1, 2])
-def test_a_cluster_and_a_second_kernel(cluster: int, n: int, units: int, step: int, stages: int, bulk: bool) -> None:
+def test_a_cluster_and_a_second_kernel(cluster: int, n: int, warps: int, step: int, stages: int, bulk: bool) -> None:
     text = Decode(n, 128, 2, 12, 3, dtype="bf16").text
-    plan = schedule(text, 2, units, step, stages=stages, tma_loads=bulk, cluster=cluster)
+    plan = schedule(text, 2, warps, step, stages=stages, tma_loads=bulk, cluster=cluster)
     result = check(text, INPUTS, plan)
     assert [k.cluster for k in result.modules["ma-tile"].kernels] == [2] * (cluster == 2) + [1, 1] * (cluster == 1)
 

@@ -26,11 +26,11 @@ from tests.gpu.test_warpgroup import CAUSAL, attention
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no warpgroup products"),
+    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no warpgroup MMAs"),
 ]
 
 NVCC = shutil.which("nvcc")
-#: uneven walks: the default schedule hands tiles out one by one
+#: uneven loops: the default schedule hands tiles out one by one
 TEXT = dedent(attention(128, 520, 520, CAUSAL, 1, heads=20)).lstrip()
 TIMES = 12
 

@@ -1,4 +1,4 @@
-"""Warpgroup products on the GPU: specs that ship with nobody, shapes, inputs and schedules of every kind.
+"""Warpgroup MMAs on the GPU: specs that ship with nobody, shapes, inputs and schedules of every kind.
 
 What runs is the cubin of ``driver.build_cubin``.  Outputs are poisoned, every kernel runs twice and must give the
 same bits, and the result stays within the bound on these inputs (random ones: within the stated bound itself).
@@ -32,7 +32,7 @@ from tests.endtoend.support import FLOOR, TIES
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no warpgroup products"),
+    pytest.mark.skipif(default_arch() != "sm_90a", reason="the GPU has no warpgroup MMAs"),
 ]
 
 KINDS = ("random", "large-logits", "one-hot", "ascending", "masked")
@@ -130,7 +130,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes_of_chains(shape: tuple[int, int, int, str, int, str]) -> None:
-    """Rows beyond the last tile, walks that end in one, rows without any key (more rows than keys, causal)."""
+    """Rows beyond the last tile, loops that end in one, rows without any key (more rows than keys, causal)."""
     check(attention(*shape), ("random", "large-logits", "ascending"))
 
 

@@ -73,34 +73,39 @@ ENDS = ("P_max", "P_sum", "O_acc")
     [
         (8, 1024, 1, 4),
         (8, 4096, 1, 4),
-        (8, 65536, 2, 4),  # 64 blocks do not keep the memory busy, and the walk pays for a second kernel
+        (
+            8,
+            65536,
+            2,
+            4,
+        ),  # 64 blocks are few for the memory, and the loop pays for a second kernel
         (16, 65536, 1, 4),
         (1, 65536, 16, 4),
         (1, 4096, 16, 4),
         (64, 512, 1, 2),  # two blocks share a multiprocessor
     ],
 )
-def test_units_of_few_groups(batch: int, n: int, groups: int, own: int) -> None:
-    """Eight key heads a sequence, 16 KB a step of a unit; more groups only where that is worth a second kernel."""
+def test_warps_and_groups_of_a_split(batch: int, n: int, groups: int, own: int) -> None:
+    """Eight key heads a sequence, 16 KB a step of a warp; more groups only where that is worth a second kernel."""
     found = splits(decode(batch, n))
     first, second = found[:3], found[3:]
     assert [(s.op, s.axis, s.splits, s.tile, s.interleave) for s in first] == [
         (name, "j", groups * own, 32, own) for name in ENDS
     ]
-    # the combination is cut again, one group of it for each block of units
+    # the combination is cut again, one group of it for each block of split-K warps
     assert [(s.op, s.axis, s.splits, s.tile, s.interleave) for s in second] == (
         [] if groups == 1 else [(name, "j_chunk", groups, own, 1) for name in ENDS]
     )
 
 
-def test_what_is_too_short_for_units_is_not_cut() -> None:
+def test_a_reduction_too_short_for_split_k_warps_is_not_cut() -> None:
     assert splits(decode(1, 128)) == () and splits(decode(1, streaming.SHORTEST - 1)) == ()
     assert interleaved_splits(decode(1, streaming.SHORTEST)) == {(1, 4, 32)}
 
 
-def test_units_and_their_rings_fit_the_target() -> None:
+def test_split_k_warps_and_their_pipelines_fit_the_target() -> None:
     assert interleaved_splits(decode(4, 384), "sm_80") == {(1, 4, 32)}
-    assert interleaved_splits(decode(4, 384), "sm_86") == {(1, 2, 32)}  # 99 KB hold no more than two rings
+    assert interleaved_splits(decode(4, 384), "sm_86") == {(1, 2, 32)}  # 99 KB hold no more than two pipelines
     for arch in ("sm_80", "sm_86", "sm_90a"):
         program = Pack(plan_packs(decode(4, 4096))).apply(decode(4, 4096))
         cut = SplitKUpdate(plan_splits(program, arch=arch)).apply(program)
@@ -110,15 +115,15 @@ def test_units_and_their_rings_fit_the_target() -> None:
         assert own * made.mapping.stages * 32 * 2 * 128 * 2 <= limits(arch).smem_block
 
 
-def test_groups_are_whole_rounds_of_their_units() -> None:
-    """Otherwise a block would walk into the range of the next one, under conditions."""
+def test_a_group_is_a_whole_number_of_rounds_of_its_warps() -> None:
+    """Otherwise a block would need conditions where it reaches into the range of the next one."""
     for n in (4096, 4128, 5000, 16384 + 32, 40000):
         for groups, own, step in interleaved_splits(decode(1, n)):
             assert -(-n // (own * step)) % groups == 0
 
 
-def test_more_rows_than_a_smallest_tile_are_no_units() -> None:
-    """They keep the older rule: independent chunks, whole tiles of the walk."""
+def test_more_rows_than_a_smallest_tile_are_no_split_k_warps() -> None:
+    """The older rule holds for them: independent chunks, whole tiles of the loop."""
     program = attention(32, 16384, 128, heads=8, guard=causal(16383))
     found = splits(program, "sm_80")
     (plan,) = default_schedule(program, "sm_80").kernels
@@ -164,7 +169,7 @@ def test_cut_programs_plan_as_a_kernel_for_each_level(batch: int, ends: list[str
     kernels = default_schedule(new).kernels
     assert [k.ops[-1] for k in kernels] == ends
     assert [warp_of(k).combine_in_block for k in kernels] == [True, *(False for _ in ends[1:])]
-    # who combines has as many threads as the units together
+    # the combining kernel has as many threads as the split-K warps together
     assert prod(warp_of(kernels[1]).warps) == 4
     assert default_packs(new) == ()
 
@@ -191,7 +196,7 @@ def test_two_groups_are_a_cluster(batch: int, n: int, heads: int, clusters: list
     assert all(k.mapping.cluster == 1 for k in default_schedule(new, "sm_80").kernels)
 
 
-def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
+def test_a_cluster_that_did_not_fit_is_given_up_before_its_split_k_warps() -> None:
     program = Pack(plan_packs(decode(8, 16384))).apply(decode(8, 16384))
     found = {}
     for steps in range(3):
@@ -205,8 +210,8 @@ def test_a_cluster_that_did_not_fit_is_given_up_before_its_units() -> None:
     assert not any(join for join, _ in found[2])
 
 
-def test_the_units_without_turns_are_what_they_were() -> None:
-    """A kernel that did not fit as units is planned without them."""
+def test_the_fallback_of_split_k_warps_is_a_split_into_chunks() -> None:
+    """A kernel whose split-K warps did not fit is planned without them."""
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
     found = default_splits(program, fallbacks=Fallbacks.of({"O_acc_part": 1}))
     (plan,) = default_schedule(program).kernels

@@ -91,9 +91,7 @@ def test_results_that_have_no_room_leave_through_a_ring(spec: str) -> None:
         ("attention/global_prefill_d64", 4096, True, False),
     ],
 )
-def test_an_ordered_barrier_serialises_short_products(
-    spec: str, rows: int, ordered: bool, early: bool
-) -> None:
+def test_an_ordered_barrier_serialises_short_products(spec: str, rows: int, ordered: bool, early: bool) -> None:
     m = warpgroup_of(planned(spec, "sm_90a", M=rows, N=rows))
     assert m.ordered_mma == ordered
     assert (m.volatile_waits, m.rescale_placement == "early", not m.outstanding_mma) == (early, early, early)

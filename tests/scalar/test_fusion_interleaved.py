@@ -26,21 +26,21 @@ from tests.scalar.programs.small import CASES, Case, column_sums, logsumexp
 from tests.scalar.test_fusion import agree
 
 
-def interleaved(program: Program, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:
-    """``groups`` of ``units`` chunks of every reduction (of ``ops``) along its last axis, combined group by group."""
-    first = tuple(replace(s, interleave=units) for s in cuts(program, groups * units, tile, ops).splits or ())
+def interleaved(program: Program, groups: int, chunks: int, tile: int, ops: tuple[str, ...] | None = None) -> Schedule:
+    """``groups`` of ``chunks`` chunks each of every reduction (of ``ops``) along its last axis, combined by group."""
+    first = tuple(replace(s, interleave=chunks) for s in cuts(program, groups * chunks, tile, ops).splits or ())
     if groups == 1:
         return Schedule(splits=first)
     cut = read_defs(SplitKUpdate(Schedule(splits=first)).apply(program))
     parts = {d.name for d in cut.values() if chunks_of(d) is not None}
     ends = [d for d in cut.values() if d.is_reduction and d.name not in parts and {r.buffer for r in d.reads()} & parts]
-    return Schedule(splits=(*first, *(SplitPlan(d.name, d.red[0].name, groups, units) for d in ends)))
+    return Schedule(splits=(*first, *(SplitPlan(d.name, d.red[0].name, groups, chunks) for d in ends)))
 
 
-def holds(case: Case, groups: int, units: int, tile: int, ops: tuple[str, ...] | None = None) -> Program:
+def holds(case: Case, groups: int, chunks: int, tile: int, ops: tuple[str, ...] | None = None) -> Program:
     """The split program agrees with the whole one, as definitions and after every pass; returns its last form."""
     program, inputs = case
-    schedule = interleaved(program, groups, units, tile, ops)
+    schedule = interleaved(program, groups, chunks, tile, ops)
     check_schedule(schedule)
     assert Schedule.from_json(schedule.to_json()) == schedule
     chunked = SplitKUpdate(schedule).apply(program)
@@ -57,10 +57,10 @@ def test_interleaved_chunks_agree(name: str) -> None:
     holds(CASES[name](), 1, 4, 4)
 
 
-@pytest.mark.parametrize(("groups", "units", "tile"), [(2, 2, 4), (3, 2, 1), (2, 4, 16)])
+@pytest.mark.parametrize(("groups", "chunks", "tile"), [(2, 2, 4), (3, 2, 1), (2, 4, 16)])
 @pytest.mark.parametrize("name", ["logsumexp", "decode"])
-def test_combinations_that_are_split_again_agree(name: str, groups: int, units: int, tile: int) -> None:
-    holds(CASES[name](), groups, units, tile)
+def test_combinations_that_are_split_again_agree(name: str, groups: int, chunks: int, tile: int) -> None:
+    holds(CASES[name](), groups, chunks, tile)
 
 
 def test_a_sum_without_a_reference() -> None:
@@ -124,10 +124,10 @@ def test_guards_are_recognised() -> None:
 ENDS = ("P_max", "P_sum", "O_acc")
 
 
-def reduction_loops(groups: int, units: int, n: int) -> tuple[str, str]:
+def reduction_loops(groups: int, chunks: int, n: int) -> tuple[str, str]:
     """The kernel of the chunks of a decoding step over ``n`` keys, and the kernel that combines them."""
     program = attention(1, n, 64, heads=2, guard=causal(n - 1))
-    text = final(SplitKUpdate(interleaved(program, groups, units, 64, ENDS)).apply(program))
+    text = final(SplitKUpdate(interleaved(program, groups, chunks, 64, ENDS)).apply(program))
     first, rest = re.split(r"\n  kernel (?!O_acc_part )", text, maxsplit=1)
     return first, rest
 

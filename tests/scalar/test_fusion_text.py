@@ -50,9 +50,9 @@ def reduction_loops(text: str) -> list[str]:
     return re.findall(r"seq (\w+ in .*) \{", text)
 
 
-def body_of(text: str, walk: str) -> str:
+def body_of(text: str, loop: str) -> str:
     """The text of one reduction loop."""
-    start = text.index(f"seq {walk} {{")
+    start = text.index(f"seq {loop} {{")
     depth = text[:start].rsplit("\n", 1)[-1]
     return text[start : text.index(f"\n{depth}}}", start)]
 

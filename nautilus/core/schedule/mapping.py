@@ -1,7 +1,7 @@
 """How one kernel is mapped onto the machine: a union of plans, tagged by the engine of its matrix products.
 
-``WarpPlan`` is for kernels whose warps all run the same code, with ``mma.sync`` products and ``cp.async`` copies;
-``WarpgroupPlan`` is for kernels with ``wgmma`` products and TMA copies (targets of the ``sm_90a`` class).  An option
+``WarpPlan`` is for kernels whose warps all run the same code, with ``mma.sync`` and ``cp.async`` copies;
+``WarpgroupPlan`` is for kernels with ``wgmma`` and TMA copies (targets of the ``sm_90a`` class).  An option
 that both have stands in ``_CommonPlan``; no plan has an option that means nothing for its engine.
 """
 
@@ -78,7 +78,7 @@ class WarpPlan(_CommonPlan):
 
     engine: Annotated[
         Literal["warp"],
-        option("The tag of this plan: mma.sync products and cp.async copies.", read_by=("ma-tile",)),
+        option("The tag of this plan: mma.sync and cp.async copies.", read_by=("ma-tile",)),
     ] = field(init=False, default="warp")
     stages: Annotated[
         int,
@@ -103,7 +103,7 @@ class WarpPlan(_CommonPlan):
     prefetch_fragments: Annotated[
         int,
         option(
-            "K-steps between the load of an operand fragment from shared memory and its product; 1 is double "
+            "K-steps between the load of an operand fragment from shared memory and its MMA; 1 is double "
             "buffering.",
             unit="k-steps", low=0, high=64, read_by=("prefetch-fragments",),
         ),
@@ -140,11 +140,11 @@ class WarpPlan(_CommonPlan):
 @record
 @dataclass(frozen=True, slots=True)
 class WarpgroupPlan(_CommonPlan):
-    """A kernel of warpgroups: ``wgmma`` products and TMA copies."""
+    """A kernel of warpgroups: ``wgmma`` and TMA copies."""
 
     engine: Annotated[
         Literal["warpgroup"],
-        option("The tag of this plan: wgmma products and TMA copies.", read_by=("ma-tile",)),
+        option("The tag of this plan: wgmma and TMA copies.", read_by=("ma-tile",)),
     ] = field(init=False, default="warpgroup")
     stages: Annotated[
         int,
@@ -156,7 +156,7 @@ class WarpgroupPlan(_CommonPlan):
     warpgroups: Annotated[
         int,
         option(
-            "Consumer warpgroups of a block, each with 64 or 128 rows of a product.",
+            "Consumer warpgroups of a block, each with 64 or 128 rows of an MMA.",
             unit="warpgroups", low=1, high=3, read_by=("ma-tile", "specialise-warps", "persistent-grid", "tma-stores"),
         ),
     ] = 2  # fmt: skip
@@ -192,7 +192,7 @@ class WarpgroupPlan(_CommonPlan):
     pipeline_mma: Annotated[
         bool,
         option(
-            "Software pipelining: products of one iteration are issued before the elementwise work of the iteration "
+            "Software pipelining: MMAs of one iteration are issued before the elementwise work of the iteration "
             "before.",
             read_by=("pipeline-mma", "register-operands"),
         ),
@@ -201,32 +201,32 @@ class WarpgroupPlan(_CommonPlan):
         RescalePlacement,
         option(
             "Where accumulators of a rolling update are rescaled: early as soon as the factor is known, late right "
-            "before the product that adds to them.",
+            "before the MMA that adds to them.",
             read_by=("pipeline-mma", "register-operands"),
         ),
     ] = "early"
     register_operands: Annotated[
         bool,
-        option("Keep loop-invariant left operands of products in registers.", read_by=("register-operands",)),
+        option("Keep loop-invariant left operands of MMAs in registers.", read_by=("register-operands",)),
     ] = False
     outstanding_mma: Annotated[
         bool,
         option(
-            "Leave one group of asynchronous products outstanding across iterations where nothing reads its results.",
+            "Leave one group of asynchronous MMAs outstanding across iterations where nothing reads its results.",
             read_by=("async-mma",),
         ),
     ] = True
     volatile_waits: Annotated[
         bool,
         option(
-            "Make waits for products volatile, so that the compiler does not move them up.",
+            "Make waits for MMAs volatile, so that the compiler does not move them up.",
             read_by=("async-mma",),
         ),
     ] = False
     ordered_mma: Annotated[
         bool,
         option(
-            "An ordered barrier lets the warpgroups issue their products one after the other, while the others do "
+            "An ordered barrier lets the warpgroups issue their MMAs one after the other, while the others do "
             "elementwise work.",
             read_by=("ping-pong",),
         ),

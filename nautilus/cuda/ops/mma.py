@@ -29,7 +29,7 @@ _A_REGS, _B_REGS = 4, 2  # 32-bit registers of one A and one B fragment, the sam
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How one warp's part of a product is cut: 16-row tiles, 8-column tiles, k-steps."""
+    """How one warp's part of an MMA is cut: 16-row tiles, 8-column tiles, k-steps."""
 
     m: str
     n: str
@@ -96,7 +96,7 @@ def _fetch_group(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], la
 
 
 def print_steps_ahead(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
-    """The fragments of step k + ahead are read before the products of step k."""
+    """The fragments of step k + ahead are read before the MMAs of step k."""
     ahead, stages = op.ahead, op.ahead + 1
     if isinstance(op.a, ma.Slot):
         w.line(f"u32 a[{stages}][{t.row_tiles}][{_A_REGS}];")

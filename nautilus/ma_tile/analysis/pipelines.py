@@ -177,7 +177,7 @@ def at_consumer(e: Expr, env: Mapping[str, Expr]) -> Expr:
 
 
 def _signature(body: Block, buffer: str) -> tuple[tuple[int, int, str], ...]:
-    """Where ``buffer`` is filled and read: block, batch (consecutive loads and products), how."""
+    """Where ``buffer`` is filled and read: block, batch (consecutive loads and MMAs), how."""
     out: list[tuple[int, int, str]] = []
     one = frozenset({buffer})
     for number, block in enumerate(blocks(body)):

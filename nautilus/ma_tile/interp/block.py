@@ -17,8 +17,8 @@ from nautilus.core.ops import Kind, declaration
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.cluster import ClusterBarrier
-from nautilus.ma_tile.interp.state.in_flight import InFlight, Undefined, Value
 from nautilus.ma_tile.interp.state.machine import Context, InterpError, Machine
+from nautilus.ma_tile.interp.state.outstanding import Outstanding, Undefined, Value
 from nautilus.ma_tile.interp.state.shared_memory import Clock, OpFault
 from nautilus.ma_tile.interp.state.sync import Actor, Barriers, Deadlock, Mbarriers, Program, Scheduler, Task, Wait
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, Scope, coords, spread, uniform
@@ -218,8 +218,8 @@ class BlockRun:
         """Move a value to the registers of ``arg``. Raises Fault where a pending MMA uses them."""
         if new is old:
             return
-        if isinstance(new, InFlight) and not new.ready and arg.name not in new.roots:
-            raise Fault("in-flight", f"an outstanding result is carried as %{arg.name}, which has other registers")
+        if isinstance(new, Outstanding) and not new.ready and arg.name not in new.roots:
+            raise Fault("outstanding", f"an outstanding result is carried as %{arg.name}, which has other registers")
         self._not_read(ctx, arg)
 
     def _not_read(self, ctx: Context, frag: Frag) -> None:
@@ -267,7 +267,7 @@ class BlockRun:
     def get(self, ctx: Context, frag: Frag) -> Array:
         """The registers of ``frag``. Raises Fault before its definition, and while it is outstanding."""
         x = self.raw(ctx, frag)
-        if isinstance(x, InFlight):
+        if isinstance(x, Outstanding):
             return x.read(frag.name)
         if isinstance(x, Undefined):
             raise Fault("undefined-fragment", f"%{frag.name} is read before anything is written to it")
@@ -339,7 +339,7 @@ class BlockRun:
         return uniform(self.scope(ctx, None, ()).eval(e), what)
 
     def base(self, ctx: Context, slot: Slot) -> int:
-        """Byte offset of the stage that ``slot`` names. Raises Fault outside the ring."""
+        """Byte offset of the stage that ``slot`` names. Raises Fault outside of its stages."""
         buffer = self.machine.smem(slot.buffer)
         stage = self.integer(ctx, slot.stage, "a stage")
         if not 0 <= stage < buffer.stages:

@@ -19,7 +19,7 @@ from nautilus.core.expr.nodes import COMBINERS, Expr
 from nautilus.core.functions.arrays import maximum, minimum
 from nautilus.core.tiles import TileType
 from nautilus.ma_tile.interp.state.global_memory import check_vectors
-from nautilus.ma_tile.interp.state.in_flight import Undefined
+from nautilus.ma_tile.interp.state.outstanding import Undefined
 from nautilus.ma_tile.interp.state.shared_memory import Flight
 from nautilus.ma_tile.interp.state.sync import Arrival
 from nautilus.ma_tile.interp.state.values import (

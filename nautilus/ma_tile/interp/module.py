@@ -10,7 +10,7 @@ pending-copy         bytes read before a ``cp.wait`` that covers their copy
 unsynchronised-read  bytes read that another thread wrote, no barrier between
 overwrite-in-use     bytes written (or copied over) that another thread read, no barrier between, or that a
                      pending MMA or TMA store may still read; registers that a pending MMA may read
-in-flight            the result of an MMA used before a ``wg.wait`` lists it, or listed too early
+outstanding          the result of an MMA used before a ``wg.wait`` lists it, or listed too early
 missing-fence        no ``wg.fence`` between a write to registers and the MMA that uses them; no
                      ``fence.proxy`` and barrier between a write to shared memory and its use by TMA or wgmma
 unfinished           a consumer ends with pending MMAs or stores, or a block ends with pending TMA loads
@@ -31,7 +31,7 @@ unsupported                                                        an operation 
 The files of ``interp``: ``block`` (control flow), ``data`` and ``dot`` (operations), ``mma`` (fragment maps), ``wgmma``
 and ``tma`` (MMAs and copies of the sm_90a class), ``tile_scheduler`` (persistent blocks), ``cluster`` (barriers and
 stores between blocks).  Those of ``interp.state``: ``values`` (registers, expressions), ``shared_memory`` (bytes and
-their history), ``global_memory``, ``sync`` (barriers, scheduler), ``in_flight`` (pending operations), ``machine``.
+their history), ``global_memory``, ``sync`` (barriers, scheduler), ``outstanding`` (pending operations), ``machine``.
 """
 
 from __future__ import annotations

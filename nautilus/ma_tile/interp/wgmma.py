@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.ma_tile.interp.mma import free_axis, multiply
-from nautilus.ma_tile.interp.state.in_flight import InFlight, PendingMma, Undefined
+from nautilus.ma_tile.interp.state.outstanding import Outstanding, PendingMma, Undefined
 from nautilus.ma_tile.interp.state.shared_memory import MANY, PendingRead
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, decode, encode, register_type
 from nautilus.ma_tile.ir.async_ops import (
@@ -125,7 +125,7 @@ def _issue(
         engines.written.clear()
         return
     number = run.op_number(op)
-    result = InFlight(value, roots | {op.result.name}, number)
+    result = Outstanding(value, roots | {op.result.name}, number)
     reads = frozenset({op.a.name}) if isinstance(op.a, Frag) else frozenset[str]()
     engines.mmas.append(PendingMma(number, pending, reads, result))
     run.put_raw(ctx, op.result, result)
@@ -175,7 +175,7 @@ def _accumulator(
     zero = op.zero_init is not None and bool(run.integer(ctx, op.zero_init, "the start of the accumulator"))
     x = run.raw(ctx, op.acc)
     roots = frozenset({op.acc.name})
-    if isinstance(x, InFlight):
+    if isinstance(x, Outstanding):
         if x.spent:
             x.read(op.acc.name)
         roots |= x.roots
@@ -228,9 +228,9 @@ def wg_wait(run: BlockRun, ctx: Context, op: WgWait) -> None:
     _retire(run, ctx, op.pending)
     for frag in op.ready:
         x = run.raw(ctx, frag)
-        if isinstance(x, InFlight):
+        if isinstance(x, Outstanding):
             if not x.retired:
-                raise Fault("in-flight", f"%{frag.name} is listed, but its group may be outstanding")
+                raise Fault("outstanding", f"%{frag.name} is listed, but its group may be outstanding")
             x.ready = True
 
 

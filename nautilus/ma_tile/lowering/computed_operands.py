@@ -1,4 +1,4 @@
-"""Layouts of computed operands: tiles made from loads for one product and nothing else.
+"""Layouts of computed operands: tiles made from loads for one dot and nothing else.
 
 Such a chain of elementwise work (a dequantised weight, a scaled query) is best done where its result
 is wanted: in the instruction's own fragments for the row operand, spread over all threads as a copy
@@ -15,8 +15,8 @@ from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.schedule import MappingPlan
 from nautilus.ma_tile.analysis.access import RefAxes, vector_width
 from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
-from nautilus.ma_tile.lowering.products import DotPlan, definitions, sources_of
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
 

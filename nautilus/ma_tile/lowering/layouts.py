@@ -25,7 +25,7 @@ from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, vector_wi
 from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import a_layout, acc_layout
-from nautilus.ma_tile.lowering.products import DotPlan
+from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, StoreOp, TileKernel, results, walk_ops
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
@@ -289,7 +289,7 @@ class LayoutCandidates:
     sizes: Mapping[str, int]
     template: Template
     fixed: dict[frozenset[str], FragLayout]
-    rows: Mapping[str, DotPlan]  # M axes of matrix products -> one of the products
+    rows: Mapping[str, DotPlan]  # M axes of dots -> one of the dots
     _memo: dict[frozenset[str], FragLayout] = field(default_factory=dict)
 
     def preferred(self, axes: tuple[str, ...]) -> FragLayout:
@@ -317,7 +317,7 @@ class LayoutCandidates:
 def make_layout_candidates(
     kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], dots: Mapping[str, DotPlan]
 ) -> LayoutCandidates:
-    """Layouts for ``kernel`` given how its products are computed."""
+    """Layouts for ``kernel`` given how its dots are computed."""
     sizes = {a.name: a.size for a in kernel.axes}
     tensor = [d for d in dots.values() if d.instr not in ("map", "fma")]
     scalar = [d for d in dots.values() if d.instr == "fma" and d.is_matrix]

@@ -1,8 +1,8 @@
 """VR-tile IR to MA-tile IR, by the engine that the schedule names.
 
-* ``warp`` (:mod:`nautilus.ma_tile.lowering.warp`): all warps run the same code, products are those of
+* ``warp`` (:mod:`nautilus.ma_tile.lowering.warp`): all warps run the same code, MMAs are those of
   single warps, tiles come by cp.async.
-* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): consumers of four warps, warpgroup products, bulk
+* ``warpgroup`` (:mod:`nautilus.ma_tile.lowering.warpgroup`): consumers of four warps, warpgroup MMAs, bulk
   copies; for targets that have them.
 
 The ops come out in dependence order without waits or barriers; :func:`lower_module` then allocates

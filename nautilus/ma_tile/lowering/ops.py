@@ -6,7 +6,7 @@ in the layout it needs, and the value is found there, permuted inside each threa
 preference.  What a use outside a loop's own values asks for is made outside the loop.
 
 An engine (:mod:`nautilus.ma_tile.lowering.warp`, :mod:`nautilus.ma_tile.lowering.warpgroup`) says how values
-move between threads, how operands reach its matrix products, and how results are stored.
+move between threads, how operands reach its dots, and how results are stored.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.computed_operands import operand_chains
+from nautilus.ma_tile.lowering.dots import DotPlan, definitions
 from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates
-from nautilus.ma_tile.lowering.products import DotPlan, definitions
 from nautilus.ma_tile.lowering.staging import shared_vec
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -48,7 +48,7 @@ class Entry:
 
 
 class Lowering(ABC):
-    """The walk over one kernel; what it makes is in ``b``."""
+    """The lowering of one kernel; the ops that it makes are in ``b``."""
 
     def __init__(
         self, kernel: TileKernel, buffers: dict[str, Buffer], mapping: MappingPlan, dots: dict[str, DotPlan],
@@ -287,7 +287,7 @@ class Lowering(ABC):
             self._define(r, None)
             self._record(r, frag)
 
-    # -- products -----------------------------------------------------------------------------
+    # -- dots ---------------------------------------------------------------------------------
     def _dot(self, op: vr.DotOp) -> None:
         plan = self.dots[op.result.name]
         if plan.instr == "map":

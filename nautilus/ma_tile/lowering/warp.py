@@ -1,6 +1,6 @@
 """Matrix products of single warps: operands through cp.async and ldmatrix (``sm_80`` class).
 
-A loaded tile that feeds a product unchanged is copied to shared memory asynchronously; a computed one
+A loaded tile that feeds a dot unchanged is copied to shared memory asynchronously; a computed one
 becomes an operand fragment when that is a permutation inside each thread, else it is stored to shared
 memory.  Values move between threads through shared memory as well.  The ops come out without waits or
 barriers.
@@ -15,10 +15,10 @@ from nautilus.ma_tile.analysis.access import contiguous_axis, vector_width
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, Slot, b_layout
+from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, plan_dots, unwidened
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment, canonical, spread
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
-from nautilus.ma_tile.lowering.products import DotPlan, as_operand, plan_dots, unwidened
 from nautilus.ma_tile.lowering.staging import pad_for, place, plan_copy, shared_vec, spill_axes
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value

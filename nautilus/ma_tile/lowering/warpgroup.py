@@ -2,15 +2,15 @@
 
 Loaded operands come to shared memory by bulk copies, swizzled as the instruction reads them.  A left
 operand may also be computed: its fragment then is a permutation inside each thread (the accumulator of
-the product before), or is made in the instruction's own layout from loads.  Right operands must be
+the dot before), or is made in the instruction's own layout from loads.  Right operands must be
 loaded.  Nothing else goes through shared memory: everything elementwise lies in the accumulators'
 layouts or their projections, where it belongs to one consumer and, along columns, to four lanes.
 
 Cooperative warpgroups (``WarpgroupPlan.tile_scheduling``) each run the whole kernel on their part of the rows
 (``ma_tile.lowering.consumers``): a loaded left operand has one stage a warpgroup, right operands are shared.
 
-The result is synchronous: TMA loads and products that wait for themselves, in program order,
-without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the product and the reason
+The result is synchronous: TMA loads and MMAs that wait for themselves, in program order,
+without barriers (``ma_tile.ir.async_ops``).  Raises ScheduleError that names the dot and the reason
 where a kernel cannot be lowered so; :func:`warpgroup_fault` tells beforehand.
 """
 
@@ -27,11 +27,11 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, TmaLoad
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, MemKernel, Slot
 from nautilus.ma_tile.lowering.consumers import split_axis
+from nautilus.ma_tile.lowering.dots import DotPlan, as_operand, forms
 from nautilus.ma_tile.lowering.grid import decode_grid
 from nautilus.ma_tile.lowering.layouts import a_fragment
 from nautilus.ma_tile.lowering.ops import ZERO, Entry, Lowering
-from nautilus.ma_tile.lowering.products import DotPlan, as_operand, forms
-from nautilus.ma_tile.lowering.warpgroup_products import GroupPlan, plan_warpgroup, reject
+from nautilus.ma_tile.lowering.warpgroup_dots import GroupPlan, plan_warpgroup, reject
 from nautilus.targets.limits import limits
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -57,7 +57,7 @@ def lower_warpgroup_kernel(
     ``strict``: only instructions that keep all bits of their accumulators.
     """
     if not limits(target).warpgroup:
-        raise ScheduleError(f"the engine warpgroup is for targets with warpgroup products, not {target}", "engine")
+        raise ScheduleError(f"the engine warpgroup is for targets with warpgroup MMAs, not {target}", "engine")
     plan = plan_warpgroup(kernel, mapping, strict)
     own = kernel if plan.consumers == 1 else split_axis(kernel, plan.rows, plan.consumers)
     work = _WarpgroupLowering(own, buffers, mapping, plan)
@@ -90,7 +90,7 @@ class _WarpgroupLowering(Lowering):
         raise ScheduleError(f"%{out.name} is reduced along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
-        """Every exact widening waits: a product may read what was widened."""
+        """Every exact widening waits: a dot may read what was widened."""
         return super().lazy(op) or len(forms(op.result, self.defs)) > 1
 
     def store(self, op: vr.StoreOp) -> None:

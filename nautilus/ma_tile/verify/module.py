@@ -48,8 +48,8 @@ from nautilus.ma_tile.ir.tile_scheduler import (
 from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify.cluster import check_cluster
-from nautilus.ma_tile.verify.in_flight import check_async
 from nautilus.ma_tile.verify.layout import cover_fault, layout_fault, same_map
+from nautilus.ma_tile.verify.outstanding import check_async
 from nautilus.ma_tile.verify.shared import check_smem
 from nautilus.targets.limits import Limits, limits
 

@@ -44,7 +44,7 @@ def modes(plan: KernelPlan, unified: Unified, most_row: int) -> tuple[str, ...]:
     axis = loop_of(plan) or _row_axis(plan, unified)
     assert axis is not None
     out = [own]
-    if own != ROW and unified_size(unified, axis) <= most_row and not _has_products(plan):
+    if own != ROW and unified_size(unified, axis) <= most_row and not _has_mma(plan):
         out.append(ROW)
     rolling, passes = phases(unified, axis, True), phases(unified, axis, False)
     out += [m for m, p in ((ROLLING, rolling), (PASSES, passes)) if m not in out and (m == ROLLING or p != rolling)]
@@ -78,7 +78,7 @@ def unified_size(unified: Unified, axis: str) -> int:
     return e if isinstance(e, int) else 1 << 20
 
 
-def _has_products(plan: KernelPlan) -> bool:
+def _has_mma(plan: KernelPlan) -> bool:
     return plan.mapping.engine == "warpgroup" or plan.mapping.epilogue != "direct"
 
 

@@ -30,7 +30,7 @@ class KernelShape:
     row: str | None
     column: str | None
     loop: str | None
-    products: int
+    gemms: int
     width: int
     deep: int
     bytes: int

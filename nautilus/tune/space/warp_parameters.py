@@ -63,7 +63,7 @@ def _blocks(shape: KernelShape) -> list[str]:
             for c in (32, 64):
                 tile = (down * r, across * c)
                 fits = tile[0] <= max(16, rows) and tile[1] <= max(16, columns)
-                if fits and r * c * shape.products <= 4096 and (r > 16 or rows <= 32):
+                if fits and r * c * shape.gemms <= 4096 and (r > 16 or rows <= 32):
                     out.append(f"{tile[0]}x{tile[1]}:{down}x{across}")
     return out
 
@@ -127,7 +127,7 @@ def rows(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
     """The parameters of row-wise and elementwise work, and of matrix products of another structure."""
     m = _mapping(plan)
     found: list[TuningParameter] = []
-    ways = loops.modes(plan, shape.unified, 32768) if not shape.products else ()
+    ways = loops.modes(plan, shape.unified, 32768) if not shape.gemms else ()
     if len(ways) > 1:
 
         def structured(p: KernelPlan, mode: str) -> KernelPlan:
@@ -155,7 +155,7 @@ def rows(plan: KernelPlan, shape: KernelShape) -> list[TuningParameter]:
     ]
     if any(a.role == LOOP for a in plan.axes):
         found.append(mapping_parameter("stages", plan, (0, 1, 2, 3)))
-    if shape.products:
+    if shape.gemms:
         found.append(mapping_parameter("epilogue", plan))
     return found
 

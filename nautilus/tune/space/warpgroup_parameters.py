@@ -96,7 +96,7 @@ def _blocks(shape: KernelShape) -> list[str]:
     out = []
     for scheduling, warpgroups, own_rows in _WARPGROUPS:
         for n in _COLUMNS:
-            each = own_rows * n * shape.products // 128
+            each = own_rows * n * shape.gemms // 128
             tile = own_rows if scheduling == _PINGPONG else warpgroups * own_rows
             if each > _REGISTERS or each < 32 or tile >= 2 * rows + 64 or n > max(64, ceil_pow2(columns)):
                 continue
@@ -107,7 +107,7 @@ def _blocks(shape: KernelShape) -> list[str]:
 def most_stages(plan: KernelPlan, shape: KernelShape) -> int:
     """As many stages as shared memory holds beside the epilogue's buffers, at most 8."""
     m = _mapping(plan)
-    rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile * shape.products
+    rows, columns = plan.axis(str(shape.row)).tile, plan.axis(str(shape.column)).tile * shape.gemms
     step = plan.axis(str(shape.loop)).tile * shape.bytes
     chunks = m.warpgroups * 2 * 2 * ROWS * (m.store_columns or CHUNK)
     buffers = 0 if m.epilogue in ("direct", "tma-staged") else chunks
@@ -128,7 +128,7 @@ def _finalised_gemm(plan: KernelPlan, m: WarpgroupPlan, shape: KernelShape) -> K
     low, high = registers_for(m)
     plan = with_mapping(
         plan, store_columns=chunk if m.store_columns else 0, persistent=_persistent(m), producer_registers=low,
-        consumer_registers=high, raster_group=max(1, (2048 if columns * shape.products > 256 else 1024) // rows),
+        consumer_registers=high, raster_group=max(1, (2048 if columns * shape.gemms > 256 else 1024) // rows),
     )  # fmt: skip
     return _stages(shape)(plan, MOST)
 

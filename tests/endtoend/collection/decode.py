@@ -1,4 +1,4 @@
-"""Specs of few new queries against many keys, and schedules with other numbers of units than the rules choose."""
+"""Specs of few new queries against many keys, and schedules with more or fewer split-K warps than the rules choose."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def drawn(seed: int) -> Decode:
 
 
 @contextmanager
-def forced(groups: int, units: int, step: int) -> Iterator[None]:
-    """The rules cut every walk of theirs so, however short it is."""
+def forced(groups: int, warps: int, step: int) -> Iterator[None]:
+    """The rules cut each reduction loop of theirs so, however short it is."""
 
-    def cut(plan: object, unified: object, walk: str, *rest: object) -> Cut | None:
+    def cut(plan: object, unified: object, loop: str, *rest: object) -> Cut | None:
         found = streaming.few_rows(plan, unified)  # type: ignore[arg-type]
-        return Cut(groups, units, step) if found else None
+        return Cut(groups, warps, step) if found else None
 
     with patch.object(streaming, "cut", cut), patch.object(streaming, "SHORTEST", 1):
         yield
@@ -96,13 +96,13 @@ def combines(plan: KernelPlan) -> bool:
     return isinstance(plan.mapping, WarpPlan) and plan.mapping.combine_in_block
 
 
-def schedule(text: str, groups: int, units: int, step: int, arch: str = "sm_90a", **mapping: Any) -> Schedule:
-    """What the rules say for so many groups of units; ``mapping``: other options for the kernel of the units.
+def schedule(text: str, groups: int, warps: int, step: int, arch: str = "sm_90a", **mapping: Any) -> Schedule:
+    """What the rules say for so many groups of split-K warps; ``mapping``: other options for the kernel of these warps.
 
     ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
     """
     cluster = mapping.pop("cluster", None)
-    with forced(groups, units, step):
+    with forced(groups, warps, step):
         found = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar")).context.schedule
     assert found is not None and found.splits, "nothing was cut"
     kernels = [replace(k, mapping=replace(k.mapping, **mapping)) if combines(k) else k for k in found.kernels]

@@ -1,4 +1,4 @@
-"""Specs with products that no shipped file has, at sizes for which warpgroup products are planned."""
+"""Specs with products that no shipped file has, at sizes for which warpgroup MMAs are planned."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PRODUCT = """
         input B: f16[K, N]
 """
 
-#: every kernel with products is planned with warpgroup products
+#: every kernel with products is planned with warpgroup MMAs
 PRODUCTS = {
     "elementwise work with several inputs": _product("""
         input G: f16[M, N]

@@ -23,7 +23,7 @@ def kernel(stages: int = 2) -> tuple[MemModule, dict[str, np.ndarray]]:
     return lowered(module, WarpPlan(warps=(4, 1), stages=stages)), inputs(module)
 
 
-def ring_of(m: MemModule) -> str:
+def pipelined(m: MemModule) -> str:
     """The shared buffer with several stages that an MMA reads first."""
     deep = {s.name for s in m.kernels[0].smem if s.stages > 1}
     for op in walk_ops(m.kernels[0].body):
@@ -60,7 +60,7 @@ def test_dropped_waits() -> None:
 def test_one_stage_too_few() -> None:
     m, data = kernel()
     with pytest.raises(InterpError) as info:
-        run_module(f.change_stage_count(m, ring_of(m), 1), data)
+        run_module(f.change_stage_count(m, pipelined(m), 1), data)
     assert info.value.kind in ("overwrite-in-use", "pending-copy", "unordered-writes")
     assert info.value.buffer
 
@@ -68,9 +68,9 @@ def test_one_stage_too_few() -> None:
 def test_wrong_slot() -> None:
     m, data = kernel()
     with pytest.raises(InterpError) as info:
-        run_module(f.shift_slot(m, ring_of(m), 1, f.is_a(MmaOp)), data)
+        run_module(f.shift_slot(m, pipelined(m), 1, f.is_a(MmaOp)), data)
     assert info.value.kind in ("pending-copy", "uninitialised")
-    assert ring_of(m) in info.value.op
+    assert pipelined(m) in info.value.op
 
 
 def differs(bad: MemModule) -> bool:
@@ -82,9 +82,9 @@ def differs(bad: MemModule) -> bool:
 @pytest.mark.parametrize("kind", [MmaOp, AsyncCopy])
 def test_wrong_swizzle(kind: type) -> None:
     m, _ = kernel()
-    own = next(s.swizzle for s in m.kernels[0].smem if s.name == ring_of(m))
+    own = next(s.swizzle for s in m.kernels[0].smem if s.name == pipelined(m))
     assert own == 128
-    assert differs(f.change_swizzle(m, ring_of(m), 64, f.is_a(kind)))
+    assert differs(f.change_swizzle(m, pipelined(m), 64, f.is_a(kind)))
 
 
 def test_swapped_fragment_elements() -> None:

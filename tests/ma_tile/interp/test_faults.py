@@ -99,7 +99,7 @@ def test_one_stage_too_few_when_the_copy_has_arrived() -> None:
     assert error.buffer == "sk"
 
 
-def test_wrong_ring_slot() -> None:
+def test_wrong_stage() -> None:
     m = f.shift_slot(p.gemm(), "sa", 1, f.is_a(MmaOp))
     caught(m, GEMM, "pending-copy", "mma m16n8k16.f16 smem sa[(t % 2 + 1) % 2]")
 
@@ -257,7 +257,7 @@ def test_unmasked_global_write_past_the_end() -> None:
     caught(m, X, "global-out-of-bounds", "st.global Y[r + i, j]")
 
 
-def test_stage_outside_the_ring() -> None:
+def test_stage_outside_of_the_buffer() -> None:
     m = edited("ld.shared s[0]", "ld.shared s[1]")
     caught(m, X, "out-of-bounds", "ld.shared s[1]")
 

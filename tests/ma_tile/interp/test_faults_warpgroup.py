@@ -149,20 +149,20 @@ FAULTS: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple
         ("overwrite-in-use", "over-arrival"),
         ("tma.load s", "mbar.arrive"),
     ),
-    "result read before its wait": ("product", (("wg.wait 0 %next", "wg.wait 0"),), ("in-flight",), ("narrow %c",)),
+    "result read before its wait": ("product", (("wg.wait 0 %next", "wg.wait 0"),), ("outstanding",), ("narrow %c",)),
     "no wait at all": (
         "product",
         (("wg.wait 0 %next", ""),),
-        ("in-flight", "overwrite-in-use"),
+        ("outstanding", "overwrite-in-use"),
         ("narrow", "tma.load"),
     ),
     "wait that leaves the group in flight": (
         "chain",
         (("wg.wait 1 %s\n", "wg.wait 2 %s\n"),),
-        ("in-flight",),
+        ("outstanding",),
         ("wg.wait 2 %s",),
     ),
-    "wait without a commit": ("one_consumer", (("wg.commit\n", "\n"),), ("in-flight",), ("wg.wait 0 %next",)),
+    "wait without a commit": ("one_consumer", (("wg.commit\n", "\n"),), ("outstanding",), ("wg.wait 0 %next",)),
     "no fence before the first MMA": ("product", (("wg.fence\n", "\n"),), ("missing-fence",), ("mma wgmma.f16",)),
     "no fence behind a write to an operand": (
         "chain",
@@ -279,7 +279,7 @@ def test_accumulator_that_was_taken_over(seed: int) -> None:
     )
     with pytest.raises(InterpError) as info:
         run_module(parse(text.replace(twice, again)), inputs, seed=seed)
-    assert (info.value.kind, info.value.op[:4]) == ("in-flight", "%bad")
+    assert (info.value.kind, info.value.op[:4]) == ("outstanding", "%bad")
 
 
 def test_position_outside_of_an_axis_without_a_tile() -> None:

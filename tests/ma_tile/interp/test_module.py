@@ -22,7 +22,7 @@ def test_copy_through_swizzled_shared_memory() -> None:
 
 
 @pytest.mark.parametrize("axes", ["k_last", "n_last"])
-def test_ring_matches_numpy(axes: str) -> None:
+def test_pipeline_matches_numpy(axes: str) -> None:
     a, b = p.random(1, 64, 128), p.random(2, 64, 128)
     out = run_module(p.gemm(axes), {"A": a, "B": b if axes == "k_last" else b.T})
     assert np.allclose(out["C"], p.f16(a) @ p.f16(b).T, atol=1e-4)

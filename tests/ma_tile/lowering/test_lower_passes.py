@@ -35,7 +35,7 @@ def barriers(op: ForOp) -> int:
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
-def test_a_ring_has_one_barrier_an_iteration(stages: int) -> None:
+def test_a_pipeline_has_one_barrier_an_iteration(stages: int) -> None:
     low = compiled(GEMM, WarpPlan(warps=(2, 2), stages=stages), carry=False)
     assert [barriers(x) for x in loops(low)] == [1]
     in_order(
@@ -62,7 +62,7 @@ def test_one_buffer_is_refilled_behind_its_last_reader() -> None:
     )  # fmt: skip
 
 
-def test_a_chain_keeps_its_ring_full_across_the_seam() -> None:
+def test_a_chain_keeps_its_pipeline_full_between_its_loops() -> None:
     low = compiled(FLASH, WarpPlan(warps=(2, 1), stages=3))
     first, second = loops(low)
     assert barriers(first) == barriers(second) == 1
@@ -117,9 +117,9 @@ def test_the_epilogue_shares_bytes_with_dead_operands() -> None:
     kernel = low.kernels[0]
     ranges = live_ranges(kernel)
     out = next(s for s in kernel.smem if s.name == "out_C")
-    ring = [s for s in kernel.smem if s is not out]
-    assert kernel.smem_bytes == sum(s.bytes for s in ring)
-    assert all(ranges[s.name][1] < ranges[out.name][0] for s in ring)
+    pipelined = [s for s in kernel.smem if s is not out]
+    assert kernel.smem_bytes == sum(s.bytes for s in pipelined)
+    assert all(ranges[s.name][1] < ranges[out.name][0] for s in pipelined)
 
 
 def test_too_much_shared_memory_is_refused_with_numbers() -> None:

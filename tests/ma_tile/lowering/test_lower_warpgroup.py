@@ -1,4 +1,4 @@
-"""Lowering for the engine ``warpgroup``: warpgroup products, bulk copies, consumers that share rows."""
+"""Lowering for the engine ``warpgroup``: warpgroup MMAs, TMA loads, consumers that share rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fault(text: str, mapping: WarpgroupPlan = TWO, target: str = "sm_90a") -> st
     return warpgroup_fault(module.kernels[0], buffers, mapping, target) or ""
 
 
-def test_attention_shared_by_two_units() -> None:
+def test_attention_shared_by_two_warpgroups() -> None:
     low = synchronous(tile(attention(256, 256, 64, 128, 64)))
     in_order(
         low,
@@ -63,14 +63,14 @@ def test_attention_shared_by_two_units() -> None:
     assert count(low, r"barrier|cp\.|mbar|st\.shared|ld\.shared|scratch") == 0
 
 
-def test_units_with_tiles_of_their_own_are_left_to_a_pass() -> None:
+def test_pingpong_warpgroups_are_left_to_a_pass() -> None:
     low = synchronous(tile(attention(256, 256, 64, 64, 64)), OWN)
     assert (low.kernels[0].consumers, low.kernels[0].warps) == (1, 4)
-    assert count(low, r"\bunit\b") == 0
+    assert count(low, r"\bconsumer\b") == 0
     in_order(low, r"smem s_q : f16\[i: 64, k: 64\] stages 1", r"tma\.load s_q\[0\]")
 
 
-def test_a_unit_may_own_128_rows() -> None:
+def test_a_warpgroup_may_own_128_rows() -> None:
     low = synchronous(tile(matmul(256, 64, 64, 256, 64, 64)))
     in_order(low, r"reg\(j:2x1, i:2x8, j:8x8, i:2x64\)", r"smem s_at : f16\[i: 128, k: 64\] stages 2")
 
@@ -139,7 +139,7 @@ def test_rounding_to_tf32_of_halves_is_seen_through() -> None:
     assert count(low, "tf32") == 0
 
 
-def test_what_all_units_have_the_first_one_stores() -> None:
+def test_the_first_warpgroup_stores_what_all_have() -> None:
     low = synchronous(tile(programs.COLUMN_OUTPUT))
     first = r"st\.global C\[i0 \* 128 \+ consumer \* 64 \+ i"
     in_order(low, first, r"if consumer == 0 \{", r"st\.global W\[j\]", r"\}")
@@ -189,7 +189,7 @@ def test_refusals_are_schedule_errors() -> None:
     module = tile(matmul(96, 64, 64, 96, 64, 64))
     with pytest.raises(ScheduleError, match=r"kernel C: product %cn \[i: 96, j: 64\] over k has 96 rows"):
         lower_raw(module, plan(module, TWO), "sm_90a")
-    assert "targets with warpgroup products, not sm_80" in fault(matmul(128, 64, 64, 128, 64, 64), TWO, "sm_80")
+    assert "targets with warpgroup MMAs, not sm_80" in fault(matmul(128, 64, 64, 128, 64, 64), TWO, "sm_80")
 
 
 THREE = WarpgroupPlan(warpgroups=3)
@@ -222,7 +222,7 @@ def test_it_computes_what_the_tiles_say(text: str, mapping: MappingPlan) -> None
     agree(module, synchronous(module, mapping))
 
 
-def test_rows_of_the_wrong_unit_are_noticed() -> None:
+def test_rows_of_the_wrong_warpgroup_are_noticed() -> None:
     module = tile(matmul(128, 64, 64, 128, 64, 64))
     low = synchronous(module)
     wrong = ma_parse(ma_format(low).replace("A[i0 * 128 + consumer * 64", "A[i0 * 128 + consumer * 32"))

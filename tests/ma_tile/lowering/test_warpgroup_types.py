@@ -1,4 +1,4 @@
-"""Warpgroup products of operand types other than 16-bit floats, from the VR-tile IR and from specs to a cubin."""
+"""Warpgroup MMAs of operand types other than 16-bit floats, from the VR-tile IR and from specs to a cubin."""
 
 from __future__ import annotations
 

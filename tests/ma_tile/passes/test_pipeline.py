@@ -31,18 +31,18 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "chained": (chained(rows=128), {}, 1),
     "ahead": (chained(rows=128, ahead=True), {"ordered_mma": True}, 1),
     "reuse": (chained(), {"epilogue": "tma-aliased", "persistent": "static"}, 1),
-    "ring": (chained(rows=384, s=384, step=128, wide=128), {"epilogue": "tma-staged", "persistent": "static"}, 1),
-    "ring-dynamic": (
+    "staged": (chained(rows=384, s=384, step=128, wide=128), {"epilogue": "tma-staged", "persistent": "static"}, 1),
+    "staged-dynamic": (
         chained(rows=512, s=512, step=128, wide=128, triangle=True),
         {"epilogue": "tma-staged", "persistent": "dynamic", "stages": 3},
         2,
     ),
-    "ring-one": (
+    "staged-one": (
         chained(s=256, step=128, wide=128, ahead=True),
         {"epilogue": "tma-staged", "persistent": "snake", "stages": 1, "ordered_mma": True},
         1,
     ),
-    "ring-alone": (chained(rows=128, s=256, step=128, wide=128), {"epilogue": "tma-staged"}, 1),
+    "staged-alone": (chained(rows=128, s=256, step=128, wide=128), {"epilogue": "tma-staged"}, 1),
     "direct": (chained(rows=128), {"epilogue": "direct", "resident_stages": 2}, 1),
     "static": (product(m=384, n=128), {"persistent": "static", "ordered_mma": True}, 4),
     "snake": (chained(rows=512, s=256, triangle=True), {"persistent": "snake", "resident_stages": 2}, 2),
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
         1,
     ),
     "awaited": (product(m=200), {"warp_specialised": False}, 1),
-    "awaited-ring": (chained(rows=128, wide=128), {"warp_specialised": False, "epilogue": "tma-staged"}, 1),
+    "awaited-staged": (chained(rows=128, wide=128), {"warp_specialised": False, "epilogue": "tma-staged"}, 1),
     "awaited-chain": (chained(rows=128, ahead=True), {"warp_specialised": False, "epilogue": "tma-aliased"}, 1),
 }
 
@@ -126,7 +126,7 @@ def test_stores_in_pieces(cols: int) -> None:
     same(m, after, (1, 2))
 
 
-def test_units_with_tiles_of_their_own_need_their_turns() -> None:
+def test_pingpong_warpgroups_need_their_ordered_barrier() -> None:
     m = chained(consumers=1)
     after = passed(m, {"persistent": "static", "tile_scheduling": "pingpong"}, 1, pending=False)
     lines = [x for x in ma_format(after).splitlines() if "barrier (4 + consumer)" not in x and "named.arrive" not in x]

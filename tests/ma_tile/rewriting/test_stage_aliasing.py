@@ -1,4 +1,4 @@
-"""Results that leave through a stage of a ring: where it stands, what gives it back when, and faults in it."""
+"""A result that is stored through a stage of a pipeline: which stage, when it is released, and faults in it."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_tile_takes_what_depends_on_it_along() -> None:
     assert wide == again  # the rules' own tile by another way
 
 
-def test_units_may_share_rows_or_take_blocks_of_their_own() -> None:
+def test_warpgroups_may_share_rows_or_take_blocks_of_their_own() -> None:
     p = program("attention/causal_prefill")
     own = candidate(p, ARCH, {"O.warpgroup.row_tile": "64*2", "O.warpgroup.persistent": "none"})
     assert isinstance(own, Refused) and "persistent grid" in own.reason
@@ -117,7 +117,7 @@ def test_units_may_share_rows_or_take_blocks_of_their_own() -> None:
     assert (warpgroup_of(k).tile_scheduling, warpgroup_of(k).warpgroups, k.axis("i").tile) == ("pingpong", 2, 64)
     tall = schedule_of(space(p, ARCH), {"O.warpgroup.row_tile": "256/2"})
     assert isinstance(tall, Schedule)
-    assert not warpgroup_of(tall.kernels[0]).register_operands  # no fragment of 128 rows a unit is held
+    assert not warpgroup_of(tall.kernels[0]).register_operands  # 128 rows a warpgroup are too many registers
 
 
 def test_registers_are_shared_out_and_rings_filled_again() -> None:
@@ -164,8 +164,8 @@ def test_interleaved_splits_are_candidates(name: str) -> None:
         (o, 4, 64, 2) for o in ("P_max", "P_sum", "O_acc")
     }
     assert {(c.splits, c.tile, c.interleave) for c in again} == {(2, 2, 1)}
-    unit, joined, last = found.kernels
-    assert warp_of(unit).combine_in_block and unit.mapping.stages == 2 and unit.axis("j").tile == 64
+    partial, joined, last = found.kernels
+    assert warp_of(partial).combine_in_block and partial.mapping.stages == 2 and partial.axis("j").tile == 64
     assert warp_of(joined).warps[0] * warp_of(joined).warps[1] == 2 and last.name == "O"
     done = TrialLowering(p, ARCH).lower(found)
     assert done.module is not None and [k.cluster for k in done.module.kernels] == [2]
@@ -186,7 +186,7 @@ def test_whether_groups_are_a_cluster_is_a_choice() -> None:
     assert name not in defaults(space(program("attention/gqa_decode"), ARCH))  # one group
 
 
-def test_groups_of_units_are_all_alike() -> None:
+def test_groups_of_split_k_warps_are_all_alike() -> None:
     p = program("attention/gqa_decode", (("N", 4096 + 2048),))
     assert isinstance(candidate(p, ARCH, {"groups": 3}), Schedule)
     found = candidate(p, ARCH, {"groups": 16, "interleave": "2x64"})
@@ -202,8 +202,8 @@ def test_groups_of_units_are_all_alike() -> None:
 def test_most_points_of_decoding_are_legal() -> None:
     p, order = program("attention/gqa_decode"), random.Random(5)
     points = [{c.name: order.choice(c.values) for c in choices(space(p, ARCH))} for _ in range(12)]
-    units = [{**v, "splits": "interleaved"} for v in points]
-    for found in (points, units):
+    interleaved = [{**v, "splits": "interleaved"} for v in points]
+    for found in (points, interleaved):
         assert sum(isinstance(candidate(p, ARCH, v), Schedule) for v in found) > 6
 
 
@@ -253,7 +253,8 @@ REFUSED = [
     ("attention/causal_decode", {"interleave": "8x32"}, "interleave is '8x32', not one of"),
     ("attention/causal_decode", {"groups": 3}, "groups is 3, not one of"),
     (
-        "attention/global_prefill_d64", {"O.warpgroup.epilogue": "tma-staged/64"},
+        "attention/global_prefill_d64",
+        {"O.warpgroup.epilogue": "tma-staged/64"},
         "fit no stage of an operand that a loop loads",
     ),
     ("rowwise/layer_norm", {"Y.loop_structure": "rolling"}, "no repair term for Y_sum_2"),

@@ -1,4 +1,4 @@
-"""``lazy-rescale``: what it makes of a walk under a running maximum, when it refuses, and that nothing changes."""
+"""``lazy-rescale``: what it makes of a loop under a running maximum, when it refuses, and that nothing changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.scalar.test_fusion_text import tiled
 from tests.vr_tile.support import check_pass, ops
 
 #: Blocks of 4 columns under a running maximum: a row sum and a weighted sum; ``{...}`` are what tests vary.
-WALK = """
+ATTENTION = """
 module t {{
   input X: f32[4, 32]
   input C: bool[4, 32]
@@ -93,8 +93,8 @@ GOOD = {"v": "f16", "start": "0.0", "arg": "%s", "mask": "select %c, %e, %zero",
         "out": "div %a2, %l2", "lse": "add %m2, %nat"}  # fmt: skip
 
 
-def walk(**changes: str) -> TileModule:
-    m = text.parse(WALK.format(**{**GOOD, **changes}))
+def attention(**changes: str) -> TileModule:
+    m = text.parse(ATTENTION.format(**{**GOOD, **changes}))
     verify(m)
     return m
 
@@ -118,13 +118,13 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray], tolerance: float) -
 
 
 def test_always_leaves_the_module() -> None:
-    m = walk()
+    m = attention()
     assert passed("always").apply(m) is m
     assert LazyRescale(None).apply(m) is m
 
 
 def test_skip_marks_the_repair_of_the_tile(filecheck: Callable[..., None]) -> None:
-    m = check_pass(walk(), passed("skip"), inputs=data(0))
+    m = check_pass(attention(), passed("skip"), inputs=data(0))
     filecheck(
         text.format(m),
         """// CHECK: %lt = mul %l, %t
@@ -132,12 +132,12 @@ def test_skip_marks_the_repair_of_the_tile(filecheck: Callable[..., None]) -> No
            // CHECK: yield %new, %l1, %a1""",
     )
     for kind in ("real", "typed"):
-        for name, w in run_module(walk(), data(1), mode=kind).items():
+        for name, w in run_module(attention(), data(1), mode=kind).items():
             np.testing.assert_array_equal(run_module(m, data(1), mode=kind)[name], w)
 
 
 def test_lazy_keeps_the_old_reference(filecheck: Callable[..., None]) -> None:
-    m = Dce().apply(check_pass(walk(), passed("lazy"), inputs=data(0)))
+    m = Dce().apply(check_pass(attention(), passed("lazy"), inputs=data(0)))
     filecheck(
         text.format(m),
         """// CHECK: [[LIMIT:%.*]] = const 5.545177444479562 : f32
@@ -155,26 +155,26 @@ def test_lazy_keeps_the_old_reference(filecheck: Callable[..., None]) -> None:
 @pytest.mark.parametrize("spread", [0.5, 8.0, 60.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_lazy_computes_the_same(seed: int, spread: float) -> None:
-    m, inputs = passed("lazy").apply(walk()), data(seed, spread)
-    same(run_module(m, inputs), run_module(walk(), inputs), 1e-9)
-    same(run_module(m, inputs, mode="typed"), run_module(walk(), inputs, mode="typed"), 3e-3)
+    m, inputs = passed("lazy").apply(attention()), data(seed, spread)
+    same(run_module(m, inputs), run_module(attention(), inputs), 1e-9)
+    same(run_module(m, inputs, mode="typed"), run_module(attention(), inputs, mode="typed"), 3e-3)
 
 
 def test_infinities_and_nans_go_where_they_went() -> None:
     inputs = data(5)
     inputs["X"][0, 20], inputs["X"][3, 7] = np.inf, np.nan
     inputs["C"][0, 20] = inputs["C"][3, 7] = True
-    m = passed("lazy").apply(walk())
-    same(run_module(m, inputs), run_module(walk(), inputs), 1e-9)
+    m = passed("lazy").apply(attention())
+    same(run_module(m, inputs), run_module(attention(), inputs), 1e-9)
 
 
 def test_elements_stay_below_the_bound() -> None:
     """A score that rises in steps just too small to renew the reference, then in larger ones."""
     inputs = {**data(3), "C": np.ones((4, 32), bool), "V": np.ones((32, 8))}
     inputs["X"] = np.stack([np.linspace(0.0, top, 32) for top in (11.0, 11.2, 40.0, 1000.0)])
-    m = passed("lazy").apply(walk())
+    m = passed("lazy").apply(attention())
     typed = run_module(m, inputs, mode="typed")  # 2^8 * 32 is far from f16's end; a growing sum would reach it
-    same(typed, run_module(walk(), inputs), 2e-3)
+    same(typed, run_module(attention(), inputs), 2e-3)
 
 
 REFUSED = {
@@ -190,7 +190,7 @@ REFUSED = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_refused(why: str) -> None:
     changes, reason = REFUSED[why]
-    source = WALK.format(**{**GOOD, **changes})
+    source = ATTENTION.format(**{**GOOD, **changes})
     if "%x2" in source:
         source = source.replace("      %s = select", "      %x2 = mul %x, %log2e : f32[i: 4, j: 4]\n      %s = select")
     m = text.parse(source)
@@ -202,27 +202,27 @@ def test_refused(why: str) -> None:
 
 
 def test_the_mask_may_be_behind_the_exponential() -> None:
-    assert "le" in ops(passed("lazy").apply(walk(arg="%x")))
+    assert "le" in ops(passed("lazy").apply(attention(arg="%x")))
 
 
 @pytest.mark.parametrize(("v", "bits", "fine"), [("f16", 15, True), ("f16", 16, False), ("bf16", 40, True)])
 def test_the_narrow_type_holds_what_grows(v: str, bits: int, fine: bool) -> None:
     if fine:
-        assert "le" in ops(passed("lazy", bits).apply(walk(v=v)))
+        assert "le" in ops(passed("lazy", bits).apply(attention(v=v)))
     else:
         with pytest.raises(ScheduleError, match=r"%q may overflow by the factor 2\^16"):
-            passed("lazy", bits).apply(walk(v=v))
+            passed("lazy", bits).apply(attention(v=v))
 
 
 def test_certificates() -> None:
-    _, found = passed("lazy").derive(walk())
+    _, found = passed("lazy").derive(attention())
     assert [c.subject for c in found] == ["l2", "a2", "O", "L"]
     for c in found:
         assert check(c).ok, c.text()
 
 
 def test_wrong_certificates_are_found() -> None:
-    _, found = passed("lazy").derive(walk())
+    _, found = passed("lazy").derive(attention())
     for c in found:
         off = Op("mul", (c.after, Const(1.01, c.after.dtype)), c.after.dtype)
         assert not check(replace(c, after=off)).ok
@@ -234,7 +234,7 @@ def test_wrong_certificates_are_found() -> None:
 def test_a_row_sum_alone_is_left() -> None:
     keep = [
         line
-        for line in WALK.splitlines()
+        for line in ATTENTION.splitlines()
         if not any(n in line for n in ("%at =", "%q =", "%v =", "%a1 =", "%o =", "store O"))
     ]
     source = "\n".join(keep).replace(", %a2 =", " =").replace(", %a = %a0", "").replace("%l1, %a1", "%l1")

@@ -9,7 +9,7 @@ import numpy as np
 
 from nautilus.core.errors import NautilusError
 from nautilus.ma_tile.interp.state.global_memory import GlobalMemory
-from nautilus.ma_tile.interp.state.in_flight import Value
+from nautilus.ma_tile.interp.state.outstanding import Value
 from nautilus.ma_tile.interp.state.shared_memory import SharedMemory
 from nautilus.ma_tile.interp.state.sync import Actor
 from nautilus.ma_tile.interp.state.values import Array, Fault, Scope

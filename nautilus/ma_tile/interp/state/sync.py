@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.ma_tile.interp.state.in_flight import Engines
+from nautilus.ma_tile.interp.state.outstanding import Engines
 from nautilus.ma_tile.interp.state.shared_memory import Clock, Flight, OpFault, SharedMemory
 from nautilus.ma_tile.interp.state.values import Fault
 from nautilus.ma_tile.ir.ops import Mbar, MemOp

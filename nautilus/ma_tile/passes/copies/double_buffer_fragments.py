@@ -1,9 +1,9 @@
-"""Double-buffer operand fragments across the iterations of a product loop.
+"""Double-buffer operand fragments across the iterations of an MMA loop.
 
-A loop whose work is matrix products of two pipelines is cut into k-steps.  The fragments of step s + 1
-are read before the products of step s, and those of the next iteration's first step before the
-products of this one's last: the wait and the barrier for the next stage then stand in front of
-products whose operands are in registers already.  The copies of a future iteration are issued behind
+A loop whose work is MMAs of two pipelines is cut into k-steps.  The fragments of step s + 1
+are read before the MMAs of step s, and those of the next iteration's first step before the
+MMAs of this one's last: the wait and the barrier for the next stage then stand in front of
+MMAs whose operands are in registers already.  The copies of a future iteration are issued behind
 the first step.  The last iteration is peeled, as it has no next one::
 
     a, b = ld.matrix stage(lo) step 0
@@ -14,7 +14,7 @@ the first step.  The last iteration is peeled, as it has no next one::
     the last iteration, without the load of a next stage
 
 Applies to loops of constant bounds with at least two iterations whose body holds nothing but copies
-and 16-bit products of two shared operands that accumulate into carried values (several products may
+and 16-bit MMAs of two shared operands that accumulate into carried values (several MMAs may
 share an operand), where no copy goes to a stage that its own iteration reads.  Run it after
 ``pipeline_copies`` and before ``synchronize``.
 """
@@ -70,7 +70,7 @@ class DoubleBufferFragments:
 
 
 def carry(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with its product loops rotated."""
+    """``kernel`` with its MMA loops rotated."""
     work = _Carry(kernel, dict(kernel.layouts), _names(kernel))
     body = rebuild(kernel.body, lambda op: work.loop(op) if isinstance(op, ForOp) else (op,))
     return kernel if body == kernel.body else replace(kernel, body=body, layouts=work.layouts)
@@ -87,7 +87,7 @@ def _names(kernel: MemKernel) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A shared operand of a product and the fragment of one k-step of it."""
+    """A shared operand of an MMA and the fragment of one k-step of it."""
 
     slot: Slot
     side: str
@@ -105,21 +105,21 @@ class _Carry:
     # -- legality -----------------------------------------------------------------------------
     def loop(self, op: ForOp) -> tuple[MemOp, ...]:
         """``op`` rotated, or as it is where the transformation does not apply."""
-        products = [x for x in op.body if isinstance(x, MmaOp)]
+        mmas = [x for x in op.body if isinstance(x, MmaOp)]
         copies: list[MemOp] = [x for x in op.body if not isinstance(x, MmaOp)]
         if not (isinstance(op.lo, Const) and isinstance(op.hi, Const)) or int(op.hi.value) - int(op.lo.value) < 2:
             return (op,)
-        if not products or not all(_only_copies(x) for x in copies) or op.chain is not None:
+        if not mmas or not all(_only_copies(x) for x in copies) or op.chain is not None:
             return (op,)
-        if len({(x.instr, x.over) for x in products}) != 1 or not all(self._fits(x, op) for x in products):
+        if len({(x.instr, x.over) for x in mmas}) != 1 or not all(self._fits(x, op) for x in mmas):
             return (op,)
-        if [x.result.name for x in products] != [y.name for y in op.yields]:
+        if [x.result.name for x in mmas] != [y.name for y in op.yields]:
             return (op,)
-        if [x.acc.name for x in products if x.acc is not None] != [arg.name for arg, _ in op.carried]:
+        if [x.acc.name for x in mmas if x.acc is not None] != [arg.name for arg, _ in op.carried]:
             return (op,)
-        if not self._ordered(products, copies):
+        if not self._ordered(mmas, copies):
             return (op,)
-        return self._rotate(op, products, copies)
+        return self._rotate(op, mmas, copies)
 
     def _fits(self, x: MmaOp, loop: ForOp) -> bool:
         instr = MMA.get(x.instr)
@@ -133,8 +133,8 @@ class _Carry:
                 return False
         return True
 
-    def _ordered(self, products: list[MmaOp], copies: list[MemOp]) -> bool:
-        """Copies and products may change places; products of one pipeline read the same stage of it alike.
+    def _ordered(self, mmas: list[MmaOp], copies: list[MemOp]) -> bool:
+        """Copies and MMAs may change places; MMAs of one pipeline read the same stage of it alike.
 
         Step 0 is read before the copies of its iteration, later steps behind them: no copy may go to a
         stage that the same iteration reads.
@@ -142,7 +142,7 @@ class _Carry:
         stages = {s.name: s.stages for s in self.kernel.smem}
         read: dict[str, Expr] = {}
         grids: dict[tuple[str, str], str] = {}
-        for x in products:
+        for x in mmas:
             for side, slot in (("a", x.a), ("b", x.b)):
                 assert isinstance(slot, Slot)
                 same_stage = read.setdefault(slot.buffer, slot.stage) == slot.stage
@@ -155,13 +155,13 @@ class _Carry:
         return True
 
     # -- building -----------------------------------------------------------------------------
-    def _rotate(self, op: ForOp, products: list[MmaOp], copies: list[MemOp]) -> tuple[MemOp, ...]:
+    def _rotate(self, op: ForOp, mmas: list[MmaOp], copies: list[MemOp]) -> tuple[MemOp, ...]:
         self.operands = {}
-        for x in products:
+        for x in mmas:
             self._describe(x)
         keys = list(self.operands)
-        instr, over = MMA[products[0].instr], products[0].over
-        first = products[0].a
+        instr, over = MMA[mmas[0].instr], mmas[0].over
+        first = mmas[0].a
         assert isinstance(first, Slot) and isinstance(op.hi, Const)
         buffer = next(s for s in self.kernel.smem if s.name == first.buffer)
         steps = next(a.size for a in buffer.axes if a.name == over) // instr.k
@@ -169,7 +169,7 @@ class _Carry:
         args = [replace(x.result, name=self._fresh(x.result.name)) for x in ahead]
         last = integer(int(op.hi.value) - 1)
         body, nexts, accs = self._iteration(
-            op, products, copies, args, [a for a, _ in op.carried], steps, Var(op.var), True
+            op, mmas, copies, args, [a for a, _ in op.carried], steps, Var(op.var), True
         )
         partial = [replace(r, name=self._fresh(r.name)) for r in op.results]
         left = [replace(x, name=self._fresh(x.name)) for x in args]
@@ -177,7 +177,7 @@ class _Carry:
         main = replace(
             op, hi=last, results=(*partial, *left), carried=carried, body=tuple(body), yields=(*accs, *nexts)
         )
-        tail, _, ends = self._iteration(op, products, copies, left, partial, steps, last, False)
+        tail, _, ends = self._iteration(op, mmas, copies, left, partial, steps, last, False)
         named = {e.name: r for e, r in zip(ends, op.results, strict=True)}
         tail = [
             replace(x, result=named[x.result.name]) if isinstance(x, MmaOp) and x.result.name in named else x
@@ -212,11 +212,11 @@ class _Carry:
         return MatrixLoad(frag, slot, over, step * depth)
 
     def _iteration(
-        self, op: ForOp, products: list[MmaOp], copies: list[MemOp], now: Sequence[Frag],
+        self, op: ForOp, mmas: list[MmaOp], copies: list[MemOp], now: Sequence[Frag],
         accs: Sequence[Frag], steps: int, at: Expr, more: bool,
     ) -> tuple[list[MemOp], list[Frag], list[Frag]]:  # fmt: skip
         """One iteration at ``at``: (ops, fragments for the next one if ``more``, accumulators)."""
-        keys, over, depth = list(self.operands), products[0].over, MMA[products[0].instr].k
+        keys, over, depth = list(self.operands), mmas[0].over, MMA[mmas[0].instr].k
         out: list[MemOp] = []
         frags, sums = list(now), list(accs)
         for step in range(steps):
@@ -228,7 +228,7 @@ class _Carry:
                 ahead = [self._load(k, 0, {op.var: after}, over, depth) for k in keys]
             out += ahead
             of = dict(zip(keys, frags, strict=True))
-            for n, x in enumerate(products):
+            for n, x in enumerate(mmas):
                 assert isinstance(x.a, Slot) and isinstance(x.b, Slot)
                 result = replace(x.result, name=self._fresh(x.result.name))
                 a, b = of[x.a.buffer, "a"], of[x.b.buffer, "b"]

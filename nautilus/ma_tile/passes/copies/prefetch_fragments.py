@@ -1,6 +1,6 @@
 """Read shared operands of matrix instructions some k-steps before they are used.
 
-Only products whose two operands both come from shared memory gain: with one in registers the loads
+Only MMAs whose two operands both come from shared memory gain: with one in registers the loads
 are half as many.  ``ahead`` fragments cost registers; 1 is double buffering.
 """
 

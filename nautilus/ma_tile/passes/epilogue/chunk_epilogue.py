@@ -1,7 +1,7 @@
 """Elementwise work on finished accumulators goes column by column, a few registers at a time.
 
-Switch: ``WarpgroupPlan.store_columns``, columns of a chunk (0: whole tiles).  A store behind the last product of a
-kernel whose value lies as an accumulator of a warpgroup product, ``rows`` x ``columns``, becomes stores of
+Switch: ``WarpgroupPlan.store_columns``, columns of a chunk (0: whole tiles).  A store behind the last MMA of a
+kernel whose value lies as an accumulator of a warpgroup MMA, ``rows`` x ``columns``, becomes stores of
 64 rows x ``store_columns`` each (or as many columns as divide the tile)::
 
     %x = ld.global bias[j0 + j]          for every chunk of columns c, and in it every block of 64 rows:
@@ -136,7 +136,7 @@ class _Kernel:
         """The first stores that go together, in a row as far as their buffers differ."""
         found: _Group | None = None
         seen: set[str] = set()
-        for at, op in list(enumerate(body))[_behind_products(body) :]:
+        for at, op in list(enumerate(body))[_behind_mma(body) :]:
             if not isinstance(op, GlobalStore):
                 continue
             own = self._shape(at, op)
@@ -286,8 +286,8 @@ class _Chunks:
         return Renaming(parts | made, moved).op(op)
 
 
-def _behind_products(body: Block) -> int:
-    """The first position behind every product of ``body``; its end where there is none."""
+def _behind_mma(body: Block) -> int:
+    """The first position behind every MMA of ``body``; its end where there is none."""
     last = [
         at for at, op in enumerate(body) if isinstance(op, ForOp) or any(isinstance(x, MmaOp) for x in walk_ops((op,)))
     ]

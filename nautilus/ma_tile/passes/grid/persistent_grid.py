@@ -152,9 +152,7 @@ class _Persistent:
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
         """The consumer role with all its consumers, each of which runs ``body`` for one tile in ``consumers``."""
         if role.consumers != 1:
-            raise ScheduleError(
-                f"{role.consumers} consumers already share a tile", kernel=self.kernel.name
-            )
+            raise ScheduleError(f"{role.consumers} consumers already share a tile", kernel=self.kernel.name)
         consumers = self.plan.warpgroups
         mod = calc("mod", Var(self.iteration), consumers)
         moves = tuple(AdvanceOp(name, by) for name, by in self._uses(body).items())

@@ -1,11 +1,11 @@
-"""Let warpgroup products run beside other work: issue them, and wait only where something needs them.
+"""Let warpgroup MMAs run beside other work: issue them, and wait only where something needs them.
 
-Before this pass a product waits for itself.  Here it becomes ``pending`` in a group of its own
-(``wg.fence``, product, ``wg.commit``), and ``wg.wait n`` stands as late as it may.  Groups retire in
+Before this pass an MMA waits for itself.  Here it becomes ``pending`` in a group of its own
+(``wg.fence``, MMA, ``wg.commit``), and ``wg.wait n`` stands as late as it may.  Groups retire in
 order, so n is how many younger ones may stay outstanding.  Each group has its fence even where no fragment was
 touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
-* an op that reads its result, other than the next product of the same accumulator;
+* an op that reads its result, other than the next MMA of the same accumulator;
 * an op that makes the next value of a carried fragment which the group reads: it would be written to the
   registers that the matrix unit still reads (such a value is followed through conversions);
 * an op that writes a shared buffer which the group reads, or a barrier where this code writes that buffer
@@ -13,12 +13,12 @@ touched since the last one: the assembler may move registers there (its C7519). 
   store to the buffer, any use of shared memory counts as a barrier: ``synchronize`` may put one before it;
 * the end of the block: a loop body, a branch, a role.
 
-An arrival behind a product (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
-wait that retires the product, with the ``advance`` of its pipeline if that follows it.  Where the pipeline's state is
+An arrival behind an MMA (``mbar.arrive``) says that its operands may be overwritten.  It moves behind the
+wait that retires the MMA, with the ``advance`` of its pipeline if that follows it.  Where the pipeline's state is
 needed before, the advance stays and the stage to release is kept in a variable.  A pipeline of n stages has at
 most n - 1 of them unreleased when the code waits for its next one, else no producer could fill that stage.
 
-With ``outstanding_mma``, loops that only accumulate go further (``outstanding_products``).  A product whose
+With ``outstanding_mma``, loops that only accumulate go further (``rewriting.outstanding_mma``).  An MMA whose
 accumulator is used elsewhere too keeps waiting for itself, as the old value must survive.
 PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 """
@@ -31,8 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.outstanding_products import keep_outstanding
-from nautilus.ma_tile.analysis.product_stages import is_product
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
     Barrier,
@@ -61,6 +60,7 @@ from nautilus.ma_tile.ir.traverse import (
     touch,
     warpgroup_plan_of,
 )
+from nautilus.ma_tile.rewriting.outstanding_mma import keep_outstanding
 from nautilus.ma_tile.rewriting.renaming import Names
 
 
@@ -84,11 +84,11 @@ class AsyncMma:
         return each_kernel(module, one)
 
 
-def order(kernel: MemKernel, in_flight: bool = True, pin: bool = False) -> MemKernel:
-    """``kernel`` with its products pending; one that has pending products already stays as it is."""
+def order(kernel: MemKernel, outstanding: bool = True, pin: bool = False) -> MemKernel:
+    """``kernel`` with its MMAs pending; one that has pending MMAs already stays as it is."""
     if any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(kernel.body)):
         return kernel
-    if in_flight:
+    if outstanding:
         kernel = keep_outstanding(kernel, pin)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
@@ -114,7 +114,7 @@ class _Order:
         return self.block(body, _Writes(_written(own), stored), None)
 
     def block(self, body: tuple[MemOp, ...], written: _Writes, loop: ForOp | None) -> tuple[MemOp, ...]:
-        """``body`` with its products pending, all of them retired at its end."""
+        """``body`` with its MMAs pending, all of them retired at its end."""
         local = {f.name for op in body for f in defined(op)}
         local |= {arg.name for arg, _ in loop.carried} if loop is not None else set()
         line = _Line(self, written, frozenset(local), _overwrites(loop, self.uses))
@@ -142,7 +142,7 @@ class _Later:
 
 @dataclass(slots=True)
 class _Group:
-    """A product in flight: what it makes, what it reads, and what is to happen when it is done."""
+    """An outstanding MMA: what it makes, what it reads, and what is to happen when it is done."""
 
     result: Frag
     operand: str | None
@@ -153,7 +153,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Line:
-    """Straight-line code being written; ``groups`` are in flight, the oldest first."""
+    """Straight-line code being written; ``groups`` are outstanding, the oldest first."""
 
     work: _Order
     written: _Writes
@@ -188,10 +188,10 @@ class _Line:
         self.out.append(WgWait(len(self.groups), ready, self.work.pin))
         self.out += [x.op for g in done for x in g.after]
 
-    # -- products -------------------------------------------------------------------------------
+    # -- MMAs -----------------------------------------------------------------------------------
     def _may_pend(self, op: MmaOp) -> bool:
-        """The accumulator is this product's alone, so that it may be updated in place."""
-        if not is_product(op):
+        """The accumulator is this MMA's alone, so that it may be updated in place."""
+        if not is_wgmma(op):
             return False
         return op.acc is None or (op.acc.name in self.local and self.work.uses[op.acc.name] == 1)
 
@@ -213,7 +213,7 @@ class _Line:
         own = isinstance(op, MmaOp) and self._may_pend(op)
         if own and isinstance(op, MmaOp) and op.acc is not None and op.acc not in (op.a, op.b):
             used.discard(op.acc.name)
-        elif isinstance(op, MmaOp) and is_product(op) and not own:
+        elif isinstance(op, MmaOp) and is_wgmma(op) and not own:
             return len(self.groups)  # waits for itself, and so for all before it
         lost = {arg for x in inner for d in defined(x) for arg in self.overwrites.get(d.name, ())}
         written = _written((op,))
@@ -241,7 +241,7 @@ class _Line:
 
     # -- releases -------------------------------------------------------------------------------
     def _put_off(self, op: MemOp) -> bool:
-        """An arrival, and the advance right behind it, happen when the products so far are done."""
+        """An arrival, and the advance right behind it, happen when the MMAs so far are done."""
         if not self.groups:
             return False
         if isinstance(op, MbarArrive):
@@ -292,17 +292,17 @@ class _Line:
 
 
 def _ordered(op: MemOp) -> bool:
-    """It holds pending products already."""
+    """It holds pending MMAs already."""
     return any(isinstance(x, MmaOp) and x.is_async for x in walk_ops((op,)))
 
 
 def _is_boundary(op: MemOp) -> bool:
-    """Nothing is in flight where ``op`` begins: it issues products or releases stages itself, or is a scope."""
+    """No MMA is outstanding where ``op`` begins: it issues MMAs or releases stages itself, or is a scope."""
     match op:
         case ForOp() | TileSchedulerOp() | RolesOp():
             return True
         case IfOp():
-            return any(isinstance(x, MbarArrive | WgWait) or is_product(x) for x in walk_ops(op.body))
+            return any(isinstance(x, MbarArrive | WgWait) or is_wgmma(x) for x in walk_ops(op.body))
     return False
 
 

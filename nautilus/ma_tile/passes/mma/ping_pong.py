@@ -1,11 +1,11 @@
-"""Ordered products of consumer warpgroups: one issues its products while others do elementwise work.
+"""Ordered MMAs of consumer warpgroups: one issues its MMAs while others do elementwise work.
 
 Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
-barrier (``named_barriers``) surrounds the products of one loop iteration, from the first to the last that its body
+barrier (``named_barriers``) surrounds the MMAs of one loop iteration, from the first to the last that its body
 issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often, and at the end
 warpgroup 0 executes one extra ``bar.sync`` to match the last ``bar.arrive``.  Runs behind ``async-mma``.
 
-Pingpong tile scheduling orders the products of warpgroups anyway (``persistent_grid``).
+Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent_grid``).
 
 ScheduleError where the number of passes through the barrier would depend on the warpgroup.
 """

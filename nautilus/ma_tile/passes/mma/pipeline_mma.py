@@ -1,6 +1,6 @@
-"""Overlap matrix products with elementwise work: part of a loop body runs an iteration ahead.
+"""Overlap MMAs with elementwise work: part of a loop body runs an iteration ahead.
 
-``product_stages`` cuts the body in two.  With stage 0 written A (level-0 products and their loads) then
+``mma_stages`` cuts the body in two.  With stage 0 written A (level-0 MMAs and their loads) then
 R (the elementwise work on them), and stage 1 written B::
 
     for t in lo..hi:  A(t); R(t); B(t)
@@ -11,7 +11,7 @@ becomes ::
     for t in lo+1..hi:  A(t); B(t-1); R(t)
     B(hi-1)
 
-so that the products of A(t) and B(t-1) are issued together and R(t) runs beside B(t-1).  What stage 0 hands
+so that the MMAs of A(t) and B(t-1) are issued together and R(t) runs beside B(t-1).  What stage 0 hands
 to stage 1 becomes a carried value.  What stage 1 hands to the next iteration (an accumulator) is read by
 R(t) behind B(t-1), and by no op of A.
 
@@ -20,8 +20,8 @@ block, and the first B of a later loop belongs to the last iteration of the loop
 therefore be the same in all of them, and the index of the iteration before is at a seam that of another
 range (:meth:`_Chain.before`).  Chains that do not fit stay as they are.
 
-``WarpgroupPlan.rescale_placement``: where work between a carried accumulator and its product goes.  ``early``: to
-stage 0, behind the product that made the accumulator; ``late``: to stage 1, in front of the product.
+``WarpgroupPlan.rescale_placement``: where work between a carried accumulator and its MMA goes.  ``early``: to
+stage 0, behind the MMA that made the accumulator; ``late``: to stage 1, in front of the MMA.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, bounds, simplify
 from nautilus.core.schedule import Schedule
-from nautilus.ma_tile.analysis.product_stages import Stages, chains, split
+from nautilus.ma_tile.analysis.mma_stages import Stages, chains, split
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
     ConstOp,

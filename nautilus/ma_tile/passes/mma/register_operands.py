@@ -1,11 +1,11 @@
 """Read a left operand that does not change in a loop into registers once, in front of it.
 
-A warpgroup product takes its left operand from shared memory or from registers.  One that is loaded
+A warpgroup MMA takes its left operand from shared memory or from registers.  One that is loaded
 outside of the loop is then read by the matrix unit in every iteration; in fragments
 (``wg_a_layout``, by ldmatrix, 16-bit types) it is read once, and its stage is free from there on.  It
 costs rows x depth / 256 registers a thread.
 
-Not where the same loop goes on to compute a left operand of another product, in the same iteration: ptxas 13.0 then
+Not where the same loop goes on to compute a left operand of another MMA, in the same iteration: ptxas 13.0 then
 gives that operand the registers of the register-resident one, which the next iteration still reads
 (found on an H200: wrong results, and no message in its log).  An operand that is carried from the previous
 iteration, as ``pipeline-mma``
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from nautilus.core.expr.nodes import Ref, free_vars, walk
 from nautilus.core.schedule import Schedule
 from nautilus.core.tiles import TileType
-from nautilus.ma_tile.analysis.product_stages import chains, is_product
+from nautilus.ma_tile.analysis.mma_stages import chains, is_wgmma
 from nautilus.ma_tile.ir.async_ops import WGMMA, AdvanceOp, wg_a_layout
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ForOp, Frag, LetOp, MatrixLoad, MemKernel, MemModule, MemOp, MmaOp, Slot, walk_ops
@@ -52,16 +52,16 @@ class RegisterOperands:
 
 
 def _in_turn(loop: ForOp) -> bool:
-    """Whether a product of a left operand from outside is followed by one of an operand made in the same iteration."""
+    """Whether an MMA of a left operand from outside is followed by one of an operand made in the same iteration."""
     made = {f.name for op in walk_ops(loop.body) for f in bound(op)}
     inside = made | {arg.name for arg, _ in loop.carried}
-    products = (op for op in walk_ops(loop.body) if isinstance(op, MmaOp) and is_product(op))
-    left = [op.a.name for op in products if isinstance(op.a, Frag)]
+    mmas = (op for op in walk_ops(loop.body) if isinstance(op, MmaOp) and is_wgmma(op))
+    left = [op.a.name for op in mmas if isinstance(op.a, Frag)]
     return any(name not in inside for name in left) and any(name in made for name in left)
 
 
 def hold(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with the left operands of its loops' products in registers where they do not change."""
+    """``kernel`` with the left operands of its loops' MMAs in registers where they do not change."""
     work = _Hold(kernel, Names(kernel), dict(kernel.layouts))
     body = each_block(kernel.body, work.block)
     return kernel if body == kernel.body else replace(kernel, body=body, layouts=work.layouts)
@@ -81,16 +81,16 @@ class _Hold:
             fixed = _fixed(body, members)
             self.resident = {}
             for n in members:
-                (out[n],) = rebuild((body[n],), lambda op, fixed=fixed: (self._product(op, fixed),))  # type: ignore[misc]
+                (out[n],) = rebuild((body[n],), lambda op, fixed=fixed: (self._mma(op, fixed),))  # type: ignore[misc]
             loads = [
                 MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.resident.items()
             ]
             out[members[0] : members[0]] = loads
         return tuple(out)
 
-    def _product(self, op: MemOp, fixed: frozenset[Slot]) -> MemOp:
+    def _mma(self, op: MemOp, fixed: frozenset[Slot]) -> MemOp:
         """``op``, its left operand from registers if it is one of ``fixed`` and of a 16-bit type."""
-        if not (isinstance(op, MmaOp) and is_product(op)) or op.a not in fixed or op.is_async:
+        if not (isinstance(op, MmaOp) and is_wgmma(op)) or op.a not in fixed or op.is_async:
             return op
         assert isinstance(op.a, Slot)
         buffer = next(s for s in self.kernel.smem if s.name == op.a.buffer)
@@ -108,7 +108,7 @@ class _Hold:
 
 
 def _fixed(body: tuple[MemOp, ...], members: Sequence[int]) -> frozenset[Slot]:
-    """Left operands of the chain's products that are written before its first loop and not until behind its last."""
+    """Left operands of the chain's MMAs that are written before its first loop and not until behind its last."""
     first, last = members[0], members[-1]
     written = {s.buffer for op in body[first : last + 1] for s in _written(op)}
     before = {s.buffer for op in body[:first] for s in _written(op)}

@@ -1,12 +1,12 @@
-"""Accumulators of product loops start from zero by the instruction, not by zeros in registers.
+"""Accumulators of MMA loops start from zero by the instruction, not by zeros in registers.
 
-A warpgroup product has a predicate that says whether it adds to its accumulator or overwrites it (``scale-d``:
+A warpgroup MMA has a predicate that says whether it adds to its accumulator or overwrites it (``scale-d``:
 PTX ISA, "wgmma.mma_async").  An accumulator that a loop carries from a constant 0, and that only a chain of
-products touches, needs no value to begin with: the first product of the chain is ``zero_init`` in the first
+MMAs touches, needs no value to begin with: the first MMA of the chain is ``zero_init`` in the first
 iteration, and what the loop starts from is ``undefined``.  Zeros in registers cost a move each, and the
-assembler may sink them between the products of a short loop, which then run one after the other.
+assembler may sink them between the MMAs of a short loop, which then run one after the other.
 
-A loop that may run no iteration keeps its zeros: they are its result.  Outside of loops, a product onto a
+A loop that may run no iteration keeps its zeros: they are its result.  Outside of loops, an MMA onto a
 constant 0 has no accumulator.
 """
 
@@ -36,7 +36,7 @@ class ZeroAccumulators:
 
 
 def zero_accumulators(kernel: MemKernel) -> MemKernel:
-    """``kernel`` without zeros that warpgroup products start from."""
+    """``kernel`` without zeros that warpgroup MMAs start from."""
     zeros = {op.result.name for op in walk_ops(kernel.body) if isinstance(op, ConstOp) and _is_zero(op.value)}
     ranges = {name: r for name, r in uniform_ranges(kernel).items() if name != CONSUMER}
     work = _Fresh(zeros, _uses(kernel.body), ranges, Names(kernel))
@@ -88,7 +88,7 @@ class _Fresh:
         return (*made, replace(loop, carried=tuple(carried), body=tuple(body))) if made else (loop,)
 
     def _start(self, arg: Frag, body: list[MemOp]) -> tuple[int, MmaOp] | None:
-        """The product at the top of ``body`` that is the only reader of ``arg``, as its accumulator, and its place."""
+        """The MMA at the top of ``body`` that is the only reader of ``arg``, as its accumulator, and its place."""
         if self.uses[arg.name] != 1:
             return None
         for n, op in enumerate(body):

@@ -1,4 +1,4 @@
-; Copies into shared memory run stages ahead of the products that read them, through a ring of buffers.
+; Copies into shared memory run stages ahead of the MMAs that read them, through a pipeline of buffers.
 
 ; CASE: two stages: the copies of the next iteration
 ; RUN: pipeline-copies {"stages": 2}

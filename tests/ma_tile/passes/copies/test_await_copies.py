@@ -46,7 +46,7 @@ def test_loads_in_a_row_are_issued_and_awaited_together() -> None:
     assert body.count("barrier") == 1 and "fence.proxy" not in body
 
 
-def test_one_unit_needs_no_condition() -> None:
+def test_one_warpgroup_needs_no_condition() -> None:
     body = "\n".join(format_ops(awaited(chained(consumers=1)).kernels[0].body))
     assert "if consumer" not in body and body.count("mbar.wait") == 3
 
@@ -71,7 +71,7 @@ def test_kernels_with_roles_stay() -> None:
     assert AwaitCopies().apply(m) == m
 
 
-def test_places_that_each_unit_computes_are_refused() -> None:
+def test_places_that_each_warpgroup_computes_are_refused() -> None:
     before = ma_format(product())
     before = before.replace("smem a ", "layout #one = reg() lane(*:32) warp(*:4)\n    smem a ")
     before = before.replace("    %zero", "    %p = index consumer : i32 #one\n    %zero")

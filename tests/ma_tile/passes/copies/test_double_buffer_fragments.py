@@ -234,7 +234,7 @@ def test_loops_that_do_not_fit(text: str) -> None:
     assert count(compiled(text, WARPS), r"ld\.matrix") == 0
 
 
-def test_one_buffer_is_no_ring() -> None:
+def test_one_buffer_is_no_pipeline() -> None:
     assert untouched(raw(STEPS, stages=1))
 
 
@@ -246,7 +246,7 @@ def edit_loop(m: MemModule, change: Callable[[tuple[MemOp, ...]], tuple[MemOp, .
 
 def test_a_copy_into_the_stage_being_read() -> None:
     def refill(ops: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-        """Copies three stages ahead of a ring of three, behind the product that has read the stage."""
+        """Copies three stages ahead in a pipeline of three, behind the MMA that has read the stage."""
         products = tuple(op for op in ops if isinstance(op, MmaOp))
         copies = tuple(
             replace(x, slot=p)
@@ -264,7 +264,7 @@ def test_a_copy_into_the_stage_being_read() -> None:
     assert untouched(edit_loop(m, refill))
 
 
-def test_one_ring_read_at_two_stages() -> None:
+def test_one_buffer_read_at_two_stages() -> None:
     m = raw(GATED)
     assert not untouched(m)
     seen = iter((0, 1))

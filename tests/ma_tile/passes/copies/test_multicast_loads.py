@@ -73,7 +73,7 @@ def test_operands_of_both_blocks_are_loaded_once() -> None:
     assert "empty_q[q_stage] each warp cluster" not in role(m, "consumers")
 
 
-def test_a_shared_ring_may_hold_tiles_of_its_own_block() -> None:
+def test_a_shared_pipeline_may_have_tiles_of_its_own_block() -> None:
     m = clustered(product(m=512), stages=3, pending=False)
     assert "mbar empty_a_b stages 3 arrivals 16 " in text(m)
     in_order(
@@ -160,7 +160,7 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
     "snake": (product(m=1024, k=128), {"persistent": "snake", "resident_stages": 2}, 4),
     "reuse": (chained(rows=512, s=128), {"epilogue": "tma-aliased", "persistent": "static"}, 2),
     "own": (product(m=512, k=128, consumers=1), {"persistent": "static", "tile_scheduling": "pingpong"}, 2),
-    "own-turns": (
+    "pingpong": (
         product(m=512, n=128, consumers=1),
         {"persistent": "snake", "tile_scheduling": "pingpong", "ordered_mma": True},
         4,

@@ -1,4 +1,4 @@
-"""``specialise-warps``: rings, waits and releases, what the producer holds, what is refused."""
+"""``specialise-warps``: pipelines, waits and releases, what the producer executes, what is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def edited(m: MemModule, *changes: tuple[str, str]) -> MemModule:
     return parse(out)
 
 
-def test_operands_of_one_product_share_a_ring() -> None:
+def test_operands_of_one_mma_share_a_pipeline() -> None:
     m = specialised(product(), stages=3)
     assert "mbar full_a_b stages 3 arrivals 1" in text(m)
     assert "mbar empty_a_b stages 3 arrivals 8" in text(m)  # a warp of two consumer consumers each
@@ -54,7 +54,7 @@ def test_operands_of_one_product_share_a_ring() -> None:
     assert "tma.load" not in role(m, "consumers")
 
 
-def test_roles_have_warps_registers_and_units() -> None:
+def test_roles_have_warps_registers_and_warpgroups() -> None:
     m = specialised(product(consumers=1), producer_registers=40, consumer_registers=232)
     (roles,) = m.kernels[0].body
     assert isinstance(roles, RolesOp)
@@ -107,7 +107,7 @@ def test_conditions_around_loads_stand_in_both_roles() -> None:
     in_order(role(m, "consumers"), "if i0 < 1 {", "mbar.wait full_b", "%y = mma", "mbar.arrive empty_b", "advance b")
 
 
-def test_variables_that_depend_on_the_unit_are_spelled_out_for_each() -> None:
+def test_variables_that_depend_on_the_warpgroup_are_spelled_out_for_each() -> None:
     let = "    let r = i0 * 128 + consumer * 64\n"
     m = edited(product(), ("    %zero", let + "    %zero"), ("A[i0 * 128 + consumer * 64 + i,", "A[r + i,"))
     in_order(role(specialised(m), "producer"), "A[i0 * 128 + i, t", "A[i0 * 128 + 64 + i, t")
@@ -135,17 +135,19 @@ def test_kernels_that_are_not_for_roles_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "registers", "message"),
+    ("warpgroups", "registers", "message"),
     [
         (3, (24, 240), "a producer of 24 leaves 160 per thread for 3 consumers, not 240"),
         (2, (24, 248), "leaves 240"),
         (2, (24, 236), "not multiples of 8"),
     ],
 )
-def test_registers_must_fit(units: int, registers: tuple[int, int], message: str) -> None:
+def test_registers_must_fit(warpgroups: int, registers: tuple[int, int], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
-        specialised(product(m=384, consumers=units), producer_registers=registers[0], consumer_registers=registers[1])
-    specialised(product(m=384, consumers=units), producer_registers=24, consumer_registers=160)
+        specialised(
+            product(m=384, consumers=warpgroups), producer_registers=registers[0], consumer_registers=registers[1]
+        )
+    specialised(product(m=384, consumers=warpgroups), producer_registers=24, consumer_registers=160)
 
 
 def test_a_read_of_an_unknown_instance_is_refused() -> None:
@@ -157,7 +159,7 @@ def test_a_read_of_an_unknown_instance_is_refused() -> None:
         specialised(m)
 
 
-def test_loads_that_only_some_unit_makes_are_refused() -> None:
+def test_loads_of_only_some_warpgroups_are_refused() -> None:
     m = product()
     with pytest.raises(ScheduleError, match="depends on the consumer"):
         specialised(edited(m, ("for t in 0..3 carry", "for t in 0..consumer + 2 carry")))

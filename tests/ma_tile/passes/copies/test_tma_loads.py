@@ -18,20 +18,20 @@ from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs import plain as p
 from tests.ma_tile.programs.combined import apart, edited, joined
 
-RING = ma_format(p.gemm()).replace("sm_80", "sm_90a")
+GEMM = ma_format(p.gemm()).replace("sm_80", "sm_90a")
 INPUTS = {"A": p.random(1, 64, 128), "B": p.random(2, 64, 128)}
 
 
-def bulk(m: MemModule) -> MemModule:
+def loaded(m: MemModule) -> MemModule:
     out = TmaLoads(tma_loads=True).apply(m)
     verify(out)
     assert parse(ma_format(out)) == out
     return out
 
 
-def test_a_ring_of_two_operands(filecheck: Callable[[str, str], None]) -> None:
+def test_a_pipeline_of_two_operands(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
-        ma_format(bulk(parse(RING))),
+        ma_format(loaded(parse(GEMM))),
         """
         // CHECK: mbar full stages 2 arrivals 1 @ 16384
         // CHECK-NOT: cp.async
@@ -55,18 +55,18 @@ def test_a_ring_of_two_operands(filecheck: Callable[[str, str], None]) -> None:
 def test_the_result_stays() -> None:
     want = p.f16(INPUTS["A"]).astype(np.float64) @ p.f16(INPUTS["B"]).T
     for seed in range(3):
-        np.testing.assert_allclose(run_module(bulk(parse(RING)), INPUTS, seed=seed)["C"], want, atol=2e-2)
+        np.testing.assert_allclose(run_module(loaded(parse(GEMM)), INPUTS, seed=seed)["C"], want, atol=2e-2)
 
 
 def test_the_schedule_and_the_target_decide() -> None:
-    m = parse(RING)
+    m = parse(GEMM)
     (kernel,) = m.kernels
     axes = (AxisPlan("i", "tile", 1),)
     for wanted in (False, True):
         plan = Schedule((), (KernelPlan(kernel.name, (), axes, mapping=WarpPlan(tma_loads=wanted)),))
-        assert TmaLoads(plan).apply(m) == (bulk(m) if wanted else m)
+        assert TmaLoads(plan).apply(m) == (loaded(m) if wanted else m)
     assert TmaLoads().apply(m) is m
-    older = parse(RING.replace("sm_90a", "sm_90"))
+    older = parse(GEMM.replace("sm_90a", "sm_90"))
     assert TmaLoads(tma_loads=True).apply(older) is older
 
 
@@ -76,7 +76,7 @@ STAY: dict[str, tuple[tuple[str, str], ...]] = {
     "a site that fills one of two buffers": ((_LAST, ""),),
     "other stages of the two": (("sb[(t + 1) % 2]", "sb[t % 2]"),),
     "no box": (("A[i, k] vec", "A[i, k] where i + k < 50 vec"),),
-    "rings of different depths": (("smem sb : f16[n: 64, k: 32] stages 2", "smem sb : f16[n: 64, k: 32] stages 3"),),
+    "different depths": (("smem sb : f16[n: 64, k: 32] stages 2", "smem sb : f16[n: 64, k: 32] stages 3"),),
     "a pitch": (("stages 2 swizzle 64 pad 0 @ 0", "stages 2 swizzle 64 pad 16 @ 0"),),
     "an offset that no pattern starts at": (("pad 0 @ 8192", "pad 0 @ 8208"),),
     "threads write to the same bytes": (
@@ -89,12 +89,12 @@ STAY: dict[str, tuple[tuple[str, str], ...]] = {
 
 @pytest.mark.parametrize("name", STAY)
 def test_kernels_that_stay(name: str) -> None:
-    m = parse(edited(*STAY[name], text=RING))
+    m = parse(edited(*STAY[name], text=GEMM))
     assert TmaLoads(tma_loads=True).apply(m) is m
 
 
 def test_what_is_bulk_already_stays() -> None:
-    m = bulk(parse(RING))
+    m = loaded(parse(GEMM))
     assert TmaLoads(tma_loads=True).apply(m) is m
 
 
@@ -105,11 +105,11 @@ def test_what_is_bulk_already_stays() -> None:
 def test_the_pass_on_planned_kernels(given: Decode, groups: int) -> None:
     """It gives what the schedule's switch gives; one query a head, or heads that share keys."""
     before = apart(given, groups, 2, 16)
-    assert bulk(before) == apart(given, groups, 2, 16, tma_loads=True)
+    assert loaded(before) == apart(given, groups, 2, 16, tma_loads=True)
 
 
-def test_units_have_rings_of_their_own(filecheck: Callable[[str, str], None]) -> None:
-    """The held rows, which are no ring, stay with ``cp.async``."""
+def test_split_k_warps_have_pipelines_of_their_own(filecheck: Callable[[str, str], None]) -> None:
+    """The rows that are loaded once have no pipeline and stay with ``cp.async``."""
     filecheck(
         ma_format(joined(apart(Decode(256, heads=2, group=2), 1, 2, 16, tma_loads=True), "O_acc_part")),
         """
@@ -131,7 +131,7 @@ def test_units_have_rings_of_their_own(filecheck: Callable[[str, str], None]) ->
     )
 
 
-def test_two_levels_begin_their_ring_anywhere(filecheck: Callable[[str, str], None]) -> None:
+def test_two_levels_begin_their_pipeline_at_any_stage(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
         ma_format(joined(apart(Decode(256, heads=2, group=2), 2, 2, 16, tma_loads=True), "O_acc_part")),
         """

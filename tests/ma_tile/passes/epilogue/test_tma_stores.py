@@ -79,7 +79,7 @@ def test_stores_of_one_shape_share_a_buffer() -> None:
     assert text(stored(parse(two))).count("smem out_") == 2  # another type
 
 
-def test_units_with_tiles_of_their_own_have_a_stage_each() -> None:
+def test_pingpong_warpgroups_have_a_stage_each() -> None:
     m = stored(
         product(consumers=1), tile_scheduling="pingpong", warpgroups=3, producer_registers=32, consumer_registers=160
     )

@@ -21,7 +21,7 @@ from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs.combined import PAIR, ROWS, apart, edited, joined, plan, sums
 
 
-def test_blocks_become_units(filecheck: Callable[[str, str], None]) -> None:
+def test_blocks_become_split_k_warps(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
         ma_format(joined(parse(PAIR))),
         """
@@ -155,8 +155,8 @@ def test_two_levels_of_one_head_each(filecheck: Callable[[str, str], None]) -> N
     )
 
 
-def test_nothing_of_a_unit_lies_over_anothers() -> None:
-    """Only what is written behind the block's barrier shares bytes with the rings."""
+def test_nothing_of_a_warp_lies_over_anothers() -> None:
+    """Only what is written behind the block's barrier shares bytes with the stages of pipelines."""
     m = joined(apart(Decode(130, heads=8, group=4), 1, 4, 16), "O_acc_part")
     own = [s for k in m.kernels for s in k.smem if s.over is None]
     for a in own:

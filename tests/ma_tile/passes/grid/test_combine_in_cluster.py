@@ -106,11 +106,11 @@ def test_a_reader_that_knows_its_block() -> None:
 GROUPED = Decode(256, heads=8, group=4)
 
 
-def groups(given: Decode = GROUPED, units: int = 4, **memory: bool) -> MemModule:
-    return clustered(joined(apart(given, 2, units, 16, **memory), "O_acc_part"), "O_acc_part_2", 2)
+def groups(given: Decode = GROUPED, warps: int = 4, **memory: bool) -> MemModule:
+    return clustered(joined(apart(given, 2, warps, 16, **memory), "O_acc_part"), "O_acc_part_2", 2)
 
 
-def test_groups_of_units(filecheck: Callable[[str, str], None]) -> None:
+def test_groups_of_split_k_warps(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
         ma_format(groups()),
         """
@@ -143,7 +143,7 @@ def test_groups_of_units(filecheck: Callable[[str, str], None]) -> None:
     )
 
 
-def test_blocks_that_are_not_of_units() -> None:
+def test_blocks_without_split_k_warps() -> None:
     """A first kernel goes on making parts for them; the bits are those of a second kernel."""
     before = apart(GROUPED, 2, 4, 16)
     after = clustered(before, "O_acc_part_2", 2)
@@ -175,7 +175,7 @@ REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
     "a target without clusters": ((("sm_90a", "sm_90"),), 4, "the target has no clusters"),
     "not several": ((("grid 8", "grid 2"),), 4, "2 blocks cannot be divided into two or more for each of 2"),
     "another number": ((), 2, "4 blocks compute one result, but a cluster has 2"),
-    "units": (
+    "a cluster already": (
         (("kernel part grid 8 warps 1 min_blocks 1", "kernel part grid 8 warps 1 min_blocks 1 cluster 2"),), 4,
         "kernel part already has a tile scheduler, consumers or a cluster",
     ),

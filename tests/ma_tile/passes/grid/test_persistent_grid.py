@@ -59,7 +59,7 @@ def test_dynamic_tiles_come_through_the_queue() -> None:
     )  # fmt: skip
 
 
-def test_units_with_tiles_of_their_own() -> None:
+def test_pingpong_warpgroups() -> None:
     m = persistent(chained(consumers=1, triangle=True), tile_scheduling="pingpong")
     assert "kernel chained grid 3 warps 12 " in text(m)
     assert "mbar empty_k stages 2 arrivals 4 " in text(m)  # the warps of one consumer
@@ -69,7 +69,7 @@ def test_units_with_tiles_of_their_own() -> None:
         "named.arrive 4, 256",
         "let i0 = tile",
         "if iteration % 2 == consumer {",
-        "barrier (4 + consumer), 256",  # a turn holds all waits for loads
+        "barrier (4 + consumer), 256",  # all waits for loads are behind the ordered barrier
         "mbar.wait full_q",
         "for t in",
         "yield",
@@ -85,7 +85,7 @@ def test_units_with_tiles_of_their_own() -> None:
     assert "iteration" not in role(m, "producer").replace("tile, iteration in", "")
 
 
-def test_loops_that_may_not_run_move_no_cursor() -> None:
+def test_loops_that_may_not_run_advance_no_pipeline() -> None:
     m = persistent(
         parse(ma_format(chained(consumers=1)).replace("for t in 0..3", "for t in 2..i0")), tile_scheduling="pingpong"
     )

@@ -1,4 +1,4 @@
-"""``async-mma``: where fences, waits and releases stand, and which loops keep products in flight."""
+"""``async-mma``: where fences, waits and releases stand, and which loops keep MMAs outstanding."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_an_accumulator_that_is_used_again_is_not_updated_in_place() -> None:
     assert text.count(" async") == 1 and "+ %os_0 over j : f32" in text
 
 
-def test_pending_products_stay_as_they_are() -> None:
+def test_outstanding_mmas_stay_as_they_are() -> None:
     m = ordered(chained())
     assert AsyncMma().apply(m) is m
 
@@ -166,11 +166,11 @@ def test_an_epilogue_through_an_operand_costs_no_overlap() -> None:
     assert "st.matrix sq" in body and "wg.wait 1 %s_0" in body
 
 
-# -- rings --------------------------------------------------------------------------------------
+# -- pipelines --------------------------------------------------------------------------------------
 
 
-def one_ring(stages: int) -> MemModule:
-    """Both operands of two products come through one ring, with one pipeline; ``role`` code by hand."""
+def one_pipeline(stages: int) -> MemModule:
+    """Both operands of two MMAs come through one shared buffer, with one pipeline; ``role`` code by hand."""
     m = SpecialiseWarps(schedule(chained(), stages=stages)).apply(PipelineMma().apply(chained()))
     text = ma_format(m)
     for old in ("sk", "sv"):
@@ -186,8 +186,8 @@ def one_ring(stages: int) -> MemModule:
     return parse("\n".join(x for x in lines if not x.strip().startswith("pipeline sv")))
 
 
-def test_a_cursor_that_is_needed_moves_at_once(filecheck: Callable[[str, str], None]) -> None:
-    m = AsyncMma().apply(one_ring(2))
+def test_a_pipeline_whose_state_is_needed_advances_at_once(filecheck: Callable[[str, str], None]) -> None:
+    m = AsyncMma().apply(one_pipeline(2))
     filecheck(
         role(m, "consumers"),
         """
@@ -208,9 +208,9 @@ def test_a_cursor_that_is_needed_moves_at_once(filecheck: Callable[[str, str], N
     )
 
 
-def test_a_ring_of_one_stage_is_released_before_its_next_wait(filecheck: Callable[[str, str], None]) -> None:
+def test_a_pipeline_of_one_stage_is_released_before_its_next_wait(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
-        role(AsyncMma().apply(one_ring(1)), "consumers"),
+        role(AsyncMma().apply(one_pipeline(1)), "consumers"),
         """
         // CHECK: for t0 in 1..4
         // CHECK: %s_0 = mma {{.*}} async
@@ -223,10 +223,10 @@ def test_a_ring_of_one_stage_is_released_before_its_next_wait(filecheck: Callabl
     )
 
 
-# -- products in flight across iterations -------------------------------------------------------
+# -- outstanding MMAs across iterations -------------------------------------------------------
 
 
-def test_an_accumulating_loop_keeps_a_group_in_flight(filecheck: Callable[[str, str], None]) -> None:
+def test_an_accumulating_loop_keeps_a_group_outstanding(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
         consumers(role_programs.product(), stages=3),
         """
@@ -256,13 +256,13 @@ def test_a_loop_that_may_not_run_releases_nothing_then() -> None:
     assert "if i0 >= 1 {" in consumers(m, stages=3)
 
 
-def test_the_release_cursor_moves_with_tiles_of_others() -> None:
+def test_the_release_pipeline_advances_with_tiles_of_others() -> None:
     m = role_programs.product(m=64 * 264, consumers=1)
     body = consumers(m, stages=3, tile_scheduling="pingpong", warpgroups=2, persistent="static")
     assert "advance a_b by 3" in body and "advance a_b_done by 3" in body
 
 
-def test_every_cursor_is_declared_once() -> None:
+def test_every_pipeline_is_declared_once() -> None:
     plan = schedule(role_programs.product(), stages=3)
     m = AsyncMma(plan).apply(SpecialiseWarps(plan).apply(role_programs.product()))
     assert [(c.name, c.stages) for c in m.kernels[0].pipelines] == [("a_b", 3), ("a_b_done", 3)]
@@ -285,7 +285,7 @@ def test_loops_that_wait_in_every_iteration(change: tuple[tuple[str, str], ...],
 
 
 def agree(m: MemModule, **memory: Any) -> None:
-    """The kernel with roles and pending products computes what ``m`` does; nothing races, nobody waits for ever."""
+    """The kernel with roles and outstanding MMAs computes what ``m`` does; nothing races, nobody waits for ever."""
     from nautilus.ma_tile.interp.module import run_module
 
     plan = schedule(m, **memory)
@@ -302,10 +302,10 @@ def agree(m: MemModule, **memory: Any) -> None:
 
 
 @pytest.mark.parametrize("rescale", ["early", "late"])
-@pytest.mark.parametrize(("stages", "overlap", "hold"), [(1, True, False), (2, True, True), (2, False, False)])
-def test_chained_products_agree(stages: int, overlap: bool, hold: bool, rescale: str) -> None:
+@pytest.mark.parametrize(("stages", "overlap", "resident"), [(1, True, False), (2, True, True), (2, False, False)])
+def test_back_to_back_gemms_agree(stages: int, overlap: bool, resident: bool, rescale: str) -> None:
     m = chained(("b", "b + 1"), ("0", "b"), ("b + 1", "4"), grid=2, masked=True)
-    agree(m, stages=stages, pipeline_mma=overlap, register_operands=hold, rescale_placement=rescale)
+    agree(m, stages=stages, pipeline_mma=overlap, register_operands=resident, rescale_placement=rescale)
 
 
 def test_several_levels_of_products_agree() -> None:
@@ -313,11 +313,11 @@ def test_several_levels_of_products_agree() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-@pytest.mark.parametrize("in_flight", [False, True])
-def test_accumulating_loops_agree(stages: int, in_flight: bool) -> None:
-    agree(role_programs.product(), stages=stages, outstanding_mma=in_flight)
+@pytest.mark.parametrize("outstanding", [False, True])
+def test_accumulating_loops_agree(stages: int, outstanding: bool) -> None:
+    agree(role_programs.product(), stages=stages, outstanding_mma=outstanding)
     agree(
-        edited(role_programs.product(), ("for t in 0..3", "for t in 0..i0")), stages=stages, outstanding_mma=in_flight
+        edited(role_programs.product(), ("for t in 0..3", "for t in 0..i0")), stages=stages, outstanding_mma=outstanding
     )
 
 
@@ -331,17 +331,17 @@ LAST = "mbar.arrive empty_a_b[a_b_done_stage] each warp\nadvance a_b_done\n"
 
 #: what an order that is wrong in one place breaks (lines without indentation)
 FAULTS: dict[str, tuple[Callable[[], MemModule], tuple[tuple[str, str], ...], str]] = {
-    "a result is read in flight": (
+    "an outstanding result is read": (
         chained,
         ((f"wg.wait 0 %on_0\n{RELEASE}", ""), ("yield %mn_0", f"wg.wait 0 %on_0\n{RELEASE}yield %mn_0")),
-        "in-flight",
+        "outstanding",
     ),
     "a stage is released while it is read": (
         chained,
         ((f"wg.wait 0 %on_0\n{RELEASE}", f"{RELEASE}wg.wait 0 %on_0\n"),),
         "overwrite-in-use",
     ),
-    "the iteration before is still in flight": (
+    "the iteration before is still outstanding": (
         role_programs.product,
         (("wg.wait 1\n", "wg.wait 2\n"),),
         "overwrite-in-use",

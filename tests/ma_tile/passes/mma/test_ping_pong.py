@@ -1,4 +1,4 @@
-"""``ping-pong``: where turns begin and end."""
+"""``ping-pong``: where the ordered barrier is entered and left."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.ma_tile.programs.kernels import chained, product
 from tests.ma_tile.roles import in_order, placed, role, schedule
 
 
-def turns(m: MemModule, **memory: Any) -> MemModule:
+def ordered(m: MemModule, **memory: Any) -> MemModule:
     s = schedule(m, **{"ordered_mma": True, **memory})
     out = PersistentGrid(s, multiprocessors=1).apply(SpecialiseWarps(s).apply(m))
     return placed(PingPong(s).apply(out))
 
 
 def test_consumers_that_share_tiles_have_ordered_barriers_in_each_iteration() -> None:
-    body = role(turns(chained(ahead=True)), "consumers")
+    body = role(ordered(chained(ahead=True)), "consumers")
     in_order(
         body,
         "if consumer == 1 {",
@@ -42,10 +42,10 @@ def test_consumers_that_share_tiles_have_ordered_barriers_in_each_iteration() ->
         "if consumer == 0 {",
         "barrier 4, 256",
     )
-    assert body.count("barrier (4") == 1 and "barrier" not in role(turns(chained()), "producer")
+    assert body.count("barrier (4") == 1 and "barrier" not in role(ordered(chained()), "producer")
 
 
-def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
+def test_the_fence_and_the_commit_are_inside_of_the_barrier() -> None:
     m = SpecialiseWarps().apply(product())
     before = ma_format(m)
     line = next(x for x in before.splitlines() if "%next = mma" in x)
@@ -58,12 +58,12 @@ def test_a_turn_takes_the_fence_and_the_commit_along() -> None:
     assert lines[at + 3 : at + 6] == ["wg.commit", "named.arrive (4 + (consumer + 1) % 2), 256", "wg.wait 0 %next"]
 
 
-def test_units_with_tiles_of_their_own_have_turns_already() -> None:
-    m = turns(product(m=512, consumers=1), persistent="static", tile_scheduling="pingpong")
-    assert m == turns(product(m=512, consumers=1), persistent="static", tile_scheduling="pingpong", ordered_mma=False)
+def test_pingpong_warpgroups_are_ordered_already() -> None:
+    m = ordered(product(m=512, consumers=1), persistent="static", tile_scheduling="pingpong")
+    assert m == ordered(product(m=512, consumers=1), persistent="static", tile_scheduling="pingpong", ordered_mma=False)
 
 
-def test_what_has_no_turns() -> None:
+def test_kernels_without_an_ordered_barrier() -> None:
     one = SpecialiseWarps().apply(product(consumers=1))
     assert PingPong(ordered_mma=True).apply(one) == one
     m = SpecialiseWarps().apply(product())
@@ -71,7 +71,7 @@ def test_what_has_no_turns() -> None:
     assert PingPong(ordered_mma=True).apply(product()) == product()
 
 
-def test_turns_must_not_depend_on_the_unit() -> None:
+def test_passes_through_the_barrier_must_not_depend_on_the_warpgroup() -> None:
     m = ma_format(SpecialiseWarps().apply(product()))
     with pytest.raises(ScheduleError, match="the number of passes through the ordered barrier depends on the consumer"):
         uneven = m.replace("for t in 0..3 carry(%acc", "for t in consumer..3 carry(%acc")

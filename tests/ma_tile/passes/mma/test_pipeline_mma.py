@@ -135,13 +135,13 @@ def test_a_loop_that_loses_its_only_iteration_goes() -> None:
 
 
 @pytest.mark.parametrize("rescale", ["early", "late"])
-@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("resident", [False, True])
 @pytest.mark.parametrize(("ranges", "grid"), CHAINS)
-def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, hold: bool, rescale: str) -> None:
+def test_the_same_values(ranges: tuple[tuple[str, str], ...], grid: int, resident: bool, rescale: str) -> None:
     m = chained(*ranges, grid=grid, masked=True)
     rng = np.random.default_rng(grid)
     data = {b.name: rng.standard_normal(static(b.shape)).astype(np.float16) for b in m.buffers if b.name != "O"}
-    low = ahead(RegisterOperands(register_operands=hold).apply(m), rescale)
+    low = ahead(RegisterOperands(register_operands=resident).apply(m), rescale)
     assert low != m
     want = run_module(m, data)["O"]
     np.testing.assert_array_equal(run_module(low, data)["O"], want)
@@ -169,7 +169,7 @@ def test_every_product_but_the_first_level_is_one_stage(filecheck: Callable[[str
 @pytest.mark.parametrize("rescale", ["early", "late"])
 @pytest.mark.parametrize(("rows", "keys"), [(256, 256), (130, 258)])
 def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, rescale: RescalePlacement) -> None:
-    """Two units, masked tiles first: against the VR-tile interpreter."""
+    """Two warpgroups, masked tiles first: against the VR-tile interpreter."""
     from nautilus.vr_tile import interp as vr_interp
 
     tiles = tile_parse(mixed_first(attention(rows, keys, 64, 128, 64, 2)))
@@ -187,7 +187,7 @@ def test_ragged_causal_attention_agrees_with_its_tiles(rows: int, keys: int, res
 
 
 def mixed_first(text: str) -> str:
-    """``attention`` with the loop of masked tiles in front, as a walk that starts where it certainly runs."""
+    """``attention`` with the loop of masked tiles in front, so that the loop that certainly runs stands first."""
     first, second, end = (text.index(x) for x in ("    %ma, %lb, %oc = for", "    %mf, %lf, %of = for", "    %r = div"))
     names = (("%ma, %lb, %oc =", "%mf, %lf, %of ="), ("= %m0,", "= %ma,"), ("= %l0,", "= %lb,"), ("= %o0)", "= %oc)"))
     plain, masked = text[first:second], text[second:end]

@@ -10,13 +10,13 @@ from nautilus.ma_tile.passes.mma.register_operands import RegisterOperands
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
-from tests.ma_tile.programs.kernels import chained as units
+from tests.ma_tile.programs.kernels import chained as consumers
 from tests.ma_tile.programs.kernels import product
 from tests.ma_tile.programs.products import chained
 from tests.ma_tile.roles import in_order, placed, role, schedule
 
 
-def held(m: MemModule) -> MemModule:
+def resident(m: MemModule) -> MemModule:
     out = RegisterOperands(register_operands=True).apply(m)
     assert parse(ma_format(out)) == out
     verify(out)
@@ -33,7 +33,7 @@ def edited(m: MemModule, *changes: tuple[str, str]) -> MemModule:
 
 def test_one_read_in_front_of_a_chain(filecheck: Callable[[str, str], None]) -> None:
     filecheck(
-        ma_format(held(chained(("0", "1"), ("1", "4")))),
+        ma_format(resident(chained(("0", "1"), ("1", "4")))),
         """
         // CHECK: layout #[[A:.*]] = reg(d:2x1, i:2x8, d:2x8, d:4x16, i:1x64) lane(d:4x2, i:8x1) warp(i:4x16)
         // CHECK: tma.load sq[0]
@@ -48,7 +48,7 @@ def test_one_read_in_front_of_a_chain(filecheck: Callable[[str, str], None]) -> 
 
 
 def test_a_register_resident_operand_is_released_before_the_loop() -> None:
-    m = held(units())
+    m = resident(consumers())
     body = role(placed(SpecialiseWarps(schedule(m, stages=2)).apply(m)), "consumers")
     in_order(body, "mbar.wait full_q", "ld.matrix q[q_stage * 2 + consumer]", "mbar.arrive empty_q", "for t in 0..3")
 
@@ -56,19 +56,19 @@ def test_a_register_resident_operand_is_released_before_the_loop() -> None:
 def test_the_schedule_decides() -> None:
     m = chained()
     assert RegisterOperands(schedule(m)).apply(m) is m
-    assert RegisterOperands(schedule(m, register_operands=True)).apply(m) == held(m)
+    assert RegisterOperands(schedule(m, register_operands=True)).apply(m) == resident(m)
 
 
 def test_operands_that_change_stay() -> None:
     m = product()
-    assert held(m) is m  # loaded in every iteration
+    assert resident(m) is m  # loaded in every iteration
     m = chained(("0", "1"), ("1", "4"))
     again = "tma.load sq[0] swizzle 128, Q[b * 64 + i, d]\n"
     second = edited(m, ("%mf1, %lf1, %of1 = for", again + "%mf1, %lf1, %of1 = for"))
-    assert held(second) is second  # loaded again between the loops of the chain
+    assert resident(second) is second  # loaded again between the loops of the chain
     two = ("stages 1 swizzle 128 pad 0 @ 0", "stages 2 swizzle 128 pad 0 @ 32768")
     other = edited(chained(), two, ("smem sq[0]", "smem sq[t0 % 2]"))
-    assert held(other) is other  # another stage in every iteration
+    assert resident(other) is other  # another stage in every iteration
 
 
 def test_a_buffer_that_is_not_loaded_before_stays() -> None:

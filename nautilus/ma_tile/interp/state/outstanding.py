@@ -1,6 +1,6 @@
 """Outstanding asynchronous operations of a consumer: MMAs, their results, TMA stores.
 
-An outstanding result is an :class:`InFlight` in place of registers; a read before a ``wg.wait`` lists it is an
+An outstanding result is an :class:`Outstanding` in place of registers; a read before a ``wg.wait`` lists it is an
 error.  An MMA that accumulates into it reuses its registers.  Numpy arrays identify registers and are never
 changed in place: ``written`` contains those that threads wrote since the last ``wg.fence``.
 """
@@ -15,7 +15,7 @@ from nautilus.ma_tile.interp.state.values import Array, Fault
 
 
 @dataclass(slots=True, eq=False)
-class InFlight:
+class Outstanding:
     """Registers that a pending MMA writes. ``roots``: the fragments that have these registers."""
 
     value: Array
@@ -28,9 +28,9 @@ class InFlight:
     def read(self, name: str) -> Array:
         """The registers, once a wait has listed them. Raises Fault."""
         if self.spent:
-            raise Fault("in-flight", f"%{name} is read, but a later MMA accumulates into its registers")
+            raise Fault("outstanding", f"%{name} is read, but a later MMA accumulates into its registers")
         if not self.ready:
-            raise Fault("in-flight", f"%{name} is read before a wg.wait lists it")
+            raise Fault("outstanding", f"%{name} is read before a wg.wait lists it")
         return self.value
 
 
@@ -40,7 +40,7 @@ class Undefined:
 
 
 #: what the name of a fragment stands for
-Value: TypeAlias = Array | InFlight | Undefined
+Value: TypeAlias = Array | Outstanding | Undefined
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class PendingMma:
     op: int
     pending_reads: list[PendingRead]
     reads: frozenset[str]
-    result: InFlight
+    result: Outstanding
 
 
 @dataclass(slots=True)

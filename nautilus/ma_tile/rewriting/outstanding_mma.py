@@ -1,13 +1,13 @@
-"""Loops that only accumulate keep one group of products in flight across their iterations.
+"""Loops that only accumulate keep one group of outstanding MMAs across their iterations.
 
-Nothing in such a loop reads a result of a product but the next product of the same accumulator.  Waiting
-for each iteration's products leaves the matrix unit idle while the next ones are issued::
+Nothing in such a loop reads a result of an MMA but the next MMA of the same accumulator.  Waiting
+for each iteration's MMAs leaves the matrix unit idle while the next ones are issued::
 
-    for t:  wait full; products; arrive empty; advance
+    for t:  wait full; MMAs; arrive empty; advance
 
 becomes, with the releases one iteration late and a second state of the same pipeline that counts them::
 
-    for t:  wait full; wg.fence; products pending; wg.commit; advance
+    for t:  wait full; wg.fence; MMAs pending; wg.commit; advance
             wg.wait 1
             if lo < t { arrive empty; advance the release pipeline }
     wg.wait 0
@@ -26,7 +26,7 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars
 from nautilus.core.index.simplify import FALSE, TRUE, Ranges, simplify
 from nautilus.core.ops import map_regions, regions
-from nautilus.ma_tile.analysis.product_stages import is_product
+from nautilus.ma_tile.analysis.mma_stages import is_wgmma
 from nautilus.ma_tile.ir.async_ops import AdvanceOp, LetOp, WgCommit, WgFence, WgWait
 from nautilus.ma_tile.ir.ops import (
     ForOp,
@@ -50,11 +50,11 @@ Body = tuple[MemOp, ...]
 
 
 def keep_outstanding(kernel: MemKernel, pin: bool = False) -> MemKernel:
-    """``kernel`` with its accumulating loops in this form; their products are pending then."""
+    """``kernel`` with its accumulating loops in this form; their MMAs are pending then."""
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     pipelines = {c.name: c for c in kernel.pipelines}
     depth = {m.name: m.stages for m in kernel.mbars}
-    work = _InFlight(pipelines, depth, uses, uniform_ranges(kernel), Names(kernel), pin, {})
+    work = _Outstanding(pipelines, depth, uses, uniform_ranges(kernel), Names(kernel), pin, {})
     inside = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     body = _in_roles(kernel.body, work) if inside else work.scope(kernel.body)
     if body == kernel.body:
@@ -62,7 +62,7 @@ def keep_outstanding(kernel: MemKernel, pin: bool = False) -> MemKernel:
     return replace(kernel, body=body, pipelines=(*kernel.pipelines, *work.added.values()))
 
 
-def _in_roles(body: Body, work: _InFlight) -> Body:
+def _in_roles(body: Body, work: _Outstanding) -> Body:
     """``body`` with each role done by itself; pipelines that also move outside of roles are left alone."""
     outside = {x.pipeline for op in body for x in _without_roles(op) if isinstance(x, AdvanceOp)}
     work.pipelines = {n: c for n, c in work.pipelines.items() if n not in outside}
@@ -95,7 +95,7 @@ class _Release:
 
 
 @dataclass(slots=True)
-class _InFlight:
+class _Outstanding:
     pipelines: dict[str, PipelineState]
     depth: dict[str, int]  # stages of each array of mbarriers
     uses: Counter[str]
@@ -130,27 +130,27 @@ class _InFlight:
 
     # -- which loops ----------------------------------------------------------------------------
     def _releases(self, loop: ForOp) -> list[_Release] | None:
-        """The arrivals of ``loop`` if it may keep products in flight, else None."""
+        """The arrivals of ``loop`` if it may keep outstanding MMAs, else None."""
         quiet = (MbarWait, MbarArrive, AdvanceOp, LetOp)
-        products = [op for op in loop.body if isinstance(op, MmaOp) and is_product(op)]
-        if not products or not all(isinstance(op, quiet) or op in products for op in loop.body):
+        mmas = [op for op in loop.body if isinstance(op, MmaOp) and is_wgmma(op)]
+        if not mmas or not all(isinstance(op, quiet) or op in mmas for op in loop.body):
             return None
-        if not self._only_accumulates(loop, products):
+        if not self._only_accumulates(loop, mmas):
             return None
         out: list[_Release] = []
         for n, op in enumerate(loop.body):
             if isinstance(op, MbarArrive):
                 found = self._release(loop, n, op)
-                if found is None or products[0] not in loop.body[:n] or self.depth[op.mbar] < 2:
+                if found is None or mmas[0] not in loop.body[:n] or self.depth[op.mbar] < 2:
                     return None
                 out.append(found)
         return out
 
-    def _only_accumulates(self, loop: ForOp, products: list[MmaOp]) -> bool:
-        """Every carried value is an accumulator that passes through products only; operands come from outside."""
+    def _only_accumulates(self, loop: ForOp, mmas: list[MmaOp]) -> bool:
+        """Every carried value is an accumulator that passes through MMAs only; operands come from outside."""
         own = {f.name for op in loop.body for f in bound(op)} | {arg.name for arg, _ in loop.carried}
         value = {arg.name: arg.name for arg, _ in loop.carried}  # latest value -> carried argument
-        for op in products:
+        for op in mmas:
             operands = [x for x in (op.a, op.b) if isinstance(x, Frag)]
             if op.acc is None or op.is_async or any(x.name in own for x in operands):
                 return False

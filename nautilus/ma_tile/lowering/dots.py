@@ -1,14 +1,14 @@
-"""How each product-sum of a kernel is computed, and which warps own which part of the results.
+"""How each dot of a kernel is computed, and which warps own which part of the results.
 
 ``instr`` of a :class:`DotPlan`: a matrix instruction of ``ma_tile.ir.ops.MMA`` (of ``WGMMA`` for the engine
-``warpgroup``, whose plans ``ma_tile.lowering.warpgroup_products`` makes from the same drafts); ``fma``, scalar products
+``warpgroup``, whose plans ``ma_tile.lowering.warpgroup_dots`` makes from the same drafts); ``fma``, scalar products
 from shared memory; or ``map``, an elementwise product and a reduction in registers (vector results,
 several contracted axes).
 
-Choice of the row axis M of a result: an operand that is itself computed from a product keeps its
-free axis as M, and so does the product it came from (the accumulator then becomes the next left
+Choice of the row axis M of a result: an operand that is itself computed from another dot keeps its
+free axis as M, and so does the dot that it came from (the accumulator then becomes the next left
 operand inside each thread); a reduced axis is best N; otherwise the left operand's axis is M.
-One warp grid serves all products of a kernel where their tiles allow it.
+One warp grid serves all dots of a kernel where their tiles allow it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def as_operand(v: Value, defs: Mapping[str, TileOp], types: frozenset[DType]) ->
 
 
 def plan_dots(kernel: TileKernel, mapping: WarpPlan) -> dict[str, DotPlan]:
-    """A plan per product, by the name of its result."""
+    """A plan for each dot, by the name of its result."""
     sizes = {a.name: a.size for a in kernel.axes}
     drafts = draft_dots(kernel, MMA)
     grid = _common_grid([d for d in drafts.values() if d.is_matrix], sizes, mapping.warps)
@@ -100,7 +100,7 @@ def plan_dots(kernel: TileKernel, mapping: WarpPlan) -> dict[str, DotPlan]:
 
 
 def draft_dots(kernel: TileKernel, table: Mapping[str, MmaInstr] | Mapping[str, WgInstr]) -> dict[str, DotPlan]:
-    """Instruction of ``table`` and axes of every product, by the name of its result."""
+    """Instruction of ``table`` and axes of every dot, by the name of its result."""
     defs = definitions(kernel.body)
     sizes = {a.name: a.size for a in kernel.axes}
     dots = [op for op in walk_ops(kernel.body) if isinstance(op, DotOp)]
@@ -187,7 +187,7 @@ def _grids(warps: int, first: Grid) -> Iterator[Grid]:
 
 
 def _common_grid(plans: list[DotPlan], sizes: Mapping[str, int], wanted: Grid) -> Grid:
-    """The wanted grid or the nearest one that most products fit; fewer warps where none fits any."""
+    """The wanted grid or the nearest one that most dots fit; fewer warps where none fits any."""
     tensor = [d for d in plans if d.instr != "fma"]
     if not tensor:
         return wanted

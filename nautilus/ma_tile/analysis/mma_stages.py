@@ -1,14 +1,14 @@
 """Which part of a loop body runs an iteration ahead: found by dependence.
 
-The *level* of a product is the number of other products on the longest path to it through the ops of
-one iteration; values carried from the iteration before do not count, and neither does a product that
-only hands on its accumulator.  A product of level 1 or more needs elementwise work on another product's
+The *level* of an MMA is the number of other MMAs on the longest path to it through the ops of
+one iteration; values carried from the iteration before do not count, and neither does an MMA that
+only hands on its accumulator.  An MMA of level 1 or more needs elementwise work on another MMA's
 result, and the matrix unit idles while that is done, unless it has the next iteration's level-0
-products to work on.  So the body is cut in two stages:
+MMAs to work on.  So the body is cut in two stages:
 
-* stage 1: products of level >= 1, what depends on them, and what only they need and no level-0 product
+* stage 1: MMAs of level >= 1, what depends on them, and what only they need and no level-0 MMA
   gives (their loads);
-* stage 0: the rest: level-0 products, their loads, the elementwise work on their results.
+* stage 0: the rest: level-0 MMAs, their loads, the elementwise work on their results.
 
 This is a modulo schedule of two stages (Lam, "Software Pipelining", PLDI 1988) whose initiation
 interval is one body.
@@ -50,7 +50,7 @@ _MOVABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A loop body in two stages; stage 0 is ``ahead`` (level-0 products and what they need), then ``rest``."""
+    """A loop body in two stages; stage 0 is ``ahead`` (level-0 MMAs and what they need), then ``rest``."""
 
     ahead: tuple[MemOp, ...]
     rest: tuple[MemOp, ...]
@@ -64,8 +64,8 @@ class Stages:
         return (*self.ahead, *self.rest)
 
 
-def is_product(op: MemOp) -> bool:
-    """A warpgroup product."""
+def is_wgmma(op: MemOp) -> bool:
+    """A warpgroup MMA."""
     return isinstance(op, MmaOp) and op.instr in WGMMA
 
 
@@ -85,7 +85,7 @@ def split(loop: ForOp, late_rescale: bool) -> Stages | None:
         return None
     needs = dependences(body)
     levels = _levels(body, needs)
-    behind = {n for n, op in enumerate(body) if is_product(op) and levels[n] > 0}
+    behind = {n for n, op in enumerate(body) if is_wgmma(op) and levels[n] > 0}
     if not behind:
         return None
     users = _users(needs)
@@ -93,7 +93,7 @@ def split(loop: ForOp, late_rescale: bool) -> Stages | None:
     slots = _slots(loop, behind)
     if slots is None:
         return None
-    top = [n for n, op in enumerate(body) if is_product(op) and levels[n] == 0]
+    top = [n for n, op in enumerate(body) if is_wgmma(op) and levels[n] == 0]
     tainted = _closure(top, users)
     kept = {y.name for y, late in zip(loop.yields, slots, strict=True) if not late}
     mine = {arg.name for (arg, _), late in zip(loop.carried, slots, strict=True) if late}
@@ -157,13 +157,13 @@ def _levels(body: Sequence[MemOp], needs: Sequence[set[int]]) -> list[int]:
     return levels
 
 
-def _counts(product: MemOp, op: MemOp) -> int:
-    """1 where the way from ``product`` to ``op`` leaves the matrix unit."""
-    if not (isinstance(product, MmaOp) and is_product(product)):
+def _counts(mma: MemOp, op: MemOp) -> int:
+    """1 where the way from ``mma`` to ``op`` leaves the matrix unit."""
+    if not (isinstance(mma, MmaOp) and is_wgmma(mma)):
         return 0
-    if not isinstance(op, MmaOp) or not is_product(op) or op.acc is None:
+    if not isinstance(op, MmaOp) or not is_wgmma(op) or op.acc is None:
         return 1
-    return 0 if op.acc == product.result and product.result not in (op.a, op.b) else 1
+    return 0 if op.acc == mma.result and mma.result not in (op.a, op.b) else 1
 
 
 def _users(needs: Sequence[set[int]]) -> list[set[int]]:
@@ -197,7 +197,7 @@ def _slots(loop: ForOp, behind: set[int]) -> tuple[bool, ...] | None:
 def _pull(
     body: Sequence[MemOp], users: Sequence[set[int]], behind: set[int], tainted: set[int], kept: set[str]
 ) -> None:
-    """Add to stage 1 what only it uses and what no level-0 product feeds."""
+    """Add to stage 1 what only it uses and what no level-0 MMA feeds."""
     for n in reversed(range(len(body))):
         if n in tainted or n in behind or not users[n] or not users[n] <= behind:
             continue
@@ -209,7 +209,7 @@ def _pull_rescale(
     body: Sequence[MemOp], needs: Sequence[set[int]], users: Sequence[set[int]],
     behind: set[int], kept: set[str], mine: set[str],
 ) -> None:  # fmt: skip
-    """Add to stage 1 the elementwise work between its carried values and its products' accumulators."""
+    """Add to stage 1 the elementwise work between its carried values and its MMAs' accumulators."""
     fed: set[int] = set()
     for n, op in enumerate(body):
         if isinstance(op, MapOp | ConvertOp) and (mine & set(reads(op)) or needs[n] & fed):
@@ -221,12 +221,12 @@ def _pull_rescale(
             behind.add(n)
 
 
-def _accumulates(product: MemOp, op: MemOp) -> bool:
-    """``op`` makes nothing but the accumulator of ``product``."""
-    if not (isinstance(product, MmaOp) and is_product(product)):
+def _accumulates(mma: MemOp, op: MemOp) -> bool:
+    """``op`` makes nothing but the accumulator of ``mma``."""
+    if not (isinstance(mma, MmaOp) and is_wgmma(mma)):
         return False
     (made,) = defined(op)
-    return product.acc == made and made not in (product.a, product.b)
+    return mma.acc == made and made not in (mma.a, mma.b)
 
 
 def _shared_by_stages(body: Sequence[MemOp], behind: set[int]) -> bool:

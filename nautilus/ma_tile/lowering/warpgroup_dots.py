@@ -1,8 +1,8 @@
-"""Which products of a kernel are warpgroup products, and along which axis consumers share them.
+"""Which dots of a kernel become warpgroup MMAs, and along which axis consumers share them.
 
-Every product with a matrix for its result must be one, or the engine does not take the kernel: a consumer
-has four warps, and there is no other way for them to share a matrix product.  Row axes are chosen as
-for other matrix instructions (``ma_tile.lowering.products``): an operand computed from a product holds the rows.
+Every dot whose result is a matrix must become one; otherwise the engine refuses the kernel, because the four
+warps of a consumer share a matrix product in no other way.  Row axes are chosen as for other matrix
+instructions (``ma_tile.lowering.dots``): an operand computed from another dot has its rows.
 PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 """
 
@@ -15,16 +15,16 @@ from typing import NoReturn
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA
-from nautilus.ma_tile.lowering.products import DotPlan, draft_dots
+from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
 from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
 
-CONSUMER_ROWS = (64, 128)  # rows of a product that a consumer owns
+CONSUMER_ROWS = (64, 128)  # rows of an MMA that a consumer owns
 MOST_REGISTERS = 255  # of a thread
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Products by the name of their result; ``consumers`` share tiles along ``rows`` (one: nothing is shared)."""
+    """Dots by the name of their result; ``consumers`` share tiles along ``rows`` (one: nothing is shared)."""
 
     dots: Mapping[str, DotPlan]
     rows: str
@@ -32,7 +32,7 @@ class GroupPlan:
 
 
 def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = False) -> GroupPlan:
-    """The products of ``kernel``. Raises ScheduleError that names the one that cannot be, and why.
+    """The dots of ``kernel``. Raises ScheduleError that names the one that no instruction computes, and why.
 
     ``strict``: not by instructions whose sums have fewer bits than their type.
     """
@@ -54,7 +54,7 @@ def plan_warpgroup(kernel: TileKernel, mapping: WarpgroupPlan, strict: bool = Fa
 
 
 def reject(kernel: TileKernel, op: DotOp, reason: str) -> NoReturn:
-    """Say which product is in the way."""
+    """Raise ScheduleError that names the dot and the reason."""
     over = ", ".join(op.axes)
     tile = ", ".join(f"{a.name}: {a.size}" for a in op.result.type.axes)
     raise ScheduleError(f"product %{op.result.name} [{tile}] over {over} {reason}", kernel=kernel.name)
