@@ -84,7 +84,6 @@ _ELEMENTARY: Mapping[str, Meaning] = {
     "sinh": Meaning(1, math.sinh, sympy.sinh),
     "cosh": Meaning(1, math.cosh, sympy.cosh),
     "tanh": Meaning(1, math.tanh, sympy.tanh),
-    "tanh_approx": Meaning(1, math.tanh, sympy.tanh),
     "asinh": Meaning(1, math.asinh, sympy.asinh),
     "acosh": Meaning(1, math.acosh, sympy.acosh),
     "atanh": Meaning(1, math.atanh, sympy.atanh),
@@ -92,5 +91,13 @@ _ELEMENTARY: Mapping[str, Meaning] = {
     "erfc": Meaning(1, math.erfc, sympy.erfc),
 }
 
+#: Hardware approximations of functions; the meaning is that of the function.
+_APPROXIMATE: Mapping[str, Meaning] = {
+    "exp2_approx": Meaning(1, lambda a: 2.0**a, _power(2)),
+    "rcp_approx": Meaning(1, lambda a: 1 / a, lambda a: 1 / a),
+    "rsqrt_approx": Meaning(1, lambda a: 1 / math.sqrt(a), lambda a: 1 / sympy.sqrt(a)),
+    "tanh_approx": Meaning(1, math.tanh, sympy.tanh),
+}
+
 #: Every function but the conversions, whose rules stand in ``check.certificates``.
-MEANINGS: Mapping[str, Meaning] = {**_ARITHMETIC, **_CONDITIONS, **_ELEMENTARY}
+MEANINGS: Mapping[str, Meaning] = {**_ARITHMETIC, **_CONDITIONS, **_ELEMENTARY, **_APPROXIMATE}

@@ -9,14 +9,12 @@ by the byte offsets that the MA-tile IR fixed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import takewhile
 from typing import Any
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
-from nautilus.cuda.consumers import has_warpgroups
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
@@ -29,6 +27,7 @@ from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.cuda.writer import Writer, axis_ranges
+from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
@@ -36,7 +35,7 @@ from nautilus.ma_tile.ir.traverse import bound
 from nautilus.targets.limits import limits
 
 
-def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> str:
+def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
@@ -46,7 +45,7 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: boo
     helpers: set[str] = set()
     kernels: list[str] = []
     for kernel in module.kernels:
-        speller = Speller(fast)
+        speller = Speller()
         kernels.append(emit_kernel(module, kernel, speller))
         helpers |= speller.helpers
     comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
@@ -64,9 +63,6 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env[var] = text if text.isdigit() else w.unique(var)
         if not text.isdigit():
             decode[w.env[var]] = text, names
-    w.rolled = has_warpgroups(kernel)
-    start_of_grid = tuple(takewhile(lambda op: isinstance(op, ma.GridWait | ma.GridLaunchDependents), kernel.body))
-    print_body(w, start_of_grid)
     maps = pipelines.map_parameters(w, tuple(m.name for m in kernel_maps(module, kernel)))
     if w.consumer_warps:
         if kernel.consumers > 1:
@@ -76,7 +72,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         w.env.setdefault(CONSUMER, "0")  # the only one
         w.ranges.setdefault(CONSUMER, (0, 0))
         pipelines.declare_pipeline_states(w, kernel.body)
-    print_body(w, kernel.body[len(start_of_grid) :])
+    print_body(w, kernel.body)
     bases = [
         f"    const int {name} = {thread_base(w.all_layouts[layout], axis)};"
         for (layout, axis), name in w.bases.items()
@@ -296,8 +292,8 @@ def print_for(w: Writer, op: ma.ForOp) -> None:
     if bounds[0] is not None and bounds[1] is not None:
         w.ranges[op.var] = (bounds[0], max(bounds[0], bounds[1] - 1))
     w.loop_args = frozenset(arg.name for arg, _ in op.carried)
-    if w.rolled:
-        w.line("#pragma unroll 1")
+    if op.unroll is not None:
+        w.line(f"#pragma unroll {op.unroll}")
     with w.braces(f"for (int {var} = {lo}; {var} < {hi}; ++{var})"):
         print_body(w, op.body)
         targets = [w.names[arg.name] for arg, _ in op.carried]

@@ -21,9 +21,14 @@ from nautilus.cuda.intrinsics import BITS, HELPERS
 
 UNARY, _TERNARY, _ATOM = 14, 3, 20
 
-#: Products that the C compiler may not contract into a multiply-add: the IR says which ones are fused, and a
-#: value that is computed twice (to find where a maximum was) must have the same bits both times.
-_PRODUCT = {DType.F32: "__fmul_rn", DType.F64: "__dmul_rn"}
+#: Operations that are not spelled by their operators, so that no option of a C compiler changes their value.  It may
+#: not contract a product into a multiply-add: the IR says which ones are fused, and a value that is computed twice (to
+#: find where a maximum was) must have the same bits both times.
+_ROUNDED = {
+    ("mul", DType.F32): "__fmul_rn",
+    ("mul", DType.F64): "__dmul_rn",
+    ("div", DType.F32): "__fdiv_rn",
+}
 
 
 class Text(str):
@@ -58,7 +63,6 @@ _C_CAST = {DType.F64: "double", DType.F32: "float", DType.I64: "long long", DTyp
 class Speller:
     """Spells operations; collects the helpers it used."""
 
-    fast: bool
     helpers: set[str] = field(default_factory=set)
     mentioned: set[str] = field(default_factory=set)  # C names of variables in the expressions spelled so far
 
@@ -79,10 +83,8 @@ class Speller:
         f = FUNCTIONS[op]
         if op in _RULES:
             return self.rule(op, args, dtypes, out)
-        if op == "mul" and out in _PRODUCT:
-            return f"{_PRODUCT[out]}({args[0]}, {args[1]})"
-        if op == "div" and out is DType.F32 and not self.fast:
-            return f"__fdiv_rn({args[0]}, {args[1]})"
+        if (op, out) in _ROUNDED:
+            return f"{_ROUNDED[op, out]}({args[0]}, {args[1]})"
         if isinstance(f.c, Operator):
             if f.types is Types.COMPARISON and dtypes[0] is DType.BOOL:
                 args = [Text.of(f"(int){operand(a, UNARY)}", UNARY) for a in args]
@@ -109,22 +111,13 @@ class Speller:
             case "floordiv":
                 return f"{self.use('floor_div')}({args[0]}, {args[1]})"
             case "rcp":
-                approximate = self.approximate(FUNCTIONS[op], out)
-                return f"{approximate}({args[0]})" if approximate else _infix("/", 13, literal(1.0, out), args[0])
+                return _infix("/", 13, literal(1.0, out), args[0])
         return self.cast(args[0], dtypes[0], out)
-
-    def approximate(self, f: Function, out: DType) -> str:
-        """The helper that computes ``f`` with fewer instructions, if the precision allows one; else ''."""
-        if not (self.fast and out is DType.F32):
-            return ""
-        return next((self.use(a.helper) for a in f.approximations if a.helper and not a.narrow), "")
 
     def call(self, f: Function, args: list[str], out: DType) -> str:
         """A function in the precision of ``out``. Raises UnsupportedError."""
         assert isinstance(f.c, Call)
-        name = self.approximate(f, out)
-        if not name:
-            name = f.c.f64 if out is DType.F64 else f.c.f32 if out.is_float else f.c.integer
+        name = f.c.f64 if out is DType.F64 else f.c.f32 if out.is_float else f.c.integer
         if not name:
             raise UnsupportedError(f"{f.name} of {out} in CUDA C++")
         if name == "{0}":

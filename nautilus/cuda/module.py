@@ -22,9 +22,9 @@ class CudaModule:
     kernels: Mapping[str, str]
 
 
-def lower(module: ma.MemModule, header: tuple[str, ...] = (), *, fast: bool = True) -> CudaModule:
+def lower(module: ma.MemModule, header: tuple[str, ...] = ()) -> CudaModule:
     """``module`` in CUDA C++. ``header``: lines of the leading comment. Raises UnsupportedError."""
-    return CudaModule(emit_module(module, header, fast=fast), kernel_symbols(module))
+    return CudaModule(emit_module(module, header), kernel_symbols(module))
 
 
 def format(module: CudaModule) -> str:

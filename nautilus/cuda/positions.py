@@ -2,9 +2,8 @@
 
 A position is ``base + offset(r)``: the base is one value in each thread, and the offset is a constant after the
 register loop is unrolled.  A comparison of positions then compares one value of the thread with a constant, and the
-conversion of a position to f32 is one conversion in each thread and one addition in each register.  The split pays
-where a thread has many registers, which is in kernels with warpgroups.  The results equal those of the plain text.
-The plain text is printed if equality is not certain, or if the expression is not linear in an axis.
+conversion of a position to f32 is one conversion in each thread and one addition in each register.  An ``index`` op
+that is ``split`` is spelled so if equality with the plain text is certain and the expression is linear in an axis.
 """
 
 from __future__ import annotations
@@ -47,12 +46,7 @@ def _cut(w: Writer, form: Linear, layout: str, r: str, limit: int) -> tuple[str,
     """(thread part, register part) of ``form``, both smaller than ``limit``."""
     slopes = {a: form.slope(a) for a in w.tile_axes if form.slope(a)}
     others = [t for t in form.terms if not (isinstance(t, Var) and t.name in slopes)]
-    if (
-        not w.rolled
-        or r == "0"
-        or not slopes
-        or any(isinstance(x, Var) and x.name in w.tile_axes for t in others for x in walk(t))
-    ):
+    if r == "0" or not slopes or any(isinstance(x, Var) and x.name in w.tile_axes for t in others for x in walk(t)):
         return None
     whole = build(form, DType.I32)
     low, high = index.bounds(whole, w.ranges)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
 from nautilus.core.types import DType
-from nautilus.cuda.consumers import consumer_warps
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
 from nautilus.cuda.intrinsics import HALF
 from nautilus.cuda.names import sanitize
 from nautilus.cuda.registers import projected_register, register_offset, thread_base, thread_parts
+from nautilus.ma_tile.analysis.consumers import consumer_warps
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
 
@@ -51,10 +51,9 @@ class Writer:
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
     passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
-    rolled: bool = False  # registers are budgeted: the compiler may not unroll loops
     single: bool = False  # one thread runs what is printed now
     operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
-    consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.cuda.consumers`)
+    consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.ma_tile.analysis.consumers`)
 
     def __post_init__(self) -> None:
         self.all_layouts.update(self.kernel.layouts)

@@ -40,10 +40,6 @@ class Context:
     spec: Any = None
 
     @property
-    def fast(self) -> bool:
-        return self.precision == "fast"
-
-    @property
     def target(self) -> str:
         return self.arch
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.cuda.consumers import consumer_warps, has_warpgroups
 from nautilus.cuda.emit import emit_module
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.analysis.consumers import consumer_warps, has_warpgroups
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import walk_ops
 from nautilus.ma_tile.text.printer import format as ma_format

@@ -41,7 +41,7 @@ def test_every_function_compiles(arch: str, dtype: str, precision: str) -> None:
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32])
 def test_every_function_is_spelled(name: str, dtype: DType) -> None:
     f = FUNCTIONS[name]
-    speller = Speller(fast=False)
+    speller = Speller()
     args = ["a", "b", "c"][: f.arity]
     supported = not isinstance(f.c, Call) or (
         f.c.f64 if dtype is DType.F64 else f.c.f32 if dtype.is_float else f.c.integer
@@ -55,16 +55,16 @@ def test_every_function_is_spelled(name: str, dtype: DType) -> None:
     assert speller.helpers <= HELPERS.keys()
 
 
-def test_fast_precision_calls_the_approximations() -> None:
-    spelled = {n: Speller(fast=True).op(n, ["a"], [DType.F32], DType.F32) for n in ("exp2", "rsqrt", "rcp", "tanh")}
-    assert spelled == {"exp2": "exp2_approx(a)", "rsqrt": "rsqrt_approx(a)", "rcp": "rcp_approx(a)", "tanh": "tanhf(a)"}
-    assert Speller(fast=True).op("exp2", ["a"], [DType.F64], DType.F64) == "exp2(a)"
-
-
 def test_the_helpers_of_approximations_exist() -> None:
-    helpers = {a.helper for f in FUNCTIONS.values() for a in f.approximations if a.helper}
-    assert helpers == {"exp2_approx", "rcp_approx", "rsqrt_approx"}
+    helpers = {a.function for f in FUNCTIONS.values() for a in f.approximations if a.function}
+    assert helpers == {"exp2_approx", "rcp_approx", "rsqrt_approx", "tanh_approx"}
     assert helpers <= HELPERS.keys()
+    assert {n: Speller().op(n, ["a"], [DType.F32], DType.F32) for n in helpers} == {n: f"{n}(a)" for n in helpers}
+
+
+def test_an_exact_function_is_not_approximated() -> None:
+    spelled = {n: Speller().op(n, ["a"], [DType.F32], DType.F32) for n in ("exp2", "rsqrt", "rcp", "tanh")}
+    assert spelled == {"exp2": "exp2f(a)", "rsqrt": "rsqrtf(a)", "rcp": "1.0f / a", "tanh": "tanhf(a)"}
 
 
 def test_a_variable_never_has_the_name_of_a_function() -> None:

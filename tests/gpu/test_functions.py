@@ -132,7 +132,7 @@ def test_every_element_is_within_the_stated_ulps(name: str, dtype: DType, precis
     off = errors(got, want, dtype)
     approximate = [a for a in f.approximations if precision == "fast" and dtype is DType.F32 and not a.narrow]
     # a composed form has its error relative to the result, which is up to twice as many ulp of it
-    forms = [a.ulps * (1.0 if a.helper else 2.0) for a in approximate]
+    forms = [a.ulps * (1.0 if a.function else 2.0) for a in approximate]
     allowed: Any = max(f.ulps[dtype is DType.F64], *forms, 0.0) + 0.5  # half an ulp: the rounding
     allowed += 1.0 * (dtype is DType.F64)  # the reference's own
     if name in ("exp", "sigmoid") and approximate:  # the argument of exp2 is rounded

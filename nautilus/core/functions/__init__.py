@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nautilus.core.functions import arithmetic, elementary
-from nautilus.core.functions.record import Approximation, Call, Function, Operator, Types
+from nautilus.core.functions.record import Approximation, Call, Function, Operator, Types, approximated
 
 __all__ = ["BY_SYMBOL", "FUNCTIONS", "NAMED", "Approximation", "Call", "Function", "Operator", "Types", "table"]
 
@@ -27,7 +27,10 @@ def table(records: Iterable[Function]) -> Mapping[str, Function]:
     return found
 
 
-FUNCTIONS: Mapping[str, Function] = table((*arithmetic.RECORDS, *elementary.RECORDS))
+_RECORDS = (*arithmetic.RECORDS, *elementary.RECORDS)
+FUNCTIONS: Mapping[str, Function] = table(
+    (*_RECORDS, *(approximated(f, a) for f in _RECORDS for a in f.approximations if a.function))
+)
 #: The functions that a spec calls by name.
 NAMED: Mapping[str, Function] = {f.name: f for f in FUNCTIONS.values() if f.named}
 #: The operators of the language: symbol -> function.

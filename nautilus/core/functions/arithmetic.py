@@ -80,7 +80,7 @@ _ARITHMETIC = (
              interval=iv.fma, derivative=("y", "x", "1.0")),
     _QUOTIENT("rcp", 1, "1 / x; the compiler makes it", "arrays.rcp", lambda a: 1 / a, None, "reciprocal",
               interval=iv.rcp, derivative=("-(1.0 / (x * x))",), inverse="rcp", slots=2.0, special=1.0,
-              approximations=(Approximation("rcp.approx.ftz.f32", "rcp_approx", ulps=1.0),)),
+              approximations=(Approximation("rcp.approx.ftz.f32", "rcp_approx", ulps=1.0, slots=2, special=1),)),
     _ROUNDED("mul_unless_one", 2, "a product that the code may skip while y is 1; the compiler makes it",
              "np.multiply", operator.mul, None, "({0} * {1})", interval=iv.mul, derivative=("y", "x")),
 )  # fmt: skip

@@ -66,7 +66,7 @@ _EXPONENTIALS = (
         "exp2", "2 to the power x",
         numpy="np.exp2", python=math.exp2, interval=iv.increasing(iv.exp2), ulps=(2, 1), slots=1, special=1,
         derivative=("0.6931471805599453 * exp2(x)",), inverse="log2",
-        approximations=(Approximation("ex2.approx.ftz.f32", "exp2_approx", ulps=2),),
+        approximations=(Approximation("ex2.approx.ftz.f32", "exp2_approx", ulps=2, slots=1, special=1),),
     ),
     _exponential(
         "exp10", "10 to the power x",
@@ -119,7 +119,7 @@ _ROOTS = (
         "rsqrt", "1 / sqrt(x)",
         numpy="arrays.rsqrt", python=lambda x: 1 / math.sqrt(x), interval=iv.rsqrt, ulps=(2, 1), slots=2, special=1,
         derivative=("-0.5 * rsqrt(x) / x",),
-        approximations=(Approximation("rsqrt.approx.ftz.f32", "rsqrt_approx", ulps=2),),
+        approximations=(Approximation("rsqrt.approx.ftz.f32", "rsqrt_approx", ulps=2, slots=2, special=1),),
     ),
     _function(
         "cbrt", "cube root, of negative numbers too",
@@ -191,7 +191,9 @@ _HYPERBOLIC = (
         "tanh", "hyperbolic tangent",
         numpy="np.tanh", python=math.tanh, interval=iv.increasing(math.tanh), ulps=(2, 2), slots=6, special=2,
         derivative=("1.0 - tanh(x) * tanh(x)",), inverse="atanh",
-        approximations=(Approximation("tanh.approx.f32", relative=2.0**-11, narrow=True),),
+        approximations=(
+            Approximation("tanh.approx.f32", "tanh_approx", relative=2.0**-11, narrow=True, slots=1, special=1),
+        ),
     ),
     _function(
         "asinh", "inverse of sinh",
@@ -207,12 +209,6 @@ _HYPERBOLIC = (
         "atanh", "inverse of tanh; infinite at -1 and 1, NaN beyond",
         numpy="np.arctanh", python=math.atanh, interval=iv.increasing(math.atanh, -1.0, 1.0), ulps=(3, 2), slots=52,
         special=1, condition=EXPONENT, derivative=("1.0 / (1.0 - x * x)",), inverse="tanh",
-    ),
-    Function(
-        name="tanh_approx", doc="tanh by the hardware's approximation, to 2^-11; the compiler makes it", arity=1,
-        types=Types.FLOAT, numpy="np.tanh", python=math.tanh, interval=iv.increasing(math.tanh),
-        c=Call("tanh_approx", ""), ulps=(2.0**12, 2.0**12), condition=1.0, slots=1, special=1, torch="tanh",
-        derivative=("1.0 - tanh(x) * tanh(x)",), inverse="atanh",
     ),
 )  # fmt: skip
 

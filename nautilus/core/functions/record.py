@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nautilus.core.functions.intervals import Interval
@@ -57,17 +57,20 @@ class Operator:
 class Approximation:
     """A cheaper form of a function in f32 that ``--precision fast`` allows.
 
-    ``helper`` is the device helper that replaces the call, '' where a pass builds the form from other operations.
+    ``function`` is the function that replaces it in the IR, '' where a pass builds the form from other operations.
     The error is ``ulps``, or ``relative`` (0: it is ``ulps``), of which the form over the reals has ``form_error``.
-    ``narrow``: only where the result is rounded to an output of at most 16 bits.
+    ``narrow``: only where the result is rounded to an output of at most 16 bits.  ``slots`` and ``special``: of
+    ``function``.
     """
 
     form: str
-    helper: str = ""
+    function: str = ""
     ulps: float = 0.0
     relative: float = 0.0
     form_error: float = 0.0
     narrow: bool = False
+    slots: float = 0.0
+    special: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,3 +156,13 @@ class Function:
             return bool(self.python(0.0) == 0.0)
         except (ArithmeticError, ValueError):
             return False
+
+
+def approximated(f: Function, a: Approximation) -> Function:
+    """The f32 function that computes ``f`` as ``a`` says; it has the name of a helper of ``cuda.intrinsics``."""
+    ulps = a.ulps or a.relative * 2.0**23
+    return replace(
+        f, name=a.function, doc=f"{f.name} by {a.form}; the compiler makes it", c=Call(a.function, ""),
+        ulps=(ulps, ulps), condition=1.0, slots=a.slots, special=a.special, named=False, symbol="", elementary=False,
+        native="", approximations=(),
+    )  # fmt: skip

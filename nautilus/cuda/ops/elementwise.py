@@ -118,6 +118,7 @@ def _only_cast(w: Writer, op: ma.IndexOp | ma.MapOp, body: list[ma.IndexOp | ma.
             and x.result.layout == op.result.layout
             for x in readers
         )
+        and op.split
         and positions.as_float(w, op.expr, op.result.layout, "r") is not None
     )
 
@@ -139,9 +140,10 @@ def value_text(w: Writer, op: ma.IndexOp | ma.MapOp, r: str) -> str:
     """C text of one element of an elementwise op's result."""
     layout = w.layout(op.result)
     if isinstance(op, ma.IndexOp):
-        cut = positions.condition(w, op.expr, op.result.layout, r)
+        cut = positions.condition(w, op.expr, op.result.layout, r) if op.split else None
         return w.expr(op.expr, layout, r) if cut is None else cut
-    if op.op == "cast" and op.result.type.dtype is DType.F32 and (source := w.indices.get(op.args[0].name)) is not None:
+    source = w.indices.get(op.args[0].name)
+    if source is not None and source.split and op.op == "cast" and op.result.type.dtype is DType.F32:
         cut = positions.as_float(w, source.expr, op.result.layout, r)
         if cut is not None:
             return Text.of(cut, 12)

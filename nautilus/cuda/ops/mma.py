@@ -342,8 +342,7 @@ def print_fma(w: Writer, op: ma.MmaOp, acc: str) -> None:
     """The scalar product: for each k, one fused multiply-add an accumulator."""
     layout, dtype = w.layout(op.result), op.result.type.dtype
     extent = _k_extent(w, op)
-    both_shared = isinstance(op.a, ma.Slot) and isinstance(op.b, ma.Slot)
-    w.line("#pragma unroll 4" if both_shared else "#pragma unroll")
+    w.line("#pragma unroll" if op.unroll is None else f"#pragma unroll {op.unroll}")
     with w.braces(f"for (int k = 0; k < {extent}; ++k)"):
         texts = [_fma_operand(w, op, x, name, dtype, layout) for x, name in ((op.a, "a"), (op.b, "b"))]
         with w.registers("r", layout.registers) as r:

@@ -336,7 +336,7 @@ class SplitKFusion:
         inside = replace(self.theirs.frag(out, "inside"), type=TileType(DType.BOOL, out.type.axes))
         return (
             SharedLoad(whole, Slot(view.name, _ZERO), vec, op.span),
-            IndexOp(inside, op.mask, op.span),
+            IndexOp(inside, op.mask, span=op.span),
             ConstOp(zero, 0.0 if out.type.dtype.is_float else 0, op.span),
             MapOp(out, "select", (inside, whole, zero), op.span),
         )

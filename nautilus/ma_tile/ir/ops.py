@@ -31,7 +31,9 @@ Meaning.
   and is not read (wgmma only).  INSTR is a name in :data:`MMA` and fixes the physical
   fragments.  ``fma`` is the scalar instruction for every type; it takes both operands from shared
   memory, or from registers whose layout does not split ``over`` between lanes.
-* ``for``, ``chain``: as in the VR-tile IR.
+* ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
+  machine code, also of the loop over k of an ``fma`` product.  Without it the C++ compiler unrolls a loop as it likes,
+  and the loop over k completely.
 * ``roles``: disjoint warp ranges run different code concurrently.  A role of several ``consumers`` is divided into
   equal parts of whole warps.  Each consumer runs the whole body, its layouts cover the warps of one consumer,
   and the variable ``consumer`` (also in the body of a kernel with ``consumers``) is its number.  ``single``: only
@@ -134,10 +136,13 @@ class ConstOp:
     span: Span = SPAN
 
 
-@op(MA, "index $expr")
+@op(MA, "index $expr( $split)?")
 class IndexOp:
+    """``split``: computed from a term of the thread and a constant of the register, where the result is the same."""
+
     result: Frag = declare(RESULT)
     expr: Expr = declare(EXPR)
+    split: bool = declare(flag("split"), default=False)
     span: Span = SPAN
 
 
@@ -297,7 +302,7 @@ class MbarWait:
     span: Span = SPAN
 
 
-@op(MA, "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $is_async)?( zero_init $zero_init)?")
+@op(MA, "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $is_async)?( zero_init $zero_init)?( unroll $unroll)?")
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
@@ -314,6 +319,7 @@ class MmaOp:
     ahead: int = declare(INTEGER, default=0)
     is_async: bool = declare(flag("async"), default=False)
     zero_init: Expr | None = declare(EXPR, default=None)
+    unroll: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 
 
@@ -324,7 +330,7 @@ class IfOp:
     span: Span = SPAN
 
 
-@op(MA, "for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")
+@op(MA, "for $var in $lo..$hi( chain $chain)?( unroll $unroll)? carry($carried) {$body yield $yields}")
 class ForOp:
     results: tuple[Frag, ...] = declare(RESULTS)
     var: str = declare(VARIABLE)
@@ -334,6 +340,7 @@ class ForOp:
     body: tuple[MemOp, ...] = declare(REGION)
     yields: tuple[Frag, ...] = declare(OPERANDS)
     chain: str | None = declare(NAME, default=None)
+    unroll: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 
 

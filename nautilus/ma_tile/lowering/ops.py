@@ -145,7 +145,7 @@ class Lowering(ABC):
             case vr.ConstOp(value=value):
                 return ma.ConstOp(out, value, op.span)
             case vr.IndexOp(expr=expr):
-                return ma.IndexOp(out, self.expr(expr, layout), op.span)
+                return ma.IndexOp(out, self.expr(expr, layout), span=op.span)
             case vr.ParamOp(param=param):
                 return ma.ParamOp(out, param, op.span)
 
@@ -282,7 +282,7 @@ class Lowering(ABC):
         body = tuple(self.b.blocks.pop())
         results = tuple(self.b.frag(r.name, r.type, layout) for r, layout in zip(op.results, layouts, strict=True))
         carried = tuple(zip(args, inits, strict=True))
-        self.b.emit(ma.ForOp(results, op.var, lo, hi, carried, body, yields, op.chain, op.span))
+        self.b.emit(ma.ForOp(results, op.var, lo, hi, carried, body, yields, op.chain, span=op.span))
         for r, frag in zip(op.results, results, strict=True):
             self._define(r, None)
             self._record(r, frag)

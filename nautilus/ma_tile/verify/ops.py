@@ -276,6 +276,9 @@ def mma(s: KernelScope, op: MmaOp) -> None:
         same = (op.acc.type.dtype, op.acc.layout) == (r.dtype, op.result.layout) and _axes(op.acc.type) == _axes(r)
         s.need(same, "the accumulator has the result's type and layout", f"%{op.acc.name}")
     s.need(op.ahead >= 0, "ahead is not negative", str(op.ahead))
+    if op.unroll is not None:
+        ok = op.unroll > 0 and op.instr == "fma" and isinstance(op.a, Slot) and isinstance(op.b, Slot)
+        s.need(ok, "unroll of an MMA is positive and needs fma with shared operands", f"%{op.result.name}")
     if op.zero_init is not None:
         s.typed(op.zero_init, "the start of the accumulator", (DType.BOOL,), None, ())
         ok = op.acc is not None and op.instr in WGMMA
@@ -382,6 +385,7 @@ def for_op(s: KernelScope, op: ForOp) -> None:
     """Constant carried types and layouts."""
     s.uniform(op.lo, "the lower bound")
     s.uniform(op.hi, "the upper bound")
+    s.need(op.unroll is None or op.unroll > 0, "unroll is positive", str(op.unroll))
     s.need(op.var not in s.vars, "loop variables do not shadow", op.var)
     s.need(op.var not in s.axes, "variables are no tile axes", op.var)
     count = {len(op.results), len(op.carried), len(op.yields)}

@@ -193,4 +193,4 @@ def test_zero_is_kept_where_the_record_says_so() -> None:
 
 
 def test_elementary_functions_are_called_by_name() -> None:
-    assert {f.name for f in elementary.RECORDS} - NAMED.keys() == {"tanh_approx"}
+    assert {f.name for f in elementary.RECORDS} <= NAMED.keys()

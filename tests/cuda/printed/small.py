@@ -200,7 +200,7 @@ CHECK: expf(
 CHECK: + __shfl_xor_sync(0xffffffffu, {{.*}}, 16)
 CHECK: __syncthreads();
 CHECK: + partial[
-CHECK: y[r] = e[r] / s[
+CHECK: y[r] = __fdiv_rn(e[r], s[
 """
 
 RING_CHECKS = """

@@ -211,7 +211,7 @@ def _slice(body: Block, pipelines: tuple[TmaPipeline, ...]) -> Block:
             case IfOp() if has_load(op, names):
                 out.append(replace(op, body=_slice(op.body, pipelines)))
             case ForOp() if has_load(op, names):
-                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, pipelines), (), None, op.span))
+                out.append(ForOp((), op.var, op.lo, op.hi, (), _slice(op.body, pipelines), (), span=op.span))
     return tuple(out)
 
 
