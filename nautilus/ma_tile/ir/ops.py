@@ -32,7 +32,7 @@ Meaning.
   fragments.  ``fma`` is the scalar instruction for every type; it takes both operands from shared
   memory, or from registers whose layout does not split ``over`` between lanes.
 * ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
-  machine code, also of the loop over k of an ``fma`` product.  Without it the C++ compiler unrolls a loop as it likes,
+  machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler unrolls a loop as it likes,
   and the loop over k completely.
 * ``roles``: disjoint warp ranges run different code concurrently.  A role of several ``consumers`` is divided into
   equal parts of whole warps.  Each consumer runs the whole body, its layouts cover the warps of one consumer,

@@ -2,7 +2,7 @@
 
 * Loops of a kernel whose consumers are warpgroups are not unrolled.  Their registers are budgeted, and copies of a
   body would need more of them.
-* The loop of an ``fma`` product with two shared operands has :data:`SHARED_STEPS` steps in its body.  A product with an
+* The loop of an ``fma`` MMA with two shared operands has :data:`SHARED_STEPS` steps in its body.  An MMA with an
   operand in registers has all of them, because the number of a register is a constant.
 """
 
@@ -14,7 +14,7 @@ from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir.ops import ForOp, MemKernel, MemModule, MemOp, MmaOp, Slot
 from nautilus.ma_tile.ir.traverse import each_kernel, rebuild
 
-#: k-steps of an ``fma`` product in one iteration: enough to overlap the loads of a step with earlier multiplications
+#: k-steps of an ``fma`` MMA in one iteration: enough to overlap the loads of a step with earlier multiplications
 SHARED_STEPS = 4
 
 
