@@ -22,8 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Files of IR text inside a folder ``passes`` hold tests; see :mod:`tests.ir_files`."""
-    if file_path.suffix not in (".scalar", ".vr", ".ma") or "passes" not in file_path.parts:
+    """Files of IR text inside a folder ``passes`` or ``printed`` hold tests; see :mod:`tests.ir_files`."""
+    if file_path.suffix not in (".scalar", ".vr", ".ma") or not {"passes", "printed"} & {*file_path.parts}:
         return None
     from tests.ir_files import IRFile
 

@@ -4,8 +4,13 @@ The suffix names the level (``.scalar``, ``.vr``, ``.ma``).  A file holds cases,
 with its title.  What stands before the first case is a comment.  Directives are comments of the IR:
 
 ====================== ==========================================================================================
+``; INPUT: file``      the program is that of ``tests/<level>/inputs/file``; without it, the case holds its program
+``; EDIT: old => new`` every ``old`` in the program becomes ``new``; ``\\n`` is a line break; ``old`` must occur
+``; FIRST: P {JSON}``  run pass P in front; the result is the input of the case
 ``; RUN: P {JSON}``    run pass P (its registry name) with options; several lines run in order
+``; PRINT: S``         lower the result to stage S (``cuda``); CHECK lines match its text; RUN may be absent
 ``; SCHEDULE: JSON``   the schedule in its JSON form; several lines are joined
+``; PLAN: K JSON``     instead of a schedule: fields of the plan of kernel K; without a name, of all other kernels
 ``; ARCH: A``          the target (default sm_90a)
 ``; CHECK...:``        FileCheck lines, matched against the printed result; they may stand inside the program
 ``; UNCHANGED``        the passes leave the module as it is; without this line they must change it
@@ -38,13 +43,18 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule
+from nautilus.core.schedule.plans import VERSION
 from nautilus.core.types import DType
 from nautilus.passes.manager import Context, Step
 from nautilus.passes.pipelines import MA_TILE, SCALAR, VR_TILE, PassSpec, Stage
+from nautilus.passes.pipelines import stage as stage_of
 
 SUFFIXES: Mapping[str, Stage] = {s.suffix: s for s in (SCALAR, VR_TILE, MA_TILE)}
+INPUTS = Path(__file__).parent
 _TITLE = re.compile(r"^; CASE: (.+)$", re.MULTILINE)
-_DIRECTIVE = re.compile(r"^\s*; (RUN|SCHEDULE|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN)(?::[ ]*(.*))?$")
+_NAMES = "INPUT|EDIT|FIRST|RUN|PRINT|SCHEDULE|PLAN|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN"
+_DIRECTIVE = re.compile(rf"^\s*; ({_NAMES})(?::[ ]*(.*))?$")
+_PLAN = re.compile(r"(\w*)\s*(\{.*\})\s*")
 _CAPITALS = re.compile(r"\s*;\s*[A-Z]{3,}[A-Z-]*(:|$)")
 _RUN = re.compile(r"([a-z0-9-]+)\s*(\{.*\})?\s*")
 _INTERPRETERS = {
@@ -91,6 +101,11 @@ def cases(text: str, stage: Stage) -> Iterator[Case]:
         yield Case(title, stage, body, tuple(found))
 
 
+def cases_in(path: Path) -> dict[str, Case]:
+    """The cases of a file by their titles, for tests in Python that use the same programs."""
+    return {case.title: case for case in cases(path.read_text("utf-8"), SUFFIXES[path.suffix])}
+
+
 def load(target: str) -> Any:
     """The attribute that ``"module:attribute"`` names."""
     module, _, attribute = target.partition(":")
@@ -105,23 +120,55 @@ def pass_of(stage: Stage, name: str) -> PassSpec:
     raise ValueError(f"{stage.name} has no pass {name!r}")
 
 
-def passes_of(case: Case) -> list[PassSpec]:
-    """The passes that a case runs."""
+def passes_of(case: Case, directive: str = "RUN") -> list[PassSpec]:
+    """The passes that a case runs, or that make its input (``FIRST``)."""
     out = []
-    for line in case.all("RUN"):
+    for line in case.all(directive):
         match = _RUN.fullmatch(line)
         if match is None:
             raise ValueError(f"'{line}' is not the name of a pass and its options as JSON")
         out.append(replace(pass_of(case.stage, match[1]), options=json.loads(match[2] or "{}")))
-    if not out:
+    if not out and directive == "RUN" and not case.has("PRINT"):
         raise ValueError(f"case {case.title!r} runs no pass")
     return out
 
 
-def context_of(case: Case) -> Context:
+def program_of(case: Case) -> str:
+    """The text of a case's program. Raises ValueError for an edit of a text that is not there."""
+    name = case.one("INPUT", "")
+    text = (INPUTS / case.stage.name.replace("-", "_") / "inputs" / name).read_text("utf-8") if name else case.text
+    text = "\n".join(line for line in text.splitlines() if not _CAPITALS.match(line))
+    for line in case.all("EDIT"):
+        old, arrow, new = (x.replace("\\n", "\n") for x in line.partition(" => "))
+        if not arrow or old not in text:
+            raise ValueError(f"case {case.title!r}: the program does not hold {old!r}")
+        text = text.replace(old, new)
+    return text
+
+
+def context_of(case: Case, module: Any) -> Context:
     """What the passes of a case are told besides their options."""
     schedule = " ".join(case.all("SCHEDULE"))
-    return Context(arch=case.one("ARCH", "sm_90a"), schedule=Schedule.from_json(schedule) if schedule else None)
+    told = Schedule.from_json(schedule) if schedule else planned(case.all("PLAN"), module)
+    return Context(arch=case.one("ARCH", "sm_90a"), schedule=told)
+
+
+def planned(lines: list[str], module: Any) -> Schedule | None:
+    """A schedule in which the plans of the kernels of ``module`` have the fields that ``lines`` give."""
+    if not lines:
+        return None
+    plans = {}
+    for line in lines:
+        match = _PLAN.fullmatch(line)
+        if match is None:
+            raise ValueError(f"'{line}' is not the name of a kernel, if any, and fields of its plan as JSON")
+        plans[match[1]] = json.loads(match[2])
+    names = [k.name for k in module.kernels]
+    if unknown := sorted(set(plans) - {"", *names}):
+        raise ValueError(f"the module has no kernel {', '.join(unknown)}")
+    axes = [{"name": "i", "role": "tile", "tile": 1}]
+    kernels = [{"name": n, "ops": [], "axes": axes, **plans.get(n, plans.get("", {}))} for n in names]
+    return Schedule.from_json(json.dumps({"version": VERSION, "kernels": kernels}))
 
 
 def run_passes(passes: list[PassSpec], module: Any, stage: Stage, context: Context) -> Any:
@@ -158,7 +205,7 @@ def compare_runs(case: Case, before: Any, after: Any) -> None:
     """Both modules compute the same outputs from the same inputs."""
     if case.stage is MA_TILE:
         finish = [pass_of(case.stage, n.strip()) for n in case.one("COMPLETE", "").split(",") if n.strip()]
-        before, after = (run_passes(finish, m, case.stage, context_of(case)) for m in (before, after))
+        before, after = (run_passes(finish, m, case.stage, context_of(case, m)) for m in (before, after))
     run = load(_INTERPRETERS[case.stage.name])
     inputs, tolerance = random_inputs(before), float(case.one("TOLERANCE", "1e-9"))
     want, got = (run(m, inputs, scalars(before)) for m in (before, after))
@@ -166,32 +213,45 @@ def compare_runs(case: Case, before: Any, after: Any) -> None:
         np.testing.assert_allclose(got[name], want[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
+def input_of(case: Case) -> Any:
+    """The module that a case starts from: its program with all edits, behind the passes that run in front."""
+    first, passes = passes_of(case, "FIRST"), passes_of(case)
+    module = load(case.stage.parse)(program_of(case), "<case>")
+    if [p.name for p in (*first, *passes)][:1] != ["allocate-shared"]:
+        load(case.stage.verify)(module)
+    return run_passes(first, module, case.stage, context_of(case, module))
+
+
+def printed(case: Case, module: Any) -> str:
+    """The text that CHECK lines match: that of ``module``, or of what it is lowered to."""
+    if not case.has("PRINT"):
+        return str(load(case.stage.format)(module))
+    target = stage_of(case.one("PRINT", ""))
+    return str(load(target.format)(Step(target, "lower", None, True).run(module, context_of(case, module))))
+
+
 def check_case(case: Case) -> None:
     """Run one case. Raises AssertionError where it does not hold."""
-    stage, passes, context = case.stage, passes_of(case), context_of(case)
-    parse, write, verify = load(stage.parse), load(stage.format), load(stage.verify)
-    before = parse(case.text, "<case>")
-    if passes[0].name != "allocate-shared":
-        verify(before)
+    stage, passes, before = case.stage, passes_of(case), input_of(case)
+    parse, write, context = load(stage.parse), load(stage.format), context_of(case, before)
     if case.has("ERROR"):
         with pytest.raises(NautilusError, match=re.escape(case.one("ERROR", ""))):
             run_passes(passes, before, stage, context)
         return
     after = run_passes(passes, before, stage, context)
-    text = write(after)
-    assert parse(text, "<case>") == after, "the result does not read back from its text"
+    assert parse(write(after), "<case>") == after, "the result does not read back from its text"
     if case.has("UNCHANGED"):
-        assert text == write(before), "the passes change a module that they must leave as it is"
+        assert write(after) == write(before), "the passes change a module that they must leave as it is"
         return
-    assert text != write(before), "the passes leave the module as it is"
+    assert not passes or write(after) != write(before), "the passes leave the module as it is"
     assert "CHECK" in case.text, "a case that changes the module has CHECK lines"
     from tests.conftest import run_filecheck
 
-    complaint = run_filecheck(text, case.text)
+    complaint = run_filecheck(printed(case, after), case.text)
     assert not complaint, complaint
     if case.has("AGAIN"):
         assert run_passes(passes, after, stage, context) == after, "the passes change their own result"
-    if stage is not MA_TILE or case.has("COMPLETE"):
+    if (stage is not MA_TILE and not case.has("PRINT")) or case.has("COMPLETE"):
         compare_runs(case, before, after)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from nautilus.passes.pipelines import VR_TILE
-from tests.ir_files import Case, cases, check_case
+from nautilus.passes.pipelines import MA_TILE, VR_TILE
+from tests import ir_files
+from tests.ir_files import Case, cases, check_case, input_of, planned
 from tests.shipped import ROOT
 
 PAGE = (ROOT / "tests" / "README.md").read_text()
@@ -49,6 +52,10 @@ def test_a_case_fails(old: str, new: str, match: str) -> None:
         ("; RUN: hoist", "; RUN: fuse", "vr-tile has no pass 'fuse'"),
         ("; RUN: hoist\n", "", "runs no pass"),
         ("; RUN: hoist", "; RUN: hoist {", "not the name of a pass"),
+        ("; AGAIN", "; EDIT: %z => %q", "does not hold '%z'"),
+        ("; AGAIN", "; EDIT: %r", "does not hold '%r'"),
+        ("; AGAIN", "; PLAN: {", "not the name of a kernel"),
+        ("; AGAIN", '; PLAN: other {"rescale_policy": "lazy"}', "no kernel other"),
     ],
 )
 def test_a_malformed_file_is_refused(old: str, new: str, match: str) -> None:
@@ -70,3 +77,34 @@ def test_a_pass_that_changes_results_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Hoist, "apply", planted)
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         check_case(one(EXAMPLE.replace("; AGAIN\n", "")))
+
+
+def test_a_program_of_its_own_file_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, checks = "; CASE: a\n; INPUT: t.vr\n; RUN: hoist\n", "; CHECK: %t = mul %r, %r\n; CHECK-NEXT: %y = for\n"
+    (tmp_path / "vr_tile" / "inputs").mkdir(parents=True)
+    (tmp_path / "vr_tile" / "inputs" / "t.vr").write_text(EXAMPLE)
+    monkeypatch.setattr(ir_files, "INPUTS", tmp_path)
+    check_case(one(head + checks))
+    check_case(one(f"{head}; EDIT: %t => %u\n{checks.replace('%t', '%u')}"))
+    with pytest.raises(AssertionError, match="leave the module as it is"):
+        check_case(one(f"{head.replace('RUN', 'FIRST')}; RUN: hoist\n{checks}"))
+
+
+def test_the_plan_of_a_kernel_and_that_of_the_others() -> None:
+    (case,) = cases(EXAMPLE, VR_TILE)
+    m = input_of(case)
+    two = replace(m, kernels=(m.kernels[0], replace(m.kernels[0], name="l")))
+    found = planned(['k {"partition": false}', '{"rescale_policy": "lazy"}'], two)
+    assert found is not None
+    assert [(k.name, k.partition, k.rescale_policy) for k in found.kernels] == [
+        ("k", False, "always"),
+        ("l", True, "lazy"),
+    ]
+
+
+def test_a_printed_case_matches_the_text_of_the_stage() -> None:
+    text = (ROOT / "tests" / "cuda" / "printed" / "wgmma.ma").read_text()
+    case = next(cases(text, MA_TILE))
+    check_case(case)
+    with pytest.raises(AssertionError, match="Couldn't match"):
+        check_case(replace(case, text=case.text.replace("CHECK: wgmma_fence", "CHECK: wgmma_fences")))

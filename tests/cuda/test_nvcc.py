@@ -10,8 +10,7 @@ import pytest
 
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
-from nautilus.ma_tile.text.printer import parse
-from tests.cuda.printed.kernels import KERNELS
+from tests.ir_files import cases_in, input_of
 from tests.shipped import ROOT
 
 NVCC = shutil.which("nvcc")
@@ -64,9 +63,11 @@ def test_awkward_names(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not on PATH")
-@pytest.mark.parametrize("name", ["roles", "dynamic tiles", "chain", "float8"])
+@pytest.mark.parametrize(
+    "name", ["warp roles", "dynamic tiles", "outstanding MMAs", "8-bit floats that threads convert"]
+)
 def test_tensor_maps_are_encoded_by_the_host(name: str, tmp_path: Path) -> None:
-    text = emit_module(parse(KERNELS[name][0]))
+    text = emit_module(input_of(cases_in(Path(__file__).parent / "printed" / "warpgroup.ma")[name]))
     assert "cudaGetDriverEntryPointByVersion" in text
     nvcc(text, tmp_path, "sm_90a")
 

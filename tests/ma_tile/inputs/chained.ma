@@ -1,0 +1,27 @@
+module chained target sm_90a {
+  input Q: f16[256, 64]
+  input K: f16[192, 64]
+  input V: f16[192, 64]
+  output O: f16[256, 64]
+  kernel chained grid 2 warps 8 min_blocks 1 consumers 2 {
+    let i0 = block
+    layout #s = reg(j:2x1, i:2x8, j:8x8, i:1x64) lane(j:4x2, i:8x1) warp(i:4x16)
+    layout #o = reg(e:2x1, i:2x8, e:8x8, i:1x64) lane(e:4x2, i:8x1) warp(i:4x16)
+    layout #p = reg(j:2x1, i:2x8, j:2x8, j:4x16, i:1x64) lane(j:4x2, i:8x1) warp(i:4x16)
+    smem q : f16[i: 64, d: 64] stages 2 swizzle 128 pad 0 @ 0
+    smem k : f16[j: 64, d: 64] stages 1 swizzle 128 pad 0 @ 16384
+    smem v : f16[j: 64, e: 64] stages 1 swizzle 128 pad 0 @ 24576
+    %zero = const 0.0 : f32[i: 64, e: 64] #o
+    tma.load q[consumer] swizzle 128, Q[i0 * 128 + consumer * 64 + i, d]
+    %o = for t in 0..3 carry(%acc = %zero) {
+      tma.load k[0] swizzle 128, K[t * 64 + j, d]
+      %s = mma wgmma.f16 smem q[consumer] swizzle 128, smem k[0] swizzle 128 over d : f32[i: 64, j: 64] #s
+      %sh = cast %s : f16[i: 64, j: 64] #s
+      %sa = convert %sh : f16[i: 64, j: 64] #p
+      tma.load v[0] swizzle 128, V[t * 64 + j, e]
+      %next = mma wgmma.f16 %sa, smem v[0] swizzle 128 + %acc over j : f32[i: 64, e: 64] #o
+      yield %next
+    }
+    st.global O[i0 * 128 + consumer * 64 + i, e], %o vec 2
+  }
+}
