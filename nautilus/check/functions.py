@@ -33,6 +33,7 @@ _ARITHMETIC: Mapping[str, Meaning] = {
     "sub": Meaning(2, lambda a, b: a - b, lambda a, b: a - b),
     "mul": Meaning(2, lambda a, b: a * b, lambda a, b: a * b),
     "mul_unless_one": Meaning(2, lambda a, b: a * b, lambda a, b: a * b),
+    "sub_unless_zero": Meaning(2, lambda a, b: a - b, lambda a, b: a - b),
     "div": Meaning(2, lambda a, b: a / b, lambda a, b: a / b),
     "floordiv": Meaning(2, lambda a, b: a // b, None),
     "mod": Meaning(2, lambda a, b: a % b, None),

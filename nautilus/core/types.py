@@ -134,6 +134,19 @@ if set(FORMATS) != set(DType):
 LARGEST = {d: f.largest for d, f in FORMATS.items() if f.kind == "float" and f.largest < 2.0**100}
 
 
+def value_limits(dtype: DType) -> tuple[float, float]:
+    """The least and the greatest finite value of ``dtype``."""
+    f = FORMATS[dtype]
+    match f.kind:
+        case "float":
+            return -f.largest, f.largest
+        case "int":
+            return -(2.0 ** (f.bits - 1)), 2.0 ** (f.bits - 1) - 1
+        case "uint":
+            return 0.0, 2.0**f.bits - 1
+    return 0.0, 1.0
+
+
 def holds(target: DType, source: DType) -> bool:
     """Every value of ``source`` is a value of ``target``."""
     if source is target or source is DType.BOOL:

@@ -15,6 +15,7 @@ from nautilus.core.types import DType
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
 _SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
 SKIPPED = 0.4  # share of warps that execute a multiplication which is skipped while all factors of the warp are 1
+GUARD = 0.0  # the same for a subtraction that only rows of very large numbers need
 LAZY = 0.05  # the same under lazy rescaling, where factors other than 1 are rare after the first steps
 
 
@@ -25,5 +26,7 @@ def issue_slots(op: str, source: DType, result: DType, whole: bool) -> float:
         return 0.0 if source is result else 0.5 if narrow == 2 else 1.0
     if op == "mul_unless_one" and not whole:
         return SKIPPED
+    if op == "sub_unless_zero" and not whole:
+        return GUARD
     factor = 2.0 if result.bytes == 8 else 1.0  # 64-bit values take two registers, and f64 units are rare
     return factor * _SLOTS[op]

@@ -49,13 +49,18 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
     return run
 
 
+#: skippable op -> the op that it is, and the neutral operand at which a warp skips it
+_SKIPPABLE = {"mul_unless_one": ("mul", 1.0), "sub_unless_zero": ("sub", 0.0)}
+
+
 def is_skippable(op: ma.MemOp) -> bool:
-    """Whether the op is a multiplication that a warp skips if all its factors are 1."""
-    return isinstance(op, ma.MapOp) and op.op == "mul_unless_one" and len(op.result.type.axes) > 1
+    """Whether the op is one that a warp skips if all its second operands are neutral."""
+    return isinstance(op, ma.MapOp) and op.op in _SKIPPABLE and len(op.result.type.axes) > 1
 
 
 def print_skippable(w: Writer, op: ma.MapOp) -> None:
-    """Print the multiplication under a warp vote, in place if this is the last use of the other factor."""
+    """Print the operation under a warp vote, in place if this is the last use of the first operand."""
+    plain, neutral = _SKIPPABLE[op.op]
     value, factor = sorted(op.args, key=lambda a: -len(a.type.axes))
     layout = w.layout(op.result)
     ones = w.layout(factor).registers
@@ -65,12 +70,12 @@ def print_skippable(w: Writer, op: ma.MapOp) -> None:
         name = w.declare(op.result)
         with w.registers("r", layout.registers) as r:
             w.line(f"{name}[{r}] = {w.element(value, layout, r)};")
-    one = literal(1.0, factor.type.dtype)
+    one = literal(neutral, factor.type.dtype)
     changed = " || ".join(f"{w.element_at(factor, str(n))} != {one}" for n in range(ones))
     with w.braces(f"if (__any_sync(0xffffffffu, {changed}))"), w.registers("r", layout.registers) as r:
         scale = w.element(factor, layout, r)
         w.line(
-            f"{name}[{r}] = {w.speller.op('mul', [f'{name}[{r}]', scale], [value.type.dtype] * 2, value.type.dtype)};"
+            f"{name}[{r}] = {w.speller.op(plain, [f'{name}[{r}]', scale], [value.type.dtype] * 2, value.type.dtype)};"
         )
 
 

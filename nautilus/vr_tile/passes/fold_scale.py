@@ -13,12 +13,19 @@
     reduce max (x * c)      ->  (reduce max x) * c              [5] exact: rounding is monotone; c > 0
     reduce sum (x * c)      ->  (reduce sum x) * c              [6]
     select(p, x * c, z)     ->  select(p, x, z) * c             [7] exact: z is 0, or inf and c > 0
+    select(x * c == -inf, 0, x * c)  ->  select(x == -inf, 0, x) * c    [8] c > 0
+    exp2((x * c - y * c) * k)        ->  exp2((x - y) * (c * k))        [9]
 
 For example, ``exp2((s * c - m) * k)`` becomes ``exp2(fma(s, c * k, m * -k))``: one multiply-add and one exponential an
 element, and ``m * -k`` once a row, while a running maximum reads unscaled scores.  Rule [3] requires a sum without
 other readers, because otherwise it saves nothing.  Rule [7] applies only to the argument of a reduction, because
 elsewhere it would move the factor away from an fma.  Rules [1] [3] [4] [6] round differently and require ``precision``
 fast; the others are exact bit for bit.
+
+All rules are equations over the reals, and keep inf and NaN with these exceptions.  A constant that two factors make
+must be a normal f32 number.  Rules [1] [8] may avoid an overflow.  Rule [3] can overflow where ``a - b`` does not, and
+its error is relative to ``b * k``, not to the difference: ``guard-exponents`` restores both where an exponential
+depends on them.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ import math
 from dataclasses import dataclass
 
 from nautilus.core.tiles import TileType
-from nautilus.core.types import DType
+from nautilus.core.types import DType, value_limits
 from nautilus.vr_tile.ir import ConstOp, MapOp, ReduceOp, TileModule, TileOp, Value
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
@@ -56,6 +63,10 @@ class FoldScale:
                 return _sum(p, name, a, b)
             case MapOp(op="fma", args=(x, k, m)) if fast:
                 return _fma(p, x, k, m)
+            case MapOp(op="select", args=(cond, z, v)) if fast:
+                return _reference(p, cond, z, v)
+            case MapOp(op="exp2", args=(x,)) if fast:
+                return _power(p, x)
             case ReduceOp():
                 return _reduction(p, op, fast)
         return None
@@ -88,6 +99,11 @@ def _scaled(p: Peephole, v: Value) -> tuple[Value, float] | None:
     return None
 
 
+def _normal(k: float) -> bool:
+    """Whether ``k`` is in the range of normal f32 numbers, in which it is rounded with a relative error of 2^-24."""
+    return 2.0**-126 <= abs(k) <= value_limits(DType.F32)[1]
+
+
 def _factor(p: Peephole, k: float) -> Value:
     return p.const(k, TileType(DType.F32))
 
@@ -98,7 +114,7 @@ def _times(p: Peephole, v: Value, k: float) -> Value:
     if c is not None:
         return p.const(float(c) * k, v.type)
     inner = _scaled(p, v)
-    if inner is not None:
+    if inner is not None and _normal(inner[1] * k):
         return _times(p, inner[0], inner[1] * k)
     op = p.producer(v)
     if isinstance(op, MapOp) and op.op == "neg":
@@ -122,7 +138,7 @@ def _product(p: Peephole, x: Value, k: float, t: TileType, fast: bool) -> Value 
             return _times(p, y, -k) if fast or _scaled(p, y) is None else p.map("mul", [y, _factor(p, -k)])
         case _ if not fast:
             return None
-        case "mul", _ if _scaled(p, x) is not None:
+        case "mul", _ if (inner := _scaled(p, x)) is not None and _normal(inner[1] * k):
             return _times(p, x, k)
         case _ if p.shared(x):
             return None
@@ -130,7 +146,7 @@ def _product(p: Peephole, x: Value, k: float, t: TileType, fast: bool) -> Value 
             return _multiply_add(p, a, k, _times(p, b, k if name == "add" else -k))
         case "add" | "sub" as name, (a, b) if _fewer(a, t) and b.type == t:
             return _multiply_add(p, b, k if name == "add" else -k, _times(p, a, k))
-        case "fma", (y, c, m) if _fewer(m, t) and _number(p, c) is not None:
+        case "fma", (y, c, m) if _fewer(m, t) and _normal((_number(p, c) or 0.0) * k):
             return _multiply_add(p, y, (_number(p, c) or 0.0) * k, _times(p, m, k))
     return None
 
@@ -138,7 +154,7 @@ def _product(p: Peephole, x: Value, k: float, t: TileType, fast: bool) -> Value 
 def _multiply_add(p: Peephole, x: Value, k: float, m: Value) -> Value:
     """``x * k + m`` with the factors of ``x`` folded into ``k``."""
     inner = _scaled(p, x)
-    while inner is not None:
+    while inner is not None and _normal(inner[1] * k):
         x, k = inner[0], inner[1] * k
         inner = _scaled(p, x)
     return p.map("fma", [x, _factor(p, k), m])
@@ -157,9 +173,34 @@ def _sum(p: Peephole, name: str, a: Value, b: Value) -> Value | None:
 
 def _fma(p: Peephole, x: Value, k: Value, m: Value) -> Value | None:
     c = _number(p, k)
-    if c is None or k.type.axes or _scaled(p, x) is None:
+    inner = _scaled(p, x)
+    if c is None or k.type.axes or inner is None or not _normal(inner[1] * c):
         return None
     return _multiply_add(p, x, c, m)
+
+
+def _reference(p: Peephole, cond: Value, z: Value, v: Value) -> Value | None:
+    """Rule 8."""
+    inner, test = _scaled(p, v), p.producer(cond)
+    if inner is None or inner[1] < 0 or p.constant(z) != 0.0 or not (isinstance(test, MapOp) and test.op == "eq"):
+        return None
+    x, c = inner
+    if test.args[0] != v or p.constant(test.args[1]) != -math.inf or x.type != v.type:
+        return None
+    return p.map("mul", [p.map("select", [p.map("eq", [x, test.args[1]]), z, x]), _factor(p, c)])
+
+
+def _power(p: Peephole, x: Value) -> Value | None:
+    """Rule 9."""
+    t, k = _scaled(p, x) or (x, 1.0)
+    op = p.producer(t)
+    if not (isinstance(op, MapOp) and op.op == "sub"):
+        return None
+    a, b = (_scaled(p, v) for v in op.args)
+    if a is None or b is None or a[1] != b[1] or t.type != x.type:
+        return None
+    difference = p.map("sub", [a[0], b[0]])
+    return p.map("exp2", [_times(p, difference, a[1] * k)]) if difference.type == x.type else None
 
 
 def _reduction(p: Peephole, op: ReduceOp, fast: bool) -> Value | None:
