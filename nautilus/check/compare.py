@@ -42,7 +42,7 @@ def norm(x: Array) -> float:
 
 def relative(got: Array, want: Array) -> float:
     """Relative Frobenius error; inf where positions of inf or NaN differ, and for any error against 0."""
-    if np.shape(got) != np.shape(want) or _misplaced(got, want).any():
+    if _unlike(got, want) is not None:
         return float("inf")
     error, size = norm(_delta(got, want)), norm(want)
     return error / size if size > 0.0 else (0.0 if error == 0.0 else float("inf"))
@@ -78,12 +78,9 @@ def exact(got: Array, want: Array, share: float = 0.0) -> Difference | None:
 
 def within(got: Array, want: Array, allowed: float) -> Difference | None:
     """Compare floats: None where ``|got - want| <= allowed`` (an absolute norm) and inf and NaN agree."""
-    if np.shape(got) != np.shape(want):
-        return _shapes(got, want)
+    if (unlike := _unlike(got, want)) is not None:
+        return unlike
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    wrong = _misplaced(got, want)
-    if wrong.any():
-        return _difference(got, want, wrong, float("inf"))
     delta = _delta(got, want)
     if norm(delta) <= allowed:
         return None
@@ -101,12 +98,9 @@ def same_reals(
     """
     if not dtype.is_float:
         return exact(got, want)
-    if np.shape(got) != np.shape(want):
-        return _shapes(got, want)
+    if (unlike := _unlike(got, want)) is not None:
+        return unlike
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    wrong = _misplaced(got, want)
-    if wrong.any():
-        return _difference(got, want, wrong, float("inf"))
     delta = _delta(got, want)
     if dtype.bits < 32:
         step = spacing(want, dtype)
@@ -124,10 +118,14 @@ def _delta(got: Array, want: Array) -> Array:
     return np.where(good, np.where(good, got, 0.0) - np.where(good, want, 0.0), 0.0)
 
 
-def _misplaced(got: Array, want: Array) -> Array:
-    """Elements of which one side is inf or NaN and the other differs."""
+def _unlike(got: Array, want: Array) -> Difference | None:
+    """The difference where the shapes differ, or inf and NaN do not stand at the same places."""
+    if np.shape(got) != np.shape(want):
+        return _shapes(got, want)
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     same = (got == want) | (np.isnan(got) & np.isnan(want))
-    return np.asarray(~same & ~(np.isfinite(got) & np.isfinite(want)))
+    wrong = np.asarray(~same & ~(np.isfinite(got) & np.isfinite(want)))
+    return _difference(got, want, wrong, float("inf")) if wrong.any() else None
 
 
 def _shapes(got: Array, want: Array) -> Difference:

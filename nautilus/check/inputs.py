@@ -33,20 +33,13 @@ import numpy as np
 from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
-from nautilus.core.types import DType
+from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.spec import Spec, Tensor
 
 KINDS = (
     "random", "large-logits", "one-hot", "equal", "zeros", "tiny", "huge", "constant-columns",
     "ascending", "descending", "masked", "unmasked",
 )  # fmt: skip
-
-#: float type -> largest finite number, least normal number.
-LIMITS: Mapping[DType, tuple[float, float]] = {
-    DType.F64: (1.7e308, 2.0**-1022), DType.F32: (3.4e38, 2.0**-126), DType.TF32: (3.4e38, 2.0**-126),
-    DType.BF16: (3.38e38, 2.0**-126), DType.F16: (65504.0, 2.0**-14), DType.F8E4M3: (448.0, 2.0**-6),
-    DType.F8E5M2: (57344.0, 2.0**-14),
-}  # fmt: skip
 
 _SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
 
@@ -123,10 +116,10 @@ def _tensor(
         return rng.random(shape) < 0.5
     if t.dtype.is_int:
         return _integers(t, shape, kind, rng, ranges)
-    largest, least = LIMITS[t.dtype]
+    form = FORMATS[t.dtype]
     match kind:
         case "large-logits":
-            return np.clip(50.0 * rng.standard_normal(shape), -largest, largest)
+            return np.clip(50.0 * rng.standard_normal(shape), -form.largest, form.largest)
         case "one-hot":
             return _one_hot(shape, rng)
         case "equal":
@@ -134,10 +127,10 @@ def _tensor(
         case "zeros":
             return np.zeros(shape)
         case "tiny":
-            low, high = np.log2(least) - t.dtype.mantissa, np.log2(least) / 2
+            low, high = form.least - form.mantissa, form.least / 2
             return rng.choice([-1.0, 1.0], shape) * np.exp2(rng.uniform(low, high, shape))
         case "huge":
-            return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.0, shape) * max(largest * scale, 1.0)
+            return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.0, shape) * max(form.largest * scale, 1.0)
         case "constant-columns":
             return np.broadcast_to(rng.standard_normal(shape[-1:]), shape)
         case "ascending" | "descending":

@@ -1,4 +1,4 @@
-"""Declarations of a module, which all levels share: tensors, and numbers that are given at launch."""
+"""What a kernel is given, which several levels share: tensors, numbers given at launch, and tensor maps."""
 
 from __future__ import annotations
 
@@ -40,3 +40,26 @@ class ScalarParam:
     dtype: DType
     default: int | float | bool | None = None
     span: Span = _SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """The tensor map of ``buffer`` that TMA copies read; axes innermost first.
+
+    ``sizes`` and ``box`` are in elements, ``strides`` in bytes, of all axes but the innermost.  ``swizzle`` is in bytes
+    (0: none); ``stream``: the elements are read once.
+    """
+
+    name: str
+    buffer: str
+    dtype: DType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    stream: bool = False
+
+    @property
+    def promotion(self) -> str:
+        """The granularity of L2 fetches (CUDA Driver API, CUtensorMapL2promotion)."""
+        return "L2_128B" if self.stream else "L2_256B"

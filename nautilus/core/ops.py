@@ -214,12 +214,33 @@ def part(format: str | None) -> Callable[[type[T]], type[T]]:
     return made
 
 
+_COMMON: dict[type, str] = {}
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(declare,))
-def op(level: Level, format: str, *effects: Effect) -> Callable[[type[T]], type[T]]:
-    """Declare an op of ``level`` with its assembly format and what it does besides its results and accesses."""
+def common(format: str) -> Callable[[type[T]], type[T]]:
+    """Declare the fields and the assembly format of an op that several levels have.
+
+    Each level derives its class from it and declares that with :func:`op`, without fields and without a format.
+    """
 
     def made(cls: type[T]) -> type[T]:
-        new = _declared(cls, format, frozenset(effects))
+        new = dataclass(frozen=True, slots=True)(cls)
+        _COMMON[new] = format
+        return new
+
+    return made
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(declare,))
+def op(level: Level, format: str = "", *effects: Effect) -> Callable[[type[T]], type[T]]:
+    """Declare an op of ``level`` with its assembly format and what it does besides its results and accesses.
+
+    Without a format, the class has that of the :func:`common` op that it derives from. Raises TypeError for no such op.
+    """
+
+    def made(cls: type[T]) -> type[T]:
+        new = _declared(cls, format or _common_format(cls), frozenset(effects))
         found = _DECLARED[new]
         kinds = {r.kind for r in found.roles.values()}
         if not (found.effects or found.writes or kinds & {Kind.RESULT, Kind.REGION, Kind.PARTS, Kind.VARIABLE}):
@@ -229,6 +250,13 @@ def op(level: Level, format: str, *effects: Effect) -> Callable[[type[T]], type[
         return new
 
     return made
+
+
+def _common_format(cls: type) -> str:
+    for base in cls.__mro__:
+        if base in _COMMON:
+            return _COMMON[base]
+    raise TypeError(f"{cls.__name__} has no format")
 
 
 def _declared(cls: type[T], format: str | None, effects: frozenset[Effect]) -> type[T]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from math import prod
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer, Space, TensorMap
 from nautilus.core.expr.nodes import Const
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.names import allocate, module_names
 from nautilus.cuda.ops.tile_scheduler import uses_counter
-from nautilus.cuda.tensor_maps import TensorMap, kernel_maps
+from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.ma_tile.ir import ops as ma
 
 _ALIGN = 256

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nautilus.core.functions import FUNCTIONS, Call
+from nautilus.core.text.names import unused
 from nautilus.cuda.intrinsics import HELPERS
 from nautilus.ma_tile.ir.ops import MemModule
 
@@ -70,13 +71,8 @@ def allocate(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     """A C identifier for each of ``names``, no two alike and none of ``taken``."""
     used, out = set(taken), dict[str, str]()
     for name in names:
-        base = text = sanitize(name)
-        number = 1
-        while text in used:
-            number += 1
-            text = f"{base}_{number}"
-        used.add(text)
-        out[name] = text
+        out[name] = unused(sanitize(name), used, first=2)
+        used.add(out[name])
     return out
 
 

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, TensorMap
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var, substitute, walk
 from nautilus.core.index.simplify import simplify
-from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, Smem, TmaLoad, TmaStore, walk_ops
@@ -25,25 +24,6 @@ from nautilus.ma_tile.ir.ops import MemKernel, MemModule, Smem, TmaLoad, TmaStor
 _MAX_RANK = 5
 _MAX_BOX = 256  # elements of one axis
 _SWIZZLE = 128  # the most frequent width, which names of maps omit
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMap:
-    """One map; axes innermost first. ``strides``: bytes, of all axes but the innermost; ``stream``: read once."""
-
-    name: str
-    buffer: str
-    dtype: DType
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
-    stream: bool = False
-
-    @property
-    def promotion(self) -> str:
-        """The unit of L2 fetches (CUDA Driver API, CUtensorMapL2promotion)."""
-        return "L2_128B" if self.stream else "L2_256B"
 
 
 @dataclass(frozen=True, slots=True)

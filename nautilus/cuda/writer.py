@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import RegisterArray, literal, register_array
 from nautilus.cuda.expr import Speller
@@ -88,11 +89,7 @@ class Writer:
 
     def unique(self, name: str) -> str:
         """A fresh C identifier like ``name``."""
-        base = sanitize(name)
-        out, n = base, 1
-        while out in self.taken:
-            n += 1
-            out = f"{base}_{n}"
+        out = unused(sanitize(name), self.taken, first=2)
         self.taken.add(out)
         return out
 

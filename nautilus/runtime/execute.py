@@ -22,7 +22,7 @@ from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType
 from nautilus.passes.compilation import Result
 from nautilus.passes.loading import load
-from nautilus.runtime.launch import Argument, Launch, MapArgument, Plan, run_plan
+from nautilus.runtime.launch import Argument, Launch, Plan, run_plan
 
 if TYPE_CHECKING:
     from nautilus.runtime.nvrtc import Compiled
@@ -240,10 +240,7 @@ def plan_of(module: Any) -> Plan:
         if not isinstance(k.blocks, Const):
             raise UnsupportedError("runtime dims", f"the grid of {k.name}")
         grid, block = (int(k.blocks.value), 1, 1), (32 * k.warps, 1, 1)
-        maps = tuple(
-            MapArgument(m.name, m.buffer, m.dtype, m.sizes, m.strides, m.box, m.swizzle, m.promotion)
-            for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
-        )
+        maps = load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
         launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl))
     return Plan(tuple(arguments_), tuple(launches))
 

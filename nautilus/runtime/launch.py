@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nautilus.core.buffers import TensorMap
 from nautilus.core.errors import ToolchainError
 from nautilus.core.numerics import Array, storage_array, storage_numpy
 from nautilus.core.types import FORMATS, DType
@@ -39,20 +40,6 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class MapArgument:
-    """A tensor map of ``buffer``; axes innermost first, ``strides`` in bytes of all but the innermost."""
-
-    name: str
-    buffer: str
-    dtype: DType
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
-    promotion: str = "L2_256B"
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch. ``smem``: dynamic shared memory in bytes; ``args``: names, in order, then ``maps``."""
 
@@ -61,7 +48,7 @@ class Launch:
     block: tuple[int, int, int]
     smem: int
     args: tuple[str, ...]
-    maps: tuple[MapArgument, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
     cluster: int = 1  # blocks in a cluster (an attribute of the kernel); divides the grid
     counter: bool = False  # the last argument is the tile counter: 0 before and after every launch
     programmatic: bool = False  # programmatic dependent launch: may start before the previous kernel ends
@@ -256,7 +243,7 @@ def enqueue(driver: Any, function: Any, launch: Launch, arguments: int, stream: 
     return d.cuLaunchKernelEx(config, function, arguments, 0)
 
 
-def encode(driver: Any, m: MapArgument, base: int) -> Array:
+def encode(driver: Any, m: TensorMap, base: int) -> Array:
     """The 128 bytes of a tensor map, 64-byte aligned (CUDA Driver API, cuTensorMapEncodeTiled).
 
     Raises ToolchainError where the driver rejects the parameters.

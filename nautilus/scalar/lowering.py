@@ -39,6 +39,7 @@ from nautilus.core.expr.nodes import (
 )
 from nautilus.core.index.simplify import conjuncts
 from nautilus.core.source import Span
+from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.scalar.analysis.masking import absorb_selects, certainly_in_range, negation
@@ -95,10 +96,7 @@ class _Lowering:
 
     def fresh(self, name: str) -> str:
         """``name``, or with the first number that makes it new."""
-        new, k = name, 2
-        while new in self.names:
-            new, k = f"{name}_{k}", k + 1
-        return new
+        return unused(name, self.names, first=2)
 
     # -- definitions ------------------------------------------------------------------------------
     def definition(self, d: Definition) -> None:

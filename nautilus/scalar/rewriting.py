@@ -9,6 +9,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Axis, Const, Expr, Param, Var, substitute
 from nautilus.core.index.simplify import Ranges, bounds
+from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, extent_expr, read_def
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
@@ -126,7 +127,4 @@ def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stm
 def fresh_name(program: Program, name: str, others: Collection[str] = ()) -> str:
     """``name``, or with the first number that no buffer, param or loop has, and none of ``others``."""
     taken = {b.name for b in program.buffers} | {p.name for p in program.params} | set(others)
-    new, k = name, 2
-    while new in taken:
-        new, k = f"{name}_{k}", k + 1
-    return new
+    return unused(name, taken, first=2)

@@ -35,24 +35,18 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
+from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
     AXES,
-    CARRIED,
     COMBINER,
     EXPR,
     EXPRS,
-    FUNCTION,
-    LITERAL,
     NAME,
     OPERAND,
-    OPERANDS,
     READ_MEMORY,
-    REGION,
-    RESULTS,
     TYPE,
     UNWRITTEN,
-    VARIABLE,
     WRITE_MEMORY,
 )
 from nautilus.core.ops import RESULT, SPAN, Level, declaration, declare, op, part, walk
@@ -72,31 +66,19 @@ class Value:
 VR = Level("vr-tile", "value", Value)
 
 
-@op(VR, "const $value")
-class ConstOp:
+@op(VR)
+class ConstOp(CommonConst[Value]):
     """Every element is ``value``."""
 
-    result: Value = declare(RESULT)
-    value: int | float | bool = declare(LITERAL)
-    span: Span = SPAN
 
-
-@op(VR, "index $expr")
-class IndexOp:
+@op(VR)
+class IndexOp(CommonIndex[Value]):
     """An integer or bool function of variables, tile axes, params and values."""
 
-    result: Value = declare(RESULT)
-    expr: Expr = declare(EXPR)
-    span: Span = SPAN
 
-
-@op(VR, "param $param")
-class ParamOp:
+@op(VR)
+class ParamOp(CommonParam[Value]):
     """A scalar argument."""
-
-    result: Value = declare(RESULT)
-    param: str = declare(NAME)
-    span: Span = SPAN
 
 
 @op(VR, "load $buffer[$index]( where $mask)?")
@@ -110,14 +92,9 @@ class LoadOp:
     span: Span = SPAN
 
 
-@op(VR, "$op $args")
-class MapOp:
+@op(VR)
+class MapOp(CommonMap[Value]):
     """Elementwise ``op`` with broadcasting by axis name."""
-
-    result: Value = declare(RESULT)
-    op: str = declare(FUNCTION)
-    args: tuple[Value, ...] = declare(OPERANDS)
-    span: Span = SPAN
 
 
 @op(VR, "reduce $combiner $arg over $axes")
@@ -154,19 +131,9 @@ class StoreOp:
     span: Span = SPAN
 
 
-@op(VR, "for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")
-class ForOp:
+@op(VR)
+class ForOp(CommonFor[Value, "TileOp"]):
     """``for var in lo..hi``; ``carried`` pairs body arguments with initial values."""
-
-    results: tuple[Value, ...] = declare(RESULTS)
-    var: str = declare(VARIABLE)
-    lo: Expr = declare(EXPR)
-    hi: Expr = declare(EXPR)
-    carried: tuple[tuple[Value, Value], ...] = declare(CARRIED)
-    body: tuple[TileOp, ...] = declare(REGION)
-    yields: tuple[Value, ...] = declare(OPERANDS)
-    chain: str | None = declare(NAME, default=None)
-    span: Span = SPAN
 
 
 TileOp: TypeAlias = ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp | StoreOp | ForOp

@@ -17,6 +17,7 @@ from nautilus.core.errors import VerifyError
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import (
@@ -62,11 +63,8 @@ def _fail(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:
 
 
 def _unique(rule: str, names: Iterable[str], node: str) -> None:
-    seen: set[str] = set()
-    for n in names:
-        if n in seen:
-            _fail(rule, node, f"{n} occurs twice")
-        seen.add(n)
+    if (twice := repeated(names)) is not None:
+        _fail(rule, node, f"{twice} occurs twice")
 
 
 def union_axes(order: Mapping[str, int], types: Iterable[TileType]) -> tuple[TileAxis, ...]:

@@ -9,6 +9,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule.mapping import WarpPlan
 from nautilus.core.schedule.options import Option, option_of, options_of
 from nautilus.core.schedule.plans import KernelPlan, Schedule, SplitPlan
+from nautilus.core.text.names import repeated
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _MOST_WARPS = 32  # of a block
@@ -76,8 +77,8 @@ def _check_kernel(k: KernelPlan) -> None:
 
 
 def _unique(names: tuple[str, ...], field: str, kernel: str = "") -> None:
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise ScheduleError(f"{name!r} is listed twice", field, kernel=kernel)
+    if (twice := repeated(names)) is not None:
+        raise ScheduleError(f"{twice!r} is listed twice", field, kernel=kernel)
+    for name in names:
         if not _NAME.fullmatch(name):
             raise ScheduleError(f"{name!r} is not a name", field, kernel=kernel)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Ref, Var, children, with_children
+from nautilus.core.text.names import unused
 
 
 class _Interner:
@@ -135,9 +136,6 @@ def _rename(e: Expr, env: Mapping[str, str], interner: _Interner, used: set[str]
 
 def _pick(name: str, used: set[str]) -> str:
     """``name``, or ``name_1``, ``name_2``, ... : the first that is free; marks it used."""
-    new, n = name, 0
-    while new in used:
-        n += 1
-        new = f"{name}_{n}"
+    new = unused(name, used)
     used.add(new)
     return new

@@ -10,7 +10,7 @@ scratch buffer needs another barrier.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,10 +98,7 @@ def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
     order = same_threads(old, new)
     if order is None:
         raise Fault("layout", f"#{op.arg.layout} and #{op.result.layout} differ in more than register numbers")
-    x = run.get(ctx, op.arg)
-    if x.shape[2] != old.registers:
-        raise Fault("layout", f"%{op.arg.name} has {x.shape[2]} registers, its layout {old.registers}")
-    run.put(ctx, op.result, x[:, :, list(order)])
+    run.put(ctx, op.result, _chosen(run, ctx, op.arg, order))
 
 
 def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
@@ -110,10 +107,15 @@ def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
     chosen = slice_registers(old, new, op.axis, op.start)
     if chosen is None:
         raise Fault("layout", f"a part of #{op.arg.layout} is not in the threads of #{op.result.layout}")
-    x = run.get(ctx, op.arg)
-    if x.shape[2] != old.registers:
-        raise Fault("layout", f"%{op.arg.name} has {x.shape[2]} registers, its layout {old.registers}")
-    run.put(ctx, op.result, x[:, :, list(chosen)])
+    run.put(ctx, op.result, _chosen(run, ctx, op.arg, chosen))
+
+
+def _chosen(run: BlockRun, ctx: Context, arg: Frag, chosen: Sequence[int]) -> Ints:
+    """The registers ``chosen`` of ``arg``. Raises Fault where ``arg`` has other registers than its layout."""
+    x, declared = run.get(ctx, arg), run.machine.layout(arg.layout).registers
+    if x.shape[2] != declared:
+        raise Fault("layout", f"%{arg.name} has {x.shape[2]} registers, its layout {declared}")
+    return x[:, :, list(chosen)]
 
 
 def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:

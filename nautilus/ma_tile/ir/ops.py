@@ -56,25 +56,20 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
+from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.op_fields import (
     AXES,
     AXIS,
-    CARRIED,
     CLOSED_EXPR,
     COMBINER,
     EXPR,
     EXPRS,
-    FUNCTION,
     INTEGER,
-    LITERAL,
     NAME,
     OPERAND,
-    OPERANDS,
     READ_MEMORY,
     REGION,
-    RESULTS,
-    VARIABLE,
     WRITE_MEMORY,
     flag,
 )
@@ -129,36 +124,26 @@ from nautilus.ma_tile.ir.values import Smem as Smem
 _ZERO = Const(0, DType.I32)
 
 
-@op(MA, "const $value")
-class ConstOp:
-    result: Frag = declare(RESULT)
-    value: int | float | bool = declare(LITERAL)
-    span: Span = SPAN
+@op(MA)
+class ConstOp(CommonConst[Frag]):
+    """Every element is ``value``."""
 
 
 @op(MA, "index $expr( $split)?")
-class IndexOp:
+class IndexOp(CommonIndex[Frag]):
     """``split``: computed from a term of the thread and a constant of the register, where the result is the same."""
 
-    result: Frag = declare(RESULT)
-    expr: Expr = declare(EXPR)
     split: bool = declare(flag("split"), default=False)
-    span: Span = SPAN
 
 
-@op(MA, "param $param")
-class ParamOp:
-    result: Frag = declare(RESULT)
-    param: str = declare(NAME)
-    span: Span = SPAN
+@op(MA)
+class ParamOp(CommonParam[Frag]):
+    """A scalar argument."""
 
 
-@op(MA, "$op $args")
-class MapOp:
-    result: Frag = declare(RESULT)
-    op: str = declare(FUNCTION)
-    args: tuple[Frag, ...] = declare(OPERANDS)
-    span: Span = SPAN
+@op(MA)
+class MapOp(CommonMap[Frag]):
+    """Elementwise ``op`` with broadcasting by axis name."""
 
 
 @op(MA, "reduce $combiner $arg over $axes( scratch $scratch)?( into $into)?")
@@ -331,17 +316,10 @@ class IfOp:
 
 
 @op(MA, "for $var in $lo..$hi( chain $chain)?( unroll $unroll)? carry($carried) {$body yield $yields}")
-class ForOp:
-    results: tuple[Frag, ...] = declare(RESULTS)
-    var: str = declare(VARIABLE)
-    lo: Expr = declare(EXPR)
-    hi: Expr = declare(EXPR)
-    carried: tuple[tuple[Frag, Frag], ...] = declare(CARRIED)
-    body: tuple[MemOp, ...] = declare(REGION)
-    yields: tuple[Frag, ...] = declare(OPERANDS)
-    chain: str | None = declare(NAME, default=None)
+class ForOp(CommonFor[Frag, "MemOp"]):
+    """``for var in lo..hi``; ``carried`` pairs body arguments with initial values."""
+
     unroll: int | None = declare(INTEGER, default=None)
-    span: Span = SPAN
 
 
 @part("role $name warps $first_warp..$last_warp( registers $registers)?( consumers $consumers)?( $single)? {$body}")

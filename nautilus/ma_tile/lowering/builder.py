@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nautilus.core.text.names import unused
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -30,9 +31,7 @@ class Builder:
 
     def name(self, hint: str) -> str:
         """An unused name made from ``hint``."""
-        out, n = hint, 1
-        while out in self._names:
-            out, n = f"{hint}_{n}", n + 1
+        out = unused(hint, self._names)
         self._names.add(out)
         return out
 
@@ -40,10 +39,7 @@ class Builder:
         """Name of ``layout``; layouts that are the same map share one."""
         key = canonical(layout)
         if key not in self._keys:
-            base = hint or "_".join(key.axes) or "one"
-            name, n = base, 1
-            while name in self.layouts:
-                name, n = f"{base}_{n}", n + 1
+            name = unused(hint or "_".join(key.axes) or "one", self.layouts)
             self.layouts[name] = layout
             self._keys[key] = name
         return self._keys[key]

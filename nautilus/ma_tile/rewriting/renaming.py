@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
+from nautilus.core.text.names import unused
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, rebuild, variables
@@ -120,10 +121,7 @@ def without_axis_names(kernel: MemKernel, axes: set[str]) -> MemKernel:
 
 def fresh(name: str, taken: set[str]) -> str:
     """``name``, or with the first number (from 2 on) that makes it new to ``taken``, which it joins."""
-    out, n = name, 1
-    while out in taken:
-        n += 1
-        out = f"{name}{n}"
+    out = unused(name, taken, first=2, joint="")
     taken.add(out)
     return out
 

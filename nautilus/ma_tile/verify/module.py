@@ -16,6 +16,7 @@ from nautilus.core.errors import TargetLimitError, VerifyError
 from nautilus.core.expr.infer import DTypeError, result_dtype
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.text.names import repeated
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import CONSUMER, AdvanceOp, LetOp, MbarExpect, TmaCommit, TmaLoad, TmaStore, TmaWait
@@ -100,11 +101,8 @@ def reject(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:
 
 def unique(rule: str, names: Iterable[str], node: str) -> None:
     """Raise VerifyError where a name occurs twice."""
-    seen: set[str] = set()
-    for n in names:
-        if n in seen:
-            reject(rule, node, f"{n} occurs twice")
-        seen.add(n)
+    if (twice := repeated(names)) is not None:
+        reject(rule, node, f"{twice} occurs twice")
 
 
 @dataclass

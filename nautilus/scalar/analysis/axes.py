@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Var
+from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def, rename_axes
 
 Key = tuple[str, str]  # definition, axis
@@ -157,9 +158,6 @@ def _names(classes: _Classes, defs: Sequence[Def], reserved: frozenset[str]) -> 
             root = classes.find((d.name, a.name))
             if root in names:
                 continue
-            name, k = a.name, 1
-            while name in taken:
-                name, k = f"{a.name}_{k}", k + 1
-            names[root] = name
-            taken.add(name)
+            names[root] = unused(a.name, taken)
+            taken.add(names[root])
     return names

@@ -47,8 +47,9 @@ from nautilus.ma_tile.ir.ops import (
     b_layout,
     walk_ops,
 )
-from nautilus.ma_tile.ir.traverse import defined, each_kernel, map_slots, rebuild, substitute_copy, touch, warp_plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, map_slots, rebuild, substitute_copy, touch, warp_plan_of
 from nautilus.ma_tile.passes.finalise.synchronize import stage_number
+from nautilus.ma_tile.rewriting.renaming import Names, fresh, layout_name
 from nautilus.ma_tile.verify.layout import acc_grid
 
 
@@ -71,18 +72,9 @@ class DoubleBufferFragments:
 
 def carry(kernel: MemKernel) -> MemKernel:
     """``kernel`` with its MMA loops rotated."""
-    work = _Carry(kernel, dict(kernel.layouts), _names(kernel))
+    work = _Carry(kernel, dict(kernel.layouts), Names(kernel).frags)
     body = rebuild(kernel.body, lambda op: work.loop(op) if isinstance(op, ForOp) else (op,))
     return kernel if body == kernel.body else replace(kernel, body=body, layouts=work.layouts)
-
-
-def _names(kernel: MemKernel) -> set[str]:
-    out = set[str]()
-    for op in walk_ops(kernel.body):
-        out |= {f.name for f in defined(op)}
-        if isinstance(op, ForOp):
-            out |= {arg.name for arg, _ in op.carried}
-    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +158,13 @@ class _Carry:
         buffer = next(s for s in self.kernel.smem if s.name == first.buffer)
         steps = next(a.size for a in buffer.axes if a.name == over) // instr.k
         ahead = [self._load(k, 0, {op.var: op.lo}, over, instr.k) for k in keys]
-        args = [replace(x.result, name=self._fresh(x.result.name)) for x in ahead]
+        args = [replace(x.result, name=fresh(x.result.name, self.names)) for x in ahead]
         last = integer(int(op.hi.value) - 1)
         body, nexts, accs = self._iteration(
             op, mmas, copies, args, [a for a, _ in op.carried], steps, Var(op.var), True
         )
-        partial = [replace(r, name=self._fresh(r.name)) for r in op.results]
-        left = [replace(x, name=self._fresh(x.name)) for x in args]
+        partial = [replace(r, name=fresh(r.name, self.names)) for r in op.results]
+        left = [replace(x, name=fresh(x.name, self.names)) for x in args]
         carried = (*op.carried, *zip(args, [x.result for x in ahead], strict=True))
         main = replace(
             op, hi=last, results=(*partial, *left), carried=carried, body=tuple(body), yields=(*accs, *nexts)
@@ -202,13 +194,13 @@ class _Carry:
         for side, slot, axis, layout in sides:
             if (slot.buffer, side) not in self.operands:
                 type_ = TileType(stage[slot.buffer].dtype, (axis, step))
-                name = self._layout(layout, f"step_{axis.name}")
+                name = layout_name(self.layouts, layout, f"step_{axis.name}")
                 self.operands[slot.buffer, side] = _Operand(slot, side, type_, name)
 
     def _load(self, key: tuple[str, str], step: int, env: dict[str, Expr], over: str, depth: int) -> MatrixLoad:
         o = self.operands[key]
         slot = replace(o.slot, stage=simplify(substitute(o.slot.stage, env)))
-        frag = Frag(self._fresh(f"{o.slot.buffer}_f"), o.type, o.layout)
+        frag = Frag(fresh(f"{o.slot.buffer}_f", self.names), o.type, o.layout)
         return MatrixLoad(frag, slot, over, step * depth)
 
     def _iteration(
@@ -230,7 +222,7 @@ class _Carry:
             of = dict(zip(keys, frags, strict=True))
             for n, x in enumerate(mmas):
                 assert isinstance(x.a, Slot) and isinstance(x.b, Slot)
-                result = replace(x.result, name=self._fresh(x.result.name))
+                result = replace(x.result, name=fresh(x.result.name, self.names))
                 a, b = of[x.a.buffer, "a"], of[x.b.buffer, "b"]
                 out.append(replace(x, result=result, a=a, b=b, acc=sums[n]))
                 sums[n] = result
@@ -238,26 +230,6 @@ class _Carry:
             if step == 0:
                 out += [y for x in copies for y in _at(x, op.var, at)]
         return out, frags, sums
-
-    def _layout(self, layout: FragLayout, hint: str) -> str:
-        for name, known in self.layouts.items():
-            if known == layout:
-                return name
-        name = _unused(hint, self.layouts)
-        self.layouts[name] = layout
-        return name
-
-    def _fresh(self, hint: str) -> str:
-        name = _unused(hint, self.names)
-        self.names.add(name)
-        return name
-
-
-def _unused(hint: str, taken: set[str] | dict[str, FragLayout]) -> str:
-    name, n = hint, 1
-    while name in taken:
-        name, n = f"{hint}_{n}", n + 1
-    return name
 
 
 def _apart(a: Expr, b: Expr, stages: int) -> bool:

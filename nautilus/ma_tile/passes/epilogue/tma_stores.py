@@ -54,13 +54,14 @@ from nautilus.ma_tile.ir.async_ops import (
 )
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import GlobalStore, MapOp, MemKernel, MemModule, MemOp, RolesOp, SliceOp, walk_ops
-from nautilus.ma_tile.ir.traverse import bound, each_kernel, rebuild, touch, warpgroup_plan_of
+from nautilus.ma_tile.ir.traverse import each_kernel, rebuild, touch, warpgroup_plan_of
 from nautilus.ma_tile.ir.values import Frag, Slot, Smem
 from nautilus.ma_tile.passes.copies.specialise_warps import obstacle
 from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.double_buffered_stores import StoreStage, double_buffered
 from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.rename_axis import rename_axis
+from nautilus.ma_tile.rewriting.renaming import Names, fresh
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
 
@@ -120,7 +121,7 @@ class _Stores:
         self.room = limit - pipeline_bytes(kernel, plan)
         self.buffers = {b.name: b for b in module.buffers}
         self.consumers = plan.warpgroups if plan.tile_scheduling == "pingpong" else kernel.consumers
-        self.names = {f.name for op in walk_ops(kernel.body) for f in bound(op)}
+        self.names = Names(kernel).frags
         self.ranges = known_ranges(kernel)
         self.new: list[Smem] = []
         self.uses: dict[str, str] = {}  # use of a new buffer: whole, pieces, or double-buffered
@@ -160,7 +161,7 @@ class _Stores:
         dtype = self.buffers[op.buffer].dtype
         if value.type.dtype is dtype:
             return (), value
-        half = Frag(self._fresh(f"{value.name}_{dtype}"), TileType(dtype, value.type.axes), value.layout)
+        half = Frag(fresh(f"{value.name}_{dtype}", self.names), TileType(dtype, value.type.axes), value.layout)
         return (MapOp(half, "cast", (value,), op.span),), half
 
     def _shape(self, op: GlobalStore) -> tuple[DType, tuple[TileAxis, TileAxis]] | None:
@@ -200,7 +201,7 @@ class _Stores:
         kind = TileType(op.value.type.dtype, tuple(part if a.name == n.name else a for a in op.value.type.axes))
         out: list[MemOp] = []
         for p in range(n.size // width):
-            value = Frag(self._fresh(f"{op.value.name}_{p * width}"), kind, layout)
+            value = Frag(fresh(f"{op.value.name}_{p * width}", self.names), kind, layout)
             out.append(SliceOp(value, op.value, n.name, p * width, op.span))
             at = (*index[:-1], _shifted(index[-1], p * width))
             # the first piece waits: the stage of the previous store is unknown
@@ -238,12 +239,6 @@ class _Stores:
                 if layout.warps == 4 and same_map(layout, wg_acc_layout(m.name, n.name, m.size, n.size)):
                     return m, n
         return None
-
-    def _fresh(self, name: str) -> str:
-        while name in self.names:
-            name += "_"
-        self.names.add(name)
-        return name
 
     def _buffer(self, op: GlobalStore, dtype: DType, axes: tuple[TileAxis, ...], use: str) -> str:
         """A buffer with one stage a consumer (``use`` whole) or two; stores of one shape and use share it."""

@@ -1,0 +1,79 @@
+"""Ops that the tile levels have in common: VR-tile IR and MA-tile IR derive their classes from these.
+
+``V`` is the value type of the level and ``O`` the union of its ops.  A level states the meaning that is its own, such
+as where a value lies; what an op computes, its fields and its text are declared here.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from nautilus.core.expr.nodes import Expr
+from nautilus.core.op_fields import (
+    CARRIED,
+    EXPR,
+    FUNCTION,
+    LITERAL,
+    NAME,
+    OPERANDS,
+    REGION,
+    RESULTS,
+    VARIABLE,
+)
+from nautilus.core.ops import RESULT, SPAN, common, declare
+from nautilus.core.source import Span
+
+V = TypeVar("V")
+O = TypeVar("O")  # noqa: E741
+
+
+@common("const $value")
+class CommonConst(Generic[V]):
+    """Every element is ``value``."""
+
+    result: V = declare(RESULT)
+    value: int | float | bool = declare(LITERAL)
+    span: Span = SPAN
+
+
+@common("index $expr")
+class CommonIndex(Generic[V]):
+    """An integer or bool function of variables, tile axes, params and values."""
+
+    result: V = declare(RESULT)
+    expr: Expr = declare(EXPR)
+    span: Span = SPAN
+
+
+@common("param $param")
+class CommonParam(Generic[V]):
+    """A scalar argument."""
+
+    result: V = declare(RESULT)
+    param: str = declare(NAME)
+    span: Span = SPAN
+
+
+@common("$op $args")
+class CommonMap(Generic[V]):
+    """Elementwise ``op`` with broadcasting by axis name."""
+
+    result: V = declare(RESULT)
+    op: str = declare(FUNCTION)
+    args: tuple[V, ...] = declare(OPERANDS)
+    span: Span = SPAN
+
+
+@common("for $var in $lo..$hi( chain $chain)? carry($carried) {$body yield $yields}")
+class CommonFor(Generic[V, O]):
+    """``for var in lo..hi``; ``carried`` pairs body arguments with initial values."""
+
+    results: tuple[V, ...] = declare(RESULTS)
+    var: str = declare(VARIABLE)
+    lo: Expr = declare(EXPR)
+    hi: Expr = declare(EXPR)
+    carried: tuple[tuple[V, V], ...] = declare(CARRIED)
+    body: tuple[O, ...] = declare(REGION)
+    yields: tuple[V, ...] = declare(OPERANDS)
+    chain: str | None = declare(NAME, default=None)
+    span: Span = SPAN

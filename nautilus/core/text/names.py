@@ -1,0 +1,23 @@
+"""Names: those that are not in use yet, and those that occur twice."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+
+def unused(name: str, taken: Container[str], first: int = 1, joint: str = "_") -> str:
+    """``name``, or ``name`` with the least number from ``first`` on that ``taken`` lacks, such as ``name_1``."""
+    new, number = name, first
+    while new in taken:
+        new, number = f"{name}{joint}{number}", number + 1
+    return new
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first name that occurs a second time."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
