@@ -221,7 +221,7 @@ _COMMON: dict[type, str] = {}
 def common(format: str) -> Callable[[type[T]], type[T]]:
     """Declare the fields and the assembly format of an op that several levels have.
 
-    Each level derives its class from it and declares that with :func:`op`, without fields and without a format.
+    Each level derives its class from it and declares that with :func:`op`; a class that adds fields has a format too.
     """
 
     def made(cls: type[T]) -> type[T]:

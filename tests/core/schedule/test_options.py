@@ -30,6 +30,7 @@ from nautilus.core.schedule import (
 from nautilus.core.schedule.options import Option, option, record
 from nautilus.core.schedule.reference import reference
 from nautilus.passes.pipelines import STAGES
+from tests.shipped import ROOT
 
 RECORDS: tuple[type[Any], ...] = (Schedule, PackPlan, SplitPlan, KernelPlan, AxisPlan, WarpPlan, WarpgroupPlan)
 MAPPINGS: tuple[type[Any], ...] = (WarpPlan, WarpgroupPlan)
@@ -142,3 +143,11 @@ def test_the_reference_lists_every_option(capsys: pytest.CaptureFixture[str]) ->
     assert main(["schedule", "--reference"]) == 0
     assert capsys.readouterr().out == page
     assert main(["schedule"]) == 2
+
+
+def test_the_page_of_the_folder_is_the_reference(update_golden: bool) -> None:
+    """``pytest --update-golden tests/core/schedule`` writes it."""
+    path = ROOT / "nautilus/core/schedule/README.md"
+    if update_golden:
+        path.write_text(reference(), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == reference()
