@@ -9,10 +9,12 @@ ARCH    ?= sm_90a
 SMALL   ?= B=1,H=2,M=77,N=130,D=64
 WORKERS ?= auto
 PYTEST_ARGS ?=
+N       ?= 10000
+FUZZ_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo specs test test-fast test-quick gpu-test coverage lint format types wheel clean
+.PHONY: help setup demo specs test test-fast test-quick gpu-test fuzz coverage lint format types wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -47,6 +49,9 @@ test-fast: $(READY) ## Tests that take a moment only
 
 test-quick: $(READY) ## Seconds: the shape of the code, its words, the pass manager
 	$(BIN)/python -m pytest -q tests/test_shape.py tests/test_words.py tests/passes $(PYTEST_ARGS)
+
+fuzz: $(READY) ## N random specs, schedules, dumps, files and command lines on all cores; goes on where it stopped
+	$(BIN)/python -m tests.fuzz --count $(N) $(FUZZ_ARGS)
 
 coverage: $(READY) ## Which lines and branches the tests reach, in out/coverage
 	@mkdir -p $(OUT)

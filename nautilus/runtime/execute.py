@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -154,16 +153,15 @@ def _fixed(slot: Slot, numbers: Mapping[str, Number]) -> tuple[int, ...]:
 def _read(slot: Slot, path: Path) -> Array:
     try:
         data: Any = np.load(path, allow_pickle=False)
-        if hasattr(data, "files"):
-            if slot.name not in data.files:
-                raise InputError(f"{path} has no array {slot.name!r}; arrays: {', '.join(data.files) or 'none'}")
-            data = data[slot.name]
+        data = data[slot.name] if hasattr(data, "files") and slot.name in data.files else data
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, SyntaxError, BadZipFile) as error:
+    except Exception as error:  # a damaged file makes numpy, zipfile and zlib raise errors of some ten types
         first = first_line(error)
-        why = "it is no .npy or .npz file of numbers" if "allow_pickle" in first else first
+        why = "it is no .npy or .npz file of numbers" if "allow_pickle" in first else first or type(error).__name__
         raise InputError(f"cannot read {path}: {why}") from error
+    if hasattr(data, "files"):
+        raise InputError(f"{path} has no array {slot.name!r}; arrays: {', '.join(data.files) or 'none'}")
     if data.dtype.kind not in "fiub":
         raise InputError(f"{path} has elements of type {data.dtype}, which are not numbers")
     fits = len(data.shape) == len(slot.shape) and all(

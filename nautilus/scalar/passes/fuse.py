@@ -116,6 +116,7 @@ class _Emitter:
 
 def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: frozenset[str]) -> Kernel:
     unified = group(plan, defs, tuple(p.name for p in program.params), kept)
+    _check_order(plan, unified)
     inside = frozenset(ld.buffer for d in unified.defs for ld in d.reads())
     grid = tuple(a.name for a in plan.axes if a.role == GRID)
     em = _Emitter(plan, kept, inside, grid, {a.name: i for i, a in enumerate(plan.axes)})
@@ -136,7 +137,6 @@ def fuse_kernel(program: Program, plan: KernelPlan, defs: dict[str, Def], kept: 
             for q in (unified.get(o) for o in walk[p]):
                 if q.name in kept and last[q.name] == p and q.name in latest:
                     body.extend(_copy_out(em, q, latest[q.name]))
-    _check_order(plan, unified)
     loops: tuple[Stmt, ...] = tuple(body)
     for name in reversed(grid):
         hi = extent_expr(unified.extents[name])

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from math import inf
 from typing import Any
 
 from nautilus import __version__
@@ -139,6 +140,13 @@ def parse(line: str | bytes) -> Row | None:
 
 
 def _sound(row: Row) -> bool:
+    """Whether every field has a value of its type; another writer, or a damaged disk, may leave anything."""
     maps = isinstance(row.sizes, dict) and isinstance(row.values, dict) and isinstance(row.schedule, (dict, type(None)))
-    texts = all(isinstance(x, str) for x in (row.key, row.name, row.family, row.arch, row.device, row.schedule_hash))
-    return maps and texts and isinstance(row.checked, bool) and all(s > 0.0 for s in row.samples)
+    texts = all(isinstance(getattr(row, n), str) for n in _TEXTS)
+    flags = all(isinstance(getattr(row, n), bool) for n in _FLAGS)
+    numbers = all(x is None or isinstance(x, (int, float)) for x in (row.rules_seconds, row.estimate, row.error))
+    return maps and texts and flags and numbers and all(0.0 < s < inf for s in row.samples)
+
+
+_TEXTS = tuple(f.name for f in fields(Row) if f.type == "str")
+_FLAGS = tuple(f.name for f in fields(Row) if f.type == "bool")

@@ -1,0 +1,80 @@
+"""A few cases of every fuzzer, every case that once failed, and the campaign itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.campaign import FUZZERS, Campaign
+from tests.fuzz.case import OK, Fuzzer, Verdict, judged
+from tests.fuzz.levels import attempt
+from tests.fuzz.minimise import minimise, reduce, smaller_lines, smaller_spec
+
+CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
+COUNTS = {"language": 40, "command-line": 30, "ir": 12, "schedule": 6}  # others: 10
+
+
+@pytest.mark.parametrize("name", sorted(FUZZERS))
+def test_some_cases(name: str) -> None:
+    fuzzer = FUZZERS[name]
+    for seed in range(COUNTS.get(name, 10)):
+        text = fuzzer.make(seed)
+        verdict = judged(fuzzer, text, seed)
+        assert verdict.status in ("ok", "refused"), f"{seed}: {verdict}\n{text[:2000]}"
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("seed", range(9))
+def test_corpus(path: Path, seed: int) -> None:
+    """Seeds go over the targets, and over the kinds of inputs."""
+    verdict = attempt(path.read_text(), seed * 8)
+    assert verdict.status == "ok", verdict.message
+
+
+def test_a_seed_gives_one_case() -> None:
+    for fuzzer in FUZZERS.values():
+        assert fuzzer.make(3) == fuzzer.make(3)
+
+
+def _finds(word: str) -> Fuzzer:
+    def wrong(text: str, _seed: int) -> Verdict:
+        return Verdict("wrong", word) if word in text else OK
+
+    return Fuzzer("words", lambda seed: f"a\nb{seed}\n{word}\nc\n" if seed == 7 else "a\n", wrong, smaller_lines)
+
+
+def test_minimise_keeps_the_failure() -> None:
+    fuzzer = _finds("here")
+    assert minimise(fuzzer, fuzzer.make(7), 7, Verdict("wrong", "here")) == "here\n"
+
+
+def test_a_spec_becomes_small() -> None:
+    text = "dim A = 64\ninput X: f16[A]\noutput Y: f32[A]\nY[a: A] = exp(sum[b: A | b <= a](X[b] * 2)) + 1\n"
+    small = reduce(text, smaller_spec, lambda t: "exp(" in t and "Y[a: A]" in t, 300)
+    assert "exp(" in small and len(small) < 40 < len(text)
+
+
+def test_an_exception_is_internal_and_names_its_place() -> None:
+    def broken(_text: str, _seed: int) -> Verdict:
+        raise KeyError("x")
+
+    verdict = judged(Fuzzer("broken", lambda _: "", broken, smaller_lines), "", 0)
+    assert verdict.status == "internal" and verdict.kind.startswith("KeyError")
+
+
+def test_a_long_case_is_slow() -> None:
+    def endless(_text: str, _seed: int) -> Verdict:
+        while True:
+            pass
+
+    assert judged(Fuzzer("endless", lambda _: "", endless, smaller_lines, seconds=1), "", 0).status == "slow"
+
+
+def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = Campaign(tmp_path, ("array",), 100)
+    (tmp_path / "progress.jsonl").write_text('{"fuzzer": "array", "first": 0, "verdicts": {"ok": 50}}\n{"fuzz')
+    assert campaign.progress() == ({("array", 0)}, {"ok": 50})
+    *_, (tried, total, verdicts) = campaign.run()
+    assert tried == total == 100 and verdicts == {"ok": 100}
+    assert not list((tmp_path / "found").iterdir())
