@@ -56,7 +56,7 @@ def smaller_lines(text: str) -> Iterator[str]:
 
 
 def smaller_spec(text: str) -> Iterator[str]:
-    """Specs with fewer lines, simpler expressions, plainer types or smaller sizes."""
+    """Specs with fewer lines, simpler expressions, f32 for other types, or smaller sizes."""
     yield from smaller_lines(text)
     for m in _GUARD.finditer(text):
         yield text[: m.start()] + text[m.end() :]
