@@ -27,6 +27,7 @@ CODES: Mapping[str, str] = {
     "N0109": "malformed number",
     "N0110": "bracket never closed, or never opened",
     "N0111": "wrong form inside brackets",
+    "N0112": "construct that is not supported yet",
     "N0201": "unknown tensor",
     "N0202": "unknown name in an expression",
     "N0203": "unknown function",

@@ -16,6 +16,7 @@ import pytest
 from nautilus.core.errors import DiagnosticError, Severity
 from nautilus.frontend.codes import CODES, MAX_BYTES
 from nautilus.frontend.semantics.check import load_spec, load_text
+from nautilus.frontend.syntax.unsupported import INSTEAD
 
 FOLDER = Path(__file__).parent / "errors"
 CASES = sorted(FOLDER.glob("N*.naut"))
@@ -154,6 +155,26 @@ def test_long_chains_are_legal(op: str) -> None:
 
 def test_long_chain_of_mixed_operators_is_refused() -> None:
     assert diagnostics(GOOD + "O[i] = X[i]" + " / 2 * 3" * 2000 + "\n")[1] == ["N0105"]
+
+
+@pytest.mark.parametrize("construct", sorted(INSTEAD))
+def test_unsupported_constructs_have_a_case(construct: str) -> None:
+    text = (FOLDER / "N0112.txt").read_text()
+    assert f"'{'lo .. hi' if construct == '..' else construct}'" in text and INSTEAD[construct] in text
+
+
+@pytest.mark.parametrize("name", sorted(set(INSTEAD) - {".."}))
+def test_names_of_unsupported_constructs_are_names(name: str) -> None:
+    """A tensor and a dim may be called so."""
+    spec = load_text(f"dim {name} = 8, N = {name}\ninput X: f16[N]\noutput O: f16[N]\nO[i] = X[i]\n")
+    assert spec.outputs[0].shape == (8,)
+    spec = load_text(GOOD + f"{name}[i] = X[i]\nO[i] = {name}[i]\n")
+    assert [d.name for d in spec.definitions] == [name, "O"]
+
+
+def test_a_block_of_recurrences_hides_no_other_error() -> None:
+    text = GOOD + "recur {\n  O[i] = X[i] if i == 0 else O[i - 1] +\n  ?\n}\nP[i] = X[i] ?\n"
+    assert diagnostics(text)[1] == ["N0112", "N0103"]
 
 
 def test_all_errors_of_a_file_at_once() -> None:

@@ -21,6 +21,7 @@ from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.unsupported import is_packed_type, refusal
 
 _BALANCE = 32  # longer chains of one associative operator become balanced trees
 
@@ -271,6 +272,8 @@ class Expander:
                 self._list(node.args, frame)
             if name in self.sym.tensors or name in self.sym.defines:
                 raise Fault("N0211", f"'{name}' is a tensor; its indices stand in '[...]'", where)
+            if is_packed_type(name):
+                raise Fault.of(refusal(name, where))
             raise Fault("N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions]))
         links = _link(function, binders, cond, where)
         if len(node.args) != len(function.params):

@@ -20,6 +20,7 @@ from nautilus.frontend.codes import MAX_DIM, MAX_ELEMENTS
 from nautilus.frontend.semantics.constant import NotConstant, evaluate
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
+from nautilus.frontend.syntax.unsupported import is_packed_type, refusal
 
 REDUCTIONS = ("sum", "max", "min", "prod", "any", "all", "mean", "argmax", "argmin")
 CASTS: Mapping[str, DType] = {t.value: t for t in DType}
@@ -139,6 +140,8 @@ class Symbols:
             return value
         if name.id in self.names():
             raise NotConstant("N0504", f"'{name.id}' is not a compile-time number", name.span)
+        if name.id == "device":
+            raise NotConstant.of(refusal(name.id, name.span))
         raise NotConstant(
             "N0208",
             f"unknown dim or const '{name.id}'",
@@ -227,6 +230,9 @@ class Symbols:
         """The element type written at ``node`` (f32 after reporting an unknown one)."""
         if node.id in CASTS:
             return CASTS[node.id]
+        if is_packed_type(node.id):
+            self.report(refusal(node.id, node.span))
+            return DType.F32
         hint = nearest(node.id, CASTS) or "element types: " + " ".join(CASTS)
         self.error("N0405", f"unknown element type '{node.id}'", node.span, hint)
         return DType.F32

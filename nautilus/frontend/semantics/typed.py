@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from nautilus.core.errors import Diagnostic, Note
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, walk
@@ -42,6 +42,11 @@ class Fault(Exception):
     def __init__(self, code: str, message: str, span: Span, hint: str | None = None, *notes: Note) -> None:
         super().__init__(message)
         self.diagnostic = Diagnostic(code, message, span, notes, hint)
+
+    @classmethod
+    def of(cls, found: Diagnostic) -> Self:
+        """The fault with the diagnostic ``found``."""
+        return cls(found.code, found.message, found.span, found.hint, *found.notes)
 
 
 def number(value: int | float | bool, span: Span = NO_SPAN) -> Const:

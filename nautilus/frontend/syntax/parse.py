@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from nautilus.frontend.syntax.ast import File, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
+from nautilus.frontend.syntax.unsupported import construct_at, refusal
 
 _LOCK = threading.Lock()  # one parser per process, whose callbacks hold the current source
 _OPEN, _CLOSE = {"LPAR": "RPAR", "LSQB": "RSQB"}, {"RPAR", "RSQB"}
@@ -80,6 +82,9 @@ def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
         return result
     except UnexpectedToken as error:
         source = parser.options.transformer.source
+        refused = construct_at(tokens, error.token)
+        if refused is not None:
+            raise SyntaxFault(refusal(refused[0], token_span(source, refused[1]))) from None
         accepts = machine.accepts()
         message, hint = explain(parser, error, accepts)
         span = token_span(source, error.token)
@@ -93,7 +98,7 @@ def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic])
     """Split the tokens at newlines outside brackets, and report bad tokens and brackets."""
     current: list[Any] = []
     brackets: list[Any] = []
-    faulty = False
+    faulty = in_block = False  # in_block: between the braces of ``recur { ... }``
     for token in stream:
         fresh = not current or token.line > current[-1].line
         if token.type in _STARTERS and fresh and brackets:  # keywords never stand inside brackets
@@ -107,6 +112,13 @@ def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic])
             if not faulty:
                 yield current
             current, faulty = [], False
+            continue
+        if in_block:
+            in_block = token != "}"
+            continue
+        if token == "{" and [str(t) for t in current] == ["recur"]:
+            errors.append(refusal("recur", token_span(source, current[0])))
+            in_block = faulty = True
             continue
         problem = _bad_token(source, token, brackets)
         if problem is not None:
@@ -131,11 +143,16 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
         case "BAD":
             char = str(token)
             shown = f"'{char}'" if char.isprintable() else f"U+{ord(char):04X}"
+            if source.text.startswith("..", token.start_pos):
+                return refusal("..", replace(span, end_column=span.column + 2))
             hint = _BAD_HINTS.get(char)
             if char == '"':
                 return Diagnostic("N0103", "this text never ends", span, hint="close it with '\"'")
             return Diagnostic("N0103", f"{shown} is no part of the language", span, hint=hint)
         case "BAD_NUMBER":
+            if ".." in token:
+                start = span.column + token.index("..")
+                return refusal("..", replace(span, column=start, end_column=start + 2))
             return Diagnostic("N0109", f"'{_short(token)}' is not a number", span)
         case "INT" if len(token) > 18:
             return Diagnostic("N0109", f"the number {_short(token)} is too large", span)
