@@ -1,10 +1,9 @@
 """Operations on data of the physical interpreter: registers, global and shared memory, copies.
 
-Cross-warp ``reduce``: register r of lane l of warp w writes its partial to element
-``(w * registers + r) * 32 + l`` of the scratch buffer (row-major over its own axes); then comes a
-barrier of the role; then every thread folds the partials of its lane in the warps that split the
-reduced axes with it, least significant warp digit first.  The next use of the
-scratch buffer needs another barrier.
+A ``reduce`` across warps has three steps.  First, register r of lane l of warp w writes its partial result to element
+``(w * registers + r) * 32 + l`` of the scratch buffer (row-major over its axes).  Then all threads of the role meet at
+a barrier.  Then each thread combines the partial results of its lane from the warps that split the reduced axes, the
+least significant digit of the warp first.  The next use of the scratch buffer needs another barrier.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ if TYPE_CHECKING:
 
 
 def const(run: BlockRun, ctx: Context, op: ConstOp) -> None:
-    """Every register is the value."""
+    """Set every register to the value."""
     run.put(ctx, op.result, round_registers(np.asarray([[[op.value]]]), op.result.type.dtype))
 
 
 def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
-    """A scalar argument."""
+    """Set every register to a scalar argument."""
     if op.param not in run.machine.params:
         raise Fault("undefined-variable", f"no value for scalar {op.param}")
     value = np.asarray([[[run.machine.params[op.param]]]])
@@ -78,7 +77,7 @@ def param(run: BlockRun, ctx: Context, op: ParamOp) -> None:
 
 
 def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
-    """An expression of positions and variables."""
+    """Evaluate an expression of positions and variables."""
     layout = run.machine.layout(op.result.layout)
     value = run.scope(ctx, layout, op.result.type.names).eval(op.expr)
     shaped = np.broadcast_to(value, run.shape(ctx, layout))
@@ -86,14 +85,14 @@ def index(run: BlockRun, ctx: Context, op: IndexOp) -> None:
 
 
 def map_op(run: BlockRun, ctx: Context, op: MapOp) -> None:
-    """An elementwise operation, register by register."""
+    """Apply an elementwise operation to each register."""
     layout = run.machine.layout(op.result.layout)
     args = [spread(run.get(ctx, a), layout, a.type.names) for a in op.args]
     run.put(ctx, op.result, apply(op.op, args, op.result.type.dtype))
 
 
 def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
-    """Registers renamed inside each thread, as the two declared layouts say."""
+    """Permute the registers of each thread as the two layouts declare it."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
     order = same_threads(old, new)
     if order is None:
@@ -102,7 +101,7 @@ def convert(run: BlockRun, ctx: Context, op: ConvertOp) -> None:
 
 
 def slice_op(run: BlockRun, ctx: Context, op: SliceOp) -> None:
-    """Some of the registers, as the two declared layouts say."""
+    """Take some of the registers of each thread as the two layouts declare it."""
     old, new = run.machine.layout(op.arg.layout), run.machine.layout(op.result.layout)
     chosen = slice_registers(old, new, op.axis, op.start)
     if chosen is None:
@@ -119,7 +118,7 @@ def _chosen(run: BlockRun, ctx: Context, arg: Frag, chosen: Sequence[int]) -> In
 
 
 def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
-    """Registers without a value."""
+    """Registers whose values are undefined."""
     run.shape(ctx, run.machine.layout(op.result.layout))
     run.put_raw(ctx, op.result, Undefined())
 
@@ -128,7 +127,7 @@ def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
 
 
 def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
-    """Registers, then lanes by butterflies, then warps through scratch (module docstring)."""
+    """Combine registers, then lanes by butterfly exchanges, then warps through scratch (module docstring)."""
     layout, gone = run.machine.layout(op.arg.layout), frozenset(op.axes)
     ufunc = _UFUNCS[COMBINERS[op.combiner].binary]
     x = run.get(ctx, op.arg)
@@ -213,7 +212,7 @@ def _across_warps(
 
 
 def _linear(buffer: Smem, element: Ints) -> Ints:
-    """Byte offset of row-major element numbers. Raises Fault past the end."""
+    """Byte offsets of row-major element numbers. Raises Fault for an element past the end."""
     layout = buffer.layout()
     if int(element.max(initial=0)) >= layout.rows * layout.cols:
         raise Fault("out-of-bounds", f"{buffer.name} has {layout.rows * layout.cols} elements, too few")
@@ -221,7 +220,7 @@ def _linear(buffer: Smem, element: Ints) -> Ints:
 
 
 def _agree(x: Array, element: Ints, op: ReduceOp) -> None:
-    """All holders of one result element have the same bits. Raises Fault."""
+    """Raises Fault unless all threads with one element of the result have the same bits of it."""
     if element.shape != x.shape:
         raise Fault("layout", f"%{op.result.name} gets {x.shape[2]} registers, not {element.shape[2]}")
     bits = encode(x, op.result.type.dtype)
@@ -249,7 +248,7 @@ def _access(
 
 
 def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
-    """Global to registers."""
+    """Load from global memory to registers."""
     layout, memory = run.machine.layout(op.result.layout), run.machine.memory
     shape = run.shape(ctx, layout)
     scope = run.scope(ctx, layout, op.result.type.names)
@@ -262,7 +261,7 @@ def ld_global(run: BlockRun, ctx: Context, op: GlobalLoad) -> None:
 
 
 def st_global(run: BlockRun, ctx: Context, op: GlobalStore) -> None:
-    """Registers to global."""
+    """Store registers to global memory."""
     layout, memory = run.machine.layout(op.value.layout), run.machine.memory
     shape = run.shape(ctx, layout)
     scope = run.scope(ctx, layout, op.value.type.names)
@@ -331,7 +330,7 @@ def _shared_access(
 
 
 def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
-    """Shared to registers."""
+    """Load from shared memory to registers."""
     layout, dtype = run.machine.layout(op.result.layout), op.result.type.dtype
     run.shape(ctx, layout)
     if run.machine.smem(op.slot.buffer).dtype.bytes != dtype.bytes:
@@ -343,7 +342,7 @@ def ld_shared(run: BlockRun, ctx: Context, op: SharedLoad) -> None:
 
 
 def st_shared(run: BlockRun, ctx: Context, op: SharedStore) -> None:
-    """Registers to shared, rounded to the buffer's type."""
+    """Store registers to shared memory, rounded to the type of the buffer."""
     layout, dtype = run.machine.layout(op.value.layout), run.machine.smem(op.slot.buffer).dtype
     value = round_registers(_registers(run, ctx, op.value, run.shape(ctx, layout)), dtype)
     address = _shared_access(run, ctx, op, op.slot, layout, op.value.type.names, op.vec)
@@ -380,13 +379,13 @@ def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
 
 
 def cp_commit(run: BlockRun, ctx: Context, op: AsyncCommit) -> None:
-    """Close a group of the copies since the last commit."""
+    """Make one group of the copies since the last commit."""
     ctx.actor.groups.append(ctx.actor.open)
     ctx.actor.open = []
 
 
 def cp_wait(run: BlockRun, ctx: Context, op: AsyncWait) -> None:
-    """All but the youngest ``pending`` groups arrive now."""
+    """Wait for all groups except for the youngest ``pending`` ones."""
     groups = ctx.actor.groups
     while len(groups) > op.pending:
         for flight in groups.pop(0):

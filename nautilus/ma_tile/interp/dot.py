@@ -104,7 +104,7 @@ def _accumulate(run: BlockRun, ctx: Context, op: MmaOp, instr: MmaInstr, d: Arra
 
 
 def _shared_matrix(run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot, free: str, over: str) -> Array:
-    """The stage as [free, over], as the reading instructions see it."""
+    """Byte addresses of the elements [free, over] of a stage, for the instructions that read it."""
     matrix = _matrix_addresses(run, ctx, op, slot, free, over)
     return _read_matrix(run, ctx, op, slot, matrix)
 
@@ -128,7 +128,7 @@ def _read_matrix(run: BlockRun, ctx: Context, op: MmaOp | MatrixLoad, slot: Slot
 
 
 def matrix_load(run: BlockRun, ctx: Context, op: MatrixLoad) -> None:
-    """``ld.matrix``: operand fragments as ldmatrix delivers them, whatever the declared registers say."""
+    """``ld.matrix``: the operand fragments that ldmatrix delivers, which need not agree with the declared layout."""
     layout, result = run.machine.layout(op.result.layout), op.result.type
     run.shape(ctx, layout)
     free = free_axis(result.names, op.axis, result.names)
@@ -152,7 +152,7 @@ def matrix_load(run: BlockRun, ctx: Context, op: MatrixLoad) -> None:
 
 
 def _tiles(matrix: Array, first: Ints, count: int) -> Array:
-    """[warp, count, k]: the rows from ``first[warp]`` on; one copy where all warps read the same."""
+    """[warp, count, k]: the rows from ``first[warp]`` on; a single copy if all warps read the same rows."""
     if int(first.max()) + count > matrix.shape[0]:
         raise Fault("out-of-bounds", f"a warp reads rows past the {matrix.shape[0]} of an operand")
     if not first.any():
@@ -183,7 +183,7 @@ def _fma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
 def _fma_operand(
     run: BlockRun, ctx: Context, op: MmaOp, operand: Frag | Slot, layout: FragLayout, k: int
 ) -> tuple[Array, Ints]:
-    """Operand values [warp, lane, own registers, k], and the own register of each result register."""
+    """Operand values [warp, lane, operand register, k], and the operand register of each result register."""
     names = _names(run, operand)
     free = tuple(x for x in op.result.type.names if x in names)
     own, entries = layout.project(free), np.asarray(layout.register_map(free), np.int64)
@@ -222,7 +222,7 @@ def _fma_addresses(buffer: Smem, swizzle: int, own: FragLayout, free: tuple[str,
 
 
 def _fma_registers(held: FragLayout, own: FragLayout, free: tuple[str, ...], over: str, k: int) -> Ints:
-    """Register of ``held`` [warp, lane, register, k] in the same thread. Raises Fault if it is elsewhere."""
+    """Register of ``held`` [warp, lane, register, k] in the same thread. Raises Fault if another thread has it."""
     if held.warps != own.warps:
         raise Fault("layout", "an operand of fma belongs to another role")
     keys = coords(held, over)

@@ -77,7 +77,7 @@ def c_matrix(x: Array, rows: int, cols: int) -> Array:
 
 
 def multiply(a: Array, b: Array, dtype: DType, acc: DType) -> Array:
-    """``a @ b`` a warp, as the matrix unit does it."""
+    """``a @ b`` for each warp, with the arithmetic of the tensor core."""
     with np.errstate(all="ignore"):
         if acc.is_int:
             exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
@@ -106,7 +106,7 @@ def warp_tile(layout: FragLayout, result: TileType, m: str, n: str) -> tuple[Int
 
 
 def free_axis(names: tuple[str, ...], over: str, result: tuple[str, ...]) -> str:
-    """The axis of a matrix operand that is not summed. Raises Fault if there is not exactly one."""
+    """The axis of a matrix operand that is not contracted. Raises Fault unless there is exactly one."""
     free = [x for x in names if x != over and x in result]
     if len(free) != 1 or over not in names:
         raise Fault("unsupported", f"a matrix operand over {', '.join(names)} does not contract {over}")
@@ -114,7 +114,7 @@ def free_axis(names: tuple[str, ...], over: str, result: tuple[str, ...]) -> str
 
 
 def instruction(name: str, dtype: DType) -> MmaInstr:
-    """The instruction called ``name``. Raises Fault where ``dtype`` is not its operands'."""
+    """The instruction called ``name``. Raises Fault if its operands do not have the type ``dtype``."""
     instr = MMA.get(name)
     if instr is None:
         raise Fault("unsupported", f"no matrix instruction is called {name}")
@@ -124,7 +124,7 @@ def instruction(name: str, dtype: DType) -> MmaInstr:
 
 
 def matrix_addresses(buffer: Smem, swizzle: int, free: str, over: str) -> Ints:
-    """Stage-relative byte address of every element [free, over] as the reading instruction sees it."""
+    """Byte address, relative to the stage, of every element [free, over] for the instruction that reads it."""
     layout = buffer.layout(swizzle)
     names = [a.name for a in buffer.axes if a.size > 1 or a.name in (free, over)]
     if names not in ([free, over], [over, free]):

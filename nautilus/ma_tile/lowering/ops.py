@@ -1,12 +1,12 @@
-"""The walk from VR-tile ops to MA-tile ops that all engines share.
+"""The lowering of VR-tile ops to MA-tile ops, as far as all engines share it.
 
-Lowering is by demand: every value has a *home* layout (``ma_tile.lowering.layouts``), a use asks for the value
-in the layout it needs, and the value is found there, permuted inside each thread, computed again
-(constants, indices, loads), or moved between threads where the engine can, in this order of
-preference.  What a use outside a loop's own values asks for is made outside the loop.
+Values are lowered on demand.  Every value has a preferred layout (``ma_tile.lowering.layouts``), and a use asks for the
+value in the layout that it needs.  The lowering takes the first possible of these ways: the value exists in that
+layout; its registers are permuted inside each thread; it is computed again (constants, indices, loads); it is moved
+between threads, if the engine can do so.  A form of a value that is defined outside a loop is made outside the loop.
 
-An engine (:mod:`nautilus.ma_tile.lowering.warp`, :mod:`nautilus.ma_tile.lowering.warpgroup`) says how values
-move between threads, how operands reach its dots, and how results are stored.
+An engine (:mod:`nautilus.ma_tile.lowering.warp`, :mod:`nautilus.ma_tile.lowering.warpgroup`) defines how values move
+between threads, how operands reach its dots, and how results are stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ZERO = Const(0, DType.I32)
 
 @dataclass(slots=True)
 class Entry:
-    """A VR value: its definition, the depth at which it exists, and the forms it has taken."""
+    """A value of the VR-tile IR: its definition, the depth of its loop, and the forms that exist."""
 
     value: Value
     op: vr.TileOp | None  # None: a loop argument or result
@@ -71,7 +71,7 @@ class Lowering(ABC):
 
     # -- walk ---------------------------------------------------------------------------------
     def block(self, body: tuple[vr.TileOp, ...]) -> None:
-        """Lower the ops of a block in order; cheap ones wait until somebody asks for them."""
+        """Lower the ops of a block in order; cheap ones are lowered at their first use."""
         for op in body:
             match op:
                 case vr.ConstOp() | vr.IndexOp() | vr.ParamOp():
@@ -115,7 +115,7 @@ class Lowering(ABC):
         return entry.frags[name]
 
     def any_form(self, value: Value) -> Frag:
-        """``value`` in a layout it has already, else in its preferred one."""
+        """``value`` in a layout in which it exists, otherwise in its preferred one."""
         frags = self.env[value.name].frags
         return next(iter(frags.values())) if frags else self.get(value, self.preferred(value))
 
@@ -150,7 +150,7 @@ class Lowering(ABC):
                 return ma.ParamOp(out, param, op.span)
 
     def permuted(self, entry: Entry, layout: FragLayout) -> Frag | None:
-        """An existing form whose registers only need reordering; None if there is none."""
+        """A form made by permuting the registers of another one in each thread; None if there is no such form."""
         for frag in list(entry.frags.values()):
             if same_threads(self.b.layouts[frag.layout], layout) is not None:
                 out = self.b.frag(entry.value.name, entry.value.type, layout)
@@ -172,11 +172,11 @@ class Lowering(ABC):
 
     @abstractmethod
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:
-        """A value that exists in some layout, moved between threads into ``layout``."""
+        """``value`` in ``layout``, moved between threads from a layout in which it exists."""
 
     @abstractmethod
     def scratch(self, out: Frag) -> str:
-        """Shared memory in which the warps that split a reduced axis meet to make ``out``."""
+        """The scratch buffer through which the warps that split a reduced axis combine their parts of ``out``."""
 
     def read(self, entry: Entry, slot: Slot, layout: FragLayout) -> Frag:
         out = self.b.frag(entry.value.name, entry.value.type, layout)
@@ -200,7 +200,7 @@ class Lowering(ABC):
 
     # -- loads, stores, elementwise -------------------------------------------------------------
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
-        """A global load in ``layout``, as wide as contiguity, alignment and mask allow."""
+        """A global load in ``layout``, with the widest vectors that contiguity, alignment and mask allow."""
         vec = self._vec(op.buffer, op.index, op.mask, layout, op.result.type)
         index = tuple(self.expr(e, layout) for e in op.index)
         mask = None if op.mask is None else self.expr(op.mask, layout)
@@ -217,7 +217,7 @@ class Lowering(ABC):
         return vector_width(buffer, index, mask, axis, limit, self.refs)
 
     def _map_layout(self, op: vr.MapOp) -> FragLayout:
-        """The preferred layout, or that of an operand which spans the result and cannot come there cheaply."""
+        """The preferred layout, or that of an operand that has all axes of the result and is expensive to convert."""
         want = self.preferred(op.result)
         name = self.b.layout(want)
         for a in op.args:
@@ -234,7 +234,7 @@ class Lowering(ABC):
         return self.get(op.result, layout)
 
     def lazy(self, op: vr.MapOp) -> bool:
-        """Casts of stored tiles wait: a matrix product may read the tile itself."""
+        """Whether the cast is lowered at its use, because a dot may read the stored tile itself."""
         return op.op == "cast" and isinstance(self.defs.get(op.args[0].name), vr.LoadOp)
 
     def _reduce(self, op: vr.ReduceOp) -> None:
@@ -254,7 +254,7 @@ class Lowering(ABC):
         """Emit a store."""
 
     def global_store(self, op: vr.StoreOp, frag: Frag) -> ma.GlobalStore:
-        """``frag`` to where ``op`` says, as wide as contiguity, alignment and mask allow."""
+        """Store ``frag`` as ``op`` says, with the widest vectors that contiguity, alignment and mask allow."""
         layout = self.b.layouts[frag.layout]
         vec = self._vec(op.buffer, op.index, op.mask, layout, op.value.type)
         index = tuple(self.expr(e, layout) for e in op.index)
@@ -313,7 +313,7 @@ class Lowering(ABC):
         return accumulator(plan, self.sizes)
 
     def _dot_by_map(self, op: vr.DotOp) -> None:
-        """Elementwise product in the union of the axes, then a reduction."""
+        """The dot as an elementwise product over the union of the axes and a reduction."""
         dtype = op.result.type.dtype
         names = {*op.a.type.names, *op.b.type.names}
         axes = tuple(a for a in self.kernel.axes if a.name in names)
@@ -341,7 +341,7 @@ class Lowering(ABC):
 
     @abstractmethod
     def operand(self, v: Value, dot: vr.DotOp, plan: DotPlan, side: str) -> Frag | Slot:
-        """Operand ``side`` of ``dot`` where its instruction can read it."""
+        """Operand ``side`` of ``dot`` in a form that the instruction can read."""
 
     def stage_buffer(
         self, entry: Entry, hint: str, dtype: DType, axes: tuple[TileAxis, ...],

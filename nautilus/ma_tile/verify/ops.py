@@ -1,4 +1,4 @@
-"""The verifier's rule of each op class (``ma_tile.verify.module`` walks and keeps the scope)."""
+"""The rules of each op class; ``ma_tile.verify.module`` traverses the kernel and keeps the scope."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from nautilus.ma_tile.verify.shared import element_count
 
 
 def const(s: KernelScope, op: ConstOp) -> None:
-    """A number of the fragment's type."""
+    """The value is a number of the fragment's type."""
     s.define(op.result)
     dtype, v = op.result.type.dtype, op.value
     ok = isinstance(v, bool) if dtype is DType.BOOL else isinstance(v, float if dtype.is_float else int)
@@ -59,7 +59,7 @@ def const(s: KernelScope, op: ConstOp) -> None:
 
 
 def index(s: KernelScope, op: IndexOp) -> None:
-    """An integer or bool expression of the position."""
+    """The expression has an integer type or is bool."""
     layout = s.layout(op.result.layout)
     s.typed(op.expr, "the expression", (op.result.type.dtype,), layout, op.result.type.names)
     s.need(op.result.type.dtype in (*INTEGERS, DType.BOOL), "indices are integers or bool", str(op.result.type.dtype))
@@ -67,13 +67,13 @@ def index(s: KernelScope, op: IndexOp) -> None:
 
 
 def param(s: KernelScope, op: ParamOp) -> None:
-    """A declared scalar argument."""
+    """The module declares the scalar."""
     s.need(s.params.get(op.param) is op.result.type.dtype, "params are declared", op.param)
     s.define(op.result)
 
 
 def map_op(s: KernelScope, op: MapOp) -> None:
-    """A known operation on projections of the result."""
+    """The operation is known, and the operands have projections of the result's layout."""
     s.need(op.op in OPS, "known operations", op.op)
     layout = s.layout(op.result.layout)
     for a in op.args:
@@ -92,7 +92,7 @@ def _axes(t: TileType) -> frozenset[TileAxis]:
 
 
 def reduce(s: KernelScope, op: ReduceOp) -> None:
-    """A combiner over axes of the operand; warps that split them need scratch."""
+    """The reduced axes are axes of the operand; scratch is declared if warps split them."""
     layout, t = s.use(op.arg), op.arg.type
     s.need(op.combiner in COMBINERS, "known combiners", op.combiner)
     s.need(bool(op.axes) and set(op.axes) <= set(t.names), "reduced axes are the operand's", ", ".join(op.axes))
@@ -124,7 +124,7 @@ def reduce(s: KernelScope, op: ReduceOp) -> None:
 
 
 def convert(s: KernelScope, op: ConvertOp) -> None:
-    """A conversion permutes the registers of each thread."""
+    """The layouts differ by a permutation of the registers of each thread."""
     old = s.use(op.arg)
     s.need(op.arg.type.dtype is op.result.type.dtype, "a conversion keeps the type", f"%{op.result.name}")
     s.need(_axes(op.arg.type) == _axes(op.result.type), "a conversion keeps the type", f"%{op.result.name}")
@@ -133,7 +133,7 @@ def convert(s: KernelScope, op: ConvertOp) -> None:
 
 
 def slice_op(s: KernelScope, op: SliceOp) -> None:
-    """A slice is a part of the tile along one axis; every element stays in its thread."""
+    """The result is a part of the tile along one axis; every element stays in its thread."""
     old, t = s.use(op.arg), op.arg.type
     s.need(t.dtype is op.result.type.dtype, "a slice keeps the type", f"%{op.result.name}")
     whole = {a.name: a.size for a in t.axes}
@@ -148,7 +148,7 @@ def slice_op(s: KernelScope, op: SliceOp) -> None:
 
 
 def undefined(s: KernelScope, op: UndefinedOp) -> None:
-    """Any type; the interpreter checks the readers."""
+    """Every type is legal; the interpreter checks the readers."""
     s.define(op.result)
 
 
@@ -167,7 +167,7 @@ def _vector(s: KernelScope, layout: FragLayout, vec: int, width: int, axis: str 
 
 
 def ld_global(s: KernelScope, op: GlobalLoad) -> None:
-    """Global to registers."""
+    """The load has the buffer's type and a legal vector width."""
     layout = s.layout(op.result.layout)
     buffer = s.access(op.buffer, op.index, op.mask, layout, op.result.type)
     s.need(buffer.dtype is op.result.type.dtype, "loads give the storage type", str(buffer.dtype))
@@ -179,7 +179,7 @@ def ld_global(s: KernelScope, op: GlobalLoad) -> None:
 
 
 def st_global(s: KernelScope, op: GlobalStore) -> None:
-    """Registers to an output or temp."""
+    """The store goes to an output or a temp."""
     layout = s.use(op.value)
     buffer = s.access(op.buffer, op.index, op.mask, layout, op.value.type)
     s.need(buffer.space is not Space.INPUT, "inputs are not written", op.buffer)
@@ -189,7 +189,7 @@ def st_global(s: KernelScope, op: GlobalStore) -> None:
 
 
 def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Smem:
-    """The buffer of a stage of the shape of ``t``; with ``part``, ``t`` may be a beginning of it along every axis."""
+    """The buffer, whose stages have the shape of ``t``; with ``part``, ``t`` may be smaller along every axis."""
     buffer = s.slot(slot)
     want = {a.name: a.size for a in buffer.axes if a.size > 1}
     have = {a.name: a.size for a in t.axes if a.size > 1}
@@ -201,14 +201,14 @@ def _stage_of(s: KernelScope, slot: Slot, t: TileType, part: bool = False) -> Sm
 
 
 def ld_shared(s: KernelScope, op: SharedLoad) -> None:
-    """Shared to registers."""
+    """The load is of a stage or a part of it, with the buffer's type and a legal vector width."""
     buffer = _stage_of(s, op.slot, op.result.type, part=True)
     layout = s.define(op.result)
     _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
 
 
 def st_shared(s: KernelScope, op: SharedStore) -> None:
-    """Registers to shared."""
+    """The tile fits the stage, and the vector width is legal."""
     layout = s.use(op.value)
     buffer = _stage_of(s, op.slot, op.value.type)
     _vector(s, layout, op.vec, buffer.dtype.bytes, buffer.axes[-1].name if buffer.axes else None)
@@ -333,16 +333,16 @@ def _fma(s: KernelScope, op: MmaOp, layout: FragLayout) -> None:
 
 
 def nothing(s: KernelScope, op: AsyncCommit) -> None:
-    """Always legal."""
+    """Every such op is legal."""
 
 
 def cp_wait(s: KernelScope, op: AsyncWait) -> None:
-    """A number of groups."""
+    """The number of groups is not negative."""
     s.need(op.pending >= 0, "the number of pending groups is in range", str(op.pending))
 
 
 def barrier(s: KernelScope, op: Barrier) -> None:
-    """A barrier of the whole block, or a named barrier of whole warps."""
+    """The barrier is one of the whole block, or a named barrier of whole warps."""
     if op.threads is None:
         plain = op.number == Barrier().number
         s.need(plain, "a barrier of all threads is number 0", format_expr(op.number))
@@ -354,7 +354,7 @@ def barrier(s: KernelScope, op: Barrier) -> None:
 
 
 def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
-    """An arrival on a declared mbarrier: of threads or warps, and across blocks only in a cluster."""
+    """The mbarrier is declared; arrivals are those of threads or warps, and in other blocks only of a cluster."""
     s.mbar(op.mbar, op.stage)
     ok = op.each == "thread" or (op.each == "warp" and not s.single)
     s.need(ok, "threads arrive, or the warps of a consumer", op.each)
@@ -365,7 +365,7 @@ def mbar_arrive(s: KernelScope, op: MbarArrive) -> None:
 
 
 def mbar_wait(s: KernelScope, op: MbarWait) -> None:
-    """A declared mbarrier and a parity."""
+    """The mbarrier is declared; the parity is the same for all threads, and 0 or 1."""
     s.mbar(op.mbar, op.stage)
     s.uniform(op.parity, "the parity")
     if isinstance(op.parity, Const):
@@ -376,13 +376,13 @@ def mbar_wait(s: KernelScope, op: MbarWait) -> None:
 
 
 def if_op(s: KernelScope, op: IfOp) -> None:
-    """A block-uniform condition."""
+    """The condition is the same for all threads of the block."""
     s.typed(op.cond, "the condition", (DType.BOOL,), None, ())
     s.nested(op.body, op)
 
 
 def for_op(s: KernelScope, op: ForOp) -> None:
-    """Constant carried types and layouts."""
+    """Types and layouts of carried values do not change."""
     s.uniform(op.lo, "the lower bound")
     s.uniform(op.hi, "the upper bound")
     s.need(op.unroll is None or op.unroll > 0, "unroll is positive", str(op.unroll))
@@ -416,7 +416,7 @@ def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:
-    """Disjoint warp ranges in equal consumers; register budgets that the multiprocessor has."""
+    """Roles have disjoint ranges of warps and equal consumers; their registers fit the multiprocessor."""
     s.need(s.role is None, "roles do not nest", s.role or "")
     s.need(s.consumers == 1, "roles stand in a kernel of one consumer", f"{s.consumers} consumers")
     s.need(not s.path, "roles stand at the top of a kernel", "roles")

@@ -1,8 +1,8 @@
-"""Elementwise work on finished accumulators goes column by column, a few registers at a time.
+"""Processes finished accumulators in chunks of columns, so that few other values are live beside them.
 
-Switch: ``WarpgroupPlan.store_columns``, columns of a chunk (0: whole tiles).  A store behind the last MMA of a
-kernel whose value lies as an accumulator of a warpgroup MMA, ``rows`` x ``columns``, becomes stores of
-64 rows x ``store_columns`` each (or as many columns as divide the tile)::
+The switch is ``WarpgroupPlan.store_columns``, the columns of a chunk (0: whole tiles).  The pass rewrites stores after
+the last MMA of a kernel whose value has the layout of a warpgroup accumulator, ``rows`` x ``columns``.  Such a store
+becomes several stores of 64 rows x ``store_columns`` each (or of as many columns as divide the tile)::
 
     %x = ld.global bias[j0 + j]          for every chunk of columns c, and in it every block of 64 rows:
     %y = add %acc, %x                        %acc_c = slice %acc at j 64 c
@@ -10,14 +10,16 @@ kernel whose value lies as an accumulator of a warpgroup MMA, ``rows`` x ``colum
                                              %y_c = add %acc_c, %x_c
                                              st.global C[i0 + i, j0 + j + 64 c], %y_c
 
-What only these stores read, and what varies along the columns, is computed chunk by chunk: maps, indices, and
-loads of what the kernel does not write.  Everything else, accumulators first of all, is sliced, which chooses
-registers and moves nothing.  So few values live beside the accumulators, and a small buffer suffices for the TMA
-stores (``tma-stores``, which runs later).  Chunks of columns are the outer order: what varies along columns
-only, such as a bias, is loaded once for all rows, and is dead behind its chunk.  Loads of a chunk stand before
-its arithmetic and are ``volatile``: the compiler would have all of them early, and spill.
+The pass copies an op into each chunk if only these stores read its result, the result varies along the columns, and
+the op is a map, an index, or a load from a buffer that the kernel does not write.  Every other value, such as the
+accumulator, is sliced; a slice selects registers and moves no data.  A small buffer therefore suffices for the TMA
+stores of ``tma-stores``, which runs later.
 
-Stores of one shape of tile go together, chunk by chunk.
+Chunks of columns are the outer loop and blocks of rows the inner one.  A value that varies along the columns only, such
+as a bias, is then loaded once for all rows, and it is dead after its chunk.  The loads of a chunk precede its
+arithmetic and are ``volatile``; otherwise the C compiler moves all loads to the front and spills registers.
+
+Stores whose tiles have the same shape are processed together, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ class _Group:
 
 
 class _Kernel:
-    """What the chunks of one kernel share."""
+    """The data that all chunks of one kernel share."""
 
     def __init__(self, kernel: MemKernel, columns: int) -> None:
         self.columns, self.names = columns, Names(kernel)
@@ -117,7 +119,7 @@ class _Kernel:
         self.moving = {v for c in kernel.pipelines for v in (c.stage, c.phase)}
 
     def scope(self, body: Block) -> Block:
-        """``body`` of the kernel, a role or a tile: its own stores, and those of roles and tiles inside."""
+        """``body`` with its stores in chunks, and those of the roles and tile loops in it."""
         out: list[MemOp] = []
         for op in body:
             match op:
@@ -133,7 +135,7 @@ class _Kernel:
 
     # -- which stores ---------------------------------------------------------------------------
     def _group(self, body: Block) -> _Group | None:
-        """The first stores that go together, in a row as far as their buffers differ."""
+        """The first stores that are processed together: consecutive ones to different buffers."""
         found: _Group | None = None
         seen: set[str] = set()
         for at, op in list(enumerate(body))[_behind_mma(body) :]:
@@ -151,7 +153,7 @@ class _Kernel:
         return found
 
     def _shape(self, at: int, op: GlobalStore) -> _Group | None:
-        """``op`` alone as a group, if it is of more than one chunk."""
+        """The group of ``op`` alone, if its tile has more than one chunk."""
         axes = [a for a in op.value.type.axes if a.size > 1]
         layout = self.layouts[op.value.layout]
         if len(axes) != 2 or layout.warps != GROUP_WARPS or op.buffer in self.loaded or _mentions(op, self.moving):
@@ -166,7 +168,7 @@ class _Kernel:
 
     # -- their chunks -----------------------------------------------------------------------------
     def _chunked(self, body: Block, group: _Group) -> Block:
-        """``body`` with the group's stores in chunks, where the last of them stood."""
+        """``body`` with the group's stores in chunks, at the position of the last store."""
         work = _Chunks(self, group, self._cloned(body, group))
         last = group.at[-1]
         stores = [op for at in group.at if isinstance(op := body[at], GlobalStore)]
@@ -174,7 +176,7 @@ class _Kernel:
         return (*before, *work.all(stores), *body[last + 1 :])
 
     def _cloned(self, body: Block, group: _Group) -> dict[str, MemOp]:
-        """What is computed chunk by chunk, by the name of its result: read by nothing but these stores."""
+        """Result name -> op, of the ops that are computed in each chunk, because only these stores read them."""
         readers: dict[str, set[int]] = {}
         for at, op in enumerate(body):
             for inner in walk_ops((op,)):
@@ -194,7 +196,7 @@ class _Kernel:
         return out
 
     def layout(self, new: FragLayout, like: str, suffix: int) -> str:
-        """The name of a layout, which is declared if it is new."""
+        """The name of ``layout`` in the kernel, which declares it if it is new."""
         found = next((name for name, x in self.layouts.items() if x == new), None)
         if found is None:
             found = f"{like}_{suffix}"
@@ -206,7 +208,7 @@ class _Kernel:
 
 @dataclass(slots=True)
 class _Chunks:
-    """The chunks of one group. ``memo``: (value, first column, first row) -> its part."""
+    """The chunks of one group. ``memo``: (value, first column, first row) -> the part of the value."""
 
     kernel: _Kernel
     group: _Group
@@ -215,7 +217,7 @@ class _Chunks:
     out: list[MemOp] = field(default_factory=list)
 
     def all(self, stores: Sequence[GlobalStore]) -> Iterator[MemOp]:
-        """Every chunk of every store: loads first, then arithmetic, then the stores."""
+        """The ops of all chunks; in each chunk the loads, then the arithmetic, then the stores."""
         for column in range(0, self.group.n.size, self.group.width):
             for row in range(0, self.group.m.size, _ROWS):
                 for store in stores:
@@ -224,7 +226,7 @@ class _Chunks:
                 self.out.clear()
 
     def _part(self, value: Frag, column: int, row: int) -> Frag:
-        """The part of ``value`` that begins at ``column`` and ``row``; what makes it goes to ``out``."""
+        """The part of ``value`` from ``column`` and ``row`` on; the ops that compute it are appended to ``out``."""
         g, names = self.group, value.type.names
         column = column if g.n.name in names else 0
         row = row if g.m.name in names else 0
@@ -254,7 +256,7 @@ class _Chunks:
         )
 
     def _sliced(self, value: Frag, column: int, row: int) -> Frag:
-        """Registers of ``value``: rows first, which makes any columns of them neighbours."""
+        """A slice of ``value``: first of rows, because registers of adjacent columns are adjacent then."""
         g = self.group
         if self._shrinks(value, g.m, _ROWS):
             key = (value.name, -1, row)
@@ -269,7 +271,7 @@ class _Chunks:
         return part
 
     def _copied(self, op: MemOp, value: Frag, column: int, row: int) -> Frag:
-        """``op`` again, for this chunk only."""
+        """A copy of ``op`` for this chunk."""
         part = self._new(value, column, row, self.group.width)
         new = self._renamed(op, column, row, {value.name: part})
         if isinstance(new, GlobalLoad):
@@ -278,7 +280,7 @@ class _Chunks:
         return part
 
     def _renamed(self, op: MemOp, column: int, row: int, made: dict[str, Frag]) -> MemOp:
-        """``op`` of parts instead of whole values, at positions that count from the chunk's start."""
+        """``op`` on parts in place of whole values; its positions count from the start of the chunk."""
         known = self.kernel.frags
         parts = {name: self._part(known[name], column, row) for name in reads(op)}
         starts = {self.group.n.name: column, self.group.m.name: row}
@@ -287,7 +289,7 @@ class _Chunks:
 
 
 def _behind_mma(body: Block) -> int:
-    """The first position behind every MMA of ``body``; its end where there is none."""
+    """The first position after all MMAs of ``body``; the length of ``body`` if it has none."""
     last = [
         at for at, op in enumerate(body) if isinstance(op, ForOp) or any(isinstance(x, MmaOp) for x in walk_ops((op,)))
     ]

@@ -1,19 +1,19 @@
-"""Let a running sum finish once, behind its loop, instead of in every iteration.
+"""Moves the last step of a running sum, which combines lanes, from every iteration to the end of the loop.
 
-A sum over a tile axis ends with shuffles between the lanes that split the axis.  Where a loop only
+A sum over a tile axis ends with shuffles between the lanes that split the axis.  If a loop only
 *scales* the running value and adds such sums to it::
 
     for ... carry(l = 0):   l' = l * fix + reduce sum p over j;   yield l'
 
-the lanes may keep their own partials through the loop, because scaling by a value that all lanes of
-a row share distributes over the sum of the partials, and are added up once at the end::
+each lane may carry its own partial sum through the loop, and the partial sums are added once after the loop.  This is
+correct because a factor that all lanes of a row share distributes over the sum of the partial sums::
 
     for ... carry(q = 0):   q' = q * fix + (reduce sum p over j into t);   yield q'
     l = reduce sum q over t
 
-Legal for a carried value that starts as the constant 0 and is used, in every loop of its chain, in
-nothing but: ``mul`` by a value that does not vary along ``j``, ``add`` of a ``reduce sum`` over ``j``
-(itself used once) and the loop's yield.  Real-number algebra: sums may be re-associated.
+The rewrite is legal for a carried value that starts as the constant 0 and that every loop of its chain uses only in
+``mul`` by a value that does not vary along ``j``, in ``add`` of a ``reduce sum`` over ``j`` that has no other use, and
+in the yield.  It re-associates sums, which the numeric contract permits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeferReductions:
 
 @dataclass
 class _Chain:
-    """One running sum through consecutive loops: what changes if it is deferred."""
+    """One running sum through consecutive loops, and the ops that change if its last step is deferred."""
 
     loops: list[int]
     slot: int
@@ -53,7 +53,7 @@ class _Chain:
 
 
 def defer(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with every running sum of its outermost loops deferred that may be."""
+    """``kernel`` with each running sum of an outermost loop deferred, if that is legal."""
     done: set[str] = set()
     while True:
         uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
@@ -86,7 +86,7 @@ def _chains(kernel: MemKernel, uses: Counter[str], done: set[str]) -> list[_Chai
 
 
 def _follow(kernel: MemKernel, at: int, slot: int, uses: Counter[str]) -> _Chain | None:
-    """The chain that starts in loop ``at``; None where some use is not linear."""
+    """The chain that starts in loop ``at``; None if a use is not linear."""
     chain = _Chain([], slot)
     while True:
         loop = kernel.body[at]
@@ -113,7 +113,7 @@ def _next_loop(kernel: MemKernel, at: int, value: Frag) -> tuple[int, int] | Non
 
 
 def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Counter[str]) -> bool:
-    """Collect the running value's linear uses in ``loop``; False where there is another use."""
+    """Collect the linear uses of the running value in ``loop``. False if it has another use."""
     arg = loop.carried[slot][0]
     linear = {arg.name: arg}
     sums = {op.result.name: op for op in loop.body if isinstance(op, ReduceOp) and op.combiner == "sum"}
@@ -142,7 +142,7 @@ def _linear(kernel: MemKernel, loop: ForOp, slot: int, chain: _Chain, uses: Coun
 
 
 def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bool:
-    """All sums of the chain reduce one axis of one layout, split by lanes and not by warps."""
+    """Whether all sums of the chain reduce the same axis of the same layout, which lanes and not warps split."""
     layout = kernel.layouts[op.arg.layout]
     if len(op.axes) != 1 or op.scratch is not None or op.into is not None or op.result.layout != arg.layout:
         return False
@@ -159,7 +159,7 @@ def _same_shape(kernel: MemKernel, op: ReduceOp, arg: Frag, chain: _Chain) -> bo
 
 
 def _rewrite(kernel: MemKernel, chain: _Chain) -> MemKernel:
-    """Carry partials, and add them up behind the last loop under the old name."""
+    """``kernel`` with partial sums as carried values, whose sum after the last loop has the old name."""
     assert chain.shape is not None
     axis, layout, base = chain.shape
     into = fresh(f"{axis}_lane", {a.name for x in walk_ops(kernel.body) for f in _types(x) for a in f.axes})
@@ -202,7 +202,7 @@ def _loop(kernel: MemKernel, n: int) -> ForOp:
 
 
 def _partial_loop(loop: ForOp, chain: _Chain, names: set[str], part: _Part, into: str) -> ForOp:
-    """``loop`` with the running value, and the sums added to it, as partials."""
+    """``loop`` with partial sums for the running value and for the sums that are added to it."""
 
     def swap(f: Frag) -> Frag:
         return part(f) if f.name in names else f

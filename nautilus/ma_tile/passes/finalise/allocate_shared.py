@@ -1,13 +1,15 @@
-"""Give every shared buffer its place: buffers that are never live together share bytes.
+"""Assign an offset to every shared buffer; buffers that are never live at the same time may share bytes.
 
-A buffer is live from its first to its last use.  Inside a loop that is not enough: it stays live for
-the whole loop, unless all its uses are in that loop and each iteration writes it before reading it.
-Pipelined buffers, and buffers first written under a condition, count from the start of the kernel: no one write
-of theirs ends what the bytes held before (the rule of ``verify_smem``).
-Buffers that bulk copies fill or read, which goes on behind the op, share with nobody, nor do those of
-concurrent roles.  A buffer that lies ``over`` another goes where that one goes.
-Small scratch of reductions is never shared, so that two reductions in a row need no barrier between.
-What ordering the sharing needs is up to ``synchronize``, which sees overlapping bytes.
+* A buffer is live from its first to its last use.  A buffer that is used in a loop is live for the whole loop, unless
+  all its uses are in that loop and each iteration writes it before it reads it.
+* Buffers of several stages, and buffers whose first write is conditional, are live from the start of the kernel,
+  because no single write replaces all their bytes (the rule of ``verify_smem``).
+* Buffers of TMA copies are live in the whole kernel, because the copies continue after their ops.  Buffers of
+  concurrent roles are live at the same time.
+* A buffer that lies ``over`` another has the offset of that one.
+* The scratch of a reduction does not share bytes if it is small.  Two consecutive reductions then need no barrier.
+
+``synchronize`` inserts the barriers that shared bytes need, because it compares bytes and not names.
 
 Raises ScheduleError when a kernel needs more shared memory than a block of the target may have.
 """
@@ -38,7 +40,7 @@ class AllocateShared:
 
 
 def allocate(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with offsets assigned and unused buffers gone."""
+    """``kernel`` with an offset for each buffer, without the buffers that no op uses."""
     ranges = _with_guests(kernel, live_ranges(kernel))
     scratch = _small_scratch(kernel)
     placed: dict[str, Smem] = {}
@@ -61,7 +63,7 @@ def allocate(kernel: MemKernel) -> MemKernel:
 
 
 def _with_guests(kernel: MemKernel, ranges: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """``ranges``, in which a buffer lives as long as those that lie over it."""
+    """``ranges``, where the range of a buffer includes the ranges of the buffers that lie over it."""
     out = dict(ranges)
     for s in kernel.smem:
         if s.over is not None and s.name in out:
@@ -71,7 +73,7 @@ def _with_guests(kernel: MemKernel, ranges: dict[str, tuple[int, int]]) -> dict[
 
 
 def place_mbars(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with its mbarriers behind its shared buffers."""
+    """``kernel`` with the offsets of its mbarriers after those of its shared buffers."""
     top = max((s.offset + s.bytes for s in kernel.smem), default=0)
     mbars = []
     for m in kernel.mbars:
@@ -86,13 +88,13 @@ def _together(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 
 def _small_scratch(kernel: MemKernel) -> frozenset[str]:
-    """Scratch of reductions that is cheaper to keep apart than to put a barrier between its users."""
+    """Scratch of reductions that is small, so that separate bytes are cheaper than a barrier."""
     used = {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp)}
     return frozenset(s.name for s in kernel.smem if s.name in used and s.bytes <= 4096)
 
 
 def reallocate(kernel: MemKernel, target: Limits) -> MemKernel:
-    """``kernel``, whose shared memory a pass has changed, with offsets. Raises ScheduleError where it is too much."""
+    """``kernel`` with new offsets. Raises ScheduleError if it needs more shared memory than ``target`` has."""
     return checked(allocate(kernel), target.smem_block)
 
 
@@ -102,7 +104,7 @@ def alignment(s: Smem) -> int:
 
 
 def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
-    """Buffer name -> first and last op number (program order, loops closed as the module says)."""
+    """Buffer name -> numbers of the first and the last op, in program order, at which it is live (module docstring)."""
     out: dict[str, tuple[int, int]] = {}
     end = _scan(kernel.body, 0, out)
     bulk = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad | TmaStore)}

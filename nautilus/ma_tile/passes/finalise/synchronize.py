@@ -1,22 +1,21 @@
-"""Put waits and barriers where, and only where, shared memory needs them.
+"""Insert the waits and barriers that accesses to shared memory need, and no others.
 
-Waits and barriers of all threads that the kernel has are removed first, so the pass may run again after
-any change; barriers of some threads stay.  A synchronous ``tma.load`` is a barrier itself: all come
-together before it, and everybody sees its bytes behind it.  A forward analysis then knows, at every op,
-which shared bytes were written or read since the last barrier and which copies may still be in flight,
-and inserts
+The pass first removes every wait and every barrier of all threads, so it may run again after any change.  Barriers of
+some threads stay.  A synchronous ``tma.load`` acts as a barrier before it and after it: all threads reach it, and all
+threads see its bytes afterwards.  A forward analysis computes for each op which shared bytes were written or read
+since the last barrier, and which copies may be outstanding.  The pass inserts
 
-* a barrier where an op touches bytes that some thread touched since the last barrier, one of the two
-  being a write (threads of one warp count as different threads: nothing runs in lockstep);
-* a wait, and a barrier behind it, where an op touches bytes of a copy that may not have arrived.
+* a barrier before an op that touches bytes that a thread touched since the last barrier, if one of the two accesses
+  is a write (the threads of one warp count as different threads, because they do not run in lockstep);
+* a wait and a barrier before an op that touches bytes of a copy that may not have arrived.
 
-A barrier takes along the wait that the next reader of a copy already in flight would need, if nothing
-else forces a barrier in between: a loop over a pipeline then has one barrier an iteration.
+A barrier is placed together with the wait that the next reader of an outstanding copy needs, if no other barrier is
+needed before that reader.  A loop over a pipeline then has one barrier an iteration.
 
-Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` as an affine form of
-the loop variable, shifted by one at the back edge; forms that do not differ by a constant are assumed
-to meet.  Loops are iterated to a fixed point.  Kernels with warp roles are left alone: their
-synchronisation is what specialisation decided.  So are kernels whose TMA loads are awaited already.
+Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` is an affine form of the loop
+variable, and it is shifted by one at the back edge.  Two forms whose difference is not constant may be equal.  The
+analysis of a loop runs to a fixed point.  Kernels with warp roles do not change, because ``specialise-warps`` has
+synchronised them.  Neither do kernels whose TMA loads have waits already.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, rebuild, touch
 
-#: groups in flight that are told apart; older ones count as the oldest of these
+#: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _DEPTH = 12
 
 
@@ -60,7 +59,7 @@ class Synchronize:
 
 
 def synchronize(kernel: MemKernel) -> MemKernel:
-    """``kernel`` with its waits and barriers placed anew."""
+    """``kernel`` with new waits and barriers in place of those that it has."""
     if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
@@ -78,13 +77,13 @@ def _bulk(op: MemOp) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One stage of a buffer: ``at`` modulo the stages, in terms of the loop variables around."""
+    """One stage of a buffer: ``at`` modulo the stages, as a form of the enclosing loop variables."""
 
     buffer: str
     at: Linear
 
     def rename(self, var: str, to: Linear, stages: int) -> tuple[Access, ...]:
-        """The access in terms of ``to``; every stage where a computed bound would take ``var`` along."""
+        """The access with ``to`` for ``var``; an access to every stage where ``var`` stands inside of an atom."""
         c = self.at.slope(var)
         rest = self.at - atom(Var(var)).scale(c)
         if any(var in free_vars(a) for a in rest.terms):
@@ -98,7 +97,7 @@ NONE: Accesses = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What may have happened: ``groups`` in flight, youngest first; ``open`` copies not yet committed."""
+    """Accesses since the last barrier, outstanding ``groups`` (youngest first), and ``open`` copies (not committed)."""
 
     written: Accesses = NONE
     read: Accesses = NONE
@@ -135,7 +134,7 @@ class State:
 
 @dataclass(slots=True)
 class _Frame:
-    """What runs after a position: the ops still to come, and the loop that begins again behind them."""
+    """What runs after a position: the rest of the block, and the loop whose next iteration follows it."""
 
     rest: Sequence[MemOp]
     loop: ForOp | None
@@ -149,11 +148,11 @@ class _Sync:
     def __post_init__(self) -> None:
         self.stages = {name: s.stages for name, s in self.smem.items()}
 
-    # -- walk ---------------------------------------------------------------------------------
+    # -- blocks and loops ---------------------------------------------------------------------
     def block(
         self, body: tuple[MemOp, ...], state: State, loop: ForOp | None = None
     ) -> tuple[tuple[MemOp, ...], State]:
-        """``body`` synchronised from ``state``, and the state behind it."""
+        """``body`` with its waits and barriers, if it starts in ``state``; and the state after it."""
         out: list[MemOp] = []
         for n, op in enumerate(body):
             if isinstance(op, ForOp):
@@ -171,7 +170,7 @@ class _Sync:
         return tuple(out), state
 
     def _loop(self, op: ForOp, state: State, out: list[MemOp]) -> State:
-        """Emit the loop; a wait that only its first iteration needs stands before it."""
+        """Append the loop to ``out``; a wait that only the first iteration needs stands before the loop."""
         plain, left = self._fixed_point(op, state)
         at = atom(Var(op.var))
         entered = self._enter(state, at - affine(op.lo))
@@ -186,7 +185,7 @@ class _Sync:
         return left
 
     def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
-        """The loop's body for every iteration, and the state behind the loop."""
+        """The loop with a body that is right for every iteration, and the state after the loop."""
         at = atom(Var(op.var))
         head = self._enter(state, at - affine(op.lo))
         while True:
@@ -199,7 +198,7 @@ class _Sync:
             head = new
 
     def _enter(self, state: State, zero: Linear) -> State:
-        """Stages in terms of the loop variable: ``zero`` is 0 when the loop begins."""
+        """``state`` with stages as forms of the loop variable; ``zero`` is 0 in the first iteration."""
 
         def f(xs: Accesses) -> Accesses:
             return frozenset(Access(x.buffer, x.at + zero) if self.smem[x.buffer].stages > 1 else x for x in xs)
@@ -207,7 +206,7 @@ class _Sync:
         return self._reduced(State(f(state.written), f(state.read), tuple(map(f, state.groups)), f(state.open)))
 
     def _reduced(self, state: State) -> State:
-        """Constants and coefficients modulo the stages, so that states stay finite."""
+        """``state`` with coefficients modulo the number of stages, so that there are finitely many states."""
 
         def f(xs: Accesses) -> Accesses:
             return frozenset(Access(x.buffer, _modulo(x.at, self.stages[x.buffer])) for x in xs)
@@ -216,7 +215,7 @@ class _Sync:
 
     # -- one op -------------------------------------------------------------------------------
     def _before(self, op: MemOp, state: State, frame: _Frame, out: list[MemOp]) -> State:
-        """Insert what ``op`` needs."""
+        """Append the waits and the barrier that ``op`` needs to ``out``; the state in front of ``op``."""
         reads, writes, copies = self._touched(op)
         touched = reads | writes | copies
         if isinstance(op, TmaLoad):
@@ -250,7 +249,7 @@ class _Sync:
         return replace(state, written=state.written | writes, read=state.read | reads, open=state.open | copies)
 
     def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
-        """(read, written, copied to) by ``op``; a condition's body counts as may happen."""
+        """(read, written, copied to) by ``op``; the body of a condition counts as if it runs."""
         if isinstance(op, ReduceOp) and op.scratch is not None:
             return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
@@ -264,7 +263,7 @@ class _Sync:
         return Access(slot.buffer, stage_number(slot.stage, stages))
 
     def _pending(self, xs: Accesses, state: State) -> int | None:
-        """How many groups may stay in flight so that all of ``xs`` have arrived; None: no wait needed."""
+        """The number of groups that may be outstanding when ``xs`` have arrived; None if ``xs`` need no wait."""
         for n, group in enumerate(state.groups):
             if self._overlap(xs, group):
                 return n
@@ -272,7 +271,7 @@ class _Sync:
 
     # -- looking ahead --------------------------------------------------------------------------
     def _ahead(self, frame: _Frame, state: State) -> int | None:
-        """The wait that the next reader of a copy now in flight needs, unless a barrier comes before it."""
+        """The wait that the next reader of an outstanding copy needs; None if a barrier comes before that reader."""
         fresh = state.barrier()
         for op, shift in self._upcoming(frame):
             if isinstance(op, ForOp | RolesOp) or _bulk(op):

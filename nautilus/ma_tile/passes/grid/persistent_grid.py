@@ -3,7 +3,7 @@
 The switch is ``WarpgroupPlan.persistent`` (static, snake, dynamic), for kernels with roles.  The body of each role goes
 into a ``tile.loop``, and the kernel's decoding of ``block`` becomes ``let`` over the number of the tile.  Pipeline
 states continue from tile to tile, so that the producer loads the next tile while the consumers finish the last one.
-A final wait for TMA stores stays behind the last tile, and a stage that aliases the results is released in the next
+A final wait for TMA stores stays after the last tile, and a stage that aliases the results is released in the next
 tile (``rewriting.stage_aliasing``).  The order of tiles is that of the schedule (``ma_tile.lowering.grid``).
 
 ``dynamic``: the producer fetches the next tile and sends it to the consumers (``rewriting.tile_queue``).
@@ -12,7 +12,8 @@ The blocks of a cluster process the same tile of the sequence, which stands for 
 cluster has blocks; the number of the block modulo the size of the cluster selects one of them (static and snake
 only).
 
-``tile_scheduling`` pingpong: the consumer role, of one warpgroup so far, gets ``WarpgroupPlan.warpgroups``.  Tile n of
+``tile_scheduling`` pingpong: the consumer role has one warpgroup before the pass and
+``WarpgroupPlan.warpgroups`` after it.  Tile n of
 the block belongs to warpgroup n % warpgroups, and the others advance their pipeline states by the stages that the
 tile uses.  That number must follow from bounds and conditions alone; the pass raises ScheduleError else.  The
 warpgroups alternate (``rewriting.named_barriers``): one warpgroup at a time waits for stages and issues the MMAs of
@@ -69,7 +70,7 @@ class PersistentGrid:
 
 
 def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKernel:
-    """``kernel`` with blocks that take many tiles. Raises ScheduleError where that cannot be."""
+    """``kernel`` with blocks that process many tiles. Raises ScheduleError if the kernel cannot be persistent."""
     roles = next((op for op in kernel.body if isinstance(op, RolesOp)), None)
     if roles is None or any(isinstance(op, TileSchedulerOp) for op in walk_ops(kernel.body)):
         return kernel
@@ -93,7 +94,7 @@ def persistent(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
 
 
 class _Persistent:
-    """One kernel on its way."""
+    """The rewrite of one kernel."""
 
     def __init__(self, kernel: MemKernel, plan: WarpgroupPlan, resident: int) -> None:
         self.kernel, self.plan = kernel, plan
@@ -141,7 +142,7 @@ class _Persistent:
         return replace(role, body=(*first, loop, *last))
 
     def _at_tile(self, e: Expr) -> Expr:
-        """``e`` of the block that would have had this tile; a cluster takes as many tiles as it has blocks."""
+        """``e`` with the number of the tile for ``block``; a cluster processes as many tiles as it has blocks."""
         size = integer(self.kernel.cluster)
         if size == _ONE:
             return substitute(e, {"block": Var(self.var)})
@@ -150,7 +151,7 @@ class _Persistent:
         return simplify(substitute(e, {"block": number}), {**ranges, self.var: (0, ranges["block"][1])})
 
     def _shared(self, role: Role, body: Block) -> tuple[Role, Block]:
-        """The consumer role with all its consumers, each of which runs ``body`` for one tile in ``consumers``."""
+        """The consumer role with all its consumers; each of them runs ``body`` for every ``consumers``-th tile."""
         if role.consumers != 1:
             raise ScheduleError(f"{role.consumers} consumers already share a tile", kernel=self.kernel.name)
         consumers = self.plan.warpgroups
@@ -180,7 +181,7 @@ class _Persistent:
         return out
 
     def _count(self, body: Block, pipeline: str, loop: ForOp | None = None) -> Expr:
-        """Stages that ``body`` moves ``pipeline`` on; with ``loop``, in all its iterations together."""
+        """The stages by which ``body`` advances ``pipeline``, in all iterations of ``loop`` if one is given."""
         total: Expr = _ZERO
         for op in body:
             match op:
@@ -197,7 +198,7 @@ class _Persistent:
         return total
 
     def _often(self, e: Expr, loop: ForOp | None) -> Expr:
-        """``e`` in each iteration of ``loop``, added up."""
+        """The sum of ``e`` over the iterations of ``loop``."""
         if loop is None:
             return e
         ranges = known_ranges(self.kernel)
@@ -207,7 +208,7 @@ class _Persistent:
 
 
 def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
-    """``loop`` over the iterations where ``cond``, one bound on its variable, holds; None where it is no such thing."""
+    """``loop`` over the iterations where ``cond`` holds; None unless ``cond`` is one bound on its variable."""
     match cond:
         case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)):
             gap = linear_in(calc("sub", a, b), loop.var)  # c * var + rest: compared with 0

@@ -1,7 +1,7 @@
-"""Overlap MMAs with elementwise work: part of a loop body runs an iteration ahead.
+"""Overlaps MMAs with elementwise work: a part of the loop body runs one iteration ahead.
 
-``mma_stages`` cuts the body in two.  With stage 0 written A (level-0 MMAs and their loads) then
-R (the elementwise work on them), and stage 1 written B::
+``mma_stages`` cuts the body into two stages.  Stage 0 consists of A (level-0 MMAs and their loads) and R (the
+elementwise work on their results); stage 1 is B.  The loop ::
 
     for t in lo..hi:  A(t); R(t); B(t)
 
@@ -11,17 +11,17 @@ becomes ::
     for t in lo+1..hi:  A(t); B(t-1); R(t)
     B(hi-1)
 
-so that the MMAs of A(t) and B(t-1) are issued together and R(t) runs beside B(t-1).  What stage 0 hands
-to stage 1 becomes a carried value.  What stage 1 hands to the next iteration (an accumulator) is read by
-R(t) behind B(t-1), and by no op of A.
+so that the MMAs of A(t) and B(t-1) are issued together, and R(t) runs while B(t-1) does.  A value of stage 0 that
+stage 1 reads becomes a carried value.  A value of stage 1 that the next iteration reads (an accumulator) is read by
+R(t), after B(t-1), and by no op of A.
 
-The loops of a chain run as one: only the first gives away an iteration, so it must certainly run for every
-block, and the first B of a later loop belongs to the last iteration of the loop before.  Stage 1 must
-therefore be the same in all of them, and the index of the iteration before is at a seam that of another
-range (:meth:`_Chain.before`).  Chains that do not fit stay as they are.
+The loops of a chain are treated as one loop.  Only the first one loses an iteration to the prologue, so it must have an
+iteration in every block.  The first B of a later loop belongs to the last iteration of the previous loop.  Stage 1
+must therefore be the same in all loops, and between two loops the index of the previous iteration comes from the
+range of another loop (:meth:`_Chain.before`).  A chain that does not meet these conditions is not changed.
 
-``WarpgroupPlan.rescale_placement``: where work between a carried accumulator and its MMA goes.  ``early``: to
-stage 0, behind the MMA that made the accumulator; ``late``: to stage 1, in front of the MMA.
+``WarpgroupPlan.rescale_placement`` places the elementwise work between a carried accumulator and its MMA: ``early`` in
+stage 0, after the MMA that computed the accumulator; ``late`` in stage 1, before the MMA that reads it.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class PipelineMma:
 
 
 def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
-    """``kernel`` with every chain of loops in two stages that has two."""
+    """``kernel`` with each chain of loops pipelined whose body has two stages."""
     names, ranges = Names(kernel), uniform_ranges(kernel)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
 
     def block(body: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
         out = list(body)
-        for members in reversed(chains(body)):  # from the end, so that earlier positions stay what they are
+        for members in reversed(chains(body)):  # from the end, so that earlier positions do not change
             loops = tuple(op for n in members if isinstance(op := body[n], ForOp))
             stages = tuple(s for x in loops if (s := split(x, late_rescale)) is not None)
             if len(stages) < len(loops) or not _quiet_between(body, members):
@@ -103,7 +103,7 @@ def pipeline(kernel: MemKernel, late_rescale: bool = False) -> MemKernel:
 
 
 def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int]) -> bool:
-    """Between the loops of a chain there is only work in registers."""
+    """Whether only work in registers stands between the loops of the chain."""
     quiet = (ConstOp, IndexOp, ParamOp, MapOp, ConvertOp, LetOp)
     between = (body[n] for n in range(members[0], members[-1]) if n not in members)
     return all(isinstance(op, quiet) for op in between)
@@ -111,7 +111,7 @@ def _quiet_between(body: tuple[MemOp, ...], members: Sequence[int]) -> bool:
 
 @dataclass
 class _Chain:
-    """The loops of one chain, each in its stages, and what the rewritten ones are called."""
+    """The loops of one chain, their stages, and the names of the values in the rewritten loops."""
 
     loops: tuple[ForOp, ...]
     stages: tuple[Stages, ...]
@@ -119,11 +119,11 @@ class _Chain:
     ranges: Ranges
     layouts: Mapping[str, FragLayout]
     uses: Counter[str]
-    carried: list[int] = field(default_factory=list)  # values of stage 1 that it reads itself
+    carried: list[int] = field(default_factory=list)  # values of stage 1 that stage 1 reads in the next iteration
 
     # -- legality -----------------------------------------------------------------------------
     def fits(self) -> bool:
-        """Whether the loops run as one in two stages."""
+        """Whether the loops meet the conditions of the module docstring."""
         first, last = self.loops[0], self.loops[-1]
         if not certainly_less(first.lo, first.hi, self.ranges):
             return False
@@ -143,7 +143,7 @@ class _Chain:
         return [r for r, late in zip(loop.results, self.stages[0].slots, strict=True) if late]
 
     def _canonical(self, k: int) -> tuple[object, ...]:
-        """Stage 1 of loop ``k`` and what it gives on, under names that do not depend on the loop."""
+        """Stage 1 of loop ``k`` and its results, with names that do not depend on the loop, for comparison."""
         loop, stages = self.loops[k], self.stages[k]
         frags: dict[str, Frag] = {}
         for n, name in enumerate(stages.crossing):
@@ -158,7 +158,7 @@ class _Chain:
         return to.ops(stages.behind), yields, tuple(frags[x] for x in stages.crossing)
 
     def _plain(self, f: Frag, name: str) -> Frag:
-        """``f`` under ``name``, its layout under the first name of that layout."""
+        """``f`` with the name ``name`` and the first name of its layout."""
         layout = self.layouts[f.layout]
         return replace(f, name=name, layout=next(n for n, x in self.layouts.items() if x == layout))
 
@@ -172,7 +172,7 @@ class _Chain:
 
     # -- the new loops --------------------------------------------------------------------------
     def rewritten(self) -> tuple[tuple[MemOp, ...], list[ForOp | None], tuple[MemOp, ...]]:
-        """(prologue, loops, epilogue); None: a loop that has lost its only iteration."""
+        """(prologue, loops, epilogue); None stands for a loop whose only iteration is in the prologue."""
         used = {name for op in self.stages[0].behind for name in reads(op)}
         first = self.loops[0]
         self.carried = [n for n, (arg, _) in enumerate(first.carried) if self.stages[0].slots[n] and arg.name in used]
@@ -190,13 +190,13 @@ class _Chain:
         return prologue, new, self._epilogue(late, crossing)
 
     def _superfluous(self, k: int, loop: ForOp) -> bool:
-        """It certainly has no iteration, and only the next loop asks for its results."""
+        """Whether loop ``k`` has no iteration and only the next loop reads its results."""
         if k == len(self.loops) - 1 or any(self.uses[r.name] > 1 for r in self.loops[k].results):
             return False
         return simplify(calc("lt", loop.lo, loop.hi), self.ranges) == FALSE
 
     def _prologue(self) -> tuple[tuple[MemOp, ...], list[Frag], list[Frag]]:
-        """Stage 0 of the first iteration, its carried values and what it hands to stage 1."""
+        """Stage 0 of the first iteration, its carried values, and its values that stage 1 reads."""
         loop, stages = self.loops[0], self.stages[0]
         frags = {arg.name: init for arg, init in loop.carried}
         frags |= {d.name: self.names.frag(d, "first") for op in stages.first for d in defined(op)}
@@ -206,7 +206,7 @@ class _Chain:
         return to.ops(stages.first), stable, crossing
 
     def _loop(self, k: int, stable: list[Frag], late: list[Frag], crossing: list[Frag]) -> ForOp:
-        """Loop ``k``, which starts from these values: stage 0's own, stage 1's own, handed from 0 to 1."""
+        """Loop ``k`` with the initial values of stage 0, of stage 1, and of what stage 1 reads from stage 0."""
         loop, stages = self.loops[k], self.stages[k]
         handed = [self._crossing(k, name) for name in stages.crossing]
         before = [self.names.frag(f, "before") for f in handed]
@@ -237,7 +237,7 @@ class _Chain:
         return list(zip(loop.carried, loop.yields, self.stages[k].slots, strict=True))
 
     def _epilogue(self, late: list[Frag], crossing: list[Frag]) -> tuple[MemOp, ...]:
-        """Stage 1 of the last iteration; it makes what the last loop used to."""
+        """Stage 1 of the last iteration, which defines the results of the last loop."""
         loop, stages = self.loops[-1], self.stages[-1]
         frags = dict(zip(stages.crossing, crossing, strict=True))
         frags |= {loop.carried[n][0].name: f for n, f in zip(self.carried, late, strict=True)}
@@ -247,7 +247,7 @@ class _Chain:
 
     # -- indices --------------------------------------------------------------------------------
     def _index_before(self, k: int) -> Expr:
-        """The index of the iteration before, inside loop ``k``."""
+        """The index of the previous iteration, inside loop ``k``."""
         loop = self.loops[k]
         plain = calc("add", Var(loop.var), -1)
         if k == 0:
@@ -258,7 +258,7 @@ class _Chain:
         return calc("select", calc("eq", Var(loop.var), loop.lo), at_seam, plain)
 
     def before(self, k: int) -> Expr:
-        """The index of the last iteration that the loops before loop ``k`` run; the first of them does run."""
+        """The index of the last iteration of the loops before loop ``k``, of which the first has an iteration."""
         last = simplify(calc("add", self.loops[0].hi, -1), self.ranges)
         for loop in self.loops[1:k]:
             own = calc("add", loop.hi, -1)
