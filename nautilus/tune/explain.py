@@ -73,7 +73,7 @@ def chosen(request: Request, rows: Sequence[Any], done: Result | None = None) ->
 
 
 def _carried_out(request: Request) -> Result | None:
-    """The result of the compilation with kernels that ptxas accepts; None where the schedule is refused."""
+    """The result of the compilation with kernels that ptxas accepts; None if the schedule is refused."""
     try:
         return compile_checked(request)
     except ScheduleError:

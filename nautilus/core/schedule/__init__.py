@@ -1,6 +1,6 @@
-"""A schedule: every choice the compiler made, as data a person can read, edit, replay and diff.
+"""A schedule: every choice of the compiler as data, which people can read, edit, replay and compare.
 
-Rules or a search produce a :class:`Schedule`; passes only carry it out and check that each choice is legal.
+Rules or a search make a :class:`Schedule`.  Passes apply it and refuse a choice that is not legal.
 
 * ``plans``: the records of a schedule; ``mapping``: how a kernel is mapped onto the machine, by engine;
 * ``options``: what each field declares, from which ``check``, ``json`` and ``reference`` derive;

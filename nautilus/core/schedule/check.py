@@ -1,4 +1,4 @@
-"""Refuse schedules that no program can have: values that options do not allow, and names that clash."""
+"""Refuses schedules that fit no program: values that options do not allow, and names that occur twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_WARPS = 32  # of a block
 def check_schedule(schedule: Schedule) -> None:
     """Refuse values that no kernel can have. Raises ScheduleError that names the field.
 
-    Whether the rest fits the program at hand, the passes say.
+    The passes check whether the schedule fits a program.
     """
     _check_record(schedule, "the schedule")
     _unique(schedule.inline or (), "inline")
@@ -46,7 +46,7 @@ def _check_record(found: object, field: str, kernel: str = "") -> None:
 
 
 def _fault(o: Option, value: Any) -> str | None:
-    """Why ``value`` is none for the option, or None."""
+    """The reason why the option does not allow ``value``; None if it does."""
     if o.values and value not in o.values:
         return f"{o.name} is {value!r}, not one of {', '.join(map(str, o.values))}"
     numbers = value if isinstance(value, tuple) else (value,)

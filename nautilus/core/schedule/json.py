@@ -1,8 +1,8 @@
 """Schedules as JSON: one object a record, with the field names of its dataclass.
 
-How a field is read follows from its type, as :mod:`~nautilus.core.schedule.options` resolved it.  A union of records
-is told apart by its *tag*, the field that has one value in each member.  Whether values are allowed, and go together,
-:mod:`~nautilus.core.schedule.check` says.
+The type of a field, which :mod:`~nautilus.core.schedule.options` resolves, determines how it is read.  The *tag* of a
+union of records is the field that has one value in each member; it determines the member.
+:mod:`~nautilus.core.schedule.check` checks the values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_json(cls: type[_T], text: str, version: int) -> _T:
 
 
 def _record(cls: type[_T], raw: dict[str, Any], path: str) -> _T:
-    """``cls`` from its JSON object; ``path`` says where that is."""
+    """The record of ``cls`` from its JSON object, which stands at ``path``."""
     readers = _readers(cls)
     for name in raw:
         if name not in readers:
@@ -58,7 +58,7 @@ def _record(cls: type[_T], raw: dict[str, Any], path: str) -> _T:
 
 
 def _readers(cls: type[Any]) -> dict[str, _Read | None]:
-    """How each field of a record is read; None for a tag, which the record has anyway."""
+    """Field name -> its reader; None for a tag, which the record sets itself."""
     if cls not in _READERS:
         _READERS[cls] = {o.name: None if o.is_tag else _reader(o.kind) for o in options_of(cls)}
     return _READERS[cls]
@@ -74,7 +74,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 @cache
 def _reader(kind: Any) -> _Read:
-    """How a value of a field's type is read."""
+    """The reader of values of one type."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _one(kind, _PLAIN[kind])

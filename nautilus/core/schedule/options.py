@@ -1,4 +1,4 @@
-"""What a schedule's field declares about itself: its meaning, unit, bounds, allowed values, and who reads it.
+"""Declarations of the fields of a schedule: meaning, unit, bounds, allowed values, and the passes that read them.
 
 A record of the schedule is a frozen dataclass under :func:`record`, each of whose fields is annotated with
 :func:`option`::
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What :func:`option` was given."""
+    """The arguments of :func:`option`."""
 
     meaning: str
     unit: str
@@ -94,7 +94,7 @@ def option_of(cls: type[Any], name: str) -> Option:
 
 
 def said(found: Any) -> dict[str, Any]:
-    """The fields of a record that say something: its tag, and what differs from the default."""
+    """The fields of a record that are written: its tag, and those that differ from their defaults."""
     options = options_of(type(found))
     return {o.name: v for o in options if (v := getattr(found, o.name)) != o.default or o.is_tag}
 

@@ -114,8 +114,8 @@ class KernelPlan:
 class SplitPlan:
     """Split-K: reduction ``op`` in independent chunks of one of its axes.
 
-    Reductions that are cut alike share their chunks; where the axis ends early, chunks are empty.  A later cut of the
-    same reduction cuts its combination: ``axis`` is then the one that numbers the chunks, and they combine in groups.
+    Reductions with equal cuts share their chunks.  Chunks past the end of the axis are empty.  A later cut of the same
+    reduction cuts its combination into groups; its ``axis`` is the one that numbers the chunks.
     """
 
     op: Annotated[str, option("The reduction.", read_by=("split-k-update",))]
@@ -144,7 +144,7 @@ class SplitPlan:
 @record
 @dataclass(frozen=True, slots=True)
 class PackPlan:
-    """An axis as two: groups, and the position in a group, so that points that share operands share row tiles."""
+    """A split of an axis into groups and positions in a group, so that points with common operands share row tiles."""
 
     op: Annotated[str, option("A definition that has the axis.", read_by=("pack",))]
     axis: Annotated[str, option("The axis, in it and in what is unified with it.", read_by=("pack",))]
@@ -159,8 +159,8 @@ class PackPlan:
 class Schedule:
     """All choices for one spec.
 
-    ``packs`` and then ``splits`` say which axes are cut in two before definitions become kernels.  None leaves a
-    choice to the default rule (where ``kernels`` are given: none).
+    ``packs``, and after them ``splits``, cut axes in two before definitions become kernels.  None stands for the choice
+    of the default rule, or for no cut if ``kernels`` are given.
     """
 
     inline: Annotated[
@@ -208,8 +208,8 @@ class Schedule:
 
     @staticmethod
     def from_json(text: str) -> "Schedule":
-        """Parse :meth:`to_json`'s form; fields left out have their defaults.
+        """Parse the text of :meth:`to_json`; absent fields have their defaults.
 
-        Raises ValueError that says what is wrong, and where, on anything else.
+        Raises ValueError with the fault and its place for any other text.
         """
         return read_json(Schedule, text, VERSION)

@@ -53,7 +53,7 @@ def _json(value: Any) -> str:
 
 
 def _allowed(o: Option) -> str:
-    """Values or bounds, with the unit."""
+    """The allowed values or the bounds, with the unit."""
     text = ", ".join(f"`{_json(v)}`" for v in o.values)
     if o.low is not None:
         text = f"{o.low} to {o.high}" if o.high is not None else f"{o.low} or more"
@@ -61,7 +61,7 @@ def _allowed(o: Option) -> str:
 
 
 def _type_name(kind: Any) -> str:
-    """A type in words of JSON."""
+    """The name of a type in JSON."""
     origin, args = get_origin(kind), get_args(kind)
     if kind in _NAMES:
         return _NAMES[kind]

@@ -1,11 +1,11 @@
-"""Fields that version 2 of the format renamed: what error messages say about schedules of version 1."""
+"""New names of the fields of version 1 of the format, for error messages about schedules of that version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: field of version 1 -> what stands for it since version 2
+#: field of version 1 -> its replacement in version 2
 _KERNEL: Mapping[str, str] = {
     "memory": "mapping",
     "walk_order": "iteration_order",
@@ -37,12 +37,12 @@ _EPILOGUES: Mapping[str, str] = {"bulk": "tma", "bulk-reuse": "tma-aliased", "bu
 
 
 def now_called(name: str) -> str | None:
-    """What stands for field ``name`` of version 1; None for a name that version 1 did not have either."""
+    """The field that replaces ``name`` of version 1; None if version 1 had no such field."""
     return {**_KERNEL, **_MAPPING, **_SPLIT}.get(name)
 
 
 def renames_in(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """``old is NEW`` for every field and value of the version 1 schedule ``raw`` that is called otherwise now."""
+    """``old is NEW`` for every field and value of ``raw``, a schedule of version 1, that has a new name."""
     return tuple(dict.fromkeys(_renames(raw)))
 
 

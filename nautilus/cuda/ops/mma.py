@@ -1,8 +1,8 @@
-"""Printing of ``mma``: the k-step loop, operand fragments from shared memory or registers.
+"""Prints ``mma``: the loop over k-steps, and operand fragments from shared memory or from registers.
 
-A shared operand is read one k-step at a time into small arrays.  16-bit operands are read by
-ldmatrix: each lane names one 16-byte row of an 8x8 block; where the tile's contiguous axis is not k
-the transposing form reads it (PTX ISA, "ldmatrix").  Other types are read by plain loads.
+An operand in shared memory is read into small arrays, one k-step at a time.  Operands of 16 bits are read by ldmatrix:
+each lane gives the address of one 16-byte row of an 8x8 block (PTX ISA, "ldmatrix").  The transposing form of ldmatrix
+reads a tile whose contiguous axis is not k.  Operands of other types are read by ordinary loads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
 
 
 def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
-    """Each k-step: all of A, then B a pair of column tiles at a time, used at once (few live registers)."""
+    """Print each k-step: load A, then load and use B two column tiles at a time, so that few registers are live."""
     a = "a[m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {_A_REGS}]"
     w.line("#pragma unroll")
     with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
@@ -96,7 +96,7 @@ def _fetch_group(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], la
 
 
 def print_steps_ahead(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
-    """The fragments of step k + ahead are read before the MMAs of step k."""
+    """Print the k-steps so that the fragments of step k + ahead are read before the MMAs of step k."""
     ahead, stages = op.ahead, op.ahead + 1
     if isinstance(op.a, ma.Slot):
         w.line(f"u32 a[{stages}][{t.row_tiles}][{_A_REGS}];")
@@ -122,7 +122,7 @@ def _any_slot(op: ma.MmaOp) -> bool:
 
 
 def accumulator(w: Writer, op: ma.MmaOp) -> str:
-    """C array that ends as the result: the accumulator's own where nothing else reads it."""
+    """The C array of the result, which is that of the accumulator if nothing else reads the accumulator."""
     layout = w.layout(op.result)
     if op.acc is not None and op.acc.name in w.names and w.may_overwrite(op.acc):
         w.names[op.result.name] = w.names[op.acc.name]
@@ -155,10 +155,10 @@ def _k_extent(w: Writer, op: ma.MmaOp) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What a lane gives to ldmatrix: its positions in the first block, and a C variable with the address.
+    """The operands of a lane for ldmatrix: its positions in the first block, and a C variable with the address.
 
-    ``variable`` is None where later blocks cannot be reached by one xor of column bits (a warp's first
-    column is not aligned to its width): then every address is computed in full.
+    ``variable`` is None if one xor of column bits does not lead to the later blocks, because the first column of a
+    warp is not aligned to its width.  Every address is then computed in full.
     """
 
     at: dict[str, str]
@@ -166,7 +166,7 @@ class Lane:
 
 
 def lane_addresses(w: Writer, op: ma.MmaOp, t: Tiling) -> dict[str, Lane]:
-    """The lane's part of each 16-bit shared operand's addresses, by operand name."""
+    """Operand name -> the part of its addresses that depends on the lane, for 16-bit operands in shared memory."""
     out: dict[str, Lane] = {}
     for name, slot in (("a", op.a), ("b", op.b)):
         if isinstance(slot, ma.Slot) and w.smem[slot.buffer].dtype.bytes == 2:
@@ -177,8 +177,8 @@ def lane_addresses(w: Writer, op: ma.MmaOp, t: Tiling) -> dict[str, Lane]:
 def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *, pairs: bool) -> Lane:
     """Declare the address that a lane gives to ldmatrix for the first block of its warp's part.
 
-    Later blocks are at multiples of 8 rows and 16 columns, so their column bytes flip bits of the
-    swizzled chunk by one xor and everything else is a constant to add.
+    Later blocks are multiples of 8 rows and 16 columns away.  One xor therefore applies their column bytes to the
+    swizzled chunk, and all other terms of their addresses are constants.
     """
     buffer = w.smem[slot.buffer]
     major = buffer.axes[-1].name == t.k
@@ -203,7 +203,7 @@ def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *
 
 
 def _aligned(w: Writer, slot: ma.Slot, layout: str, axis: str) -> bool:
-    """Each warp's first column byte has no bit in common with the columns inside its part."""
+    """Whether the first column byte of each warp has no bit in common with the columns inside its part."""
     own = w.all_layouts[layout]
     width = max(m.stride for m in own.warp if m.axis == axis) * w.smem[slot.buffer].dtype.bytes
     return slot.swizzle == 0 or width % slot.swizzle == 0 or width & (width - 1) == 0
@@ -227,7 +227,7 @@ def block_address(w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str]) -> s
 
 
 def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, stage: str) -> None:
-    """Read the shared operands of k-step ``k`` into stage ``stage`` of the operand arrays."""
+    """Load the operands of k-step ``k`` from shared memory into stage ``stage`` of the operand arrays."""
     layout = op.result.layout
     if isinstance(op.a, ma.Slot):
         fetch_a(w, op.a, t, lanes, layout, k, f"a[{stage}]")
@@ -241,7 +241,7 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
 
 
 def fetch_a(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, k: str, target: str) -> None:
-    """A fragments of k-step ``k``, one row tile after another."""
+    """Load the A fragments of k-step ``k``, one row tile after another."""
     if "a" in lanes:
         load_tiles(w, slot, lanes["a"], t, k, lambda m: f"{target}[{m}]", is_a=True)
         return
@@ -253,9 +253,9 @@ def fetch_a(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout:
 def load_tiles(
     w: Writer, slot: ma.Slot, lane: Lane, t: Tiling, k: str, target: Callable[[str | int], str], *, is_a: bool
 ) -> None:
-    """All fragments of k-step ``k`` by ldmatrix; ``target(tile)`` is where the tile's registers begin.
+    """Load all fragments of k-step ``k`` by ldmatrix; ``target(tile)`` is the first register of the tile.
 
-    One instruction reads a row tile of A, or two column tiles of B, the last alone where their count is odd.
+    One instruction reads a row tile of A or two column tiles of B; the last column tile may be alone.
     """
     if is_a:
         w.line("#pragma unroll")
@@ -277,14 +277,14 @@ def load_tiles(
 def load_matrix(
     w: Writer, slot: ma.Slot, lane: Lane, at: dict[str, str], k: str, target: str, count: int, *, is_a: bool
 ) -> None:
-    """One ldmatrix. The stored major decides whether it transposes: fragments run along k."""
+    """Print one ldmatrix, which transposes if k is not the contiguous axis in memory."""
     trans = "" if w.smem[slot.buffer].axes[-1].name == k else "_trans"
     helper = w.speller.use(f"ldmatrix_x{count}{trans}")
     w.line(f"{helper}({target}, {block_address(w, slot, lane, at)});")
 
 
 def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
-    """``ld.matrix``: operand fragments of one k-step (or several) into the fragment's array."""
+    """Print ``ld.matrix``: operand fragments of one or several k-steps into the array of the fragment."""
     layout = w.layout(op.result)
     name = w.declare(op.result)
     is_a = layout.reg[1].axis != op.axis
@@ -312,7 +312,7 @@ def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
 
 
 def fetch_plain(w: Writer, slot: ma.Slot, t: Tiling, layout: str, k: str, target: str, *, is_a: bool) -> None:
-    """Operand registers by ordinary shared loads: register x holds ``pack`` consecutive k of one row."""
+    """Load operand registers by ordinary loads; each of them holds ``pack`` consecutive k of one row."""
     p = t.instr.pack
     buffer = w.smem[slot.buffer]
     axis, tile = (t.m, "m * 16") if is_a else (t.n, "n * 8")
@@ -339,7 +339,7 @@ def _generic(w: Writer, slot: ma.Slot, at: dict[str, str]) -> str:
 
 
 def print_fma(w: Writer, op: ma.MmaOp, acc: str) -> None:
-    """The scalar product: for each k, one fused multiply-add an accumulator."""
+    """Print a dot by scalar instructions: for each k, one fused multiply-add for each accumulator."""
     layout, dtype = w.layout(op.result), op.result.type.dtype
     extent = _k_extent(w, op)
     w.line("#pragma unroll" if op.unroll is None else f"#pragma unroll {op.unroll}")
@@ -354,7 +354,7 @@ def print_fma(w: Writer, op: ma.MmaOp, acc: str) -> None:
 
 
 def _fma_operand(w: Writer, op: ma.MmaOp, x: ma.Frag | ma.Slot, name: str, dtype: DType, layout: FragLayout) -> str:
-    """Load (or index) one operand for k; returns the element's text with ``$r`` for the register."""
+    """Print the load of one operand at k, if it needs one; the text of the element, with ``$r`` for the register."""
     if isinstance(x, ma.Frag):
         at = _register_with_k(w.layout(x), layout, op.over)
         return w.speller.cast(w.element_at(x, at), x.type.dtype, dtype)

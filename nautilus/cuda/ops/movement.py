@@ -1,4 +1,4 @@
-"""Printing loads, stores and copies between global memory, shared memory and registers."""
+"""Prints loads, stores and copies between global memory, shared memory and registers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELDS = ("x", "y", "z", "w")
 
 
 def print_slice(w: Writer, op: ma.SliceOp) -> None:
-    """Some registers of an array as an array of their own, which costs nothing once unrolled."""
+    """Print an array of some registers of another array; nothing remains of it when the loops are unrolled."""
     chosen = slice_registers(w.layout(op.arg), w.layout(op.result), op.axis, op.start)
     assert chosen is not None, "the verifier admits slices inside each thread only"
     source, name, spelled = w.name(op.arg), w.declare(op.result), w.array(op.result)
@@ -48,7 +48,7 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
 
 
 def row_major(buffer: Buffer, texts: list[str]) -> str:
-    """Element offset of an index into a row-major buffer; 64-bit where the buffer needs it."""
+    """Element offset of an index into a row-major buffer; in 64 bits if the size of the buffer needs them."""
     shape = [s for s in buffer.shape if isinstance(s, int)]
     assert len(shape) == len(texts), "runtime sizes are refused above the MA-tile level"
     wide = "(long long)" if prod(shape) >= 2**31 else ""
@@ -61,7 +61,7 @@ def row_major(buffer: Buffer, texts: list[str]) -> str:
 
 
 def scaled(text: str, stride: int) -> str:
-    """``text * stride`` as a term of a sum, with the parentheses that it needs."""
+    """``text * stride`` as a term of a sum, with parentheses if they are necessary."""
     atom = text.isidentifier() or text.isdigit()
     strength = text.strength if isinstance(text, Text) else 20 if atom else 12
     if strength < (12 if stride == 1 else 13):
@@ -70,7 +70,7 @@ def scaled(text: str, stride: int) -> str:
 
 
 def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, int]:
-    """Elements that one step along each tile axis moves, for the axes that enter ``index`` linearly."""
+    """Tile axis -> elements between two positions along it, for the axes on which ``index`` depends linearly."""
     strides: dict[str, int] = {}
     shape = [s for s in buffer.shape if isinstance(s, int)]
     forms = [affine(e) for e in index]
@@ -83,16 +83,17 @@ def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str
 
 
 def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore, layout: str) -> list[Expr]:
-    """The expressions of an access whose tile positions must be spelled register by register."""
+    """The expressions of an access whose positions in the tile must be printed for each register."""
     linear = register_strides(w.module.buffer(op.buffer), op.index, w.all_layouts[layout].axes)
     rest = [e for e in op.index if any(mentions(e, a) for a in w.tile_axes if a not in linear)]
     return rest if op.mask is None else [*rest, op.mask]
 
 
 def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r: str) -> str:
-    """Address of an element: the thread's part, then what register ``r`` adds (a constant once unrolled).
+    """Address of an element: a part that depends on the thread, and one that depends on register ``r``.
 
-    The two parts are added as pointers, so that the second becomes an immediate of the access.
+    The two parts are added as pointers.  The second one is a constant when the loop is unrolled, and becomes an
+    immediate of the access.
     """
     buffer, layout = w.module.buffer(name), w.all_layouts[within]
     strides = register_strides(buffer, index, layout.axes)
@@ -116,7 +117,7 @@ def slot_offset(w: Writer, slot: ma.Slot) -> str:
 
 
 def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
-    """Byte offset of (row, col) inside a stage, as this access sees it."""
+    """Byte offset of (row, col) inside a stage, with the swizzle of this access."""
     buffer = w.smem[slot.buffer]
     rows, cols = tile_shape(buffer.axes)
     size = buffer.dtype.bytes
@@ -127,7 +128,7 @@ def tile_byte(w: Writer, slot: ma.Slot, row: str, col: str) -> str:
 
 
 def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str]:
-    """(row, column) texts from positions on the buffer's axes."""
+    """The texts of row and column, from positions on the axes of the buffer."""
     axes = w.smem[slot.buffer].axes
     row, stride = list[str](), 1
     for axis in reversed(axes[:-1]):
@@ -139,7 +140,7 @@ def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str
 
 
 def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
-    """``cp.async`` of a tile: each thread copies its vectors, inactive ones arrive as zeros."""
+    """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros."""
     buffer = w.smem[op.slot.buffer]
     layout = w.kernel.layouts[op.threads]
     copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}")
@@ -154,7 +155,7 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
 
 
 def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
-    """Global memory to registers, ``vec`` elements an access."""
+    """Print a load from global memory to registers, ``vec`` elements an access."""
     dtype = op.result.type.dtype
     name = w.declare(op.result)
     layout = w.layout(op.result)
@@ -171,7 +172,7 @@ def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
 
 
 def print_shared_load(w: Writer, op: ma.SharedLoad) -> None:
-    """Shared memory to registers."""
+    """Print a load from shared memory to registers."""
     dtype = op.result.type.dtype
     name, layout = w.declare(op.result), w.layout(op.result)
     vec = op.vec if dtype.bytes <= 4 else 1
@@ -202,7 +203,7 @@ def _load_words(
     mask: str | None,
     volatile: bool = False,
 ) -> None:
-    """Load ``vec`` elements at ``pointer`` into registers from ``at``."""
+    """Load ``vec`` elements at ``pointer`` into the registers from number ``at`` on."""
     dtype, spelled = frag.type.dtype, w.array(frag)
     size = vec * dtype.bytes
     if dtype.bytes == 8:
@@ -242,7 +243,7 @@ def _load_words(
 
 
 def from_word(text: str, dtype: DType) -> str:
-    """Element from raw bits of its width."""
+    """An element from its raw bits."""
     if dtype.is_float and dtype.bits == 32:
         return f"__uint_as_float({text})"
     if dtype is DType.BOOL:
@@ -259,7 +260,7 @@ def to_word(text: str, dtype: DType) -> str:
 
 
 def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
-    """Registers to global memory, rounding to the buffer's type first."""
+    """Print a store of registers to global memory, rounded to the type of the buffer."""
     buffer = w.module.buffer(op.buffer)
     frag = op.value
     if frag.type.dtype is not buffer.dtype:
@@ -278,7 +279,7 @@ def print_global_store(w: Writer, op: ma.GlobalStore) -> None:
 
 
 def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
-    """Registers to shared memory."""
+    """Print a store of registers to shared memory."""
     buffer = w.smem[op.slot.buffer]
     frag = op.value
     if frag.type.dtype is not buffer.dtype:
@@ -293,7 +294,7 @@ def print_shared_store(w: Writer, op: ma.SharedStore) -> None:
 
 
 def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: str) -> str:
-    """Statement that stores ``vec`` elements from register ``r``."""
+    """The statement that stores ``vec`` elements from register ``r`` on."""
     dtype, spelled = frag.type.dtype, w.array(frag)
     size = vec * dtype.bytes
     if dtype.bytes == 8:
@@ -316,14 +317,14 @@ def _store_text(w: Writer, frag: ma.Frag, name: str, r: str, vec: int, pointer: 
 
 
 def divided(text: str, n: int) -> str:
-    """``text / n``, folded where text is a number."""
+    """``text / n``, computed if ``text`` is a number."""
     if text.isdigit():
         return str(int(text) // n)
     return f"{text} / {n}" if text.isidentifier() else f"({text}) / {n}"
 
 
 def plus(text: str, n: int) -> str:
-    """``text + n``, folded where text is a number."""
+    """``text + n``, computed if ``text`` is a number."""
     if n == 0:
         return text
     return str(int(text) + n) if text.isdigit() else f"{text} + {n}"

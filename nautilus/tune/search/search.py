@@ -7,7 +7,7 @@ cost model and measurements agree that no better point is left.  Finally it time
 again in one shuffled series; a schedule that does not beat the default schedule by more than noise does not replace it.
 
 All slow work runs in worker processes (:mod:`nautilus.tune.workers.pool`).  Every result is in the database before the
-next step, so a killed search loses only the candidates in flight.
+next step, so a killed search loses only the candidates of running jobs.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Search:
         self.builders.begin(candidate, BuildJob(candidate.schedule, cubin, limit))
 
     def _drain(self, wanted: bool) -> None:
-        """Finish all work in flight, if ``wanted``."""
+        """Finish all running jobs, if ``wanted``."""
         while wanted and (self.builders.busy or self.ready or self._measuring):
             self._advance()
 

@@ -1,9 +1,9 @@
 """Trial lowering: a program under a schedule down to the MA-tile level, to learn whether the schedule is legal.
 
 The passes alone decide: a candidate runs through all of them, which takes 20 to 150 ms, and their ScheduleError or
-UnsupportedError is the failure reason.  Two rules are added that no pass has: registers (an estimate,
-``cost.registers``), and the verifier's limits of the target.  Every other error is a bug of the compiler and is
-raised, never taken for an illegal schedule.
+UnsupportedError is the failure reason.  Two further rules apply: an estimate of the registers
+(``cost.registers``), and the limits of the target, which the verifier checks.  Every other error is a bug of the
+compiler; it is raised and does not count as an illegal schedule.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lowered:
 class TrialLowering:
     """Lowers one program (after the pass ``dead``) for one target under any schedules; keeps the last few results.
 
-    ``origin``: what the program was made of, None where nothing else is to be made of it.
+    ``origin``: the source of the program; None if no other program is made from it.
     """
 
     program: Program
@@ -59,7 +59,7 @@ class TrialLowering:
     _kept: OrderedDict[str, Lowered] = field(default_factory=OrderedDict, repr=False)
 
     def lower(self, schedule: Schedule) -> Lowered:
-        """The program under ``schedule`` down to the MA-tile level. Raises what is no fault of the schedule."""
+        """Lower the program under ``schedule`` to the MA-tile level. Raises errors that the schedule does not cause."""
         key = schedule.to_json()
         if key in self._kept:
             self._kept.move_to_end(key)
