@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.types import DType
-from nautilus.cost.instructions import LAZY, SKIPPED, SPECIAL, issue_slots
+from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
@@ -315,10 +315,9 @@ class _Counter:
             case ma.ReduceOp():
                 self.reduce(op, times)
             case ma.MapOp(result=r, op=name):
-                whole = len(op.args) > 1 and len(op.args[1].type.axes) == len(r.type.axes)
-                slots = issue_slots(name, op.args[0].type.dtype, r.type.dtype, whole)
-                if name == "mul_unless_one" and not whole:
-                    slots = LAZY if self.lazy else SKIPPED
+                slots = issue_slots(name, op.args[0].type.dtype, r.type.dtype)
+                if name == "mul_unless_one" and self.lazy:
+                    slots = LAZY
                 self.elementwise(times, self.warps * slots * self.registers(r))
                 if name in SPECIAL:
                     self.special(times, self.warps * 32 * SPECIAL[name] * self.registers(r))

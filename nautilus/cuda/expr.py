@@ -53,8 +53,8 @@ def _infix(symbol: str, strength: int, a: str, b: str) -> Text:
     return Text.of(f"{operand(a, strength)} {symbol} {operand(b, strength + 1)}", strength)
 
 
-_RULES = frozenset({"floordiv", "neg", "not", "select", "cast", "narrow", "rcp", "mul_unless_one", "sub_unless_zero"})
-assert {f.name for f in FUNCTIONS.values() if f.c is None} == _RULES
+_RULES = frozenset({"floordiv", "neg", "not", "select", "cast", "narrow", "rcp"})
+assert {f.name for f in FUNCTIONS.values() if f.c is None and f.skips is None} == _RULES
 _C_CAST = {DType.F64: "double", DType.F32: "float", DType.I64: "long long", DType.I32: "int", DType.I16: "short",
            DType.I8: "signed char", DType.U8: "unsigned char", DType.BOOL: "bool"}  # fmt: skip
 
@@ -83,6 +83,8 @@ class Speller:
         f = FUNCTIONS[op]
         if op in _RULES:
             return self.rule(op, args, dtypes, out)
+        if f.skips is not None:  # one element; the vote stands around all of them
+            return self.op(f.skips[0], args, dtypes, out)
         if (op, out) in _ROUNDED:
             return f"{_ROUNDED[op, out]}({args[0]}, {args[1]})"
         if isinstance(f.c, Operator):
@@ -96,8 +98,6 @@ class Speller:
     def rule(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """The operations that are no call and no operator of C."""
         match op:
-            case "mul_unless_one" | "sub_unless_zero":  # skipping is the printer's choice; the value is the same
-                return self.op(op.partition("_")[0], args, dtypes, out)
             case "not":
                 return Text.of(f"!{operand(args[0], UNARY)}", UNARY)
             case "neg":

@@ -81,10 +81,12 @@ _ARITHMETIC = (
     _QUOTIENT("rcp", 1, "1 / x; the compiler makes it", "arrays.rcp", lambda a: 1 / a, None, "reciprocal",
               interval=iv.rcp, derivative=("-(1.0 / (x * x))",), inverse="rcp", slots=2.0, special=1.0,
               approximations=(Approximation("rcp.approx.ftz.f32", "rcp_approx", ulps=1.0, slots=2, special=1),)),
-    _ROUNDED("mul_unless_one", 2, "a product that the code may skip while y is 1; the compiler makes it",
-             "np.multiply", operator.mul, None, "({0} * {1})", interval=iv.mul, derivative=("y", "x")),
-    _ROUNDED("sub_unless_zero", 2, "a difference that the code may skip while y is 0; the compiler makes it",
-             "np.subtract", operator.sub, None, "({0} - {1})", interval=iv.sub, derivative=("1.0", "-1.0")),
+    _ROUNDED("mul_unless_one", 2, "x * y, skipped while y is 1; the compiler makes it",
+             "np.multiply", operator.mul, None, "({0} * {1})", interval=iv.mul, derivative=("y", "x"),
+             skips=("mul", 1.0)),
+    _ROUNDED("sub_unless_zero", 2, "x - y, skipped while y is 0; the compiler makes it",
+             "np.subtract", operator.sub, None, "({0} - {1})", interval=iv.sub, derivative=("1.0", "-1.0"),
+             skips=("sub", 0.0)),
 )  # fmt: skip
 
 _ROUNDING = (

@@ -91,6 +91,7 @@ class Function:
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
     * ``named``: a spec calls the function by its name; ``symbol``: a spec writes this operator;
     * ``elementary``: a function of the math library or of the special-function unit, which costs more than arithmetic;
+    * ``skips``: (g, n): the value is g(x, y) = x where y is n, and a warp skips the operation if all its y are n;
     * ``native``: numpy's result in f32 and in integers (``any``) or in f32 (``float``) is the correctly rounded one;
     * ``derivative``: one for each argument (x, y, z), in the text form of expressions; () where it has none or none
       is known; ``inverse``: g with f(g(y)) = y for every y in the range of f, '' where no function is.
@@ -114,6 +115,7 @@ class Function:
     named: bool = False
     symbol: str = ""
     elementary: bool = False
+    skips: tuple[str, float] | None = None
     native: Literal["", "any", "float"] = ""
     approximations: tuple[Approximation, ...] = ()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType
 from nautilus.cuda import positions
 from nautilus.cuda.ctypes import literal, memory_type
@@ -49,19 +50,17 @@ def split_run(w: Writer, ops: tuple[ma.MemOp, ...]) -> list[Elementwise]:
     return run
 
 
-#: skippable op -> the op that it is, and the neutral operand at which a warp skips it
-_SKIPPABLE = {"mul_unless_one": ("mul", 1.0), "sub_unless_zero": ("sub", 0.0)}
-
-
 def is_skippable(op: ma.MemOp) -> bool:
     """Whether the op is one that a warp skips if all its second operands are neutral."""
-    return isinstance(op, ma.MapOp) and op.op in _SKIPPABLE and len(op.result.type.axes) > 1
+    return isinstance(op, ma.MapOp) and FUNCTIONS[op.op].skips is not None
 
 
 def print_skippable(w: Writer, op: ma.MapOp) -> None:
     """Print the operation under a warp vote, in place if this is the last use of the first operand."""
-    plain, neutral = _SKIPPABLE[op.op]
-    value, factor = sorted(op.args, key=lambda a: -len(a.type.axes))
+    skips = FUNCTIONS[op.op].skips
+    assert skips is not None
+    plain, neutral = skips
+    value, factor = op.args
     layout = w.layout(op.result)
     ones = w.layout(factor).registers
     if value.name in w.names and w.may_overwrite(value):

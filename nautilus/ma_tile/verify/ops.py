@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from nautilus.core.buffers import Space
 from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import COMBINERS, OPS, Const
+from nautilus.core.functions import FUNCTIONS
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -84,6 +85,10 @@ def map_op(s: KernelScope, op: MapOp) -> None:
     except DTypeError as err:
         s.fail("operations are typed", str(err))
     s.need(dtype is op.result.type.dtype, "operations are typed", f"{op.op} gives {dtype}")
+    if FUNCTIONS[op.op].skips is not None:
+        x, y = op.args
+        ok = len(y.type.axes) < len(x.type.axes) == len(op.result.type.axes)
+        s.need(ok, "the second operand of a skipped operation lacks an axis of the result", f"%{y.name}")
     s.define(op.result)
 
 

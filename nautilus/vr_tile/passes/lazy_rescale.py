@@ -197,11 +197,13 @@ class _Rewrite:
         return chosen, list(p.out)
 
     def _marked(self, op: TileOp) -> TileOp:
-        """``op``, or ``mul_unless_one`` for a repair, which may be skipped while its factor is 1."""
+        """``op``, or ``mul_unless_one`` for a repair by a factor with fewer axes."""
         factor = self.repairs.get(op.result.name) if isinstance(op, MapOp) else None
         if factor is None or not isinstance(op, MapOp):
             return op
         (whole,) = (a for a in op.args if a != factor)
+        if len(factor.type.axes) >= len(whole.type.axes):
+            return op
         return replace(op, op="mul_unless_one", args=(whole, factor))
 
 

@@ -15,6 +15,8 @@ module mm target sm_90a {
     mbar full stages 2 arrivals 1 @ 98304
     mbar empty stages 2 arrivals 8 @ 98320
     pipeline r stages 2
+    mbar.init
+    barrier
     roles {
       role producer warps 0..4 registers 24 single {
         let i0 = block // 4
@@ -128,6 +130,8 @@ module copy target sm_90a {
     mbar full stages 1 arrivals 1 @ 8448
     mbar empty stages 1 arrivals 4 @ 8456
     pipeline r stages 1
+    mbar.init
+    barrier
     roles {
       role load warps 0..4 registers 40 single {
         tile.loop v, q in 20 static {
@@ -173,6 +177,8 @@ module copy target sm_90a {
     mbar full stages 1 arrivals 1 @ 8448
     mbar empty stages 1 arrivals 4 @ 8456
     pipeline r stages 1
+    mbar.init
+    barrier
     roles {
       role load warps 0..4 registers 40 single {
         tile.loop v, q in 20 snake {
@@ -214,6 +220,8 @@ module copy target sm_90a {
     mbar tempty stages 2 arrivals 4 @ 8480
     pipeline r stages 1
     pipeline t stages 2
+    mbar.init
+    barrier
     roles {
       role load warps 0..4 registers 40 single {
         tile.first next
@@ -291,6 +299,8 @@ module chain target sm_90a {
     smem v : bf16[j: 128, e: 32] stages 2 swizzle 64 pad 0 @ 40960
     smem o : bf16[i: 64, e: 32] stages 1 swizzle 64 pad 0 @ 57344
     mbar full stages 1 arrivals 1 @ 61440
+    mbar.init
+    barrier
     mbar.expect full[0] 57344
     tma.load q[0] swizzle 128, Q[i, d] mbar full[0]
     tma.load k[0] swizzle 128, K[j, d] mbar full[0]
@@ -359,6 +369,8 @@ module eight target sm_90a {
     layout #x = reg(j:16x1, i:2x8) lane(j:4x16, i:8x1) warp(i:4x16)
     smem s : f8e4m3[i: 64, j: 64] stages 1 swizzle 64 pad 0 @ 0
     mbar full stages 1 arrivals 1 @ 4096
+    mbar.init
+    barrier
     mbar.expect full[0] 4096
     tma.load s[0] swizzle 64, X[i, j] mbar full[0]
     mbar.wait full[0] parity 0

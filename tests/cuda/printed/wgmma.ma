@@ -13,6 +13,8 @@ module product target sm_90a {
     smem s_a : f16[i: 64, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[j: 64, k: 64] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 16384
+    mbar.init
+    barrier
     mbar.expect full[0] 16384
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -46,6 +48,8 @@ module product target sm_90a {
     smem s_a : f16[i: 64, k: 128] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[j: 32, k: 128] stages 1 swizzle 128 pad 0 @ 16384
     mbar full stages 1 arrivals 1 @ 24576
+    mbar.init
+    barrier
     mbar.expect full[0] 24576
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -75,6 +79,8 @@ module product target sm_90a {
     smem s_a : f16[i: 64, k: 64] stages 1 swizzle 64 pad 0 @ 0
     smem s_b : f16[j: 64, k: 64] stages 1 swizzle 64 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 16384
+    mbar.init
+    barrier
     mbar.expect full[0] 16384
     tma.load s_b[0] swizzle 64, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 64, A[i, k] mbar full[0]
@@ -105,6 +111,8 @@ module product target sm_90a {
     smem s_a : bf16[i: 64, k: 64] stages 1 swizzle 32 pad 0 @ 0
     smem s_b : bf16[j: 64, k: 64] stages 1 swizzle 32 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 16384
+    mbar.init
+    barrier
     mbar.expect full[0] 16384
     tma.load s_b[0] swizzle 32, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 32, A[i, k] mbar full[0]
@@ -135,6 +143,8 @@ module product target sm_90a {
     smem s_a : f16[i: 64, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[k: 64, j: 128] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 24576
+    mbar.init
+    barrier
     mbar.expect full[0] 24576
     tma.load s_b[0] swizzle 128, B[k, j] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -164,6 +174,8 @@ module product target sm_90a {
     smem s_a : f16[i: 64, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[k: 64, j: 32] stages 1 swizzle 64 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 12288
+    mbar.init
+    barrier
     mbar.expect full[0] 12288
     tma.load s_b[0] swizzle 64, B[k, j] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -194,6 +206,8 @@ module product target sm_90a {
     smem s_a : f16[k: 64, i: 128] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[k: 64, j: 64] stages 1 swizzle 128 pad 0 @ 16384
     mbar full stages 1 arrivals 1 @ 24576
+    mbar.init
+    barrier
     mbar.expect full[0] 24576
     tma.load s_b[0] swizzle 128, B[k, j] mbar full[0]
     tma.load s_a[0] swizzle 128, A[k, i] mbar full[0]
@@ -225,6 +239,8 @@ module product target sm_90a {
     smem s_a : f16[i: 128, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[j: 64, k: 64] stages 1 swizzle 128 pad 0 @ 16384
     mbar full stages 1 arrivals 1 @ 24576
+    mbar.init
+    barrier
     mbar.expect full[0] 24576
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -254,6 +270,8 @@ module product target sm_90a {
     smem s_a : f16[i: 64, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[k: 64, j: 320] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 49152
+    mbar.init
+    barrier
     mbar.expect full[0] 49152
     tma.load s_b[0] swizzle 128, B[k, j] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -284,6 +302,8 @@ module product target sm_90a {
     smem s_a : f16[i: 128, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f16[k: 64, j: 64] stages 1 swizzle 128 pad 0 @ 16384
     mbar full stages 1 arrivals 1 @ 24576
+    mbar.init
+    barrier
     mbar.expect full[0] 8192
     tma.load s_b[0] swizzle 128, B[k, j] mbar full[0]
     %a = ld.global A[i, k] vec 2 : f16[i: 128, k: 64] #a
@@ -316,6 +336,8 @@ module product target sm_90a {
     smem s_a : bf16[i: 64, k: 64] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : bf16[k: 64, j: 64] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 16384
+    mbar.init
+    barrier
     mbar.expect full[0] 16384
     tma.load s_b[0] swizzle 128, B[k, j] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -346,6 +368,8 @@ module product target sm_90a {
     smem s_a : tf32[i: 64, k: 32] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : tf32[j: 24, k: 32] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 11264
+    mbar.init
+    barrier
     mbar.expect full[0] 11264
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -377,6 +401,8 @@ module product target sm_90a {
     smem s_a : tf32[i: 64, k: 32] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : tf32[j: 64, k: 32] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 16384
+    mbar.init
+    barrier
     mbar.expect full[0] 8192
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     %a = ld.global A[i, k] vec 1 : tf32[i: 64, k: 32] #a
@@ -408,6 +434,8 @@ module product target sm_90a {
     smem s_a : i8[i: 64, k: 128] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : i8[j: 48, k: 128] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 14336
+    mbar.init
+    barrier
     mbar.expect full[0] 14336
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -441,6 +469,8 @@ module product target sm_90a {
     smem s_a : u8[i: 64, k: 64] stages 1 swizzle 64 pad 0 @ 0
     smem s_b : u8[j: 16, k: 64] stages 1 swizzle 64 pad 0 @ 4096
     mbar full stages 1 arrivals 1 @ 5120
+    mbar.init
+    barrier
     mbar.expect full[0] 5120
     tma.load s_b[0] swizzle 64, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 64, A[i, k] mbar full[0]
@@ -470,6 +500,8 @@ module product target sm_90a {
     smem s_a : f8e4m3[i: 64, k: 128] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f8e4m3[j: 256, k: 128] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 40960
+    mbar.init
+    barrier
     mbar.expect full[0] 40960
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     tma.load s_a[0] swizzle 128, A[i, k] mbar full[0]
@@ -502,6 +534,8 @@ module product target sm_90a {
     smem s_a : f8e5m2[i: 64, k: 128] stages 1 swizzle 128 pad 0 @ 0
     smem s_b : f8e5m2[j: 64, k: 128] stages 1 swizzle 128 pad 0 @ 8192
     mbar full stages 1 arrivals 1 @ 16384
+    mbar.init
+    barrier
     mbar.expect full[0] 8192
     tma.load s_b[0] swizzle 128, B[j, k] mbar full[0]
     %a = ld.global A[i, k] vec 4 : f8e5m2[i: 64, k: 128] #a

@@ -12,7 +12,7 @@ all elements under one reference share.  Where the types of the inputs do not pr
       d = select(near, 0, r);  K' = select(near, K, 0)        (once a row)
       exp2(fma(sub_unless_zero(x, d), k, -K'))
 
-  ``sub_unless_zero`` is a subtraction that the code skips while ``d`` is 0, after a vote of the warp.
+  ``sub_unless_zero`` is a subtraction that a warp skips while its ``d`` are 0.  An ``x`` with the axes of ``d`` has ``sub``.
 
 Both forms are equations over the reals.  An r of inf or NaN is not near, so the element is ``x - r`` as written.
 Requires: ``x``, ``r`` in f32.  The pass needs no other range, because it only shortens the way from ``x`` to 0.
@@ -70,7 +70,8 @@ class _Guard:
         if not self.products:
             return p.map("exp2", [p.map("mul", [p.map("sub", [x, r]), k])])
         shift, rest = self._row(p, r, below)
-        return p.map("exp2", [p.map("fma", [p.map("sub_unless_zero", [x, shift]), k, rest])])
+        apart = "sub_unless_zero" if len(shift.type.axes) < len(x.type.axes) else "sub"
+        return p.map("exp2", [p.map("fma", [p.map(apart, [x, shift]), k, rest])])
 
     def _row(self, p: Peephole, r: Value, below: Value) -> tuple[Value, Value]:
         """``d`` and ``-K'`` of the reference, once in a block."""
