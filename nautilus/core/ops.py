@@ -66,6 +66,7 @@ class Effect(enum.Enum):
 
     ARRIVE = enum.auto()  # counts this thread in at a barrier
     WAIT = enum.auto()  # blocks until other threads or copies have come so far
+    INITIALISE = enum.auto()  # makes barriers usable
     COMMIT = enum.auto()  # closes a group of asynchronous operations
     FENCE = enum.auto()  # orders accesses of this thread
     ADVANCE = enum.auto()  # changes uniform variables

@@ -20,6 +20,7 @@ from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Param
 from nautilus.core.types import DType
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
+from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
@@ -30,9 +31,9 @@ MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all 
 _SIZE = 1024  # assumed value of a size that is known only at launch
 _FREE = frozenset({  # ops that cost nothing, as do barriers of one warp and relaxed cluster arrivals
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.AsyncCommit, ma.AsyncWait, ma.Barrier,
-    ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait, ma.ProxyFence,
-    ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, TileFirst, ma.TileFetch, ma.TileReset, ma.QueuePush,
-    ma.QueuePop, ma.GridWait, ma.GridLaunchDependents,
+    ma.MbarInit, ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait,
+    ma.ProxyFence, ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, TileFirst, ma.TileFetch,
+    ma.TileReset, ma.QueuePush, ma.QueuePop, ma.GridWait, ma.GridLaunchDependents,
 })  # fmt: skip
 
 
@@ -153,7 +154,7 @@ class _Counter:
             for r in roles:
                 self.role(r)
         else:
-            self.block(self.kernel.body, 1.0, dict(self.env))
+            self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
         pipelined = sum(self.pipeline_bytes().values()) or sum(self.unpipelined.values())
         return Work(
             self.tiles, self.counts, self.loads, units, self.warps, self._separate_tiles(consumers), self.order,
@@ -166,7 +167,7 @@ class _Counter:
         """The work of a block whose warps compute partial results that the block combines."""
         self.warps, self.private = (r.last_warp - r.first_warp) // r.consumers, r.consumers
         self.env[f"{CONSUMER}#"] = (np.asarray(0), np.asarray(r.consumers - 1))
-        self.block(self.kernel.body, 1.0, dict(self.env))
+        self.block(after_initialisation(self.kernel.body), 1.0, dict(self.env))
         pipelined = sum(self.pipeline_bytes().values()) or r.consumers * sum(self.unpipelined.values())
         return Work(
             self.tiles, self.counts, self.loads, r.consumers, self.warps, False, self.order, False, False, pipelined,

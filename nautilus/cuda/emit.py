@@ -55,6 +55,8 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
 
 def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) -> str:
     """One ``__global__`` function."""
+    if kernel.mbars and not any(isinstance(op, ma.MbarInit) for op in kernel.body):
+        raise UnsupportedError("mbarriers without mbar.init", kernel.name, kernel.span)
     w = start(module, kernel, speller)
     decode: dict[str, tuple[str, set[str]]] = {}
     for var, e in kernel.decode:
@@ -78,9 +80,7 @@ def emit_kernel(module: ma.MemModule, kernel: ma.MemKernel, speller: Speller) ->
         for (layout, axis), name in w.bases.items()
         if name != "0"
     ] + [f"    const int {name} = {text};" for name, text in w.warp_bases.items()]
-    setup = pipelines.barrier_setup(w)
-    w.lines[:0] = [*_decode(w, decode), *bases, *setup]
-    w.lines += pipelines.cluster_end(w)
+    w.lines[:0] = [*_decode(w, decode), *bases]
     bound = f"__launch_bounds__({32 * kernel.warps}, {kernel.min_blocks})"
     if kernel.cluster > 1:
         bound += f" __cluster_dims__({kernel.cluster}, 1, 1)"
@@ -156,7 +156,7 @@ def parameters(module: ma.MemModule) -> tuple[str, ...]:
 
 def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
     """Print ops in order, and elementwise ops in runs."""
-    n, w.passed = 0, ""
+    n = 0
     while n < len(body):
         op = body[n]
         if isinstance(op, ma.MapOp) and elementwise.is_skippable(op):
@@ -172,7 +172,6 @@ def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
         w.owned = frozenset(f.name for x in body[:n] for f in bound(x)) | w.loop_args
         print_op(w, op)
         n += 1
-    w.passed = ""
 
 
 def print_op(w: Writer, op: ma.MemOp) -> None:
@@ -245,6 +244,7 @@ _WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
     ma.LetOp: roles.print_let,
     ma.MatrixStore: warpgroup.print_matrix_store,
     ma.MbarArrive: pipelines.print_arrive,
+    ma.MbarInit: pipelines.print_init,
     ma.MbarExpect: pipelines.print_expect,
     ma.MbarWait: pipelines.print_wait,
     ma.MmaOp: warpgroup.print_wgmma,

@@ -365,9 +365,6 @@ HELPERS: Mapping[str, Helper] = {
     "cluster_arrive": _asm("cluster_arrive", "", "barrier.cluster.arrive;", "", "Releases what this thread wrote."),
     "cluster_arrive_relaxed": _asm("cluster_arrive_relaxed", "", "barrier.cluster.arrive.relaxed;", ""),
     "cluster_wait": _asm("cluster_wait", "", "barrier.cluster.wait;", "", "For all threads of the cluster."),
-    "cluster_barrier": _asm(
-        "cluster_barrier", "", "barrier.cluster.arrive;\\nbarrier.cluster.wait;", "", "All threads of the cluster."
-    ),
     "mbarrier_expect": _asm(
         "mbarrier_expect",
         "u32 bar, int bytes",

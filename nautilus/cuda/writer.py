@@ -51,7 +51,6 @@ class Writer:
     loop_args: frozenset[str] = frozenset()
     aliased: set[str] = field(default_factory=set)
     indices: dict[str, ma.IndexOp] = field(default_factory=dict)  # of the elementwise run printed now
-    passed: str = ""  # the last wait for an mbarrier in the block printed now; its phase lasts
     single: bool = False  # one thread runs what is printed now
     operands: frozenset[str] = field(init=False)  # local arrays of an MMA, in whose block fragments are mentioned
     consumer_warps: int = field(init=False)  # warps of each consumer (:mod:`nautilus.ma_tile.analysis.consumers`)

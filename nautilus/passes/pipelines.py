@@ -123,6 +123,8 @@ MA_TILE = Stage(
         "grid.combine_in_block:CombineInBlock",
         "grid.combine_in_cluster:CombineInCluster",
         "grid.dependent_launch:DependentLaunch",
+        "finalise.initialise_mbarriers:InitialiseMbarriers",
+        "finalise.repeat_waits:RepeatWaits",
         "finalise.split_positions:SplitPositions",
         "finalise.limit_unrolling:LimitUnrolling",
         "finalise.approximate:Approximate",

@@ -38,8 +38,6 @@ def print_advance(w: Writer, op: ma.AdvanceOp) -> None:
     """Advance a pipeline; the phase flips when the stage wraps around to 0."""
     c = next(c for c in w.kernel.pipelines if c.name == op.pipeline)
     stage, phase = w.env[c.stage], w.env[c.phase]
-    if stage in w.passed or phase in w.passed:
-        w.passed = ""
     if c.stages == 1:
         w.line(f"{phase} ^= {'1' if op.by is None else f'({w.expr(op.by)}) & 1'};")
     elif op.by is not None:
@@ -71,10 +69,9 @@ def barrier_address(w: Writer, name: str, stage: Expr) -> str:
 
 
 def print_wait(w: Writer, op: ma.MbarWait) -> None:
-    """Wait for a phase. A volatile ``wg.wait`` later in the block repeats the text."""
+    """Wait for a phase."""
     call = w.speller.use("mbarrier_wait")
-    w.passed = f"{call}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});"
-    w.line(w.passed)
+    w.line(f"{call}({barrier_address(w, op.mbar, op.stage)}, {w.expr(op.parity)});")
 
 
 def print_arrive(w: Writer, op: ma.MbarArrive) -> None:
@@ -174,32 +171,14 @@ def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int, part: tuple[
     return ", ".join(texts)
 
 
-def barrier_setup(w: Writer) -> list[str]:
-    """Lines that initialise the mbarriers of the kernel, and a barrier of all threads."""
-    if not w.kernel.mbars:
-        return []
-    init, fence = w.speller.use("mbarrier_init"), w.speller.use("fence_mbarrier_init")
-    lines = ["    if (threadIdx.x == 0) {"]
-    for bar in w.kernel.mbars:
-        places = (bar.offset + 8 * stage for stage in range(bar.stages))
-        lines += [f"        {init}({w.shared} + {at}, {bar.arrivals});" for at in places]
-    barrier = f"{w.speller.use('cluster_barrier')}();" if _share_barriers(w.kernel) else "__syncthreads();"
-    return [*lines, f"        {fence}();", "    }", f"    {barrier}"]
-
-
-def cluster_end(w: Writer) -> list[str]:
-    """Lines that keep a block until no other block of its cluster can arrive at its mbarriers."""
-    if not _share_barriers(w.kernel):
-        return []
-    return [f"    {w.speller.use('cluster_barrier')}();"]
-
-
-def _share_barriers(kernel: ma.MemKernel) -> bool:
-    """Whether blocks of a cluster, or their copies, arrive at mbarriers of other blocks."""
-    return any(
-        (isinstance(op, ma.MbarArrive) and op.cluster) or (isinstance(op, ma.TmaLoad) and op.multicast > 1)
-        for op in ma.walk_ops(kernel.body)
-    )
+def print_init(w: Writer, op: ma.MbarInit) -> None:
+    """Thread 0 initialises all mbarriers."""
+    init = w.speller.use("mbarrier_init")
+    with w.braces("if (threadIdx.x == 0)"):
+        for bar in w.kernel.mbars:
+            for stage in range(bar.stages):
+                w.line(f"{init}({w.shared} + {bar.offset + 8 * stage}, {bar.arrivals});")
+        w.line(f"{w.speller.use('fence_mbarrier_init')}();")
 
 
 def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:

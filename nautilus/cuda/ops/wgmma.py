@@ -144,13 +144,7 @@ def print_fence(w: Writer) -> None:
 
 
 def print_wait(w: Writer, op: ma.WgWait) -> None:
-    """Wait for warpgroup MMAs; the compiler may not move reads of the results before it.
-
-    Before a volatile wait, the last mbarrier wait is repeated.  The phase has completed, so this wait ends at once.
-    It starts a basic block, and the assembler moves no ``wgmma.wait_group`` across the start of a basic block.
-    """
-    if op.volatile and w.passed:
-        w.line(w.passed)
+    """Wait for warpgroup MMAs; the compiler may not move reads of the results before it."""
     w.line(f"{w.speller.use('wgmma_wait')}<{op.pending}>();")
     for frag in op.ready:
         kind = "fence_operand_int" if frag.type.dtype is DType.I32 else "fence_operand"

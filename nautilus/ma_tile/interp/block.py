@@ -32,6 +32,7 @@ from nautilus.ma_tile.ir.async_ops import (
     ClusterWait,
     LetOp,
     MbarExpect,
+    MbarInit,
     NamedArrive,
     TmaLoad,
 )
@@ -66,7 +67,9 @@ class BlockRun:
         self.shared = machine.shared_memory()
         ranks = machine.kernel.cluster
         self.barriers = Barriers(self.shared, machine.threads, machine.components)
-        self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, ranks * machine.components, ranks)
+        explicit = any(isinstance(op, MbarInit) for op in machine.kernel.body)
+        first = ranks * machine.components
+        self.mbarriers = Mbarriers(self.shared, machine.kernel.mbars, first, ranks, ready=not explicit)
         self.cluster = ClusterBarrier(self.shared, ranks, machine.components, machine.threads, machine.span)
         self.scheduler = Scheduler(seed, self.mbarriers)
         self.collective_loads: dict[tuple[int, int, int], CollectiveLoad] = {}
@@ -174,12 +177,15 @@ class BlockRun:
             case MbarArrive():
                 self._arrive(ctx, op)
                 yield Wait(op, lambda: True)
+            case MbarInit():
+                self.mbarriers.initialise(ctx.actor)
+                yield Wait(op, lambda: True)
             case MbarExpect(mbar=name, stage=stage, bytes=count):
-                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor.rank)
+                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor)
                 self.mbarriers.expect(ctx.actor, bar, count)
                 yield Wait(op, lambda: True)
             case MbarWait(mbar=name, stage=stage, parity=parity):
-                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor.rank)
+                bar = self.mbarriers.at(name, self.integer(ctx, stage, "a stage"), ctx.actor)
                 p = self.integer(ctx, parity, "a parity")
                 if p not in (0, 1):
                     raise Fault("phase", f"parity {p} is neither 0 nor 1")
@@ -199,7 +205,9 @@ class BlockRun:
         actor, stage = ctx.actor, self.integer(ctx, op.stage, "a stage")
         count = actor.threads if op.each == "thread" or actor.single else actor.warps
         for rank in range(self.machine.kernel.cluster) if op.cluster else (actor.rank,):
-            self.mbarriers.arrive(actor, self.mbarriers.at(op.mbar, stage, rank), count)
+            if rank in self.cluster.ended and not self.mbarriers.ready:
+                raise Fault("cluster", f"block {rank} may have ended")
+            self.mbarriers.arrive(actor, self.mbarriers.at(op.mbar, stage, actor, rank), count)
 
     def _for(self, ctx: Context, op: ForOp) -> Program:
         lo, hi = self.integer(ctx, op.lo, "a loop bound"), self.integer(ctx, op.hi, "a loop bound")
@@ -399,7 +407,7 @@ def _table() -> dict[type, Callable[[BlockRun, Context, Any], None]]:
 _DATA = _table()
 #: what :meth:`BlockRun._control` runs: ops with bodies, and ops that let other threads go on
 _CONTROL = (
-    ForOp, IfOp, RolesOp, TileSchedulerOp, BreakOp, Barrier, NamedArrive, MbarArrive, MbarExpect, MbarWait,
+    ForOp, IfOp, RolesOp, TileSchedulerOp, BreakOp, Barrier, NamedArrive, MbarInit, MbarArrive, MbarExpect, MbarWait,
     ClusterArrive, ClusterWait,
 )  # fmt: skip
 MA.complete({**_DATA, **dict.fromkeys(_CONTROL)}, "interpreter")

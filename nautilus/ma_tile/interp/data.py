@@ -374,7 +374,7 @@ def cp_async(run: BlockRun, ctx: Context, op: AsyncCopy) -> None:
     if op.mbar is None:
         ctx.actor.open.append(flight)
     else:
-        bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"), ctx.actor.rank)
+        bar = run.mbarriers.at(op.mbar[0], run.integer(ctx, op.mbar[1], "a stage"), ctx.actor)
         run.mbarriers.outstanding.append(Arrival(bar, flight, threads=ctx.actor.threads))
 
 

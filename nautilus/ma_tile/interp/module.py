@@ -15,7 +15,7 @@ missing-fence        no ``wg.fence`` between a write to registers and the MMA th
                      ``fence.proxy`` and barrier between a write to shared memory and its use by TMA or wgmma
 unfinished           a consumer ends with pending MMAs or stores, or a block ends with pending TMA loads
 unordered-writes     bytes written twice, no barrier between, or over a pending copy
-uninitialised        bytes or elements read that have never been written
+uninitialised        bytes or elements read that have never been written; an mbarrier that may be so
 out-of-bounds        a shared address, stage or tile position outside its buffer
 global-out-of-bounds an unmasked global index outside its tensor
 global-race          an element of global memory used by several threads of one launch
@@ -24,7 +24,7 @@ undefined-fragment, undefined-variable, undefined-buffer           a name withou
 layout, holders-disagree                                           registers that do not match the layout
 barrier, over-arrival, phase, deadlock, not-uniform                incorrect synchronisation
 multicast                                                          blocks that copy parts of different tiles
-cluster                              a store into a block that may not run yet, or that may have ended
+cluster                              a store into a block that may not run yet, or that may have ended; an arrival there
 unsupported                                                        an operation without an instruction
 ==================== ==================================================================
 

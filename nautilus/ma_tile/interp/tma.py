@@ -126,7 +126,7 @@ def load(run: BlockRun, ctx: Context, op: TmaLoad) -> None:
             moved = slab.address + (rank - actor.rank) * run.machine.span
             flight = Flight(moved, slab.bits, slab.thread, slab.op, tma=True)
             run.shared.issue(actor.clock, flight)
-            bar = run.mbarriers.at(op.mbar[0], stage, rank)
+            bar = run.mbarriers.at(op.mbar[0], stage, actor, rank)
             run.mbarriers.outstanding.append(Arrival(bar, flight, bytes=slab.bits.nbytes))
 
 

@@ -17,6 +17,9 @@ Meaning.
   it; the emitter takes the asynchronous form only.  ``tma.load`` with ``mbar`` is issued by one thread (of a ``single``
   role, or thread 0 of the consumer), completes at an unknown later time and counts its bytes on the mbarrier.
 * ``stream`` says that no other block reads these bytes soon.  The L2 cache then fetches only the requested bytes.
+* ``mbar.init``: thread 0 of the block initialises all mbarriers of the kernel.  Other threads use them after a
+  barrier of all threads of the block, or of the cluster if its blocks arrive at each other's mbarriers.  A kernel
+  without ``mbar.init`` begins with initialised mbarriers.  A pass replaces this form, which the emitter refuses.
 * An mbarrier phase completes when it has ``arrivals`` arrivals and all expected bytes have arrived.
 * ``multicast`` c: the copy has the same destination in all c blocks of the cluster.  Each block issues the part of its
   rank: the slabs of the slot are assigned in order, or runs of its outermost axis where there are too few slabs.  Each
@@ -141,6 +144,13 @@ class TmaWait:
 
     pending: int = declare(INTEGER, default=0)
     read: bool = declare(flag("read"), default=True)
+    span: Span = SPAN
+
+
+@op(MA, "mbar.init", Effect.INITIALISE)
+class MbarInit:
+    """Thread 0 of the block initialises all mbarriers of the kernel."""
+
     span: Span = SPAN
 
 

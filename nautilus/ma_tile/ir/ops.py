@@ -86,6 +86,7 @@ from nautilus.ma_tile.ir.async_ops import ClusterWait as ClusterWait
 from nautilus.ma_tile.ir.async_ops import LetOp as LetOp
 from nautilus.ma_tile.ir.async_ops import MatrixStore as MatrixStore
 from nautilus.ma_tile.ir.async_ops import MbarExpect as MbarExpect
+from nautilus.ma_tile.ir.async_ops import MbarInit as MbarInit
 from nautilus.ma_tile.ir.async_ops import NamedArrive as NamedArrive
 from nautilus.ma_tile.ir.async_ops import ProxyFence as ProxyFence
 from nautilus.ma_tile.ir.async_ops import TmaCommit as TmaCommit
@@ -347,8 +348,8 @@ MemOp: TypeAlias = (
     ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | SliceOp | UndefinedOp | GlobalLoad | GlobalStore
     | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
-    | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive | ClusterWait
-    | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop | GridWait | GridLaunchDependents
+    | MbarInit | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive
+    | ClusterWait | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop | GridWait | GridLaunchDependents
 )  # fmt: skip
 MA.close(MemOp)
 

@@ -24,6 +24,7 @@ from nautilus.ma_tile.ir.async_ops import (
     LetOp,
     MatrixStore,
     MbarExpect,
+    MbarInit,
     NamedArrive,
     ProxyFence,
     TmaCommit,
@@ -169,6 +170,11 @@ def tma_wait(s: KernelScope, op: TmaWait) -> None:
     s.need(op.pending >= 0, "the number of pending groups is in range", str(op.pending))
 
 
+def mbar_init(s: KernelScope, op: MbarInit) -> None:
+    """Its place is a matter of ``verify.mbarriers``."""
+    _threads(s)
+
+
 def mbar_expect(s: KernelScope, op: MbarExpect) -> None:
     """The expected bytes are in the range of the mbarrier."""
     _engines(s)
@@ -309,7 +315,7 @@ def cluster_mark(s: KernelScope, op: ClusterArrive | ClusterWait) -> None:
 
 WARPGROUP_RULES: Mapping[type, Callable[..., None]] = {
     LetOp: let, AdvanceOp: advance, TmaLoad: tma_load, TmaStore: tma_store,
-    TmaCommit: tma_commit, TmaWait: tma_wait, MbarExpect: mbar_expect, NamedArrive: named_arrive,
+    TmaCommit: tma_commit, TmaWait: tma_wait, MbarInit: mbar_init, MbarExpect: mbar_expect, NamedArrive: named_arrive,
     MatrixStore: st_matrix, ProxyFence: fence_proxy, WgFence: wg_mark, WgCommit: wg_mark, WgWait: wg_wait,
     ClusterArrive: cluster_mark, ClusterWait: cluster_mark, **TILE_SCHEDULER_RULES,
     **DEPENDENT_LAUNCH_RULES,

@@ -50,6 +50,7 @@ from nautilus.ma_tile.ir.values import MA
 from nautilus.ma_tile.text.printer import format_op
 from nautilus.ma_tile.verify.cluster import check_cluster
 from nautilus.ma_tile.verify.layout import cover_fault, layout_fault, same_map
+from nautilus.ma_tile.verify.mbarriers import check_mbarriers
 from nautilus.ma_tile.verify.outstanding import check_async
 from nautilus.ma_tile.verify.shared import check_smem
 from nautilus.targets.limits import Limits, limits
@@ -174,6 +175,7 @@ class KernelScope:
         self.block(k.body)
         check_async(k)
         check_cluster(k)
+        check_mbarriers(k)
 
     def _cluster(self) -> None:
         k = self.kernel

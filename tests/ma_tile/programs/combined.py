@@ -16,6 +16,7 @@ from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
+from nautilus.passes.pipelines import MA_TILE
 from tests.core.schedule.engines import warp_of
 from tests.endtoend.collection.decode import Decode, compilation, schedule
 from tests.ma_tile.programs import plain as p
@@ -121,9 +122,14 @@ def apart(given: Decode, groups: int, consumers: int, step: int, **memory: Any) 
         replace(k, mapping=replace(warp_of(k), combine_in_block=False, cluster=1, dependent_launch=False))
         for k in wanted.kernels
     )
-    module = compilation(given.text, replace(wanted, kernels=kernels)).result.modules["ma-tile"]
+    levels = compilation(given.text, replace(wanted, kernels=kernels)).levels
+    module = next(x.module for x in reversed(levels) if x.stage == "ma-tile" and x.step not in _AFTER_JOINING)
     assert isinstance(module, MemModule)
     return module
+
+
+#: passes that run after kernels are joined
+_AFTER_JOINING = MA_TILE.step_names[MA_TILE.step_names.index("combine-in-block") :]
 
 
 def attended() -> Array:

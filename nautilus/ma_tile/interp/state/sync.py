@@ -193,8 +193,11 @@ class Arrival:
 class Mbarriers:
     """All mbarriers of the blocks of a cluster, and the pending copies that will arrive on them."""
 
-    def __init__(self, memory: SharedMemory, mbars: tuple[Mbar, ...], first_component: int, ranks: int = 1) -> None:
-        self.memory = memory
+    def __init__(
+        self, memory: SharedMemory, mbars: tuple[Mbar, ...], first_component: int, ranks: int = 1, ready: bool = True
+    ) -> None:
+        self.memory, self.ready = memory, ready
+        self.initialised: dict[int, tuple[int, int]] = {}  # rank -> component and time of the thread that did it
         self.barriers: dict[tuple[str, int], list[Phase]] = {}
         n = len(memory.time)
         for rank in range(ranks):
@@ -206,8 +209,26 @@ class Mbarriers:
                     first_component += 1
         self.outstanding: list[Arrival] = []
 
-    def at(self, name: str, stage: int, rank: int = 0) -> Phase:
-        """The mbarrier of ``stage`` of ``name``. Raises Fault if there is no such stage."""
+    def initialise(self, actor: Actor) -> None:
+        """Thread 0 of the block of ``actor`` initialises its mbarriers; others see it after a barrier."""
+        if actor.consumer == 0:
+            c = actor.clock.component
+            self.initialised[actor.rank] = c, int(self.memory.time[c])
+
+    def _check_ready(self, actor: Actor, rank: int) -> None:
+        """Check that ``actor`` sees the mbarriers of block ``rank`` initialised. Raises Fault."""
+        if self.ready:
+            return
+        if rank not in self.initialised:
+            raise Fault("uninitialised", "no thread has initialised the mbarriers")
+        c, time = self.initialised[rank]
+        if actor.clock.vc[c] <= time:
+            raise Fault("uninitialised", "no barrier stands between the initialisation of the mbarriers and this use")
+
+    def at(self, name: str, stage: int, actor: Actor, rank: int | None = None) -> Phase:
+        """The mbarrier of ``stage`` of ``name`` in block ``rank`` (None: the actor's). Raises Fault."""
+        rank = actor.rank if rank is None else rank
+        self._check_ready(actor, rank)
         phases = self.barriers.get((name, rank))
         if phases is None:
             raise Fault("undefined-buffer", f"no mbarrier is called {name}")

@@ -12,7 +12,8 @@ all elements under one reference share.  Where the types of the inputs do not pr
       d = select(near, 0, r);  K' = select(near, K, 0)        (once a row)
       exp2(fma(sub_unless_zero(x, d), k, -K'))
 
-  ``sub_unless_zero`` is a subtraction that a warp skips while its ``d`` are 0.  An ``x`` with the axes of ``d`` has ``sub``.
+  ``sub_unless_zero`` is a subtraction that a warp skips while its ``d`` are 0; ``x`` has more axes than ``d``, else it
+  is a ``sub``.
 
 Both forms are equations over the reals.  An r of inf or NaN is not near, so the element is ``x - r`` as written.
 Requires: ``x``, ``r`` in f32.  The pass needs no other range, because it only shortens the way from ``x`` to 0.

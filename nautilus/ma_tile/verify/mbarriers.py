@@ -1,0 +1,49 @@
+"""Rules of the initialisation of mbarriers.
+
+* ``mbar.init`` stands once at the top level of a kernel with mbarriers, and no use of an mbarrier stands before it.
+* A barrier of all threads of the block stands between it and the first use.  Where blocks of a cluster arrive at each
+  other's mbarriers, it is a cluster barrier, and another one follows the last use, because a block whose mbarriers are
+  in use may not end.
+
+A kernel without ``mbar.init`` has not come to the pass ``initialise-mbarriers``; its mbarriers are ready at the start.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from nautilus.core.errors import VerifyError
+from nautilus.ma_tile.analysis.mbarriers import makes_ready, shared_in_cluster, uses_mbarriers
+from nautilus.ma_tile.ir.ops import ClusterArrive, ClusterWait, MbarInit, MemKernel, MemOp, walk_ops
+from nautilus.ma_tile.text.printer import format_op
+
+
+def check_mbarriers(k: MemKernel) -> None:
+    """Raise VerifyError where ``k`` breaks a rule of the module docstring."""
+    inits = [op for op in walk_ops(k.body) if isinstance(op, MbarInit)]
+    if not inits:
+        return
+    first = inits[0]
+    if len(inits) > 1 or first not in k.body or not k.mbars:
+        _reject(first, "mbar.init stands once at the top level of a kernel with mbarriers", f"{len(inits)} in {k.name}")
+    initialised, ready, cluster = False, False, shared_in_cluster(k)
+    for op in k.body:
+        if isinstance(op, MbarInit):
+            initialised = True
+        elif initialised and makes_ready(op, cluster):
+            ready = True
+        elif uses_mbarriers(op) and not ready:
+            who = "cluster" if cluster else "block"
+            _reject(
+                op, "mbarriers are used after mbar.init and a barrier", f"there is none of all threads of the {who}"
+            )
+    if cluster:
+        last = max(n for n, op in enumerate(k.body) if uses_mbarriers(op))
+        end = [op for op in k.body[last + 1 :] if isinstance(op, ClusterArrive | ClusterWait)]
+        if not any(isinstance(op, ClusterWait) for op in end):
+            detail = "no cluster barrier follows the last use"
+            _reject(k.body[last], "a block does not end while other blocks use its mbarriers", detail)
+
+
+def _reject(op: MemOp, rule: str, detail: str) -> NoReturn:
+    raise VerifyError("ma-tile", rule, format_op(op), detail, op.span)
