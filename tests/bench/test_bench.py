@@ -28,7 +28,7 @@ SPEC = "dim M = 64, N = 128\ninput X: f16[M, N]\noutput Y: f16[M, N]\nY[i, j] = 
 
 
 class Ticks:
-    """A clock on which everything takes a millisecond."""
+    """A clock that measures one millisecond for every call."""
 
     def one(self, run: Run, spin: float) -> Sample:
         run()
@@ -79,7 +79,7 @@ def test_our_own_failure_is_not_hidden() -> None:
 
 
 class FakeSession:
-    """A kernel that is right, or (``wrong``) leaves the last row unwritten."""
+    """A kernel with right results; with ``wrong``, it does not write the last row."""
 
     def __init__(self, raw: dict[str, Array], wrong: bool) -> None:
         self.raw, self.wrong, self.launches = raw, wrong, 0

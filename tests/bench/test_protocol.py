@@ -14,7 +14,7 @@ from nautilus.bench.protocol import BURST, HEAT, SPIN, WARM_UP, Burst, Cool, Run
 
 @dataclass
 class FakeClock:
-    """Seconds by contender, popped from its list (the last one stays); remembers what it was asked."""
+    """A clock that takes the seconds of each contender from a list, and records the calls."""
 
     times: dict[str, list[float]]
     host: dict[str, float] = field(default_factory=dict)

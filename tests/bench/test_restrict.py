@@ -1,4 +1,4 @@
-"""Cut-down specs give the same numbers as the whole one."""
+"""A spec restricted to some rows computes the same numbers as the whole spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the check lets through and what it finds."""
+"""Results that the check accepts, and faults that it finds."""
 
 from __future__ import annotations
 

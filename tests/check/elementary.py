@@ -1,4 +1,4 @@
-"""Arguments on which the functions of the language are tried: ordinary, large, small and special ones."""
+"""Arguments for tests of the functions of the language: ordinary, large, small and special ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def arguments(dtype: DType = DType.F64, count: int = 1024, seed: int = 0) -> Flo
 
 
 def pairs(dtype: DType = DType.F64, count: int = 1024) -> tuple[Floats, Floats]:
-    """Two columns of ``count`` numbers; every special one meets every other."""
+    """Two columns of ``count`` numbers, with all pairs of special ones."""
     x = arguments(dtype, count, 1)
     y = np.random.default_rng(2).permutation(arguments(dtype, count, 3))
     n = len(_SPECIAL)

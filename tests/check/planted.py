@@ -1,4 +1,4 @@
-"""Faulty passes for the tests of the checker: each does the real pass's work and breaks one thing."""
+"""Faulty passes for the tests of the checker: each does what the real pass does, with one fault."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def shift_mask(n: Any) -> Any:
 def invert_repair(n: Any) -> Any:
     """``exp(old - new)`` becomes ``exp(new - old)``.
 
-    (A running maximum or a rescaled sum may start anywhere: the first repair makes up for it.)
+    (A running maximum or a rescaled sum may have any initial value, because the first repair corrects it.)
     """
     match n:
         case Op(op="sub", args=(Load() as a, Load() as b)):
@@ -67,7 +67,7 @@ def swap_tile(old: str, new: str) -> Rule:
 
 
 def planted(name: str, rule: Rule) -> type:
-    """A class that stands in for pass ``name``."""
+    """A class that replaces pass ``name``."""
     real: Any = load(REAL[name])
 
     class Planted(real):  # type: ignore[misc]
@@ -82,7 +82,7 @@ def planted(name: str, rule: Rule) -> type:
 
 @dataclass(frozen=True)
 class Doubled:
-    """Certificates that claim twice the right thing."""
+    """Certificates whose claim is twice the right value."""
 
     certificate: Certificate
 

@@ -1,4 +1,4 @@
-"""The separate checker accepts what the passes certify and rejects what was tampered with."""
+"""The separate checker accepts the certificates of the passes and rejects changed ones."""
 
 from __future__ import annotations
 

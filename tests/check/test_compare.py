@@ -1,4 +1,4 @@
-"""When two arrays agree, and which element is named when they do not."""
+"""Comparison of arrays: when they agree, and which element the difference names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker's independent meanings against the compiler's: complete, of equal arity and of equal value."""
+"""The checker defines every function of the compiler, independently, with equal arity and equal values."""
 
 from __future__ import annotations
 

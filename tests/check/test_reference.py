@@ -1,4 +1,4 @@
-"""The stated bound: of the right order, and what straightforward evaluation really stays within."""
+"""The stated bound has the right order of magnitude, and evaluation in the stated types stays within it."""
 
 from __future__ import annotations
 
@@ -119,8 +119,11 @@ def test_short_sums_are_stated() -> None:
 
 
 def short_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A B^T as the matrix unit adds: everything cut off 13 bits below the largest of 32 products and the sum so far,
-    f32 additions each 128 products."""
+    """A B^T as the tensor core computes it for 8-bit floats.
+
+    It adds 32 products to the sum so far and cuts off bits more than 13 places below the largest of these terms.  One
+    f32 addition follows each 128 products.
+    """
 
     def cut(x: np.ndarray, largest: np.ndarray) -> np.ndarray:
         unit = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0))) - 13)

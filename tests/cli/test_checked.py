@@ -1,4 +1,4 @@
-"""What ptxas cannot make fast never leaves silently, in whatever form: planned again, or said of what was given."""
+"""Kernels that ptxas serialises or spills are planned again, or reported if the user gave them, for every output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def built(spec: Path) -> Result:
 
 @pytest.fixture(scope="module")
 def first(spec: Path) -> Result:
-    """The compilation that nobody has shown to ptxas."""
+    """The compilation before ptxas has seen its kernels."""
     return compile_file(Request(spec))
 
 

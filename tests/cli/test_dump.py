@@ -36,7 +36,7 @@ def dumps(spec: Path) -> list[Path]:
 
 
 def body(path: Path) -> str:
-    """CUDA text without the leading comment, which says more where there is a spec."""
+    """CUDA text without the leading comment, which depends on whether the input is a spec."""
     return re.sub(r"\A(//.*\n)*", "", path.read_text())
 
 

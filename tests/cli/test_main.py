@@ -188,7 +188,7 @@ def test_ctrl_c_in_a_process() -> None:
 
 @pytest.mark.parametrize("form", ["cu", "ptx", "cubin", "json", "scalar", "vr", "ma"])
 def test_every_form_of_output(spec: Path, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By extension and by ``--emit``; what can be compiled again gives the same form again."""
+    """By extension and by ``--emit``; an output that is also an input compiles to the same form."""
     path = tmp_path / f"k.{form}"
     assert main([str(spec), "-o", str(path), "--arch", "sm_80"]) == 0
     assert main([str(spec), "-o", str(tmp_path / "any"), "--emit", form, "--arch", "sm_80"]) == 0

@@ -1,4 +1,4 @@
-"""Conditions in parts: what always holds is none, a part stands once, and order is kept."""
+"""Conditions as conjunctions: parts that always hold vanish, no part occurs twice, and the order is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics render as promised, and every exception survives a trip through pickle."""
+"""The text of diagnostics, and exceptions that are equal after pickling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps back from warpgroup MMAs: counted by kernel, the same whatever the order of the failures."""
+"""Conservative fallbacks from warpgroup MMAs: they count by kernel, and the order of failures does not matter."""
 
 from __future__ import annotations
 

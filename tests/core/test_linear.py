@@ -1,4 +1,4 @@
-"""Linear forms: equality, what ``divided`` sees through, and that it is right for every integer."""
+"""Linear forms: equality, and ``divided``, whose result is right for every integer."""
 
 from __future__ import annotations
 

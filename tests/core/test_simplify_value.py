@@ -94,7 +94,7 @@ def run(e: Expr, env: dict[str, Array]) -> Array:
 
 
 def by_computed_zero(e: Expr, env: dict[str, Array]) -> Array:
-    """Where something is divided by a zero whose sign depends on how it was computed."""
+    """Whether the expression divides by a zero whose sign depends on the way of its computation."""
     found = np.zeros(env["x"].shape, bool)
     if isinstance(e, Op):
         for a in e.args:

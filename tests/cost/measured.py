@@ -1,4 +1,4 @@
-"""What was measured on one H200, in the terms of the space: for tests of the cost model."""
+"""Measurements on one H200, as points of the search space, for tests of the cost model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def program(name: str, dims: tuple[tuple[str, int], ...] = (), arch: str = "sm_9
 
 
 def space(p: Program, arch: str) -> Space:
-    """The space of a program, made once."""
+    """The space of a program, which is cached."""
     for trials, made in _SPACES:
         if trials.program is p and trials.arch == arch:
             return made
@@ -65,7 +65,7 @@ def product(m: int, n: int, k: int) -> Program:
 
 
 def candidate(p: Program, arch: str, values: Mapping[str, object]) -> Schedule | Refused:
-    """The schedule that ``values`` say, carried out on trial; or why it is none."""
+    """The schedule of the point ``values`` after a trial lowering, or the reason why it is refused."""
     own = space(p, arch)
     done = examine(own, values)
     return schedule_of(own, values) if done.ok else Refused(str(done.fault))

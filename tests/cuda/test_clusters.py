@@ -68,7 +68,7 @@ def test_text(filecheck: Callable[..., None]) -> None:
 
 
 def rows(text: str) -> str:
-    """B with one slab a stage, which is cut by rows."""
+    """A kernel whose operand B has one slab a stage, so that the blocks share it by rows."""
     for old, new in (("n: 64, k: 128] stages", "n: 64, k: 64] stages"), ("for t in 0..2", "for t in 0..1")):
         assert old in text, old
         text = text.replace(old, new)
@@ -145,7 +145,7 @@ def test_stores_into_the_first_block(filecheck: Callable[..., None]) -> None:
     assert all(r.spill_stores == r.stack_bytes == 0 for r in compile_cuda(text, "sm_90a").resources)
 
 
-def test_rings_of_such_blocks_are_their_own() -> None:
+def test_pipelines_of_such_blocks_are_their_own() -> None:
     """No other block arrives on their barriers, so they need no cluster barrier at the start or at the end."""
     given = Decode(1024, 128, heads=4, group=4).text
     text = compilation(given, schedule(given, 2, 4, 32, tma_loads=True)).result.cuda

@@ -90,7 +90,7 @@ def test_bytes_that_are_read_once_are_no_longer_fetched_ahead() -> None:
 
 
 def test_one_buffer_as_a_stream_and_not() -> None:
-    """They are two maps with names of their own."""
+    """The buffer has two tensor maps with different names."""
     m = joined(apart(GIVEN, 1, 2, 16, tma_loads=True), "O_acc_part")
     mixed = parse(ma_format(m).replace(" stream\n", "\n", 1))
     found = kernel_maps(mixed, mixed.kernels[0])
@@ -121,7 +121,7 @@ module vote target sm_80 {
 
 @pytest.mark.parametrize("combiner", ["any", "all"])
 def test_every_lane_takes_part_in_a_vote(combiner: str) -> None:
-    """``a || shuffle(b)`` leaves lanes that know their answer out of the shuffle, and the warp waits for them."""
+    """With ``a || shuffle(b)``, lanes whose ``a`` holds skip the shuffle, and the other lanes wait for them."""
     cuda = emit_module(parse(VOTE.replace("COMBINER", combiner)))
     shuffles = [line for line in cuda.splitlines() if "__shfl" in line]
     assert len(shuffles) == 5

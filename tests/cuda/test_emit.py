@@ -1,4 +1,4 @@
-"""The printed CUDA of small MA-tile modules: what holds for all of them. Lines: ``printed/warp.ma``."""
+"""The printed CUDA of small MA-tile modules: properties of all of them. Lines: ``printed/warp.ma``."""
 
 from __future__ import annotations
 

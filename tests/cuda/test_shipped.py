@@ -1,6 +1,6 @@
 """Every shipped spec, with its default schedule, for every target: it compiles and fits the machine.
 
-NVRTC needs no GPU, so this holds registers, spills and shared memory to their limits everywhere.
+NVRTC needs no GPU, so this checks registers, spills and shared memory everywhere.
 """
 
 from __future__ import annotations

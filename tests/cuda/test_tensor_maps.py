@@ -1,4 +1,4 @@
-"""Tensor maps of bulk copies: axes that are merged, boxes, slabs, coordinates, and what no map can say."""
+"""Tensor maps of TMA copies: merged axes, boxes, slabs, coordinates, and copies without a map."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_neighbouring_axes_without_a_tile_axis_are_one_axis() -> None:
 
 
 def test_an_axis_with_a_tile_axis_stays_alone() -> None:
-    """What lies beyond it is filled with zeros, so it is never a part of a longer one."""
+    """Elements beyond it are filled with zeros, so it is never merged into a longer axis."""
     c = one("2, 512, 4, 64", "i: 128, d: 64", "b, t * 128 + i, h, d")
     assert c.map.sizes == (64, 4, 512, 2) and c.map.box == (64, 1, 128, 1)
     assert c.map.strides == (128, 512, 512 * 512)

@@ -148,7 +148,7 @@ def function_rows(heading: str) -> dict[str, tuple[str, str]]:
 
 
 def test_the_table_of_built_in_functions_is_that_of_the_code() -> None:
-    """The meanings are the lines of documentation in ``core.functions``."""
+    """The meanings are those of ``core.functions``."""
     shown = function_rows("built in")
     assert {name: meaning for name, (_, meaning) in shown.items()} == {n: f.doc for n, f in NAMED.items()}
     assert list(shown) == list(NAMED)

@@ -47,7 +47,7 @@ def test_small_odd_sizes_on_adversarial_inputs(path: Path, only: tuple[str, ...]
 @all_specs
 @pytest.mark.parametrize("kind", ["random", "large-logits"])
 def test_large_sizes(path: Path, kind: str) -> None:
-    """Lengths as declared; the bound is the stated one, plus what float32 inputs' last bits do to the result."""
+    """Declared lengths; the bound is the stated one plus the effect of the last bits of f32 inputs."""
     v = large(lambda dims: load_spec(path, dims=dims), {})
     bounds = stated(v.spec)
     given, want = _finite(v.spec, kind)

@@ -53,7 +53,7 @@ def streams(count: int) -> Iterator[list[Any]]:
 
 
 def _launch(session: Session, stream: Any) -> None:
-    """As ``Session.launch``, on a stream of one's own."""
+    """As ``Session.launch``, on a given stream."""
     (launch,) = session.plan.launches
     cells = [session._cell(name) for name in launch.args]
     cells += [session._maps[(launch.kernel, m.name)] for m in launch.maps]

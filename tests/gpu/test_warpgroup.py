@@ -1,7 +1,7 @@
-"""Warpgroup MMAs on the GPU: specs that ship with nobody, shapes, inputs and schedules of every kind.
+"""Warpgroup MMAs on the GPU: specs that are not shipped, shapes, inputs and schedules of every kind.
 
-What runs is the cubin of ``driver.build_cubin``.  Outputs are poisoned, every kernel runs twice and must give the
-same bits, and the result stays within the bound on these inputs (random ones: within the stated bound itself).
+The tests run the cubin of ``driver.build_cubin``.  Outputs are filled with NaN before a run, every kernel runs twice
+with the same bits, and the result stays within the bound on these inputs (random ones: within the stated bound itself).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = ("random", "large-logits", "one-hot", "ascending", "masked")
 
 @lru_cache(maxsize=64)
 def expected(text: str, kind: str) -> tuple[InputSet, Reference]:
-    """Inputs, and what must come out of them (whatever the schedule)."""
+    """Inputs and the expected outputs, which do not depend on the schedule."""
     trace = Trace()
     spec = compile_file(Request(Path("given.naut"), text=text, until="scalar"), [trace]).modules["spec"]
     first = next(x for x in trace.levels if x.stage == "scalar")
@@ -49,7 +49,7 @@ def expected(text: str, kind: str) -> tuple[InputSet, Reference]:
 
 
 def wrong(runner: device.Runner, result: Result, text: str, kind: str) -> list[str]:
-    """What is not as it should be on inputs of ``kind``."""
+    """The differences from the expected outputs on inputs of ``kind``."""
     given, want = expected(text, kind)
     if not want.in_range or any(not np.isfinite(x).all() for x in want.rounded.values() if x.dtype.kind == "f"):
         return []  # near overflow, rounding alone decides what is infinite
@@ -159,7 +159,7 @@ def test_shapes_of_products(shape: tuple[int, int, int, str, str, str, str]) -> 
 
 @pytest.fixture
 def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks take several tiles each at small sizes too."""
+    """Each block has several tiles even at small sizes."""
     monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
 
 
@@ -174,7 +174,7 @@ PAIRS = tuple(
 
 
 def _tried(text: str, change: schedules.Change) -> None:
-    """Right, or skipped with the reason why it cannot be."""
+    """Check that the result is right; skip the test if the schedule is refused."""
     schedule = schedules.changed(schedules.default(text), change)
     try:
         check(text, ("random", "large-logits", "ascending"), schedule)

@@ -1,7 +1,7 @@
-"""Planting faults in MA-tile modules: each function takes a module and gives one with a mistake.
+"""Faults for tests: each function returns an MA-tile module with one mistake.
 
 Ops are matched by a predicate on the op; ``nth`` picks among the matches (None: all of them).
-LookupError where nothing matched, so that a test cannot pass on a fault that was never planted.
+Raises LookupError if nothing matches, so that no test passes without its fault.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ def edit_ops(m: MemModule, match: Predicate, edit: Edit, nth: int | None = None)
 
 
 def drop_op(m: MemModule, match: Predicate, nth: int | None = 0) -> MemModule:
-    """A forgotten operation: a dropped wait, barrier, arrival."""
+    """Remove matching ops, such as a wait, a barrier or an arrival."""
     return edit_ops(m, match, lambda op: (), nth)
 
 
 def double_op(m: MemModule, match: Predicate, nth: int | None = 0) -> MemModule:
-    """An operation done twice: a doubled arrival."""
+    """Repeat matching ops, such as an arrival."""
     return edit_ops(m, match, lambda op: (op, op), nth)
 
 
 def edit_slots(m: MemModule, buffer: str, change: Callable[[Slot], Slot], match: Predicate) -> MemModule:
-    """Change how matching ops see ``buffer``."""
+    """Change the slots of ``buffer`` in matching ops."""
 
     def touches(op: MemOp) -> bool:
         slots = [getattr(op, f, None) for f in ("slot", "a", "b")]
@@ -123,7 +123,7 @@ def change_stage_count(m: MemModule, buffer: str, stages: int) -> MemModule:
 
 
 def flip_parity(m: MemModule, mbar: str, nth: int | None = None) -> MemModule:
-    """Waits on ``mbar`` look for the other phase."""
+    """Waits on ``mbar`` have the other parity."""
 
     def edit(op: MemOp) -> tuple[MemOp, ...]:
         assert isinstance(op, MbarWait)

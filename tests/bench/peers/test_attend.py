@@ -1,4 +1,4 @@
-"""Which specs are found to be a fused call, and with which parts."""
+"""Recognition of specs that a fused call computes, and the parts of the call."""
 
 from __future__ import annotations
 

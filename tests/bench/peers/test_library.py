@@ -46,7 +46,7 @@ def setting(spec: Spec, torch: Any) -> tuple[Setting, dict[str, Array]]:
 
 
 def check(spec: Spec, torch: Any, names: tuple[str, ...]) -> dict[str, str]:
-    """What became of each peer: ``ok``, or why not."""
+    """The result of each peer: ``ok``, or the reason why it does not apply."""
     made, raw = setting(spec, torch)
     known = references(spec, raw, numbers(spec), stated(spec), 0, lambda: whole(made))
     out: dict[str, str] = {}
@@ -62,7 +62,7 @@ def check(spec: Spec, torch: Any, names: tuple[str, ...]) -> dict[str, str]:
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """torch, its compiler replaced by nothing: what is tested is which call is made."""
+    """torch without its compiler, because the tests look at the call that is made."""
     module = pytest.importorskip("torch")
     monkeypatch.setattr(module, "compile", lambda f, **_: f)
     return module

@@ -1,4 +1,4 @@
-"""The mapping of a kernel that a test knows the engine of."""
+"""The mapping of a kernel whose engine a test knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules as JSON: both engines, what cannot be read, and what schedules of version 1 are told."""
+"""Schedules as JSON: both engines, texts that cannot be read, and messages about schedules of version 1."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_field_without_a_meaning_is_an_error() -> None:
 
 @dataclass(frozen=True)
 class Mute:
-    """An option that says nothing."""
+    """An option without a meaning."""
 
     stages: Annotated[int, option("")] = 2
 

@@ -1,4 +1,4 @@
-"""What schedules of version 1, and fields called as there, are told."""
+"""Messages about schedules of version 1, and about fields with the names of that version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of attention that ship with nobody."""
+"""Variants of attention that are not shipped."""
 
 # ruff: noqa: E501 (lines of specs)
 

@@ -29,7 +29,7 @@ CAUSAL = " | j - i <= N - M"
 
 @dataclass(frozen=True)
 class Decode:
-    """One spec of decode type: ``group`` heads share keys; ``mask`` as the domain of a softmax is written."""
+    """A decoding spec: ``group`` heads share keys; ``mask`` is the text of the domain of the softmax."""
 
     n: int
     d: int = 64
@@ -62,7 +62,7 @@ class Decode:
 
 
 def drawn(seed: int) -> Decode:
-    """Any sizes at once, small enough for the physical interpreter."""
+    """Random sizes and options, small enough for the interpreter of the MA-tile IR."""
     r = random.Random(seed)
     group = r.randint(1, 8)
     d = r.choice((64, 64, 96, 128, 256))
@@ -81,7 +81,7 @@ def drawn(seed: int) -> Decode:
 
 @contextmanager
 def forced(groups: int, warps: int, step: int) -> Iterator[None]:
-    """The rules cut each reduction loop of theirs so, however short it is."""
+    """In the block, the rules cut each of their reduction loops so, whatever its length."""
 
     def cut(plan: object, unified: object, loop: str, *rest: object) -> Cut | None:
         found = streaming.few_rows(plan, unified)  # type: ignore[arg-type]
@@ -97,9 +97,9 @@ def combines(plan: KernelPlan) -> bool:
 
 
 def schedule(text: str, groups: int, warps: int, step: int, arch: str = "sm_90a", **mapping: Any) -> Schedule:
-    """What the rules say for so many groups of split-K warps; ``mapping``: other options for the kernel of these warps.
+    """The schedule of the rules for so many groups of split-K warps; ``mapping``: options for their kernel.
 
-    ``cluster``: of groups, whatever the rules say (1: a second kernel combines them).
+    ``cluster``: groups in a cluster, in place of the choice of the rules (1: a second kernel combines them).
     """
     cluster = mapping.pop("cluster", None)
     with forced(groups, warps, step):

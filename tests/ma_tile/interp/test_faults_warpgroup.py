@@ -19,7 +19,7 @@ SEEDS = range(3)
 
 
 def edited(name: str, *changes: tuple[str, str]) -> tuple[str, dict[str, np.ndarray], np.ndarray]:
-    """A right program with each first occurrence of a text replaced, its inputs, its right result."""
+    """A program with the first occurrence of each text replaced; its inputs; the result without the change."""
     text, inputs, want = CASES[name]()
     for old, new in changes:
         assert old in text, old
@@ -339,6 +339,6 @@ def test_convert_to_a_wrong_operand_layout(modes: tuple[int, int]) -> None:
 
 
 def test_matrix_store_ignores_the_declared_registers() -> None:
-    """What is computed register by register and stored by stmatrix does not depend on the declared positions."""
+    """An elementwise result that stmatrix stores does not depend on the declared positions of its registers."""
     text, inputs, want = CASES["product"]()
     assert not wrong(swapped(parse(text), "acc", "reg", 0, 1), inputs, want)

@@ -62,7 +62,7 @@ def test_right_programs_give_right_numbers(name: str, seed: int) -> None:
 
 
 def test_a_carried_result_is_awaited_in_the_next_round() -> None:
-    """In the first round there is nothing to wait for, and that is no mistake."""
+    """The first iteration has nothing to wait for, which is legal."""
     text, inputs, want = alone()
     for old, new in (
         ("barrier\n", "wg.wait 0 %acc\n barrier\n"),

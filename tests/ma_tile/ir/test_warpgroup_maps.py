@@ -43,7 +43,7 @@ def test_left_operands(rows: int, name: str) -> None:
 
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 def test_addresses(swizzle: int) -> None:
-    """Engines find what threads wrote, where the stage starts at a multiple of the pattern, and only there."""
+    """Copy engine and threads agree on addresses if and only if the stage is aligned to the swizzle pattern."""
     buffer = Smem("s", DType.F16, (TileAxis("i", 16), TileAxis("k", 128)), 1, swizzle)
     row, col = np.arange(16)[:, None], np.arange(128)[None, :]
     own = buffer.layout().address(row, col)

@@ -1,4 +1,4 @@
-"""What the lowering tests share: VR-tile programs, and running both sides of the lowering."""
+"""Helpers of the lowering tests: they run the modules before and after the lowering."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan(module: TileModule, mapping: MappingPlan) -> Schedule:
 def lowered(
     module: TileModule, mapping: MappingPlan | None = None, target: str = "sm_80", carry: bool = True
 ) -> MemModule:
-    """All the way through the passes of the level (``carry``: with fragments carried across iterations)."""
+    """The module after all passes of the level (``carry``: with double-buffered fragments)."""
     schedule = plan(module, mapping or WarpPlan())
     out = lower_raw(module, schedule, target)
     out = AllocateShared().apply(DeadFragments().apply(out))
@@ -84,7 +84,7 @@ def agree(module: TileModule, low: MemModule, **given: np.ndarray) -> None:
 
 
 def compiled(text: str, mapping: MappingPlan | None = None, carry: bool = True, **given: np.ndarray) -> MemModule:
-    """Lower ``text``, compare both sides, return the low one."""
+    """Lower ``text``, compare the results of both modules, and return the lowered one."""
     module = tile(text)
     low = lowered(module, mapping, carry=carry)
     agree(module, low, **given)

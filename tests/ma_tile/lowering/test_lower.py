@@ -1,4 +1,4 @@
-"""The lowering to MA-tile IR computes what the VR-tile IR says, on the physical machine."""
+"""The lowering to MA-tile IR preserves results; the MA-tile interpreter runs the lowered module."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def fault(text: str, **options: bool) -> str:
 
 @pytest.mark.parametrize(("dtype", "out", "acc", "instr"), TYPES)
 def test_short_sums_are_refused_where_precision_is_strict(dtype: str, out: str, acc: str, instr: str) -> None:
-    """The matrix unit adds products of 8-bit floats with about 14 bits."""
+    """The tensor core adds products of 8-bit floats with about 14 bits."""
     why = fault(matmul(128, 64, 128, 128, 64, 64, dtype, out, acc, b="jk"), strict=True)
     assert (f"by wgmma.{instr} has sums of fewer bits than f32" in why) == (instr in ("e4m3", "e5m2"))
 

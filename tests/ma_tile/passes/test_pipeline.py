@@ -82,7 +82,7 @@ CASES: dict[str, tuple[MemModule, dict[str, Any], int]] = {
 
 
 def passed(m: MemModule, plan: dict[str, Any], blocks: int, pending: bool, limit: int | None = None) -> MemModule:
-    """``m`` through the passes around roles; ``pending``: with products that are waited for late."""
+    """``m`` after the passes around roles; ``pending``: with outstanding MMAs."""
     s = schedule(m, **{"epilogue": "tma", **plan})
     out = SpecialiseWarps(s).apply(TmaStores(s, limit=limit).apply(m))
     out = AsyncMma(s).apply(out) if pending else out

@@ -1,4 +1,4 @@
-"""``double-buffer-fragments``: what it makes of product loops, that they still run, and which it leaves alone."""
+"""``double-buffer-fragments``: the rewritten MMA loops, their results, and loops that do not change."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def loop(m: MemModule) -> ForOp:
 
 
 def raw(text: str, stages: int = 3) -> MemModule:
-    """Lowered and pipelined, as the pass gets it."""
+    """The input of the pass: lowered, with pipelined copies."""
     module = tile(text)
     schedule = plan(module, replace(WARPS, stages=stages))
     return PipelineCopies(schedule).apply(lower_raw(module, schedule, "sm_80"))
@@ -246,7 +246,7 @@ def edit_loop(m: MemModule, change: Callable[[tuple[MemOp, ...]], tuple[MemOp, .
 
 def test_a_copy_into_the_stage_being_read() -> None:
     def refill(ops: tuple[MemOp, ...]) -> tuple[MemOp, ...]:
-        """Copies three stages ahead in a pipeline of three, behind the MMA that has read the stage."""
+        """Copies run three stages ahead in a pipeline of three, after the MMA that reads the stage."""
         products = tuple(op for op in ops if isinstance(op, MmaOp))
         copies = tuple(
             replace(x, slot=p)

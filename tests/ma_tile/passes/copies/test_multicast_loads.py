@@ -1,4 +1,4 @@
-"""``multicast-loads``: what is shared, who gives stages back, what is refused, and that results stay the same."""
+"""``multicast-loads``: shared loads, releases of stages, refusals, and equal results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clustered(m: MemModule, blocks: int = 2, pending: bool = True, **memory: Any
 
 
 def wide(m: int = 256) -> MemModule:
-    """A product whose B has two slabs a stage."""
+    """A GEMM whose operand B has two slabs a stage."""
     before = ma_format(product(m=m, n=64, k=256))
     for old, new in (
         ("for t in 0..4", "for t in 0..2"), ("k: 64]", "k: 128]"), ("t * 64 + k", "t * 128 + k"),

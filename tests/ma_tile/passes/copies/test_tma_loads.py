@@ -103,7 +103,7 @@ def test_what_is_bulk_already_stays() -> None:
 
 @pytest.mark.parametrize(("given", "groups"), [(Decode(256, heads=2, group=2), 1), (Decode(201, heads=2), 1)], ids=str)
 def test_the_pass_on_planned_kernels(given: Decode, groups: int) -> None:
-    """It gives what the schedule's switch gives; one query a head, or heads that share keys."""
+    """The pass and the option of the schedule give the same module; one query a head, or heads that share keys."""
     before = apart(given, groups, 2, 16)
     assert loaded(before) == apart(given, groups, 2, 16, tma_loads=True)
 

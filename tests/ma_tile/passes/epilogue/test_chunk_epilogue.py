@@ -157,7 +157,7 @@ def test_an_odd_number_of_chunks_waits_at_the_start_of_a_tile() -> None:
 
 
 def test_what_others_read_is_sliced() -> None:
-    """%h is also reduced over its columns: it is whole anyhow."""
+    """%h is also reduced over its columns, so the kernel needs all of it."""
     text = ma_format(gated()).replace(
         "    %d = add",
         "    %t = reduce max %h over j : f32[i: 64] #row\n    %d0 = add %h, %t : f32[i: 64, j: 128] #acc\n    %d = add",

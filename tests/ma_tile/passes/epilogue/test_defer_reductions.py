@@ -1,4 +1,4 @@
-"""``defer-reductions``: what it does to the text of a kernel, what it leaves alone, and that it still runs."""
+"""``defer-reductions``: the rewritten text, values that do not change, and equal results."""
 
 from __future__ import annotations
 

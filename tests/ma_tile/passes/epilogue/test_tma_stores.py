@@ -1,4 +1,4 @@
-"""``tma-stores``: what the store of an accumulator becomes, and which stores stay."""
+"""``tma-stores``: the rewritten store of an accumulator, and stores that do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``combine-in-block``: what the consumers of a block get, where partial results go, which kernels do not fit."""
+"""``combine-in-block``: the work of the consumers, the places of partial results, and kernels that are refused."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_loads_under_a_mask_are_zero_outside() -> None:
 
 
 def test_numbers_of_blocks_in_any_order() -> None:
-    """The consumers of a block are not neighbours: what counts is which part each of them makes."""
+    """The consumers of a block come from blocks that are not adjacent; the part that each computes decides."""
     swapped = edited(("let c = block // 2", "let c = 3 - block % 4"), ("let b = block % 2", "let b = block // 4"))
     np.testing.assert_allclose(run_module(joined(parse(swapped)), ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
 
@@ -156,7 +156,7 @@ def test_two_levels_of_one_head_each(filecheck: Callable[[str, str], None]) -> N
 
 
 def test_nothing_of_a_warp_lies_over_anothers() -> None:
-    """Only what is written behind the block's barrier shares bytes with the stages of pipelines."""
+    """Only buffers that are written after the block's barrier share bytes with the stages of pipelines."""
     m = joined(apart(Decode(130, heads=8, group=4), 1, 4, 16), "O_acc_part")
     own = [s for k in m.kernels for s in k.smem if s.over is None]
     for a in own:

@@ -1,4 +1,4 @@
-"""``combine-in-cluster``: who stores where and when, where parts lie, and which kernels do not fit together."""
+"""``combine-in-cluster``: the stores into other blocks, the places of partial results, and kernels that are refused."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_numbers_of_blocks_in_any_order() -> None:
 
 
 def test_a_reader_that_knows_its_block() -> None:
-    """What it calls a block is a cluster now."""
+    """Its block number is the number of a cluster after the pass."""
     m = clustered(parse(edited(("Y[r, d]", "Y[block, d]"), text=ALIKE)))
     assert "Y[block // 4, d]" in ma_format(m)
     np.testing.assert_allclose(run_module(m, ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
@@ -144,7 +144,7 @@ def test_groups_of_split_k_warps(filecheck: Callable[[str, str], None]) -> None:
 
 
 def test_blocks_without_split_k_warps() -> None:
-    """A first kernel goes on making parts for them; the bits are those of a second kernel."""
+    """A first kernel still computes their partial results; the bits are those of a second kernel."""
     before = apart(GROUPED, 2, 4, 16)
     after = clustered(before, "O_acc_part_2", 2)
     assert [(k.name, k.cluster) for k in after.kernels] == [("O_acc_part", 1), ("O", 2)]

@@ -26,7 +26,7 @@ from tests.shapes import static
 
 
 def consumers(m: MemModule, overlap: bool = True, rescale: str = "early", **memory: Any) -> str:
-    """The consumers' code, the whole kernel being legal."""
+    """The code of the consumers; the verifier accepts the kernel."""
     plan = schedule(m, **{"stages": 2, **memory})
     m = PipelineMma(plan, overlap, rescale).apply(m)
     for step in (TmaStores(plan), SpecialiseWarps(plan), PersistentGrid(plan), AsyncMma(plan)):
@@ -119,7 +119,7 @@ def test_pinned_waits() -> None:
 
 
 def test_a_load_waits_for_who_reads_the_stage(filecheck: Callable[[str, str], None]) -> None:
-    """Synchronous loads, one buffer: nobody reads the result, but the next load overwrites the operand."""
+    """Synchronous loads and one buffer: no op reads the result, but the next load overwrites the operand."""
     m = edited(chained(), ("%x0_0 = mul %s_0, %scale", "tma.load sk[0] swizzle 128, K[j, d]\n%x0_0 = mul %s_0, %scale"))
     filecheck(
         ma_format(ordered(m)),
@@ -138,7 +138,7 @@ def test_a_barrier_waits_where_this_code_writes_the_operand() -> None:
 
 
 def test_shared_memory_counts_as_a_barrier_where_threads_store_the_operand() -> None:
-    """``synchronize`` may put a barrier in front of the second load, when all consumers have to be done with ``sk``."""
+    """``synchronize`` may place a barrier before the second load; all consumers must have finished with ``sk`` then."""
     layout = "layout #kd = reg(d:2x1, d:8x8, j:4x16) lane(d:4x2, j:8x1) warp(j:2x8, *:2)\n    smem sq :"
     zeros = "%zk = const 0.0 : f16[j: 64, d: 64] #kd\n    %scale = const"
     m = edited(chained(), ("smem sq :", layout), ("%scale = const", zeros))
@@ -285,7 +285,7 @@ def test_loops_that_wait_in_every_iteration(change: tuple[tuple[str, str], ...],
 
 
 def agree(m: MemModule, **memory: Any) -> None:
-    """The kernel with roles and outstanding MMAs computes what ``m`` does; nothing races, nobody waits for ever."""
+    """The kernel with roles and outstanding MMAs computes the results of ``m``, without races and without deadlock."""
     from nautilus.ma_tile.interp.module import run_module
 
     plan = schedule(m, **memory)

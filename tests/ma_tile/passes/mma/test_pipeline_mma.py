@@ -1,4 +1,4 @@
-"""``pipeline-mma``: which part of a loop runs ahead, what happens at seams, and which loops stay."""
+"""``pipeline-mma``: the part of a loop that runs ahead, the seams between loops, and loops that do not change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHAINS = [
 
 
 def ahead(m: MemModule, rescale: str = "early") -> MemModule:
-    """Behind the pass; the text reads back and the verifier accepts it."""
+    """The module after the pass; its text reads back, and the verifier accepts it."""
     out = PipelineMma(rescale_placement=rescale).apply(m)
     assert parse(ma_format(out)) == out
     verify(out)

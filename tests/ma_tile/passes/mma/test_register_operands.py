@@ -81,7 +81,7 @@ def test_other_types_stay() -> None:
     assert RegisterOperands(register_operands=True).apply(m) is m  # ldmatrix moves 16-bit elements
 
 
-def test_held_beside_an_operand_made_in_the_same_iteration_is_refused() -> None:
+def test_a_resident_operand_beside_one_made_in_the_same_iteration_is_refused() -> None:
     """ptxas would give both the same registers; one carried from the iteration before has its own."""
     m = chained()
     assert RegisterOperands(schedule(m, register_operands=True, pipeline_mma=False)).apply(m) is m

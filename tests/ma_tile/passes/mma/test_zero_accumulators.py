@@ -1,4 +1,4 @@
-"""``zero-accumulators``: products that start from zero by themselves, and registers that need no zeros then."""
+"""``zero-accumulators``: MMAs that ignore their accumulator, and zeros that are not needed then."""
 
 from __future__ import annotations
 
