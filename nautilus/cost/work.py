@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Param
+from nautilus.core.ops import declaration
 from nautilus.core.types import DType
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -25,16 +26,15 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA
 from nautilus.ma_tile.ir.ops import MMA, Frag, MemKernel, MemModule, MemOp, MmaOp, Role, Slot
 from nautilus.ma_tile.ir.tile_scheduler import TileFirst, TileSchedulerOp
+from nautilus.ma_tile.ir.values import MA
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 _SIZE = 1024  # assumed value of a size that is known only at launch
-_FREE = frozenset({  # ops that cost nothing, as do barriers of one warp and relaxed cluster arrivals
-    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.AsyncCommit, ma.AsyncWait, ma.Barrier,
-    ma.MbarInit, ma.MbarArrive, ma.MbarWait, ma.MbarExpect, ma.NamedArrive, ma.AdvanceOp, ma.TmaCommit, ma.TmaWait,
-    ma.ProxyFence, ma.WgFence, ma.ClusterArrive, ma.ClusterWait, ma.BreakOp, TileFirst, ma.TileFetch,
-    ma.TileReset, ma.QueuePush, ma.QueuePop, ma.GridWait, ma.GridLaunchDependents,
-})  # fmt: skip
+#: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
+_FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
+    ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
+}  # fmt: skip
 
 
 @dataclass(slots=True)

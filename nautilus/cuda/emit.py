@@ -8,8 +8,7 @@ by the byte offsets that the MA-tile IR fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from typing import get_args
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import UnsupportedError
@@ -26,12 +25,13 @@ from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
-from nautilus.cuda.writer import Writer, axis_ranges
+from nautilus.cuda.writer import Printers, Writer, axis_ranges
 from nautilus.ma_tile.analysis.consumers import has_warpgroups
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
 from nautilus.ma_tile.ir.layout import same_threads
 from nautilus.ma_tile.ir.traverse import bound
+from nautilus.ma_tile.ir.values import MA
 from nautilus.targets.limits import limits
 
 
@@ -170,90 +170,24 @@ def print_body(w: Writer, body: tuple[ma.MemOp, ...]) -> None:
             n += len(run)
             continue
         w.owned = frozenset(f.name for x in body[:n] for f in bound(x)) | w.loop_args
-        print_op(w, op)
+        _PRINTERS[type(op)](w, op)
         n += 1
 
 
-def print_op(w: Writer, op: ma.MemOp) -> None:
-    """Print one op that is not elementwise."""
-    match op:
-        case ma.GlobalLoad():
-            movement.print_global_load(w, op)
-        case ma.GlobalStore():
-            movement.print_global_store(w, op)
-        case ma.SharedLoad():
-            movement.print_shared_load(w, op)
-        case ma.SharedStore():
-            movement.print_shared_store(w, op)
-        case ma.AsyncCopy(mbar=None):
-            movement.print_async_copy(w, op)
-        case ma.AsyncCommit():
-            w.line(f"{w.speller.use('cp_async_commit')}();")
-        case ma.AsyncWait(pending=pending):
-            w.line(f"{w.speller.use('cp_async_wait')}<{pending}>();")
-        case ma.Barrier(threads=None):
-            w.line("__syncthreads();")
-        case ma.Barrier(threads=32) if w.consumer_warps == 1:
-            w.line("__syncwarp();")
-        case ma.Barrier(number=number, threads=threads):
-            w.line(f"{w.speller.use('named_barrier')}({w.expr(number)}, {threads});")
-        case ma.ReduceOp():
-            reduction.print_reduce(w, op)
-        case ma.MatrixLoad():
-            matrix.print_matrix_load(w, op)
-        case ma.ConvertOp():
-            print_convert(w, op)
-        case ma.SliceOp():
-            movement.print_slice(w, op)
-        case ma.UndefinedOp(result=result):
-            w.declare(result)
-        case ma.MmaOp(instr=instr) if instr not in WGMMA:
-            matrix.print_mma(w, op)
-        case ma.RolesOp():
-            roles.print_roles(w, op, print_body)
-        case ma.TileSchedulerOp():
-            scheduler.print_loop(w, op, print_body)
-        case ma.IfOp(cond=cond, body=body):
-            with w.braces(f"if ({w.expr(cond)})"):
-                print_body(w, body)
-        case ma.ForOp():
-            print_for(w, op)
-        case _ if type(op) in _WARPGROUP:
-            _WARPGROUP[type(op)](w, op)
-        case _:
-            raise UnsupportedError(f"{type(op).__name__} for {w.module.target}")
+def print_undefined(w: Writer, op: ma.UndefinedOp) -> None:
+    """An array without values."""
+    w.declare(op.result)
 
 
-#: ops of the sm_90a class
-_WARPGROUP: Mapping[type, Callable[[Writer, Any], None]] = {
-    ma.AdvanceOp: pipelines.print_advance,
-    ma.BreakOp: scheduler.print_break,
-    ma.QueuePop: scheduler.print_pop,
-    ma.QueuePush: scheduler.print_push,
-    ma.TileFetch: scheduler.print_fetch,
-    ma.TileFirst: scheduler.print_first,
-    ma.TileReset: scheduler.print_reset,
-    ma.TmaCommit: pipelines.print_commit,
-    ma.TmaLoad: pipelines.print_load,
-    ma.TmaStore: pipelines.print_store,
-    ma.TmaWait: pipelines.print_store_wait,
-    ma.ClusterArrive: pipelines.print_cluster_arrive,
-    ma.ClusterWait: pipelines.print_cluster_wait,
-    ma.GridLaunchDependents: lambda w, _: w.line(f"{w.speller.use('launch_dependents')}();"),
-    ma.GridWait: lambda w, _: w.line(f"{w.speller.use('grid_wait')}();"),
-    ma.LetOp: roles.print_let,
-    ma.MatrixStore: warpgroup.print_matrix_store,
-    ma.MbarArrive: pipelines.print_arrive,
-    ma.MbarInit: pipelines.print_init,
-    ma.MbarExpect: pipelines.print_expect,
-    ma.MbarWait: pipelines.print_wait,
-    ma.MmaOp: warpgroup.print_wgmma,
-    ma.NamedArrive: pipelines.print_named_arrive,
-    ma.ProxyFence: lambda w, _: w.line(f"{w.speller.use('fence_proxy')}();"),
-    ma.WgCommit: lambda w, _: w.line(f"{w.speller.use('wgmma_commit')}();"),
-    ma.WgFence: lambda w, _: warpgroup.print_fence(w),
-    ma.WgWait: warpgroup.print_wait,
-}
+def print_if(w: Writer, op: ma.IfOp) -> None:
+    """Print a condition."""
+    with w.braces(f"if ({w.expr(op.cond)})"):
+        print_body(w, op.body)
+
+
+def print_mma(w: Writer, op: ma.MmaOp) -> None:
+    """Print the instructions of a warp or of a warpgroup."""
+    (warpgroup.print_wgmma if op.instr in WGMMA else matrix.print_mma)(w, op)
 
 
 def print_convert(w: Writer, op: ma.ConvertOp) -> None:
@@ -323,3 +257,23 @@ def _copy(w: Writer, target: str, frag: ma.Frag) -> None:
     source = w.name(frag)
     with w.registers("r", spelled.length) as r:
         w.line(f"{target}[{r}] = {source}[{r}];")
+
+
+#: op class -> what prints it; elementwise ops are printed in runs
+_PRINTERS: Printers = {
+    ma.ForOp: print_for,
+    ma.IfOp: print_if,
+    ma.RolesOp: lambda w, op: roles.print_roles(w, op, print_body),
+    ma.TileSchedulerOp: lambda w, op: scheduler.print_loop(w, op, print_body),
+    ma.MmaOp: print_mma,
+    ma.ConvertOp: print_convert,
+    ma.UndefinedOp: print_undefined,
+    **movement.PRINTERS,
+    **reduction.PRINTERS,
+    **matrix.PRINTERS,
+    **warpgroup.PRINTERS,
+    **pipelines.PRINTERS,
+    **scheduler.PRINTERS,
+    **roles.PRINTERS,
+}
+MA.complete({**_PRINTERS, **dict.fromkeys(get_args(elementwise.Elementwise))}, "printers")

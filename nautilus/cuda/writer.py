@@ -7,9 +7,10 @@ need a C array (those used outside the register loop that computes them) and whi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from nautilus.core.expr.nodes import Expr, Ref, Var, walk
 from nautilus.core.text.names import unused
@@ -249,6 +250,15 @@ class Writer:
 
     def zero(self, dtype: DType) -> str:
         return literal(0 if not dtype.is_float else 0.0, dtype)
+
+
+#: op class -> what prints an op of it
+Printers: TypeAlias = Mapping[type, Callable[[Writer, Any], None]]
+
+
+def calls(helper: str) -> Callable[[Writer, Any], None]:
+    """What prints an op without operands: a call of ``helper``."""
+    return lambda w, _: w.line(f"{w.speller.use(helper)}();")
 
 
 def mentions(e: Expr, name: str) -> bool:

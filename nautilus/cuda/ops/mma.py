@@ -17,7 +17,7 @@ from nautilus.cuda.intrinsics import HELPERS
 from nautilus.cuda.ops.elementwise import pack_text
 from nautilus.cuda.ops.movement import plus, scaled, slot_offset, tile_byte, tile_row_col, to_word
 from nautilus.cuda.registers import digit, projected_register
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
 
@@ -394,3 +394,9 @@ def _result_digits(layout: FragLayout, keep: frozenset[str]) -> list[str]:
             out.append(digit("$r", div, m.size, all(x.size == 1 for x in layout.reg[n + 1 :])))
         div *= m.size
     return out
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.MatrixLoad: print_matrix_load,
+}

@@ -7,13 +7,14 @@ from contextlib import nullcontext
 from math import prod
 
 from nautilus.core.buffers import Buffer
+from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Var
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import Text
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
 from nautilus.cuda.registers import register_offset
-from nautilus.cuda.writer import Writer, mentions
+from nautilus.cuda.writer import Printers, Writer, calls, mentions
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import slice_registers, tile_shape
@@ -141,6 +142,8 @@ def tile_row_col(w: Writer, slot: ma.Slot, at: dict[str, str]) -> tuple[str, str
 
 def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
     """Print ``cp.async`` of a tile: each thread copies its vectors, and masked vectors are filled with zeros."""
+    if op.mbar is not None:
+        raise UnsupportedError("a cp.async that arrives on an mbarrier", op.slot.buffer, op.span)
     buffer = w.smem[op.slot.buffer]
     layout = w.kernel.layouts[op.threads]
     copy = w.speller.use(f"cp_async_{op.vec * buffer.dtype.bytes}")
@@ -152,6 +155,11 @@ def print_async_copy(w: Writer, op: ma.AsyncCopy) -> None:
         mask = "true" if op.mask is None else w.expr(op.mask, layout, r)
         pointer = global_pointer(w, op.buffer, op.index, op.threads, r)
         w.line(f"{copy}({w.shared} + {slot} + {tile_byte(w, op.slot, row, col)}, {pointer}, {mask});")
+
+
+def print_async_wait(w: Writer, op: ma.AsyncWait) -> None:
+    """Wait for groups of copies."""
+    w.line(f"{w.speller.use('cp_async_wait')}<{op.pending}>();")
 
 
 def print_global_load(w: Writer, op: ma.GlobalLoad) -> None:
@@ -328,3 +336,16 @@ def plus(text: str, n: int) -> str:
     if n == 0:
         return text
     return str(int(text) + n) if text.isdigit() else f"{text} + {n}"
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.SliceOp: print_slice,
+    ma.GlobalLoad: print_global_load,
+    ma.GlobalStore: print_global_store,
+    ma.SharedLoad: print_shared_load,
+    ma.SharedStore: print_shared_store,
+    ma.AsyncCopy: print_async_copy,
+    ma.AsyncCommit: calls("cp_async_commit"),
+    ma.AsyncWait: print_async_wait,
+}

@@ -13,7 +13,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
 from nautilus.core.types import DType
 from nautilus.cuda.ops.movement import slot_offset
 from nautilus.cuda.tensor_maps import Copy, copy_of
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS
 from nautilus.ma_tile.ir.traverse import expressions
@@ -186,9 +186,15 @@ def print_cluster_arrive(w: Writer, op: ma.ClusterArrive) -> None:
     w.line(f"{w.speller.use('cluster_arrive_relaxed' if op.relaxed else 'cluster_arrive')}();")
 
 
-def print_cluster_wait(w: Writer, op: ma.ClusterWait) -> None:
-    """Wait at the barrier of the cluster."""
-    w.line(f"{w.speller.use('cluster_wait')}();")
+def print_barrier(w: Writer, op: ma.Barrier) -> None:
+    """A barrier of the block, of one warp, or of whole warps by its number."""
+    match op.threads:
+        case None:
+            w.line("__syncthreads();")
+        case 32:  # the verifier admits whole warps of at least one consumer
+            w.line("__syncwarp();")
+        case threads:
+            w.line(f"{w.speller.use('named_barrier')}({w.expr(op.number)}, {threads});")
 
 
 def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
@@ -199,3 +205,24 @@ def map_parameters(w: Writer, names: tuple[str, ...]) -> list[str]:
         w.speller.use("tensor_map")
         out.append(f"const __grid_constant__ TensorMap {w.env['&' + name]}")
     return out
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.AdvanceOp: print_advance,
+    ma.TmaLoad: print_load,
+    ma.TmaStore: print_store,
+    ma.TmaCommit: print_commit,
+    ma.TmaWait: print_store_wait,
+    ma.MbarInit: print_init,
+    ma.MbarExpect: print_expect,
+    ma.MbarArrive: print_arrive,
+    ma.MbarWait: print_wait,
+    ma.Barrier: print_barrier,
+    ma.NamedArrive: print_named_arrive,
+    ma.ProxyFence: calls("fence_proxy"),
+    ma.ClusterArrive: print_cluster_arrive,
+    ma.ClusterWait: calls("cluster_wait"),
+    ma.GridWait: calls("grid_wait"),
+    ma.GridLaunchDependents: calls("launch_dependents"),
+}

@@ -7,7 +7,7 @@ from nautilus.core.expr.nodes import COMBINERS
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.registers import first_of_reduction, projected_register, shuffle_distances, warp_digits
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 
 
@@ -83,3 +83,9 @@ def across_warps(w: Writer, op: ma.ReduceOp, name: str, count: int, digits: tupl
                 target = f"{name}[{r}]"
                 text = load if p == 0 else combine(w, op.combiner, target, load, dtype)
                 w.line(f"{target} = {text};")
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.ReduceOp: print_reduce,
+}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.index import simplify as index
 from nautilus.cuda.ops.pipelines import declare_pipeline_states
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.targets.limits import limits
@@ -75,3 +75,9 @@ def print_let(w: Writer, op: ma.LetOp) -> None:
         w.env[op.var] = name
     if low is not None and high is not None:
         w.ranges[op.var] = (low, high)
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.LetOp: print_let,
+}

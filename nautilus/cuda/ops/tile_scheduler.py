@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nautilus.core.index import simplify as index
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 
 #: The kernel parameter that points to the tile counter.
@@ -78,3 +78,14 @@ def print_pop(w: Writer, op: ma.QueuePop) -> None:
     read = place if w.single else f"__shfl_sync(0xffffffffu, {w.lane} == 0 ? {place} : 0, 0)"
     w.line(f"const int {name} = {read};")
     w.env[op.var] = name
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.BreakOp: print_break,
+    ma.TileFirst: print_first,
+    ma.TileFetch: print_fetch,
+    ma.TileReset: print_reset,
+    ma.QueuePush: print_push,
+    ma.QueuePop: print_pop,
+}

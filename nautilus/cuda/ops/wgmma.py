@@ -18,7 +18,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.intrinsics import WGMMA_TYPES, wgmma_name
 from nautilus.cuda.ops.mma import accumulator
 from nautilus.cuda.ops.movement import slot_offset
-from nautilus.cuda.writer import Writer
+from nautilus.cuda.writer import Printers, Writer, calls
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA, WgInstr
 from nautilus.ma_tile.ir.layout import tile_shape
@@ -138,11 +138,6 @@ def _descriptor(w: Writer, slot: ma.Slot, over: str, instr: WgInstr, side: str) 
     return out
 
 
-def print_fence(w: Writer) -> None:
-    """Order earlier writes to register operands before later warpgroup MMAs."""
-    w.line(f"{w.speller.use('wgmma_fence')}();")
-
-
 def print_wait(w: Writer, op: ma.WgWait) -> None:
     """Wait for warpgroup MMAs; the compiler may not move reads of the results before it."""
     w.line(f"{w.speller.use('wgmma_wait')}<{op.pending}>();")
@@ -171,3 +166,12 @@ def print_matrix_store(w: Writer, op: ma.MatrixStore) -> None:
                 at = f"(lane_row ^ ({n} * 16) % {width}) + ({n} * 16) / {width} * {rows * width}"
                 extra = f" + {block * 64 * width}" if block else ""
                 w.line(f"{call}(stage + {at}{extra}, &{name}[2 * ({n} + {tiles * block})]);")
+
+
+#: op class -> what prints it
+PRINTERS: Printers = {
+    ma.MatrixStore: print_matrix_store,
+    ma.WgFence: calls("wgmma_fence"),
+    ma.WgCommit: calls("wgmma_commit"),
+    ma.WgWait: print_wait,
+}
