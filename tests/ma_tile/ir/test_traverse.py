@@ -35,7 +35,7 @@ class Row:
 
 ROWS = [
     Row("%r = const 1.0 : f32 #l", defines="r"),
-    Row("%r = index i + 1 : i32 #l", defines="r", exprs="i + 1"),
+    Row("%r = index i + 1 split : i32 #l", defines="r", exprs="i + 1"),
     Row("%r = param eps : f32 #l", defines="r"),
     Row("%r = add %a, %b : f32 #l", reads="a b", defines="r"),
     Row("%r = reduce sum %a over i, j scratch s into k : f32 #l", reads="a", defines="r", scratch="s"),
@@ -60,9 +60,9 @@ ROWS = [
         "%r = mma wgmma.f16 %a, smem s[t] swizzle 128 + %b over k ahead 1 async zero_init t == 0 : f32 #l",
         "s| |", reads="a b", defines="r", exprs="t == 0; t",
     ),
-    Row("%r = mma fma smem s[0], smem z[1] over k : f32 #l", "s z| |", defines="r", exprs="0; 1"),
+    Row("%r = mma fma smem s[0], smem z[1] over k unroll 4 : f32 #l", "s z| |", defines="r", exprs="0; 1"),
     Row("if i < n {", exprs="i < n"),
-    Row("%r = for t in 0..n chain c carry(%x = %a) {", reads="a x", defines="r", exprs="0; n", variables="t"),
+    Row("%r = for t in 0..n chain c unroll 1 carry(%x = %a) {", reads="a x", defines="r", exprs="0; n", variables="t"),
     Row("roles {"),
     Row("let v = i * 2", exprs="i * 2", variables="v"),
     Row("advance c by n", exprs="n", effects="ADVANCE"),
@@ -77,6 +77,7 @@ ROWS = [
     Row("tma.store s[t], X[i, j]", "s| |", exprs="i; j; t"),
     Row("tma.commit", effects="COMMIT"),
     Row("tma.wait 1 read", effects="WAIT"),
+    Row("mbar.init", effects="INITIALISE"),
     Row("mbar.expect b[t] 1024", exprs="t", effects="ARRIVE"),
     Row("named.arrive 3, 256", exprs="3", effects="ARRIVE"),
     Row("st.matrix s[t] swizzle 128, %a", "|s|", reads="a", exprs="t"),
