@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -77,6 +78,15 @@ def print_remark(severity: str, message: str, form: str) -> None:
     print(json.dumps(record) if form == "json" else f"nautilusc: {severity}: {message}", file=sys.stderr)
 
 
+_PASSWORD = re.compile(r"(://[^\s:/@]*):[^\s/]*@")
+_MOST_OF_AN_INPUT = 1_000_000  # characters
+
+
+def _without_passwords(text: str) -> str:
+    """``text`` with ``***`` for the password of every URL: reproducers are sent to other people."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
 def write_reproducer(error: BaseException, args: Sequence[str]) -> Path:
     """Write the command line, versions, inputs and traceback to a temporary file.  Returns its path."""
     inputs: dict[str, Any] = {}
@@ -84,13 +94,15 @@ def write_reproducer(error: BaseException, args: Sequence[str]) -> Path:
         path = Path(arg)
         if path.suffix in {s.suffix for s in STAGES} | {".json"}:
             try:
-                inputs[arg] = path.read_text(encoding="utf-8", errors="replace")[:1_000_000]
+                if path.is_file():  # a pipe was read already, and reading it again would wait
+                    with path.open(encoding="utf-8", errors="replace") as source:
+                        inputs[arg] = source.read(_MOST_OF_AN_INPUT)
             except OSError:
                 continue
     parts = [
         f"nautilusc {__version__}, Python {sys.version.split()[0]}",
-        "command: nautilusc " + " ".join(args),
-        "".join(traceback.format_exception(error)),
+        _without_passwords("command: nautilusc " + " ".join(args)),
+        _without_passwords("".join(traceback.format_exception(error))),
         *(f"---- {name} ----\n{text}" for name, text in inputs.items()),
     ]
     handle, name = tempfile.mkstemp(prefix="nautilusc-bug-", suffix=".txt")

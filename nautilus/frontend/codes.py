@@ -12,6 +12,7 @@ MAX_BYTES = 1 << 18  # a spec file; the longest known ones are a few KiB
 MAX_DEPTH = 200  # nesting of an expression, as written and after functions are expanded
 MAX_NODES = 50_000  # nodes of one definition after functions are expanded, written out as a tree
 MAX_ERRORS = 100  # number of errors shown for one spec
+MAX_TENSORS = 1000  # inputs and outputs of one spec; the parameters of a kernel have 32,764 bytes
 MAX_DIM = (1 << 31) - 1  # index variables are i32
 MAX_ELEMENTS = 1 << 40  # of one tensor
 

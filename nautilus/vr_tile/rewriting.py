@@ -57,6 +57,7 @@ class Peephole(Emitter):
         self.kernel = k
         self.env: dict[str, Value] = {}
         self.defs: dict[str, TileOp] = {}
+        self.here: set[str] = set()
         self.uses: Counter[str] = Counter()
         for op in walk_ops(k.body):
             self.uses.update(v.name for v in operands(op))
@@ -68,7 +69,13 @@ class Peephole(Emitter):
 
     def emit(self, op: TileOp) -> None:
         self.out.append(op)
-        self.defs |= {r.name: op for r in results(op)}
+        made = {r.name: op for r in results(op)}
+        self.defs |= made
+        self.here |= made.keys()
+
+    def is_here(self, v: Value) -> bool:
+        """Whether an op of the block that is being written defines ``v``."""
+        return v.name in self.here
 
     def producer(self, v: Value) -> TileOp | None:
         """The op that defines ``v`` (None for a carried value)."""
@@ -89,6 +96,7 @@ class Peephole(Emitter):
 
     def block(self, body: tuple[TileOp, ...], rule: Callable[[Peephole, TileOp], Value | None]) -> tuple[TileOp, ...]:
         outer, self.out = self.out, []
+        outside, self.here = self.here, set()
         for old in body:
             op = rename(old, self.env)
             self.span = op.span
@@ -105,5 +113,5 @@ class Peephole(Emitter):
                 assert new.type == result.type, f"{new} does not stand for {result}"
                 self.env[result.name] = new
                 self.uses[new.name] += self.uses[result.name]
-        done, self.out = tuple(self.out), outer
+        done, self.out, self.here = tuple(self.out), outer, outside
         return done

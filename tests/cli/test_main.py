@@ -16,6 +16,7 @@ import pytest
 from nautilus.cli import commands
 from nautilus.cli import output as report
 from nautilus.cli.main import main, normalize
+from nautilus.cli.output import write_reproducer
 from nautilus.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +115,18 @@ def test_run_seed_and_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> No
 )
 def test_run_complains(spec: Path, extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(spec), *extra]) == 2
+
+
+def test_a_reproducer_holds_no_password_and_reads_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.naut")
+    url = "postgresql://me:s3cret@host/studies"
+    try:
+        raise RuntimeError(f"cannot open {url}")
+    except RuntimeError as error:
+        path = write_reproducer(error, ["tune", str(tmp_path / "pipe.naut"), "--storage", url])
+    text = path.read_text()
+    path.unlink()
+    assert "s3cret" not in text and text.count("postgresql://me:***@host/studies") == 2
 
 
 def test_internal_errors_leave_a_reproducer(

@@ -122,3 +122,10 @@ def test_value_is_kept(e: Expr) -> None:
 
 def test_widens() -> None:
     assert widens(DType.F16, F32) and not widens(F32, DType.F16) and not widens(DType.I32, F32)
+
+
+def test_a_power_too_large_for_memory_is_left_to_run_time() -> None:
+    big = Op("pow", (Const(9, DType.I32), Const(387_420_489, DType.I32)), DType.I32)
+    assert simplify_value(big) == big
+    float_ = Op("pow", (Const(2.0, F32), Const(100_000.0, F32)), F32)
+    assert simplify_value(float_) == float_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,31 @@ def test_include(tmp_path: Path) -> None:
     (tmp_path / "c.naut").write_text('include "main.naut"\n')
     with pytest.raises(DiagnosticError, match="N0108"):
         load_spec(main)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("/etc/passwd", "ends in .naut"),
+        ("../secret.txt", "ends in .naut"),
+        ("{folder}/c.naut", "is absolute"),
+        ("pipe.naut", "no regular file"),
+    ],
+)
+def test_an_include_reads_specs_alone(tmp_path: Path, written: str, why: str) -> None:
+    os.mkfifo(tmp_path / "pipe.naut")
+    (tmp_path / "c.naut").write_text("const c = 3\n")
+    main = tmp_path / "main.naut"
+    main.write_text(f'include "{written.format(folder=tmp_path)}"\n' + HEAD + "output O: f32[M]\nO[i] = X[i, 0]\n")
+    with pytest.raises(DiagnosticError, match=why) as raised:
+        load_spec(main)
+    assert raised.value.diagnostics[0].code == "N0107"
+
+
+def test_the_number_of_tensors_is_bounded() -> None:
+    inputs = "".join(f"input T{k}: f32[M]\n" for k in range(1000))
+    with pytest.raises(DiagnosticError, match="more than 1000 inputs and outputs"):
+        load_text(f"dim M = 2\n{inputs}output O: f32[M]\nO[i] = T0[i]\n")
 
 
 def test_a_spec_may_replace_a_function_of_the_prelude() -> None:

@@ -41,12 +41,17 @@ def _step(e: Op) -> Expr | None:
     return None if rule is None else rule(e)
 
 
+_INT_BITS = 64
 _FOLD = {f.name: f.python for f in FUNCTIONS.values() if f.python is not None}
 
 
 def _fold(e: Op) -> Const | None:
     """The constant value of ``e`` if Python computes it accurately enough, else None. inf and NaN are not folded."""
     values = [a.value for a in e.args if isinstance(a, Const)]
+    if e.dtype.is_float and e.op not in COMPARISONS:
+        values = [float(v) for v in values]
+    if e.op == "pow" and e.dtype.is_int and abs(values[0]) > 1 and values[1] > _INT_BITS:
+        return None  # the exact power has no place in memory; it wraps at run time
     known = e.op in COMPARISONS or all(math.isfinite(v) for v in values)
     if e.op not in _FOLD or not known:
         return None

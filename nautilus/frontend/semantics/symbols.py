@@ -16,7 +16,7 @@ from nautilus.core.expr.nodes import Param
 from nautilus.core.functions import NAMED
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
-from nautilus.frontend.codes import MAX_DIM, MAX_ELEMENTS
+from nautilus.frontend.codes import MAX_DIM, MAX_ELEMENTS, MAX_TENSORS
 from nautilus.frontend.semantics.constant import NotConstant, evaluate
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
@@ -276,6 +276,8 @@ def _register(sym: Symbols, s: ast.Dim | ast.Const | ast.TensorDecl | ast.Scalar
             sym.consts[s.name.id] = s
         case ast.TensorDecl():
             sym.decls[s.name.id] = s
+            if len(sym.decls) == MAX_TENSORS + 1:
+                sym.error("N0503", f"there are more than {MAX_TENSORS} inputs and outputs", s.span)
         case ast.ScalarDecl():
             sym.scalars[s.name.id] = s
 

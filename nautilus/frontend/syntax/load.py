@@ -18,6 +18,7 @@ from nautilus.frontend.syntax.grammar import prelude_text
 from nautilus.frontend.syntax.parse import parse
 
 PRELUDE = "prelude.naut"
+SUFFIX = ".naut"
 
 
 @dataclass
@@ -98,6 +99,16 @@ def _decode(data: bytes, name: str, where: Span, errors: list[Diagnostic]) -> st
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def _not_included(written: str, path: Path) -> str | None:
+    """Why the file at ``path`` must not be read, or None.  A spec from a stranger must not print other files in its
+    messages, nor wait for a pipe."""
+    if not written.endswith(SUFFIX):
+        return f"the name of an included file ends in {SUFFIX}"
+    if Path(written).is_absolute():
+        return "the path is absolute; an included file is found beside the file that includes it"
+    return "it is no regular file" if path.exists() and not path.is_file() and not path.is_dir() else None
+
+
 def _add(program: Program, source: Source, folder: Path, stack: tuple[str, ...], seen: set[str]) -> None:
     tree, errors = parse(source)
     program.errors.extend(errors)
@@ -116,6 +127,8 @@ def _add(program: Program, source: Source, folder: Path, stack: tuple[str, ...],
         elif len(stack) > 50:
             message = "includes are nested more than 50 deep"
             program.errors.append(Diagnostic("N0108", message, statement.span))
+        elif (fault := _not_included(statement.path, path)) is not None:
+            program.errors.append(Diagnostic("N0107", f"cannot include '{statement.path}': {fault}", statement.span))
         elif key not in seen:
             seen.add(key)
             text = _read(path, statement.path, "N0107", statement.span, program.errors)

@@ -44,11 +44,13 @@ class Factor(CertifyingPass[Program]):
         """The program with sums of what varies only, and a certificate for each sum."""
         certificates: list[Certificate] = []
         if self.schedule is None or self.schedule.factor:
+            defs = find_defs(program)
             for name in [k.name for k in program.kernels]:
-                d = find_defs(program).get(name)
+                d = defs.get(name)
                 split = None if d is None else split_sum(d)
                 if d is not None and split is not None:
                     program = _take_out(program, d, split, certificates)
+                    defs = find_defs(program)
         return program, tuple(certificates)
 
 

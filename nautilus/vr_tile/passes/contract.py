@@ -21,6 +21,7 @@ from nautilus.vr_tile.ir import ConstOp, MapOp, TileModule, TileOp, Value, walk_
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 _MOST = 8  # degree of a polynomial
+_DEEPEST = 3 * _MOST  # nested operations of a polynomial: at most a power, a product and a sum for each degree
 _POLYNOMIAL = frozenset({"add", "sub", "mul", "neg", "fma"})
 _Coefficients = dict[int, float]
 
@@ -68,7 +69,7 @@ def _rule(p: Peephole, op: TileOp) -> Value | None:
 def _here(p: Peephole, v: Value, name: str) -> MapOp | None:
     """The op ``name`` in this block that defines ``v``, if ``v`` has one reader; else None."""
     op = p.producer(v)
-    fits = isinstance(op, MapOp) and op.op == name and not p.shared(v) and any(op is x for x in p.out)
+    fits = isinstance(op, MapOp) and op.op == name and not p.shared(v) and p.is_here(v)
     return op if fits and isinstance(op, MapOp) else None
 
 
@@ -118,9 +119,11 @@ def _horner(p: Peephole, op: MapOp) -> Value | None:
     return p.map("mul", [value, base]) if least == 1 else value
 
 
-def _combined(p: Peephole, op: MapOp, seen: set[str]) -> tuple[Value, _Coefficients] | None:
+def _combined(p: Peephole, op: MapOp, seen: set[str], depth: int = 0) -> tuple[Value, _Coefficients] | None:
     """``op`` as a polynomial in one value; ``seen`` collects the operations that it replaces."""
-    parts = [_polynomial(p, a, seen) for a in op.args]
+    if depth > _DEEPEST:
+        return None
+    parts = [_polynomial(p, a, seen, depth + 1) for a in op.args]
     bases = {b for b, _ in parts if b is not None}
     if len(bases) != 1:
         return None
@@ -138,14 +141,14 @@ def _combined(p: Peephole, op: MapOp, seen: set[str]) -> tuple[Value, _Coefficie
     return (bases.pop(), out) if out and max(out) <= _MOST else None
 
 
-def _polynomial(p: Peephole, v: Value, seen: set[str]) -> tuple[Value | None, _Coefficients]:
+def _polynomial(p: Peephole, v: Value, seen: set[str], depth: int) -> tuple[Value | None, _Coefficients]:
     c = p.constant(v)
     if c is not None and not v.type.axes:
         return None, {0: float(c)}
     op = p.producer(v)
-    if isinstance(op, MapOp) and op.op in _POLYNOMIAL and not p.shared(v) and any(op is x for x in p.out):
+    if isinstance(op, MapOp) and op.op in _POLYNOMIAL and not p.shared(v) and p.is_here(v):
         inner: set[str] = set()
-        found = _combined(p, op, inner)
+        found = _combined(p, op, inner, depth)
         if found is not None:
             seen |= inner | {v.name}
             return found
