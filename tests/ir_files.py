@@ -6,7 +6,7 @@ with its title.  What stands before the first case is a comment.  Directives are
 ====================== ==========================================================================================
 ``; INPUT: file``      the program is that of ``tests/<level>/inputs/file``; without it, the case holds its program
 ``; EDIT: old => new`` every ``old`` in the program becomes ``new``; ``\\n`` is a line break; ``old`` must occur
-``; FIRST: P {JSON}``  run pass P in front; the result is the input of the case
+``; FIRST: P {JSON}``  run pass P in front; edits behind this line change its result
 ``; RUN: P {JSON}``    run pass P (its registry name) with options; several lines run in order
 ``; PRINT: S``         lower the result to stage S (``cuda``); CHECK lines match its text; RUN may be absent
 ``; SCHEDULE: JSON``   the schedule in its JSON form; several lines are joined
@@ -120,30 +120,35 @@ def pass_of(stage: Stage, name: str) -> PassSpec:
     raise ValueError(f"{stage.name} has no pass {name!r}")
 
 
-def passes_of(case: Case, directive: str = "RUN") -> list[PassSpec]:
-    """The passes that a case runs, or that make its input (``FIRST``)."""
-    out = []
-    for line in case.all(directive):
-        match = _RUN.fullmatch(line)
-        if match is None:
-            raise ValueError(f"'{line}' is not the name of a pass and its options as JSON")
-        out.append(replace(pass_of(case.stage, match[1]), options=json.loads(match[2] or "{}")))
-    if not out and directive == "RUN" and not case.has("PRINT"):
+def passes_of(case: Case) -> list[PassSpec]:
+    """The passes that a case runs."""
+    out = [parsed_pass(case.stage, line) for line in case.all("RUN")]
+    if not out and not case.has("PRINT"):
         raise ValueError(f"case {case.title!r} runs no pass")
     return out
 
 
+def parsed_pass(stage: Stage, line: str) -> PassSpec:
+    """The pass and the options that a line names. Raises ValueError."""
+    match = _RUN.fullmatch(line)
+    if match is None:
+        raise ValueError(f"'{line}' is not the name of a pass and its options as JSON")
+    return replace(pass_of(stage, match[1]), options=json.loads(match[2] or "{}"))
+
+
 def program_of(case: Case) -> str:
-    """The text of a case's program. Raises ValueError for an edit of a text that is not there."""
+    """The text of a case's program, before edits."""
     name = case.one("INPUT", "")
     text = (INPUTS / case.stage.name.replace("-", "_") / "inputs" / name).read_text("utf-8") if name else case.text
-    text = "\n".join(line for line in text.splitlines() if not _CAPITALS.match(line))
-    for line in case.all("EDIT"):
-        old, arrow, new = (x.replace("\\n", "\n") for x in line.partition(" => "))
-        if not arrow or old not in text:
-            raise ValueError(f"case {case.title!r}: the program does not hold {old!r}")
-        text = text.replace(old, new)
-    return text
+    return "\n".join(line for line in text.splitlines() if not _CAPITALS.match(line))
+
+
+def edited(text: str, line: str) -> str:
+    """``text`` with the edit ``old => new``. Raises ValueError where ``old`` is not in it."""
+    old, arrow, new = (x.replace("\\n", "\n") for x in line.partition(" =>"))
+    if not arrow or old not in text:
+        raise ValueError(f"the program does not hold {old!r}")
+    return text.replace(old, new.removeprefix(" "))
 
 
 def context_of(case: Case, module: Any) -> Context:
@@ -214,12 +219,19 @@ def compare_runs(case: Case, before: Any, after: Any) -> None:
 
 
 def input_of(case: Case) -> Any:
-    """The module that a case starts from: its program with all edits, behind the passes that run in front."""
-    first, passes = passes_of(case, "FIRST"), passes_of(case)
-    module = load(case.stage.parse)(program_of(case), "<case>")
-    if [p.name for p in (*first, *passes)][:1] != ["allocate-shared"]:
-        load(case.stage.verify)(module)
-    return run_passes(first, module, case.stage, context_of(case, module))
+    """The module that a case starts from: its program behind its edits and passes in front, in their order."""
+    stage, text = case.stage, program_of(case)
+    parse = load(stage.parse)
+    for name, value in case.directives:
+        if name == "EDIT":
+            text = edited(text, value)
+        elif name == "FIRST":
+            module = parse(text, "<case>")
+            text = load(stage.format)(run_passes([parsed_pass(stage, value)], module, stage, context_of(case, module)))
+    module = parse(text, "<case>")
+    if [line.split()[0] for line in case.all("RUN")[:1]] != ["allocate-shared"]:
+        load(stage.verify)(module)
+    return module
 
 
 def printed(case: Case, module: Any) -> str:
@@ -272,6 +284,12 @@ class IRItem(pytest.Item):
 
     def runtest(self) -> None:
         check_case(self.case)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The complaint alone; the trace where the passes failed."""
+        if isinstance(excinfo.value, AssertionError | pytest.fail.Exception):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.path.name}: {self.case.title}"

@@ -14,7 +14,7 @@ from tests.ma_tile.programs import plain
 from tests.ma_tile.programs.combined import ALIKE, PAIR
 from tests.ma_tile.programs.epilogues import biased, gated
 from tests.ma_tile.programs.kernels import chained, product
-from tests.ma_tile.programs.products import backward
+from tests.ma_tile.programs.products import backward, one_pipeline
 from tests.ma_tile.programs.products import chained as rescaled
 
 FOLDER = Path(__file__).parent / "inputs"
@@ -30,6 +30,7 @@ INPUTS: dict[str, Callable[[], MemModule]] = {
     "rescaled": rescaled,
     "rescaled_two_loops": lambda: rescaled(("0", "1"), ("1", "4")),
     "rescaled_seams": lambda: rescaled(("b", "b + 2"), ("0", "b"), ("b + 2", "4"), masked=True),
+    "rescaled_one_pipeline": one_pipeline,
     "backward": backward,
     "biased": biased,
     "biased_128_rows": lambda: biased(rows=128, m=256),

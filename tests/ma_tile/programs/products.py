@@ -6,7 +6,11 @@ import re
 
 from nautilus.ma_tile.ir.async_ops import wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.passes.copies.specialise_warps import SpecialiseWarps
+from nautilus.ma_tile.passes.mma.pipeline_mma import PipelineMma
+from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
+from tests.ma_tile.roles import schedule
 
 _S = wg_acc_layout("i", "j", 64, 64)
 _O = wg_acc_layout("i", "d", 64, 64)
@@ -143,3 +147,18 @@ module backward target sm_90a {{
   }}
 }}
 """)
+
+
+def one_pipeline(stages: int = 2) -> MemModule:
+    """``chained`` with roles, its first MMA one iteration ahead: K and V come through one pipeline."""
+    m = SpecialiseWarps(schedule(chained(), stages=stages)).apply(PipelineMma().apply(chained()))
+    lines: list[str] = []
+    declared: set[str] = set()
+    for line in ma_format(m).splitlines():
+        joined = re.sub(r"\b(full_|empty_)?s[kv](_stage|_phase)\b", r"\1kv\2", line)
+        joined = re.sub(r"\b(full_|empty_|advance |pipeline )s[kv]\b", r"\1kv", joined)
+        found = re.match(r"\s*(mbar|pipeline) (\w+) ", joined)
+        if found is None or found[0] not in declared:
+            lines.append(joined)
+        declared |= {found[0]} if found else set()
+    return parse("\n".join(lines))

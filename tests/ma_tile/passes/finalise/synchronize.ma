@@ -139,3 +139,9 @@ module copy target sm_80 {
     st.global Y[i], %x vec 1
   }
 }
+
+; CASE: a TMA load is the barrier between a read and the next write
+; INPUT: chained.ma
+; FIRST: allocate-shared
+; RUN: synchronize
+; UNCHANGED
