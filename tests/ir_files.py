@@ -206,11 +206,11 @@ def scalars(module: Any) -> dict[str, Any]:
     return {p.name: 5 if p.dtype.is_int else 0.5 for p in module.params if p.default is None}
 
 
-def compare_runs(case: Case, before: Any, after: Any) -> None:
+def compare_runs(case: Case, before: Any, after: Any, context: Context) -> None:
     """Both modules compute the same outputs from the same inputs."""
     if case.stage is MA_TILE:
         finish = [pass_of(case.stage, n.strip()) for n in case.one("COMPLETE", "").split(",") if n.strip()]
-        before, after = (run_passes(finish, m, case.stage, context_of(case, m)) for m in (before, after))
+        before, after = (run_passes(finish, m, case.stage, context) for m in (before, after))
     run = load(_INTERPRETERS[case.stage.name])
     inputs, tolerance = random_inputs(before), float(case.one("TOLERANCE", "1e-9"))
     want, got = (run(m, inputs, scalars(before)) for m in (before, after))
@@ -264,7 +264,7 @@ def check_case(case: Case) -> None:
     if case.has("AGAIN"):
         assert run_passes(passes, after, stage, context) == after, "the passes change their own result"
     if (stage is not MA_TILE and not case.has("PRINT")) or case.has("COMPLETE"):
-        compare_runs(case, before, after)
+        compare_runs(case, before, after, context)
 
 
 class IRFile(pytest.File):

@@ -1,4 +1,4 @@
-"""``combine-in-cluster``: the stores into other blocks, the places of partial results, and kernels that are refused."""
+"""``combine-in-cluster``: kernels as they are planned, and the rules of clusters. See ``combine_in_cluster.ma``."""
 
 from __future__ import annotations
 
@@ -12,47 +12,12 @@ from nautilus.core.errors import ScheduleError, VerifyError
 from nautilus.core.schedule import WarpgroupPlan, WarpPlan, check_schedule
 from nautilus.ma_tile.interp.module import run_module
 from nautilus.ma_tile.ir.ops import MemModule
-from nautilus.ma_tile.passes.grid.combine_in_cluster import CombineInCluster
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs import plain as p
-from tests.ma_tile.programs.combined import ALIKE, ROWS, apart, cluster_plan, clustered, edited, joined, sums
-
-
-def test_blocks_become_a_cluster(filecheck: Callable[[str, str], None]) -> None:
-    filecheck(
-        ma_format(clustered(parse(ALIKE))),
-        """
-        // CHECK-NOT: temp
-        // CHECK-NOT: kernel part
-        // CHECK: kernel whole grid 8 warps 1 min_blocks 1 cluster 4 {
-        // CHECK-NEXT: let rank = block % 4
-        // CHECK-NEXT: let r_block = block // 4
-        // CHECK: smem s : f32[r: 16, d: 32] stages 1 swizzle 0 pad 0 @ 0
-        // CHECK-NEXT: smem part_T : f32[d: 32] stages 4 swizzle 0 pad 0 @ 2048
-        // CHECK-NEXT: smem parts_T : f32[c: 4, d: 32] stages 1 swizzle 0 pad 0 over part_T @ 2048
-        // CHECK-NEXT: smem part_M : f32[] stages 4 swizzle 0 pad 0 @ 2560
-        // CHECK-NEXT: smem parts_M : f32[c: 4] stages 1 swizzle 0 pad 0 over part_M @ 2560
-        // CHECK-NEXT: cluster.arrive relaxed
-        // CHECK-NEXT: ld.global X[r_block, rank * 16 + r, d]
-        // CHECK-NOT: st.global
-        // CHECK-NOT: cluster
-        // CHECK: reduce max
-        // CHECK-NEXT: cluster.wait
-        // CHECK-NEXT: st.shared part_T[rank] block 0, %sum2 vec 1
-        // CHECK-NEXT: st.shared part_M[rank] block 0, %most2 vec 1
-        // CHECK-NEXT: cluster.arrive{{$}}
-        // CHECK-NEXT: if rank == 0 {
-        // CHECK-NEXT: cluster.wait
-        // CHECK-NEXT: %t = ld.shared parts_T[0] vec 1
-        // CHECK-NEXT: %m = ld.shared parts_M[0] vec 4
-        // CHECK-NOT: ld.global
-        // CHECK: st.global Y[r_block, d]
-        """,
-    )
-
+from tests.ma_tile.programs.combined import ALIKE, ROWS, apart, cluster_plan, clustered, edited, joined
 
 TWO = (
     ("grid 8", "grid 4"), ("f32[4, 2", "f32[2, 2"), ("c: 4", "c: 2"), ("c:4x1", "c:2x1"),
@@ -69,36 +34,6 @@ def test_the_result_stays(size: int) -> None:
         for seed in range(6):
             got = run_module(m, rows, seed=seed)["Y"]
             np.testing.assert_allclose(got, x.sum(1) + x.max((1, 2))[:, None], rtol=1e-5, atol=1e-5)
-
-
-def test_the_schedule_decides() -> None:
-    m = parse(ALIKE)
-    assert CombineInCluster().apply(m) is m
-    assert CombineInCluster(cluster_plan(m, "part", 1)).apply(m) is m
-    assert CombineInCluster(cluster_plan(m, "part", 4), cluster=1).apply(m) is m
-    shared = cluster_plan(m, "part", 2)
-    wide = tuple(replace(k, mapping=WarpgroupPlan(cluster=k.mapping.cluster)) for k in shared.kernels)
-    assert CombineInCluster(replace(shared, kernels=wide)).apply(m) is m  # they share loads
-
-
-def test_loads_under_a_mask_are_zero_outside() -> None:
-    masked = edited(("M[c, r] vec", "M[c, r] where c < 3 vec"), text=ALIKE)
-    x = ROWS["X"].astype(np.float64)
-    want = x.sum(1) + np.maximum(x[:, :48].max((1, 2)), 0.0)[:, None]
-    np.testing.assert_allclose(run_module(clustered(parse(masked)), ROWS)["Y"], want, rtol=1e-5, atol=1e-5)
-
-
-def test_numbers_of_blocks_in_any_order() -> None:
-    changes = (("let c = block // 2", "let c = 3 - block % 4"), ("let b = block % 2", "let b = block // 4"))
-    swapped = clustered(parse(edited(*changes, text=ALIKE)))
-    np.testing.assert_allclose(run_module(swapped, ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
-
-
-def test_a_reader_that_knows_its_block() -> None:
-    """Its block number is the number of a cluster after the pass."""
-    m = clustered(parse(edited(("Y[r, d]", "Y[block, d]"), text=ALIKE)))
-    assert "Y[block // 4, d]" in ma_format(m)
-    np.testing.assert_allclose(run_module(m, ROWS)["Y"], sums(), rtol=1e-5, atol=1e-5)
 
 
 # -- kernels as they are planned ----------------------------------------------------------------
@@ -144,7 +79,7 @@ def test_groups_of_split_k_warps(filecheck: Callable[[str, str], None]) -> None:
 
 
 def test_blocks_without_split_k_warps() -> None:
-    """A first kernel still computes their partial results; the bits are those of a second kernel."""
+    """A first kernel goes on making parts for them; the bits are those of a second kernel."""
     before = apart(GROUPED, 2, 4, 16)
     after = clustered(before, "O_acc_part_2", 2)
     assert [(k.name, k.cluster) for k in after.kernels] == [("O_acc_part", 1), ("O", 2)]
@@ -164,54 +99,6 @@ def test_what_is_stored_from_outside_has_bytes_of_its_own() -> None:
         others = [s for s in k.smem if s is not a and s.over != a.name]
         assert a.over is None and a.stages == 2
         assert not any(a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes for b in others)
-
-
-# -- refusals -----------------------------------------------------------------------------------
-
-_ROLES = ("    %t = ld.global", "    roles {\n      role one warps 0..1 {\n      }\n    }\n    %t = ld.global")
-_STORE = "    st.global T[c, b, d], %sum vec 1\n"
-
-REFUSED: dict[str, tuple[tuple[tuple[str, str], ...], int, str]] = {
-    "a target without clusters": ((("sm_90a", "sm_90"),), 4, "the target has no clusters"),
-    "not several": ((("grid 8", "grid 2"),), 4, "2 blocks cannot be divided into two or more for each of 2"),
-    "another number": ((), 2, "4 blocks compute one result, but a cluster has 2"),
-    "a cluster already": (
-        (("kernel part grid 8 warps 1 min_blocks 1", "kernel part grid 8 warps 1 min_blocks 1 cluster 2"),), 4,
-        "kernel part already has a tile scheduler, consumers or a cluster",
-    ),
-    "roles": ((_ROLES,), 4, "kernel whole has roles or mbarriers"),
-    "warps": (
-        (("grid 2 warps 1", "grid 2 warps 2"),), 4, "its blocks have 1 warps, but those of whole have 2",
-    ),
-    "two stores": (((_STORE, _STORE * 2),), 4, "T is stored more than once"),
-    "a block's number": (
-        (("ld.global X[b, c * 16 + r, d]", "ld.global X[block % 2, c * 16 + r, d]"),), 4,
-        "its body depends on the block number",
-    ),
-    "another part": ((("M[c, r]", "M[c, 1 - r]"),), 4, "a block reads another part of M than its ranks write"),
-    "other blocks": ((("let r = block", "let r = 0"),), 4, "its blocks are not the ranks of the blocks that read"),
-    "shared memory": (
-        (("stages 1 swizzle 0 pad 0 @ 0", "stages 110 swizzle 0 pad 4 @ 0"),), 4,
-        "bytes of shared memory are needed",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused(name: str) -> None:
-    changes, size, message = REFUSED[name]
-    m = parse(edited(*changes, text=ALIKE))
-    with pytest.raises(ScheduleError) as error:
-        CombineInCluster(cluster_plan(m, "part", size)).apply(m)
-    assert message in str(error.value)
-    assert error.value.kernel == "part"
-
-
-def test_results_that_nobody_combines_are_refused() -> None:
-    m = parse(ALIKE)
-    message = "a cluster of 4: its results are not read by one other kernel alone"
-    with pytest.raises(ScheduleError, match=message):
-        CombineInCluster(cluster_plan(m, "whole", 4)).apply(m)
 
 
 # -- what the verifier says ---------------------------------------------------------------------
