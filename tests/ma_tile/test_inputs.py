@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.core.schedule import WarpPlan
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
+from tests.ma_tile.lowering.support import pipelined
 from tests.ma_tile.programs import plain
 from tests.ma_tile.programs.combined import ALIKE, PAIR
 from tests.ma_tile.programs.epilogues import biased, gated
 from tests.ma_tile.programs.kernels import chained, product
 from tests.ma_tile.programs.products import backward, one_pipeline
 from tests.ma_tile.programs.products import chained as rescaled
+from tests.ma_tile.programs.tiles import GATED, matmul
 
+STAGES = WarpPlan(warps=(2, 1), stages=3)
 FOLDER = Path(__file__).parent / "inputs"
 INPUTS: dict[str, Callable[[], MemModule]] = {
     "product": product,
@@ -35,6 +39,8 @@ INPUTS: dict[str, Callable[[], MemModule]] = {
     "biased": biased,
     "biased_128_rows": lambda: biased(rows=128, m=256),
     "gated": gated,
+    "pipelined": lambda: pipelined(matmul(64, 32, 192, 32, 32, 64), STAGES),
+    "pipelined_gated": lambda: pipelined(GATED, STAGES),
     "sums": lambda: parse(PAIR),
     "sums_alike": lambda: parse(ALIKE),
     "copied": lambda: parse(ma_format(plain.gemm()).replace("sm_80", "sm_90a")),

@@ -52,6 +52,13 @@ def lowered(
     return PrefetchFragments().apply(Synchronize().apply(AllocateShared().apply(out)))
 
 
+def pipelined(text: str, mapping: WarpPlan) -> MemModule:
+    """VR-tile ``text`` lowered, its copies in stages, as the passes on fragments get it."""
+    module = tile(text)
+    schedule = plan(module, mapping)
+    return PipelineCopies(schedule).apply(lower_raw(module, schedule, "sm_80"))
+
+
 def inputs(module: TileModule, **given: np.ndarray) -> dict[str, np.ndarray]:
     """Random inputs, the same ones in every run; floats are near 1 in size, integers small."""
     rng = np.random.default_rng(SEED)

@@ -146,3 +146,27 @@ module softmax {{
   }}
 }}
 """
+
+
+#: Y = (X . U) * (X . V): two products that share their left operand
+GATED = """
+module gated {
+  input X: f16[64, 100]
+  input U: f16[100, 32]
+  input V: f16[100, 32]
+  output Y: f16[64, 32]
+  kernel Y grid(i0: 2) axes(i: 32, j: 32, k: 32) {
+    %z = const 0.0 : f32[i: 32, j: 32]
+    %u, %v = for k0 in 0..4 carry(%ui = %z, %vi = %z) {
+      %x = load X[i0 * 32 + i, k0 * 32 + k] where k0 * 32 + k < 100 : f16[i: 32, k: 32]
+      %p = load U[k0 * 32 + k, j] where k0 * 32 + k < 100 : f16[j: 32, k: 32]
+      %q = load V[k0 * 32 + k, j] where k0 * 32 + k < 100 : f16[j: 32, k: 32]
+      %un = dot %x, %p + %ui over k : f32[i: 32, j: 32]
+      %vn = dot %x, %q + %vi over k : f32[i: 32, j: 32]
+      yield %un, %vn
+    }
+    %y = mul %u, %v : f32[i: 32, j: 32]
+    store Y[i0 * 32 + i, j], %y
+  }
+}
+"""

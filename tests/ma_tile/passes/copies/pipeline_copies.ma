@@ -151,3 +151,32 @@ module product target sm_80 {
 ; CHECK: for t in 0..4
 ; CHECK: cp.async s_a[0] {{.*}}, A[i, t * 16 + k]
 ; CHECK: mma {{.*}} smem s_a[0] {{.*}} smem s_b[t % 2]
+
+; CASE: copies with a mask keep it
+; RUN: pipeline-copies {"stages": 2}
+; ARCH: sm_80
+; COMPLETE: allocate-shared, synchronize
+module product target sm_80 {
+  input A: f16[32, 56]
+  input B: f16[64, 16]
+  output C: f32[32, 16]
+  kernel product grid 1 warps 2 min_blocks 1 {
+    layout #acc_i_n = reg(n:2x1, i:2x8, n:2x8, i:1x16) lane(n:4x2, i:8x1) warp(i:2x16, n:1x16)
+    layout #copy_i_k = reg(k:8x1) lane(k:2x8, i:16x1) warp(i:2x16)
+    layout #copy_k_n = reg(n:8x1) lane(n:2x8, k:16x1) warp(*:2)
+    smem s_a : f16[i: 32, k: 16] stages 1 swizzle 32 pad 0 @ 0
+    smem s_b : f16[k: 16, n: 16] stages 1 swizzle 32 pad 0 @ 1024
+    %zero = const 0.0 : f32[i: 32, n: 16] #acc_i_n
+    %c = for t in 0..4 carry(%acc = %zero) {
+      cp.async s_a[0] swizzle 32, A[i, t * 16 + k] where t * 16 + k < 56 vec 8 threads #copy_i_k
+      cp.commit
+      cp.async s_b[0] swizzle 32, B[t * 16 + k, n] vec 8 threads #copy_k_n
+      cp.commit
+      %next = mma m16n8k16.f16 smem s_a[0] swizzle 32, smem s_b[0] swizzle 32 + %acc over k : f32[i: 32, n: 16] #acc_i_n
+      yield %next
+    }
+    st.global C[i, n], %c vec 2
+  }
+}
+; CHECK: cp.async s_a[0] {{.*}}, A[i, k] where k < 56 vec 8
+; CHECK: cp.async s_a[(t + 1) % 2] {{.*}}, A[i, t * 16 + k + 16] where t * 16 + k < 40 vec 8

@@ -1,4 +1,4 @@
-"""``defer-reductions``: the rewritten text, values that do not change, and equal results."""
+"""``defer-reductions``: a fused kernel still runs; a sum that stays open is an error. See ``defer_reductions.ma``."""
 
 from __future__ import annotations
 
@@ -45,23 +45,6 @@ def test_a_running_sum_finishes_behind_the_last_loop() -> None:
     )  # fmt: skip
     assert [op.into for op in sums(low)] == ["j_lane", "j_lane", None]
     assert DeferReductions().apply(low) == low
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("%ln1 = add %la1, %ps1", "%la9 = add %la1, %ps1 : f32[i: 32]\n%ln1 = max %la9, %ps1"),  # not linear
-        ("%la1 = mul %li1, %a1", "%la1 = mul %li1, %li1"),
-        ("%l0 = const 0.0", "%l0 = const 1.0"),  # every lane would hold the start
-    ],
-)
-def test_other_uses_are_left_alone(change: tuple[str, str]) -> None:
-    old, new = change
-    source = FLASH.replace(old, new)
-    assert source != FLASH
-    module = tile(source)
-    raw = lower_raw(module, plan(module, WarpPlan(warps=(2, 1))), "sm_80")
-    assert DeferReductions().apply(raw) == raw
 
 
 def test_a_sum_that_never_finishes_is_noticed() -> None:

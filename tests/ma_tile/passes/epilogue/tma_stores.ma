@@ -217,3 +217,14 @@
 ; RUN: allocate-shared
 ; CHECK-COUNT-4: = slice
 ; CHECK-NOT: = slice
+
+; CASE: the name of the new buffer is taken
+; INPUT: product.ma
+; EDIT: smem b : => smem out_C :
+; EDIT: tma.load b[0] => tma.load out_C[0]
+; EDIT: smem b[0] => smem out_C[0]
+; RUN: tma-stores {"epilogue": "tma"}
+; COMPLETE: allocate-shared, synchronize, await-copies
+; CHECK: smem out_C : f16[j: 64, k: 64]
+; CHECK: smem out0_C : f16[i: 64, j: 64]
+; CHECK: tma.store out0_C[consumer]
