@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
-from nautilus.core.schedule import check_schedule
+from nautilus.core.schedule import Schedule, check_schedule
+from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify
-from nautilus.passes.manager import Context, Instrument, Pipeline, Step, steps
-from nautilus.passes.pipelines import CUDA, SPEC, STAGE_NAMES, STAGES, Stage
+from nautilus.passes.manager import Context, Instrument, Pipeline, Record, Step, steps
+from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "next_request"]
 
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
+_PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
 Accept = Callable[[Result], None]  # raises ScheduleError for a result that must not be used
 
 
@@ -40,32 +42,55 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     lookup_failure = ""
+    repeated = _Repeated()
     while True:
         result = Result(Context(request.arch, request.precision, dict(request.dims), request.schedule))
         result.context = replace(result.context, fallbacks=request.fallbacks)
         try:
-            _run(request, result, Pipeline([Verify(), *instruments]))
+            _run(request, result, Pipeline([Verify(), repeated, *instruments]))
+            if MA_TILE.name in result.modules and not request.gives_kernels:
+                check_code_size(result.modules[MA_TILE.name], request.fallbacks.last)
             if accept is not None:
                 accept(result)
             result.lookup_failure = lookup_failure
             return result
         except (ScheduleError, UnsupportedError) as error:
-            request = next_request(request, result.tuned, error)
+            request = next_request(request, result.tuned, error, again=error is repeated.error)
+            repeated = _Repeated(repeated.planned, error)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
 
 
-def next_request(request: Request, tuned: bool, error: ScheduleError | UnsupportedError) -> Request:
+@dataclass
+class _Repeated:
+    """An instrument that ends an attempt whose schedule is the one that failed before, with the same failure."""
+
+    schedule: Schedule | None = None
+    error: ScheduleError | UnsupportedError | None = None
+    planned: Schedule | None = None
+
+    def after(self, record: Record) -> None:
+        if record.base != _PLANNED:
+            return
+        self.planned = record.context.schedule
+        if self.error is not None and self.planned == self.schedule:
+            raise self.error
+
+
+def next_request(
+    request: Request, tuned: bool, error: ScheduleError | UnsupportedError, again: bool = False
+) -> Request:
     """``request`` after its schedule failed with ``error``. Raises ``error`` where nothing else is to be tried.
 
-    A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have two conservative
-    fallbacks for each kernel: lighter warpgroup MMAs, then MMAs of single warps.  What the user gave is kept.
+    A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have a ladder of
+    conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept.  ``again``:
+    the last fallback has left the schedule as it was.
     """
     if tuned:
         return replace(request, lookup=None)
-    kernel = error.kernel if isinstance(error, ScheduleError) else ""
-    if not kernel or request.gives_kernels or request.fallbacks.exhausted(kernel):
+    if not error.kernel or request.gives_kernels or request.fallbacks.exhausted(error.kernel):
         raise error
-    return replace(request, fallbacks=request.fallbacks.after(kernel))
+    excess = error.excess if isinstance(error, ScheduleError) else 0.0
+    return replace(request, fallbacks=request.fallbacks.after(error.kernel, excess, again))
 
 
 def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tuple[Result, Compiled]:

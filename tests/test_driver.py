@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError
-from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, VerifyError, in_kernel
+from nautilus.core.fallbacks import PLAIN, SMALLER, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.driver import Request, build_cubin, compile_file, next_request
 from nautilus.passes.manager import Record
@@ -37,7 +37,7 @@ def test_the_named_kernel_falls_back() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        replace(SPEC, fallbacks=ONCE.after("out")),  # at its last step already
+        replace(SPEC, fallbacks=Fallbacks.of({"out": PLAIN})),  # at its last step already
         replace(SPEC, path=Path("x.vr")),  # the kernels of a dump are planned
         replace(SPEC, schedule=Schedule(kernels=(KernelPlan("out", (), ()),))),  # the user's own choice
     ],
@@ -46,6 +46,19 @@ def test_where_no_step_is_left_the_error_is_the_users(request_: Request) -> None
     with pytest.raises(ScheduleError) as error:
         next_request(request_, False, FAILED)
     assert error.value is FAILED
+
+
+def test_a_stated_need_reaches_the_planner() -> None:
+    deep = replace(SPEC, fallbacks=Fallbacks.of({"out": WITHOUT}))
+    large = ScheduleError("too much shared memory", kernel="out", excess=3.0)
+    assert next_request(deep, False, large).fallbacks == Fallbacks.of({"out": SMALLER}, {"out": 3.0})
+
+
+def test_what_a_kernel_uses_and_nothing_supports_goes_down_the_ladder_too() -> None:
+    error = UnsupportedError("a local that is not a tile")
+    with pytest.raises(UnsupportedError), in_kernel("out"):
+        raise error
+    assert next_request(SPEC, False, error).fallbacks == ONCE
 
 
 @pytest.mark.parametrize("error", [ScheduleError("no such axis", "axes"), UnsupportedError("a feature")])
@@ -93,11 +106,19 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_rung_that_changes_nothing_costs_no_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "x.naut"
+    path.write_text(PRODUCT)
+    refusing = Refusing(1, ScheduleError)
+    result = compile_file(Request(path, "sm_80"), [refusing])  # no warpgroups, of which there could be fewer
+    assert result.context.fallbacks.steps("P__x") == SMALLER and len(refusing.engines) == 2
+
+
 @pytest.mark.parametrize("error", [ScheduleError, TargetLimitError])
 def test_names_with_underscores_reach_their_fallback(spec: Path, error: type[Exception]) -> None:
-    refusing = Refusing(2, error)
+    refusing = Refusing(1, error)
     result = compile_file(Request(spec), [refusing])
-    assert refusing.engines == ["warpgroup", "warpgroup", "warp"]
+    assert refusing.engines == ["warpgroup", "warp"]  # the lighter products are those that failed
     assert result.context.fallbacks == Fallbacks.of({"P__x": 2})
     assert result.cuda_module.kernels == {"my__spec__P__x": "P__x"}
 
@@ -111,7 +132,7 @@ def test_so_they_do_when_ptxas_refuses_them(spec: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(nvrtc, "parse_resources", spilling)
     result, _ = build_cubin(Request(spec))
-    assert result.context.fallbacks == Fallbacks.of({"P__x": 1}) and len(asked) > 1
+    assert result.context.fallbacks == Fallbacks.of({"P__x": 2}) and asked
 
 
 def test_a_broken_ir_is_no_reason_to_fall_back(spec: Path) -> None:

@@ -12,7 +12,8 @@ keyword fields.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
@@ -142,26 +143,35 @@ class VerifyError(NautilusError):
 
 
 class TargetLimitError(VerifyError):
-    """A kernel exceeds a limit of the target. The cause is the schedule, not a broken IR."""
+    """A kernel exceeds a limit of the target. The cause is the schedule, not a broken IR.
+
+    ``excess``: the ratio of what it needs to the limit; 0: not known.
+    """
 
     exit_code = 4
 
-    def __init__(self, level: str, rule: str, kernel: str, detail: str, span: Span = NO_SPAN) -> None:
-        self.kernel = kernel
+    def __init__(
+        self, level: str, rule: str, kernel: str, detail: str, span: Span = NO_SPAN, *, excess: float = 0.0
+    ) -> None:
+        self.kernel, self.excess = kernel, excess
         super().__init__(level, rule, f"kernel {kernel}", detail, span)
 
     def schedule_error(self) -> ScheduleError:
         """The same failure as an error of the schedule, with the notes of this one."""
-        found = ScheduleError(f"{self.rule}: {self.detail}", kernel=self.kernel)
+        found = ScheduleError(f"{self.rule}: {self.detail}", kernel=self.kernel, excess=self.excess)
         for note in getattr(self, "__notes__", ()):
             found.add_note(note)
         return found
 
 
 class UnsupportedError(NautilusError):
-    """The spec is valid, but uses ``feature``, which this stage or target does not support."""
+    """The spec is valid, but uses ``feature``, which this stage or target does not support.
+
+    ``kernel``: the kernel that uses it, where another schedule may avoid it; empty: none.
+    """
 
     exit_code = 4
+    kernel = ""
 
     def __init__(self, feature: str, detail: str = "", span: Span = NO_SPAN) -> None:
         self.feature, self.detail, self.span = feature, detail, span
@@ -173,15 +183,26 @@ class ScheduleError(NautilusError):
     """There is no legal schedule, or a given schedule is illegal.
 
     ``kernel`` names the kernel that fails, as the schedule does (empty: no single one).  ``field`` names the field
-    of the schedule or the part of the IR (empty: none).  Callers use these fields, not the message.
+    of the schedule or the part of the IR (empty: none).  ``excess`` is the ratio of the resource that it needs to what
+    there is (0: not known).  Callers use these fields, not the message.
     """
 
     exit_code = 4
 
-    def __init__(self, reason: str, field: str = "", *, kernel: str = "") -> None:
-        self.reason, self.field, self.kernel = reason, field, kernel
+    def __init__(self, reason: str, field: str = "", *, kernel: str = "", excess: float = 0.0) -> None:
+        self.reason, self.field, self.kernel, self.excess = reason, field, kernel, excess
         places = [f"kernel {kernel}"] if kernel else []
         super().__init__(": ".join([*places, *([field] if field else []), reason]))
+
+
+@contextmanager
+def in_kernel(name: str) -> Iterator[None]:
+    """A part of a compilation that is about kernel ``name`` alone, which its failures then name."""
+    try:
+        yield
+    except (ScheduleError, UnsupportedError) as error:
+        error.kernel = error.kernel or name
+        raise
 
 
 class ToolchainError(NautilusError):

@@ -1,7 +1,15 @@
-"""Conservative fallbacks: kernels that are planned with less demanding MMAs than the default rules choose.
+"""Conservative fallbacks: the ladder of plans that a kernel of the default rules goes down, one rung a failure.
 
-A kernel whose warpgroup MMAs fail in a later pass or in ptxas is planned again, first with smaller tiles, then with
-MMAs of single warps.
+A kernel that a later pass or ptxas refuses is planned again on the next rung:
+
+* :data:`LIGHTER`: warpgroup MMAs with smaller tiles;
+* :data:`WITHOUT`: MMAs of single warps; a combining kernel without its cluster;
+* :data:`SMALLER`: fewer stages and smaller tiles, until the need that the failure states is met (``excess``);
+* :data:`UNFUSED`: its definitions are kernels of their own, with intermediate results in global memory;
+* :data:`PLAIN`: one thread for each element, serial loops, no shared memory.
+
+The last rung is legal for every definition, so that every valid spec compiles.  A rung may change nothing for a kernel;
+the driver then takes the next one without compiling again.
 """
 
 from __future__ import annotations
@@ -9,31 +17,65 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LIGHTER, WITHOUT = 1, 2  # steps; a kernel at step 0 has the first choice of the rules
+LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN = 1, 2, 3, 4, 5  # a kernel at step 0 has the first choice of the rules
+
+MOST = 256.0  # the factor beyond which no plan shrinks
+
+#: The least factor by which a plan shrinks after each failure, so that few attempts reach the smallest tiles.
+_LEAST = 1.25
+_UNKNOWN = 2.0  # the factor after a failure that states no need
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """Steps by kernel, sorted by name; a kernel at step 0 is not listed."""
+    """Steps by kernel, sorted by name; a kernel at step 0 is not listed.
+
+    ``excesses``: by kernel, how many times fewer resources than the rules' plan a plan should use; 1 is not listed.
+    """
 
     taken: tuple[tuple[str, int], ...] = ()
+    excesses: tuple[tuple[str, float], ...] = ()
 
     @classmethod
-    def of(cls, steps: Mapping[str, int]) -> Fallbacks:
-        """``steps`` by kernel."""
-        return cls(tuple(sorted((kernel, n) for kernel, n in steps.items() if n)))
+    def of(cls, steps: Mapping[str, int], excesses: Mapping[str, float] | None = None) -> Fallbacks:
+        """``steps`` and ``excesses`` by kernel."""
+        more = excesses or {}
+        return cls(
+            tuple(sorted((kernel, n) for kernel, n in steps.items() if n)),
+            tuple(sorted((kernel, x) for kernel, x in more.items() if x > 1)),
+        )
 
     def steps(self, kernel: str) -> int:
         """The step of ``kernel``."""
         return dict(self.taken).get(kernel, 0)
 
+    def excess(self, kernel: str) -> float:
+        """The factor by which ``kernel`` is smaller than the rules plan it."""
+        return dict(self.excesses).get(kernel, 1.0)
+
+    @property
+    def last(self) -> frozenset[str]:
+        """The kernels at the last step."""
+        return frozenset(kernel for kernel, step in self.taken if step >= PLAIN)
+
     def exhausted(self, kernel: str) -> bool:
         """Whether ``kernel`` is at the last step."""
-        return self.steps(kernel) >= WITHOUT
+        return kernel in self.last
 
-    def after(self, kernel: str) -> Fallbacks:
-        """The same with one more step for ``kernel``."""
-        return Fallbacks.of({**dict(self.taken), kernel: self.steps(kernel) + 1})
+    def after(self, kernel: str, excess: float = 0.0, again: bool = False) -> Fallbacks:
+        """The fallbacks after ``kernel`` failed.
+
+        ``excess``: the ratio of the resource that it needs to what there is, 0 where the failure does not state it.  A
+        kernel that already shrinks shrinks further where the ratio is known, by more if the last time changed nothing
+        (``again``), until it is :data:`MOST` times smaller; every other one takes the next step.
+        """
+        step, known = self.steps(kernel), self.excess(kernel)
+        if step in (SMALLER, UNFUSED) and excess > 1 and known < MOST:
+            return self._with(kernel, step, known * max(excess, _UNKNOWN if again else _LEAST))
+        return self._with(kernel, step + 1, (excess if excess > 1 else _UNKNOWN) if step + 1 == SMALLER else 1.0)
+
+    def _with(self, kernel: str, step: int, excess: float) -> Fallbacks:
+        return Fallbacks.of({**dict(self.taken), kernel: step}, {**dict(self.excesses), kernel: excess})
 
 
 NO_FALLBACKS = Fallbacks()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import get_args
 
 from nautilus.core.buffers import Space
-from nautilus.core.errors import UnsupportedError
+from nautilus.core.errors import UnsupportedError, in_kernel
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index import simplify as index
 from nautilus.cuda.ctypes import memory_type
@@ -46,7 +46,8 @@ def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
     kernels: list[str] = []
     for kernel in module.kernels:
         speller = Speller()
-        kernels.append(emit_kernel(module, kernel, speller))
+        with in_kernel(kernel.name):
+            kernels.append(emit_kernel(module, kernel, speller))
         helpers |= speller.helpers
     comment = "".join(f"// {line}".rstrip() + "\n" for line in header)
     parts = [comment, render(helpers), *kernels, launcher(module)]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars
-from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
 from nautilus.planner.kernel import bare, dot_of
@@ -132,7 +132,9 @@ def default_splits(
             continue  # the gain of a second kernel depends on the extent, which is known only at launch
         stream = _stream(plan, unified, loop, limits(arch))
         ends = _reductions(unified, loop)
-        if not any(_failed(d, fallbacks) for d in ends):
+        if _whole(plan.name, ends, fallbacks):
+            continue
+        if not any(_failed(plan.name, d, fallbacks) for d in ends):
             row = stream.step // tile
             grid = 1 if invariant else stream.blocks
             found = streaming.cut(plan, unified, loop, grid, row, stream.partial, limits(arch))
@@ -147,10 +149,20 @@ def default_splits(
     return tuple(out)
 
 
-def _failed(d: Def, fallbacks: Fallbacks) -> bool:
-    """Whether the interleaved split of ``d`` failed later.  A combining kernel first loses its cluster."""
+def _failed(kernel: str, d: Def, fallbacks: Fallbacks) -> bool:
+    """Whether the interleaved split of ``d``, which ``kernel`` ends with, failed later.
+
+    A combining kernel first loses its cluster.
+    """
     part = f"{d.name}_part"
-    return any(name == part or (name.startswith(part) and fallbacks.exhausted(name)) for name, _ in fallbacks.taken)
+    combining = (name for name, step in fallbacks.taken if step >= WITHOUT)
+    return fallbacks.steps(part) > 0 or any(name == kernel or name.startswith(part) for name in combining)
+
+
+def _whole(kernel: str, ends: list[Def], fallbacks: Fallbacks) -> bool:
+    """Whether ``kernel``, which the reductions ``ends`` end, failed with all of its splits."""
+    names = [name for name, step in fallbacks.taken if step >= UNFUSED]
+    return any(name == kernel or name.startswith(f"{d.name}_part") for name in names for d in ends)
 
 
 def twice(program: Program, ends: list[tuple[str, str]], found: streaming.Cut) -> list[SplitPlan]:

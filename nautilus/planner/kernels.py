@@ -16,9 +16,10 @@ from itertools import combinations
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
-from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
+from nautilus.planner.conservative import plain, smaller
 from nautilus.planner.kernel import dot_of, one_by_one, plan_kernel
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -41,7 +42,7 @@ def plan_kernels(
 ) -> Schedule:
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
-    ``fallbacks``: the fallbacks of kernels whose warpgroup MMAs failed later.
+    ``fallbacks``: the fallbacks of kernels that failed later.
     """
     if schedule is not None and schedule.kernels:
         return schedule
@@ -56,33 +57,41 @@ def default_schedule(program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fa
     plans: dict[tuple[str, ...], KernelPlan] = {}
     for name in reversed(defs):
         alone = (name,)
-        plans[alone] = _single(program, defs, name)
+        plans[alone] = _single(program, defs, name, fallbacks)
         groups[name] = alone
         near = [r for r in readers[name] if not _apart(defs[name], defs[r])]
         merged = _union(defs, (alone, *(groups[r] for r in near)))
-        if len(merged) == 1 or _cyclic(defs, groups, merged) or _mixes(defs, merged):
+        if len(merged) == 1 or _cyclic(defs, groups, merged) or _mixes(defs, merged) or _alone(merged, fallbacks):
             continue
         plan = _try(program, defs, merged)
         if plan is not None and not _starves(plan, defs, [plans[alone], *(plans[groups[r]] for r in near)]):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
-    _join_siblings(program, defs, groups, plans)
+    _join_siblings(program, defs, groups, plans, fallbacks)
     target = limits(arch)
     unified = {g: unify([defs[o] for o in g], _reserved(program)) for g in plans}
 
-    steps = {g: fallbacks.steps(plan.name) for g, plan in plans.items()}
-    kernels = {plans[g].name: sized(plans[g], unified[g], target, steps[g]) for g in _ordered(defs, groups)}
+    kernels = {plans[g].name: sized(plans[g], unified[g], target, fallbacks) for g in _ordered(defs, groups)}
     whole = {plans[g].name: unified[g] for g in _ordered(defs, groups)}
     return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
 
 
-def sized(plan: KernelPlan, unified: Unified, target: Limits, steps: int) -> KernelPlan:
-    """``plan`` with its sizes chosen for ``target``, ``steps`` fallbacks after the first choice of MMAs."""
-    return size_kernel(plan, unified, target, target.warpgroup and steps < WITHOUT, light=steps == LIGHTER)
+def sized(plan: KernelPlan, unified: Unified, target: Limits, fallbacks: Fallbacks = NO_FALLBACKS) -> KernelPlan:
+    """``plan`` with its sizes chosen for ``target``, on the rung of the ladder that ``fallbacks`` says."""
+    step = fallbacks.steps(plan.name)
+    if step >= PLAIN and len(plan.ops) == 1:
+        return plain(unified, plan.name)
+    made = size_kernel(plan, unified, target, target.warpgroup and step < WITHOUT, light=step == LIGHTER)
+    return made if step < SMALLER else smaller(made, unified, fallbacks.excess(plan.name))
+
+
+def _alone(ops: _Ops, fallbacks: Fallbacks) -> bool:
+    """Whether the kernel of ``ops`` failed, so that its definitions are kernels of their own."""
+    return fallbacks.steps(ops[-1]) >= UNFUSED
 
 
 def _join_siblings(
-    program: Program, defs: dict[str, Def], groups: dict[str, _Ops], plans: dict[_Ops, KernelPlan]
+    program: Program, defs: dict[str, Def], groups: dict[str, _Ops], plans: dict[_Ops, KernelPlan], fallbacks: Fallbacks
 ) -> None:
     """Merge groups that read the same tensor over the same grid, so that it is read once.
 
@@ -94,6 +103,8 @@ def _join_siblings(
             continue
         merged = _union(defs, (first, second))
         if any(dot_of(defs[o]) for o in merged) or _cyclic(defs, groups, merged) or _mixes(defs, merged):
+            continue
+        if any(_alone(g, fallbacks) for g in (first, second, merged)):
             continue
         plan = _try(program, defs, merged)
         sizes = [_grid_size(plans[g], defs) for g in (first, second)]
@@ -139,7 +150,9 @@ def _union(defs: dict[str, Def], groups: Iterable[tuple[str, ...]]) -> tuple[str
     return tuple(n for n in defs if n in names)
 
 
-def _single(program: Program, defs: dict[str, Def], name: str) -> KernelPlan:
+def _single(program: Program, defs: dict[str, Def], name: str, fallbacks: Fallbacks) -> KernelPlan:
+    if fallbacks.steps(name) >= PLAIN:
+        return plain(unify([defs[name]], _reserved(program)), name)
     return _try(program, defs, (name,)) or one_by_one(unify([defs[name]], _reserved(program)), name)
 
 

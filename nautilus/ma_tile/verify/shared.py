@@ -53,7 +53,7 @@ def check_smem(k: MemKernel, target: Limits) -> None:
     size, limit = k.smem_bytes, target.smem_block
     if size > limit:
         detail = f"{size} bytes of at most {limit}"
-        raise TargetLimitError("ma-tile", "shared memory of a block", k.name, detail, k.span)
+        raise TargetLimitError("ma-tile", "shared memory of a block", k.name, detail, k.span, excess=size / limit)
 
 
 def _overlaps(k: MemKernel, need: Callable[[bool, str, str, str], None]) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from nautilus.core.errors import ScheduleError
+from nautilus.core.errors import ScheduleError, in_kernel
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
@@ -71,7 +71,8 @@ class _Conjunct:
 
 def _kernel(kernel: Kernel, order: str) -> Kernel:
     names = frozenset(b.name for b in kernel.locals)
-    return replace(kernel, body=_body(kernel.body, {}, names, order))
+    with in_kernel(kernel.name):
+        return replace(kernel, body=_body(kernel.body, {}, names, order))
 
 
 def _body(body: tuple[Stmt, ...], ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Stmt, ...]:

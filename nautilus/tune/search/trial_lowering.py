@@ -18,6 +18,7 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.cost.registers import register_fault
 from nautilus.driver import Request, compile_file
+from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.instruments import Verify
@@ -38,6 +39,7 @@ class Lowered:
     fault: str | None
     kernel: str = ""  # that the fault is about, where it names one
     scalar: Program | None = None  # after the passes of the Scalar level
+    excess: float = 0.0  # of a resource, the ratio of the need to the limit; 0: not known
 
     @property
     def ok(self) -> bool:
@@ -102,9 +104,9 @@ class TrialLowering:
             done = self.lower(found)
             if done.ok:
                 return found
-            if not done.kernel or fallbacks.exhausted(done.kernel) or not limits(self.arch).warpgroup:
+            if not done.kernel or fallbacks.exhausted(done.kernel):
                 break
-            fallbacks = fallbacks.after(done.kernel)
+            fallbacks = fallbacks.after(done.kernel, done.excess)
         if done.module is None:
             raise ScheduleError(done.fault or "no legal schedule")
         return found
@@ -131,11 +133,12 @@ def _lower(program: Program, schedule: Schedule, context: Context) -> Lowered:
                 scalar = module
         assert reached is not None
         verify(reached)
+        check_code_size(reached)
     except (ScheduleError, TargetLimitError) as error:
         found = error.schedule_error() if isinstance(error, TargetLimitError) else error
-        return Lowered(reached, str(found), found.kernel, scalar)
+        return Lowered(reached, str(found), found.kernel, scalar, found.excess)
     except UnsupportedError as error:
-        return Lowered(reached, first_line(error), scalar=scalar)
+        return Lowered(reached, first_line(error), error.kernel, scalar)
     return Lowered(reached, register_fault(reached, limits(context.arch)), scalar=scalar)
 
 

@@ -66,8 +66,8 @@ def unified_of(program: Program, ops: tuple[str, ...]) -> Unified:
     return unify([defs[o] for o in ops], tuple(p.name for p in program.params))
 
 
-def plan_group(program: Program, ops: tuple[str, ...], arch: str, steps: int) -> KernelPlan:
-    """``ops`` as one kernel, by the default rules, ``steps`` back from their first choice of products.
+def plan_group(program: Program, ops: tuple[str, ...], arch: str, fallbacks: Fallbacks) -> KernelPlan:
+    """``ops`` as one kernel, by the default rules, on the rung of the ladder that ``fallbacks`` says.
 
     Raises ScheduleError that says why not.
     """
@@ -84,11 +84,11 @@ def plan_group(program: Program, ops: tuple[str, ...], arch: str, steps: int) ->
         if len(ops) > 1:
             raise
         plan = one_by_one(unified, ops[0])
-    return sized(plan, unified, limits(arch), steps)
+    return sized(plan, unified, limits(arch), fallbacks)
 
 
 def regroup(program: Program, base: Schedule, groups: Groups, arch: str, fallbacks: Fallbacks) -> Schedule:
     """``base`` with other kernels; groups that it has already keep their plan. Raises ScheduleError."""
     known = {k.ops: k for k in base.kernels}
-    kernels = tuple(known.get(g) or plan_group(program, g, arch, fallbacks.steps(g[-1])) for g in groups)
+    kernels = tuple(known.get(g) or plan_group(program, g, arch, fallbacks) for g in groups)
     return replace(base, kernels=kernels)

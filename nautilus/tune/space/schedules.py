@@ -225,7 +225,7 @@ def _kernel_space(program: Program, arch: str, plan: KernelPlan, prefix: str, fi
     unified = fusion.unified_of(program, plan.ops)
     plans: dict[str, KernelPlan] = {plan.mapping.engine: plan}
     if plan.mapping.engine == "warpgroup":
-        other = fusion.plan_group(program, plan.ops, arch, WITHOUT)
+        other = fusion.plan_group(program, plan.ops, arch, Fallbacks.of({plan.ops[-1]: WITHOUT}))
         if other.mapping.engine not in plans:
             plans[other.mapping.engine] = replace(other, name=plan.name)
     shapes = {e: shape_of(p, unified, limits(arch)) for e, p in plans.items()}
@@ -376,7 +376,7 @@ def _plan_way(trials: TrialLowering, own: Variant, way: str) -> Schedule | Refus
         done = trials.lower(found)
         if done.ok or not done.kernel or steps.exhausted(done.kernel):
             return found
-        steps = steps.after(done.kernel)
+        steps = steps.after(done.kernel, done.excess)
 
 
 def _turn(k: KernelSpace, values: Mapping[str, object]) -> KernelPlan:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nautilus.core.errors import InternalError, UnsupportedError
+from nautilus.core.errors import InternalError, UnsupportedError, in_kernel
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity
 from nautilus.core.functions import FUNCTIONS
@@ -65,7 +65,8 @@ def _kernel(p: Program, k: Kernel, vector_dots: bool) -> TileKernel:
             raise UnsupportedError("a grid loop that does not start at 0", loop.var, loop.span)
         grid.append(GridAxis(loop.var, loop.hi))
         body = loop.body
-    return _Lower(p, k, tuple(grid), body, vector_dots).run()
+    with in_kernel(k.name):
+        return _Lower(p, k, tuple(grid), body, vector_dots).run()
 
 
 class _Lower:

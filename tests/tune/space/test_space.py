@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nautilus.core.fallbacks import LIGHTER, WITHOUT
+from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, WITHOUT, Fallbacks
 from nautilus.core.schedule import Schedule, check_schedule
 from nautilus.driver import Request, compile_file
 from nautilus.tune.search.trial_lowering import TrialLowering
@@ -211,8 +211,8 @@ def test_groups_step_back_as_the_rules_do() -> None:
     """Lighter products before none: a regrouped kernel that fails is planned as the driver would plan it."""
     p = program("attention/causal_prefill")
     (whole,) = TrialLowering(p, ARCH).base_schedule().kernels
-    assert fusion.plan_group(p, whole.ops, ARCH, 0).mapping == whole.mapping
-    lighter, without = (fusion.plan_group(p, whole.ops, ARCH, n) for n in (LIGHTER, WITHOUT))
+    assert fusion.plan_group(p, whole.ops, ARCH, NO_FALLBACKS).mapping == whole.mapping
+    lighter, without = (fusion.plan_group(p, whole.ops, ARCH, Fallbacks.of({"O": n})) for n in (LIGHTER, WITHOUT))
     assert lighter.mapping.engine == "warpgroup" and lighter.mapping != whole.mapping
     assert without.mapping.engine == "warp"
 

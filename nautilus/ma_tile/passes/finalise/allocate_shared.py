@@ -174,5 +174,6 @@ def checked(kernel: MemKernel, limit: int) -> MemKernel:
         raise ScheduleError(
             f"{kernel.smem_bytes} bytes of shared memory are needed, a block may have {limit} ({parts})",
             kernel=kernel.name,
+            excess=kernel.smem_bytes / limit,
         )
     return kernel

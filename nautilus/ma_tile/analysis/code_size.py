@@ -1,0 +1,129 @@
+"""The number of instructions that a kernel is printed as, which bounds the time that NVRTC needs for it.
+
+The planner's schedules keep it below :data:`MOST`.  All loops over registers are unrolled in the emitted text, so that
+the code of an op grows with the registers of its fragments.  Loops of the kernel count once.  The numbers are
+estimates: for each arithmetic operation of an element the issue slots of ``core.functions``, and for each access the
+operations of its index expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import Expr, Op, walk
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.types import DType
+from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.layout import FragLayout
+
+#: The most instructions of a kernel that the planner's schedules have.  NVRTC compiles that many in less than 10 s; at
+#: 25,000, of which most spill, it takes more than 30 s (sm_90a, NVRTC 13.0).
+MOST = 10_000
+
+_SHUFFLES = 5  # steps of a reduction over the lanes of a warp
+_ROLLED = 4  # steps of a scalar product from shared memory that are unrolled
+_DOUBLE = 16  # instructions of an elementary function in f64 for one in f32
+
+
+def code_size(kernel: ma.MemKernel) -> int:
+    """Instructions of ``kernel``, estimated."""
+    return round(_Sizes(kernel).body(kernel.body))
+
+
+def check_code_size(module: ma.MemModule, exempt: Collection[str] = ()) -> None:
+    """Raise ScheduleError for a kernel that NVRTC would compile for too long, unless its name is ``exempt``."""
+    for k in module.kernels:
+        size = code_size(k)
+        if size > MOST and k.name not in exempt:
+            reason = f"about {size} instructions, which are compiled for too long; a kernel may have {MOST}"
+            raise ScheduleError(reason, kernel=k.name, excess=size / MOST)
+
+
+class _Sizes:
+    """The sizes of the ops of one kernel."""
+
+    def __init__(self, kernel: ma.MemKernel) -> None:
+        self.kernel = kernel
+        self.smem = {s.name: s for s in kernel.smem}
+
+    def body(self, ops: tuple[ma.MemOp, ...]) -> float:
+        """Instructions of ``ops`` and of all ops in them."""
+        return sum(self.op(op) for op in ma.walk_ops(ops))
+
+    def layout(self, frag: ma.Frag) -> FragLayout:
+        return self.kernel.layouts[frag.layout]
+
+    def registers(self, frag: ma.Frag) -> int:
+        """Elements of ``frag`` that a thread has."""
+        return self.layout(frag).registers
+
+    def op(self, op: ma.MemOp) -> float:
+        """Instructions of ``op`` itself."""
+        match op:
+            case ma.MapOp(result=result, op=name):
+                return self.registers(result) * _slots(name, result.type.dtype)
+            case ma.IndexOp(result=result, expr=e):
+                return self.registers(result) * _nodes([e])
+            case ma.ConvertOp(result=result) | ma.SliceOp(result=result):
+                return self.registers(result)
+            case ma.GlobalLoad(result=frag, index=index, mask=mask, vec=vec):
+                return self._accesses(frag, vec) * _address(index, mask) + self.registers(frag)
+            case ma.GlobalStore(value=frag, index=index, mask=mask, vec=vec):
+                return self._accesses(frag, vec) * _address(index, mask) + self.registers(frag)
+            case ma.SharedLoad(result=frag, vec=vec) | ma.SharedStore(value=frag, vec=vec):
+                return self._accesses(frag, vec) * 4 + self.registers(frag)
+            case ma.AsyncCopy(index=index, mask=mask, vec=vec, threads=threads):
+                return self.kernel.layouts[threads].registers // max(1, vec) * (_address(index, mask) + 2)
+            case ma.ReduceOp():
+                return self._reduction(op)
+            case ma.MmaOp():
+                return self._product(op)
+            case ma.ForOp(carried=carried):
+                return sum(self.registers(a) for a, _ in carried)
+        return 4.0
+
+    def _accesses(self, frag: ma.Frag, vec: int) -> int:
+        return -(-self.registers(frag) // max(1, vec))
+
+    def _reduction(self, op: ma.ReduceOp) -> float:
+        steps = sum(m.axis in op.axes for m in self.layout(op.arg).lane) and _SHUFFLES
+        out = self.registers(op.result)
+        scratch = 4 * out if op.scratch is not None else 0
+        wide = 2 if op.arg.type.dtype.bytes == 8 else 1
+        return wide * (self.registers(op.arg) + 3 * steps * out + scratch)
+
+    def _product(self, op: ma.MmaOp) -> float:
+        out = self.registers(op.result)
+        depth = self._extent(op, op.over)
+        if op.instr == "fma":
+            rolled = isinstance(op.a, ma.Slot) and isinstance(op.b, ma.Slot)
+            return out * min(depth, _ROLLED if rolled else depth) * (1.5 if op.result.type.dtype.bytes < 8 else 3)
+        if op.instr not in ma.MMA:
+            return out + 16.0  # warpgroup MMAs are few; their accumulators are operands of each
+        steps = depth // ma.MMA[op.instr].k
+        return steps * out / 4 * 2
+
+    def _extent(self, op: ma.MmaOp, axis: str) -> int:
+        for x in (op.a, op.b):
+            axes = x.type.axes if isinstance(x, ma.Frag) else self.smem[x.buffer].axes
+            for a in axes:
+                if a.name == axis:
+                    return a.size
+        return 1
+
+
+def _slots(name: str, dtype: DType) -> float:
+    function = FUNCTIONS[name]
+    if dtype.bytes < 8:
+        return max(1.0, function.slots + function.special)
+    return _DOUBLE * max(1.0, function.slots) if function.elementary else 2.0 * max(1.0, function.slots)
+
+
+def _address(index: Iterable[Expr], mask: Expr | None) -> float:
+    return 2 + _nodes([*index, *([] if mask is None else [mask])])
+
+
+def _nodes(exprs: Iterable[Expr]) -> float:
+    """Operations of index expressions; half of them do not depend on the register and are computed once."""
+    return 1 + sum(isinstance(n, Op) for e in exprs for n in walk(e)) / 2

@@ -1,0 +1,66 @@
+"""Random specs on each rung of the ladder of fallbacks: every level is right, and the last rung never fails."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nautilus.check.levels import Trace
+from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import PLAIN, SMALLER, UNFUSED
+from nautilus.driver import Request, Result, compile_file
+from nautilus.passes.manager import Record
+from tests.endtoend import fuzz, fuzz_products
+from tests.endtoend.support import Compilation, compiled, complaints
+
+SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "4")))
+EXCESS = {SMALLER: 16.0, UNFUSED: 4.0, PLAIN: 0.0}  # of the planted failures
+
+
+@dataclass
+class Down:
+    """An instrument that refuses each kernel until it is on ``rung``, and shrinks it there by ``EXCESS``."""
+
+    rung: int
+    asked: set[str] = field(default_factory=set)
+
+    def after(self, record: Record) -> None:
+        if (record.stage.name, record.base) != ("ma-tile", "lower"):
+            return
+        assert record.context.schedule is not None
+        excess, fallbacks = EXCESS[self.rung], record.context.fallbacks
+        for plan in record.context.schedule.kernels:
+            step = fallbacks.steps(plan.name)
+            if step < self.rung:
+                self.asked.add(plan.name)
+                raise ScheduleError("planted", kernel=plan.name, excess=excess if step == SMALLER - 1 else 0.0)
+
+
+def descended(text: str, rung: int, arch: str) -> Compilation:
+    """``text`` with every kernel on ``rung``."""
+    trace, down = Trace(), Down(rung)
+    result = compile_file(Request(Path("given.naut"), arch, text=text), [trace, down])
+    assert down.asked
+    return Compilation(result, tuple(trace.levels))
+
+
+def loops_alone(result: Result) -> bool:
+    """Whether no kernel uses shared memory or products of tiles."""
+    module = result.modules["ma-tile"]
+    return all(k.smem_bytes == 0 for k in module.kernels) and "mma" not in result.cuda
+
+
+@pytest.mark.parametrize("rung", [SMALLER, UNFUSED, PLAIN])
+@pytest.mark.parametrize("make", [fuzz.program, fuzz_products.program])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_rung_is_right(seed: int, make, rung: int) -> None:  # type: ignore[no-untyped-def]
+    text = make(seed)
+    made = descended(text, rung, ("sm_80", "sm_90a", "sm_89")[seed % 3])
+    wrong = complaints(made)
+    assert not wrong, "\n".join([*wrong, text])
+    assert rung < PLAIN or loops_alone(made.result)
+    if seed % 4 == 0:
+        compiled(made)
