@@ -40,13 +40,11 @@ def sizes(result: Result) -> dict[str, int]:
     return {k.name: code_size(k) for k in result.modules["ma-tile"].kernels}
 
 
-def test_a_longer_row_a_longer_expression_and_f64_are_more_code() -> None:
-    def one(value: str, n: int = 4096, out: str = "f32") -> int:
-        (size,) = sizes(made(ROWS.format(n=n, value=value, out=out))).values()
+def test_more_operations_and_f64_are_more_code() -> None:
+    def one(value: str, out: str = "f32") -> int:
+        (size,) = sizes(made(ROWS.format(n=4096, value=value, out=out))).values()
         return size
 
-    total = "X[i, j] / sum[k: N](X[i, k])"
-    assert one(total, n=8192) > one(total, n=512)
     assert one("exp(sin(X[i, j]))") > one("exp(X[i, j])") > one("X[i, j]")
     assert one("exp(f64(X[i, j]))", out="f64") > 3 * one("exp(X[i, j])")
 
