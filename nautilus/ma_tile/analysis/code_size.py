@@ -22,7 +22,7 @@ from nautilus.ma_tile.ir.layout import FragLayout
 MOST = 10_000
 
 _SHUFFLES = 5  # steps of a reduction over the lanes of a warp
-_ROLLED = 4  # steps of a scalar product from shared memory that are unrolled
+_ROLLED = 4  # steps of a scalar dot from shared memory that are unrolled
 _DOUBLE = 16  # instructions of an elementary function in f64 for one in f32
 
 
@@ -78,7 +78,7 @@ class _Sizes:
             case ma.ReduceOp():
                 return self._reduction(op)
             case ma.MmaOp():
-                return self._product(op)
+                return self._mma(op)
             case ma.ForOp(carried=carried):
                 return sum(self.registers(a) for a, _ in carried)
         return 4.0
@@ -93,7 +93,7 @@ class _Sizes:
         wide = 2 if op.arg.type.dtype.bytes == 8 else 1
         return wide * (self.registers(op.arg) + 3 * steps * out + scratch)
 
-    def _product(self, op: ma.MmaOp) -> float:
+    def _mma(self, op: ma.MmaOp) -> float:
         out = self.registers(op.result)
         depth = self._extent(op, op.over)
         if op.instr == "fma":
