@@ -257,6 +257,8 @@ def _bytes(ld: Load, tiles: dict[str, int]) -> int:
 
 def _count(s: _Stream) -> int:
     """The smallest number of chunks that saturates the memory; 1 where a split gains no time."""
+    if not s.ahead:
+        return 1  # a loop that reads nothing waits for no memory
     wanted = blocks(OUTSTANDING, max(1, s.blocks * s.ahead))
     count = max(1, min(wanted, s.slots // s.blocks, s.steps))
     return count if count > 1 and _seconds(s, count) < _seconds(s, 1) else 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.fallbacks import UNFUSED, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.driver import Request, compile_file
 from nautilus.planner import streaming
@@ -223,3 +223,14 @@ def test_prefill_keeps_its_plan(path: Path) -> None:
     schedule = compile_file(Request(path, until="scalar")).context.schedule
     assert schedule is not None and schedule.packs is None and schedule.splits is None
     assert len(schedule.kernels) == 1 and schedule.kernels[0].mapping.engine == "warpgroup"
+
+
+def test_a_loop_that_reads_nothing_is_not_cut() -> None:
+    text = "dim M = 8, N = 100000\ninput X: f32[M]\noutput Y: f32[M]\nY[i] = sum[j: N](X[i] * cos(f32(i + j)))\n"
+    result = compile_file(Request(Path("given.naut"), text=text, until="scalar"))
+    assert result.context.schedule is not None and not result.context.schedule.splits
+
+
+def test_a_kernel_that_is_unfused_is_not_cut_either() -> None:
+    program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
+    assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"O": UNFUSED}))
