@@ -231,6 +231,6 @@ def test_a_loop_that_reads_nothing_is_not_cut() -> None:
     assert result.context.schedule is not None and not result.context.schedule.splits
 
 
-def test_a_kernel_that_is_unfused_is_not_cut_either() -> None:
+def test_a_loop_whose_chunks_failed_in_every_way_is_not_cut() -> None:
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
-    assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"O": UNFUSED}))
+    assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"P_max_part": UNFUSED}))
