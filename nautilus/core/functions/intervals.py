@@ -23,8 +23,11 @@ def joined(a: Interval, b: Interval) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-def outward(a: Interval) -> Interval:
-    """``a`` with its ends moved outwards by the rounding error of a rule; 0 is exact and stays."""
+def outward(a: Interval, exact: bool = False) -> Interval:
+    """``a`` with its ends moved outwards by the rounding error of a rule; 0 is exact and stays, and so do all ends of
+    an ``exact`` function, which rounds nothing."""
+    if exact:
+        return a
     return a[0] - abs(a[0]) * _ROUNDING, a[1] + abs(a[1]) * _ROUNDING
 
 
@@ -73,6 +76,17 @@ def magnitude(a: Interval) -> Interval:
 def square(a: Interval) -> Interval:
     lo, hi = magnitude(a)
     return times(lo, lo), times(hi, hi)
+
+
+def power(a: Interval, n: int) -> Interval:
+    """The interval of ``x ** n``."""
+    if n < 0:
+        return rcp(power(a, -n))
+    ends = sorted(_end(lambda x: x**n, float(x), math.copysign(INF, x)) for x in a)
+    if n % 2 == 0:
+        lo, hi = magnitude(a)
+        ends = [_end(lambda x: x**n, lo, INF), _end(lambda x: x**n, hi, INF)]
+    return ends[0], ends[1]
 
 
 def least(a: Interval, b: Interval) -> Interval:

@@ -148,6 +148,11 @@ class Function:
         return ""
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the result is never rounded."""
+        return self.ulps == (0.0, 0.0)
+
+    @property
     def keeps_zero(self) -> bool:
         """Whether f(0) is 0."""
         if self.types is Types.CONVERSION:

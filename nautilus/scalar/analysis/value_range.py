@@ -1,12 +1,16 @@
 """Value ranges of expressions: interval analysis over the reals, for proofs about overflow.
 
-A float expression gets an interval that contains its value whenever the value and the inputs are finite.  An input of a
-16-bit type is bounded by the largest number of that type.  A temp has the range of its definition.  NaN and inf are not
+A float expression gets an interval that contains its value whenever the value and the inputs are finite.  Ends are
+rounded outwards.  An input has the range of its type.  A temp has the range of its definition.  NaN and inf are not
 covered, because narrowing preserves them.
 
-Two relations bound normalised exponentials: if ``m`` is the maximum of ``x_j`` over a domain, ``x_j - m <= 0`` at every
-point of that domain; if ``l`` is the sum of non-negative ``x_j``, ``x_j / l`` is in [0, 1].  The element is recognised
-by matching it with the definition of the reduction, and its guard must imply the guard of the reduction.
+Relations bound what no interval of the parts bounds.  ``x_j`` is an element of a reduction ``r`` if it matches the
+definition of ``r`` at some point, and its guard implies the guard of ``r``:
+
+* ``x_j - r <= 0`` where ``r`` is the maximum of ``x_j``;
+* ``x_j / r`` is in [0, 1] where ``r`` is the sum of ``x_j >= 0``;
+* ``|x_j| / sqrt(c * r + d) <= 1 / sqrt(c)`` where ``r`` is the sum of ``x_j ** 2``, ``c > 0`` and ``d >= 0``
+  (``x_j ** 2 <= r``), also where the square root is an ``rsqrt`` factor.
 """
 
 from __future__ import annotations
@@ -18,18 +22,14 @@ from dataclasses import dataclass, field
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Var, children, substitute
 from nautilus.core.functions import FUNCTIONS
-from nautilus.core.functions.intervals import EVERYTHING, Interval, div, square, sub, times
+from nautilus.core.functions.intervals import EVERYTHING, Interval, div, joined, mul, outward, power, square, sub, times
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, simplify
-from nautilus.core.types import LARGEST, DType
+from nautilus.core.types import DType, value_limits
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.rewriting import axis_assumptions
 
 _INF = math.inf
-#: type -> the largest magnitude
-_MAGNITUDE: Mapping[DType, float] = {
-    **LARGEST, DType.I8: 128.0, DType.U8: 255.0, DType.I16: 32768.0, DType.BOOL: 1.0,
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -62,17 +62,22 @@ class Ranges:
             case Load():
                 return self._load(e)
             case Op(op="sub", args=(a, b)):
-                return _meet(sub(self.of(a), self.of(b)), self._against_extreme(a, b))
+                return _meet(outward(sub(self.of(a), self.of(b))), self._against_extreme(a, b))
             case Op(op="div", args=(a, b)):
-                return _meet(div(self.of(a), self.of(b)), self._share(a, b))
+                return _meet(outward(div(self.of(a), self.of(b))), _meet(self._share(a, b), self._unit(a, b, True)))
             case Op(op="select", args=(_, a, b)):
-                return _join(self.of(a), self.of(b))
+                return joined(self.of(a), self.of(b))
             case Op(op="cast" | "narrow", args=(a,)):
                 return _rounded(self.of(a), e.dtype)
             case Op(op="mul", args=(a, b)) if a == b:
-                return square(self.of(a))
+                return outward(square(self.of(a)))
+            case Op(op="mul", args=(a, b)):
+                unit = _meet(self._unit(a, b, False), self._unit(b, a, False))
+                return _meet(outward(mul(self.of(a), self.of(b))), unit)
+            case Op(op="pow", args=(a, Const(value=n))) if float(n).is_integer() and abs(n) <= 64:
+                return outward(power(self.of(a), int(n)))
             case Op(op=op, args=args) if (rule := FUNCTIONS[op].interval) is not None:
-                return rule(*(self.of(a) for a in args))
+                return outward(rule(*(self.of(a) for a in args)), FUNCTIONS[op].is_exact)
         return EVERYTHING
 
     def _integer(self, e: Expr) -> Interval:
@@ -85,18 +90,17 @@ class Ranges:
 
     def _load(self, e: Load) -> Interval:
         d = self.defs.get(e.buffer)
-        top = _MAGNITUDE.get(e.dtype, _INF)
         if d is None or self.depth > 16 or (d.op is None and d.guard is not None):
-            return _wrapped((-top, top), e.dtype)
+            return value_limits(e.dtype)
         lo, hi = Ranges(self.defs, d.axes, d.guard, self.depth + 1).of(d.value)
         if d.op == "sum":
             count = math.prod(a.extent if isinstance(a.extent, int) else _INF for a in d.red)
-            lo, hi = times(min(lo, 0.0), count), times(max(hi, 0.0), count)
+            lo, hi = outward((times(min(lo, 0.0), count), times(max(hi, 0.0), count)))
         elif d.op == "prod":
             lo, hi = (0.0, 1.0) if lo >= 0 and hi <= 1 else EVERYTHING
         elif d.op in ("max", "min") and nonempty(d) != TRUE:  # an empty domain gives the identity
             lo, hi = (-_INF, hi) if d.op == "max" else (lo, _INF)
-        return _meet(_rounded((lo, hi), e.dtype), (-top, top))
+        return _meet(_rounded((lo, hi), e.dtype), value_limits(e.dtype))
 
     # -- relations to reductions ----------------------------------------------------------------------
     def _against_extreme(self, a: Expr, b: Expr) -> Interval:
@@ -112,6 +116,39 @@ class Ranges:
         if self.of(a)[0] >= 0 and self._is_element(a, b, "sum"):
             return 0.0, 1.0
         return EVERYTHING
+
+    def _unit(self, a: Expr, b: Expr, divided: bool) -> Interval:
+        """The interval of ``a / b`` if ``b`` is a norm that contains ``a``, or of ``a * b`` if it is its inverse."""
+        match b:
+            case Op(op="sqrt", args=(norm,)) if divided:
+                found = self._scaled_sum(norm)
+            case Op(op="rsqrt", args=(norm,)) | Op(op="rcp", args=(Op(op="sqrt", args=(norm,)),)) if not divided:
+                found = self._scaled_sum(norm)
+            case _:
+                return EVERYTHING
+        if found is None:
+            return EVERYTHING
+        c, total = found
+        for squared in (Op("mul", (a, a), a.dtype), Op("pow", (a, Const(2.0, a.dtype)), a.dtype)):
+            if self._is_element(squared, total, "sum"):
+                _, top = outward((0.0, 1 / math.sqrt(c)))
+                return -top, top
+        return EVERYTHING
+
+    def _scaled_sum(self, e: Expr) -> tuple[float, Expr] | None:
+        """``(c, r)`` where ``e`` is at least ``c * r`` with a constant ``c > 0`` and a load ``r``."""
+        match e:
+            case Load():
+                return 1.0, e
+            case Op(op="add", args=(a, b)):
+                for x, rest in ((a, b), (b, a)):
+                    found = self._scaled_sum(x) if self.of(rest)[0] >= 0 else None
+                    if found is not None:
+                        return found
+            case Op(op="mul" | "div" as name, args=(a, Const(value=v))) if v > 0:
+                found = self._scaled_sum(a)
+                return None if found is None else (found[0] * v if name == "mul" else found[0] / v, found[1])
+        return None
 
     def _is_element(self, x: Expr, r: Expr, op: str) -> bool:
         """Whether ``r`` loads a reduction ``op`` and ``x`` is its element at some point of its domain."""
@@ -173,17 +210,9 @@ def _rounded(a: Interval, dtype: DType) -> Interval:
 
 def _wrapped(a: Interval, dtype: DType) -> Interval:
     """``a``, or all values of the integer type ``dtype`` where ``a`` exceeds them."""
-    if not dtype.is_int:
-        return a
-    signed = dtype is not DType.U8
-    low = -(2.0 ** (dtype.bits - 1)) if signed else 0.0
-    high = 2.0 ** (dtype.bits - 1) - 1 if signed else 255.0
-    return a if low <= a[0] and a[1] <= high else (low, high)
+    lo, hi = value_limits(dtype)
+    return a if not dtype.is_int or (lo <= a[0] and a[1] <= hi) else (lo, hi)
 
 
 def _meet(a: Interval, b: Interval) -> Interval:
     return max(a[0], b[0]), min(a[1], b[1])
-
-
-def _join(a: Interval, b: Interval) -> Interval:
-    return min(a[0], b[0]), max(a[1], b[1])

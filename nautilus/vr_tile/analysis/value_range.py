@@ -83,17 +83,13 @@ class Ranges:
     def _loop(self, op: ForOp, at: Assumptions) -> None:
         inside = at.within(op.var, op.lo, op.hi, loop=True)
         now = [self.of(init) for _, init in op.carried]
-        for _ in range(3):  # an end moves to infinity once, and then it can move the end of another value
+        while True:  # an end moves to infinity once, so this ends
             self.found |= {arg.name: i for (arg, _), i in zip(op.carried, now, strict=True)}
             self.block(op.body, inside)
             new = [_widened(a, self.of(y)) for a, y in zip(now, op.yields, strict=True)]
             if new == now:
                 break
             now = new
-        else:
-            now = [EVERYTHING] * len(now)
-            self.found |= {arg.name: EVERYTHING for arg, _ in op.carried}
-            self.block(op.body, inside)
         self.found |= {r.name: i for r, i in zip(op.results, now, strict=True)}
 
     def _of(self, op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp, at: Assumptions) -> Interval:
@@ -131,10 +127,10 @@ class Ranges:
                 return _converted(args[0], op)
             case "mul" if op.args[0] == op.args[1]:
                 return outward(square(args[0]))
-        rule = FUNCTIONS[op.op].interval
-        if rule is None or EMPTY in args:
+        f = FUNCTIONS[op.op]
+        if f.interval is None or EMPTY in args:
             return EVERYTHING
-        found = outward(rule(*args))
+        found = outward(f.interval(*args), f.is_exact)
         return joined(found, (0.0, 0.0)) if op.op in _VANISHES_AT_INFINITY else found
 
 

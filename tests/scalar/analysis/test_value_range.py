@@ -83,6 +83,30 @@ def test_relations_to_reductions() -> None:
 
 
 def test_wrapping_integers_have_the_range_of_their_type() -> None:
-    assert interval("f32(i8(i * 100)) + 0")[0] == -128
+    assert -128.001 < interval("f32(i8(i * 100)) + 0")[0] <= -128
     lo, hi = interval("f32(sum[q: K](i32(X[i, q]) * 100000))")
     assert (lo, hi) == (-(2.0**31), 2.0**31 - 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "largest"),
+    [
+        ("X[i, k] / sqrt(sum[k](f32(X[i, k]) ** 2))", 1.0),
+        ("X[i, k] * rsqrt(sum[k](f32(X[i, k]) * X[i, k]) + 1e-6)", 1.0),
+        ("X[i, k] * rsqrt(mean[k](f32(X[i, k]) ** 2) + 1e-6) * 3", 3 * 6**0.5),
+        ("(f32(X[i, k]) ** 3) * 1e-14", 65504.0**3 * 1e-14),
+        ("max(min(f32(X[i, k]), 3), -2) ** 2", 9.0),
+        ("sigmoid(f32(X[i, k])) * 5", 5.0),
+        ("(f32(X[i, k]) if X[i, k] > 0 else 0) * 0", 0.0),
+    ],
+)
+def test_magnitudes(body: str, largest: float) -> None:
+    lo, hi = interval(body)
+    assert max(-lo, hi) == pytest.approx(largest, rel=1e-9)
+    assert max(-lo, hi) >= largest * (1 - 1e-15)
+
+
+def test_a_norm_of_other_elements_bounds_nothing() -> None:
+    assert interval("X[i, k] / sqrt(sum[k | k < 4](f32(X[i, k]) ** 2))")[1] > 1e4
+    assert interval("X[i, k] * sqrt(sum[k](f32(X[i, k]) ** 2))")[1] > 1e4
+    assert interval("X[i, k] / sqrt(sum[k](f32(X[i, k]) ** 2) - 1)")[1] > 1e4

@@ -55,7 +55,7 @@ def test_probabilities() -> None:
     [
         ("sigmoid(f32(X[i, k]))", "f16", "[0, 1]"),
         ("tanh(f32(X[i, k])) * 300", "f16", "[-1, 1]"),
-        ("(erf(f32(X[i, k])) + 1)", "f16", "[0, 2]"),
+        ("(erf(f32(X[i, k])) + 1)", "f16", " 2]"),
         ("max(min(f32(X[i, k]), 6), 0)", "f16", "[0, 6]"),
         ("(X[i, k] if k > 2 else 0.5) * 0.25", "f16", "[-65504, 65504]"),
         ("f32(X[i, k]) * X[i, k]", "tf32", "4.29"),
@@ -70,6 +70,23 @@ def test_ranges_decide(factor: Any, target: str, note: str) -> None:
     p, (c,) = narrowed(product(f"Y[i, j] = sum[k]({factor} * W[k, j])"))
     expect(p, f"narrow<{target}>(")
     assert note in c.notes[0]
+
+
+def test_tf32_on_both_sides() -> None:
+    """A product of tf32 and f16 would have no matrix unit."""
+    p, _ = narrowed(product("Y[i, j] = sum[k](exp(X[i, k]) * W[k, j])"))
+    expect(p, "cast<f32>(narrow<tf32>(exp(cast<f32>(X[i, k])))) * cast<f32>(narrow<tf32>(cast<f32>(W[k, j])))")
+
+
+@pytest.mark.parametrize("largest", [300.0, 6e4])
+@pytest.mark.parametrize("factor", ["max(f32(X[i, k]), 0) ** 2", "f32(X[i, k]) * a[i] * (k - 2)", "X[i, k] * f32(7)"])
+def test_no_factor_overflows(factor: str, largest: float) -> None:
+    p, _ = narrowed(product(f"Y[i, j] = sum[k]({factor} * W[k, j])"))
+    x = {"X": np.full((5, 7), -largest), "W": np.ones((7, 6)), "a": np.full(5, 3.0)}
+    x["X"][::2] = largest
+    real, typed = (run_program(p, x, mode=m)["Y"] for m in ("real", "typed"))
+    assert np.isfinite(typed).all()
+    np.testing.assert_allclose(typed, real, rtol=2.0**-10)
 
 
 def test_bf16_needs_no_proof() -> None:
