@@ -93,7 +93,7 @@ def _choose(ranges: Ranges, factor: Expr, target: DType) -> tuple[DType, str]:
     """The type that holds ``factor``, and the range as a note."""
     lo, hi = ranges.of(factor)
     note = f"the factor is in [{lo:.6g}, {hi:.6g}]"
-    fits = -_FITS_F16 <= lo and hi <= _FITS_F16
+    fits = lo >= -_FITS_F16 and hi <= _FITS_F16
     return (DType.TF32 if target is DType.F16 and not fits else target), note
 
 
