@@ -24,6 +24,8 @@ to its identity that fails, so a *reference* replaces it: ``select(r == identity
   identity.  The repair ``exp(-inf - new) = 0`` keeps the identity.  The accumulator is repaired *from* the raw old
   value, because an old reference of 0 could overflow: exp(0 - new).  If ``r = -inf`` after the loop, the accumulator
   is its identity, the value of an empty domain.
+* ``r`` is a sum in a factor, a function or an exponent: only if the ranges of the inputs prove that no partial result
+  makes an overflow or a division by 0 (``ranges.repair_range``); a partial sum may exceed the whole one by any factor.
 * ``r`` is a sum in a factor or a function, with ``r = 0``: ``c = 1``, for old and new.  After the loop the accumulator
   is *finalised*: it is repaired from the last reference to ``r`` itself, unless it equals its own identity (otherwise
   an empty domain with ``r = 0`` would give 0 * inf).
@@ -52,7 +54,9 @@ from nautilus.core.expr.nodes import (
     walk,
     with_children,
 )
+from nautilus.core.functions.intervals import Interval
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
 from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
 
 
@@ -180,7 +184,9 @@ def derive(
         return Refusal(f"{bad.load.buffer} is a {bad.op} of {bad.load.dtype}")
     try:
         mode, parts = _separate(f, combiner)
-        needed = _with_read(_references(parts, [abstract(r.value) for r in running], guard, running), read, running)
+        elements = [abstract(r.value) for r in running]
+        needed = _with_read(_references(parts, elements, guard, running), read, running)
+        _check_range(parts, elements, abstract, running)
         if combiner != "sum" and mode == "scale" and 0.0 in needed.references:
             raise _NotSeparable(f"a factor of 0 does not keep the identity of {combiner}")
     except _NotSeparable as e:
@@ -386,6 +392,20 @@ def _references(
                 raise _NotSeparable(f"{r.load.buffer} is not proved to bound the exponent that subtracts it")
             refs.append(0.0)
     return _References(tuple(refs), tuple(raw), (False,) * len(refs), finalise)
+
+
+def _check_range(parts: _Parts, elements: list[Expr], abstract: Abstraction, running: Sequence[Running]) -> None:
+    """Raise _NotSeparable unless every function of a running sum is proved finite (``ranges.repair_range``)."""
+    known = {v.name: interval(e, {}) for e, v in abstract.symbols.items()}
+    sums: dict[str, Interval] = {}
+    for k, r in enumerate(running):
+        symbol = Var(f"r{k}", r.load.dtype)
+        used = _uses(parts.g, symbol)
+        if r.op == "sum" and used and not (isinstance(parts.g, Lin) and used == {"plain"}):
+            sums[symbol.name] = partial_sums(elements[k], known)
+    reason = unproved(parts.x, parts.g, sums, known) if sums else ""
+    if reason:
+        raise _NotSeparable(reason)
 
 
 def _uses(g: Prod | Lin, symbol: Var) -> set[str]:

@@ -33,22 +33,38 @@ def exp(a: Expr, b: Expr) -> Op:
     return op("exp", op("sub", a, b))
 
 
+def share() -> Expr:
+    """An element in [0, 2^-30], of which a sum is in [0, 2]."""
+    return op("mul", op("sigmoid", x()), f(2.0**-30))
+
+
+def total() -> Expr:
+    """One more than the running sum of shares, which is in [1, 3]."""
+    return op("add", r("L"), f(1.0))
+
+
+def half() -> Expr:
+    return op("tanh", x())
+
+
+LS = run("L", "sum", share())
+
 CASES: dict[str, tuple[Expr, str, tuple[Running, ...], str]] = {
     "exp(x - r)": (exp(x(), r()), "sum", (run(),), "a * exp(old0 - new0)"),
     "exp2": (op("exp2", op("sub", x(), r())), "sum", (run(),), "a * exp2(old0 - new0)"),
     "scaled": (op("exp", op("mul", op("sub", x(), r()), f(0.5))), "sum", (run(),), "a * exp((old0 - new0) * 0.5)"),
     "weighted": (op("mul", exp(x(), r()), x("V")), "sum", (run(),), "a * exp(old0 - new0)"),
-    "x * g(r)": (op("mul", x(), r("L")), "sum", (run("L", "sum"),), "a * (new0 / old0)"),
-    "x / r": (op("div", x(), r("L")), "sum", (run("L", "sum"),), "a * (old0 / new0)"),
+    "x * g(r)": (op("mul", half(), total()), "sum", (LS,), "a * ((new0 + 1.0) / (old0 + 1.0))"),
+    "x / g(r)": (op("div", half(), total()), "sum", (LS,), "a * ((old0 + 1.0) / (new0 + 1.0))"),
     "function of r": (
-        op("mul", x(), op("rsqrt", r("L"))), "sum", (run("L", "sum"),), "a * (rsqrt(new0) / rsqrt(old0))"
+        op("mul", half(), op("rsqrt", total())), "sum", (LS,), "a * (rsqrt(new0 + 1.0) / rsqrt(old0 + 1.0))"
     ),
     "x - r under max": (op("sub", x(), r()), "max", (run(),), "a + (old0 - new0)"),
     "x + r under min": (op("add", r("L"), x()), "min", (run("L", "sum"),), "a + (new0 - old0)"),
-    "exp under max": (exp(x(), r("L")), "max", (run("L", "sum"),), "a * exp(old0 - new0)"),
+    "exp under max": (exp(half(), r("L")), "max", (LS,), "a * exp(old0 - new0)"),
     "max, then sum": (
-        op("div", op("mul", exp(x(), r()), x("V")), r("L")), "sum", (run(), run("L", "sum")),
-        "a * (exp(old0 - new0) * old1 / new1)",
+        op("div", op("mul", exp(half(), r()), op("sigmoid", x("V"))), total()), "sum",
+        (run(value=half()), LS), "a * (exp(old0 - new0) * (old1 + 1.0) / (new1 + 1.0))",
     ),
     "selected": (
         op("select", op("le", v("j"), v("i")), exp(x(), r()), f(0)), "sum", (run(),), "a * exp(old0 - new0)"
@@ -78,6 +94,13 @@ REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {
     "x - r under sum": (op("sub", x(), r()), "sum", (run(),)),
     "max(x, r)": (op("max", x(), r()), "sum", (run(),)),
     "x * r under max, sign unknown": (op("mul", x(), r("L")), "max", (run("L", "sum"),)),
+    "x / r": (op("div", half(), r("L")), "sum", (LS,)),
+    "x * r": (op("mul", half(), r("L")), "sum", (LS,)),
+    "a sum that may be large": (op("div", half(), total()), "sum", (run("L", "sum"),)),
+    "an element that may be large": (op("div", x(), total()), "sum", (LS,)),
+    "a sum in an exponent": (exp(half(), r("L")), "sum", (run("L", "sum", half()),)),
+    "a square of a sum": (op("div", half(), op("mul", r("L"), r("L"))), "max", (LS,)),
+    "a function with a pole": (op("add", half(), op("rcp", r("L"))), "max", (LS,)),
     "product": (op("mul", x(), r("L")), "prod", (run("L", "sum"),)),
     "not bounded by r": (exp(x("Z"), r()), "sum", (run(),)),
     "a factor of 0 under max": (exp(x(), r()), "max", (run(),)),
@@ -130,9 +153,9 @@ def test_a_value_may_ask_for_the_reference_itself() -> None:
     plain = derive(exp(x(), r()), (), "sum", (run(),), REDUCED)
     assert isinstance(got, Repair) and isinstance(plain, Repair)
     assert got.t == plain.t and got.references == (0.0,) and got.finite == (True,) and plain.finite == (False,)
-    weighted = op("div", x(), reference_of(r("L"), "sum", 1.0))
-    late = derive(op("div", x(), r("L")), (), "sum", (run("L", "sum"),), REDUCED)
-    now = derive(weighted, (), "sum", (run("L", "sum"),), REDUCED)
+    weighted = op("div", half(), op("add", reference_of(r("L"), "sum", 1.0), f(1.0)))
+    late = derive(op("div", half(), total()), (), "sum", (LS,), REDUCED)
+    now = derive(weighted, (), "sum", (LS,), REDUCED)
     assert isinstance(late, Repair) and late.finalise
     assert isinstance(now, Repair) and not now.finalise
 
