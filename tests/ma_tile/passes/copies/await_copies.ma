@@ -77,3 +77,15 @@
 ; FIRST: synchronize
 ; RUN: await-copies
 ; ERROR: each consumer computes the address from which it loads a
+
+; CASE: loads at the end of a block are issued and awaited
+; INPUT: product.ma
+; EDIT: < 256 vec 2 => < 256 vec 2\ntma.load b[0] swizzle 128, B[j, k]
+; FIRST: allocate-shared
+; FIRST: synchronize
+; RUN: await-copies
+; COMPLETE:
+; CHECK: st.global
+; CHECK: mbar.expect landed[0] 8192
+; CHECK-NEXT: tma.load b[0] swizzle 128, B[j, k] mbar landed[0]
+; CHECK: mbar.wait landed[0]

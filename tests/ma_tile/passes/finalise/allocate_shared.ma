@@ -95,3 +95,20 @@ module product target sm_80 {
     st.global C[i, n], %c_rows vec 4
   }
 }
+
+; CASE: mbarriers have 8 bytes for each stage, behind the buffers
+; INPUT: chained.ma
+; PLAN: {"mapping": {"engine": "warpgroup", "stages": 3}}
+; FIRST: specialise-warps
+; EDIT: mbar full_k stages 3 arrivals 1 @ 65552 => mbar full_k stages 3 arrivals 1 @ 80000
+; RUN: allocate-shared
+; COMPLETE: synchronize
+; CHECK: smem q : f16[i: 64, d: 64] stages 2 {{.*}} @ 49152
+; CHECK: smem k : f16[j: 64, d: 64] stages 3 {{.*}} @ 0
+; CHECK: smem v : f16[j: 64, e: 64] stages 3 {{.*}} @ 24576
+; CHECK: mbar full_q stages 1 arrivals 1 @ 65536
+; CHECK-NEXT: mbar empty_q stages 1 arrivals 8 @ 65544
+; CHECK-NEXT: mbar full_k stages 3 arrivals 1 @ 65552
+; CHECK-NEXT: mbar empty_k stages 3 arrivals 8 @ 65576
+; CHECK-NEXT: mbar full_v stages 3 arrivals 1 @ 65600
+; CHECK-NEXT: mbar empty_v stages 3 arrivals 8 @ 65624

@@ -134,9 +134,9 @@ module narrow target sm_90a {
 ; COMPLETE:
 ; CHECK: ld.matrix sq[0]
 
-; CASE: an operand that threads write between the loops of a chain stays
-; INPUT: rescaled_two_loops.ma
+; CASE: an operand that threads write in each iteration stays
+; INPUT: rescaled.ma
 ; EDIT: %scale = const => %zq = const 0.0 : f16[i: 64, d: 64] #o\n%scale = const
-; EDIT: %mf1, %lf1, %of1 = for => st.shared sq[0] swizzle 128, %zq vec 2\n%mf1, %lf1, %of1 = for
+; EDIT: %s_0 = mma => st.shared sq[0] swizzle 128, %zq vec 2\n%s_0 = mma
 ; RUN: register-operands {"register_operands": true}
 ; UNCHANGED
