@@ -1,0 +1,79 @@
+"""Evaluation of expressions at all points of a space at once.
+
+A :class:`Space` has one dimension for each variable that is an array; other variables are integers.  An array has size
+1 along a dimension on which it does not depend.  A load is evaluated under the mask of the points that run and of the
+selects around it, because ``select`` is lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nautilus.check.validate.meanings import apply
+from nautilus.check.validate.memory import Memory, Unsupported
+from nautilus.check.validate.numbers import Constants, Number, Value
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var
+from nautilus.core.numerics import Array
+
+
+@dataclass
+class Space:
+    """The variables, parameters, buffers and SSA values at the points of a program (module docstring)."""
+
+    constants: Constants
+    variables: Mapping[str, Array]
+    params: Mapping[str, Value]
+    buffers: Mapping[str, Memory]
+    prefix: tuple[Array, ...] = ()  # of the index of a local: the grid point
+    locals: frozenset[str] = frozenset()
+    values: Callable[[str], Value] | None = None
+    memo: dict[tuple[int, int], tuple[Expr, Array, Value]] = field(default_factory=dict)
+
+    def value(self, e: Expr, mask: Array) -> Value:
+        """The value of ``e`` where ``mask`` holds; anything elsewhere."""
+        key = (id(e), id(mask))
+        if key not in self.memo:
+            self.memo[key] = (e, mask, self._value(e, mask))
+        return self.memo[key][2]
+
+    def array(self, e: Expr, mask: Array) -> Array:
+        """The value of an index, a condition or a bound."""
+        found = self.value(e, mask)
+        if isinstance(found, Number):
+            raise Unsupported("a float is used as an index or a condition")
+        return found
+
+    def _value(self, e: Expr, mask: Array) -> Value:
+        match e:
+            case Const(value=value, dtype=dtype):
+                if dtype.is_float:
+                    return self.constants.number(float(value))
+                return np.asarray(bool(value) if dtype.value == "bool" else int(value))
+            case Var(name=name):
+                return self.variables[name]
+            case Param(name=name):
+                return self.params[name]
+            case Ref(name=name):
+                assert self.values is not None
+                return self.values(name)
+            case Load(buffer=buffer, index=index):
+                at = [self.array(i, mask) for i in index]
+                before = self.prefix if buffer in self.locals else ()
+                return self.buffers[buffer].read((*before, *at), mask)
+            case Op(op="select", args=(c, a, b)):
+                chosen = self.array(c, mask)
+                sides = [self.value(x, m) for x, m in ((a, mask & chosen), (b, mask & ~chosen))]
+                return apply("select", [chosen, *sides], e.dtype, e.dtype, self.constants)
+            case Op(op="and" | "or" as op, args=(a, b)):
+                first = self.array(a, mask)
+                second = self.array(b, mask & (first if op == "and" else ~first))
+                return np.asarray(first & second if op == "and" else first | second)
+            case Op(op=op, args=args, dtype=dtype):
+                try:
+                    return apply(op, [self.value(a, mask) for a in args], dtype, args[0].dtype, self.constants)
+                except KeyError as error:
+                    raise Unsupported(f"function {op}") from error
+        raise Unsupported(f"an expression of kind {type(e).__name__}")

@@ -1,0 +1,46 @@
+"""The points at which both sides of a pass are evaluated.
+
+* generic: rationals with 20 random bits, on which residues decide identities;
+* positive: the same without signs, for functions that are defined there only;
+* special: few small numbers, with zeros of both signs, equal elements and equal rows; of the reals alone.
+
+Integers and bools come from the caller, because integers may be positions.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from nautilus.check.validate.scalar_run import Given
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.numerics import Array
+
+KINDS = ("generic", "positive", "special")
+_SPECIAL = (0.0, -0.0, 1.0, -1.0, 1.0, 0.5, -2.0, 3.0)
+
+
+def points(
+    buffers: Sequence[Buffer], arrays: Mapping[str, Array], params: Mapping[str, int | float | bool], seed: int
+) -> Iterator[tuple[str, Given]]:
+    """The kind and the inputs of every point; ``arrays`` gives shapes, integers and bools."""
+    for kind in KINDS:
+        made = {
+            b.name: _floats(kind, b.name, np.shape(arrays[b.name]), seed) if b.dtype.is_float else arrays[b.name]
+            for b in buffers
+            if b.space is Space.INPUT
+        }
+        yield kind, Given(made, params, tracked=kind != "special")
+
+
+def _floats(kind: str, name: str, shape: tuple[int, ...], seed: int) -> Array:
+    rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())])
+    if kind == "special":
+        out = rng.choice(_SPECIAL, shape)
+        if out.ndim and out.shape[0] > 1:
+            out[-1] = out[0]
+        return np.asarray(out)
+    whole = rng.integers(1, 1 << 19, shape) / (1 << 18)
+    return np.asarray(whole if kind == "positive" else whole * rng.choice((-1.0, 1.0), shape))

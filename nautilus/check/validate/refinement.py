@@ -1,0 +1,129 @@
+"""Whether the module after a pass refines the module before it: both run at the points of ``points``.
+
+A module after the pass must write what the module before it writes, and every element must be the same number: equal
+residues prove it at the sizes of the modules (but for a chance of about 2^-20 for each point), and the reals agree
+everywhere.  Residues that differ while the reals agree decide nothing: the identity needs a rule that the field does
+not have (``sqrt(x) ** 2 = x``) or a rounded constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nautilus.check.validate import scalar_run, tile_run
+from nautilus.check.validate.memory import Malformed, Memory, Unsupported
+from nautilus.check.validate.numbers import Constants
+from nautilus.check.validate.points import points
+from nautilus.check.validate.scalar_run import Given
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.buffers import Space
+from nautilus.core.numerics import Array
+from nautilus.scalar.ir import Program
+from nautilus.vr_tile.ir import TileModule
+
+_TOLERANCE = 1e-9  # of the largest finite element of a buffer
+
+Results = dict[str, Memory]
+
+
+@dataclass
+class Validator:
+    """Validates the passes of one compilation; the results of a module are kept for the next pass.
+
+    ``arrays`` and ``params``: inputs of the compilation, of which the validator takes shapes, integers and bools.
+    """
+
+    arrays: Mapping[str, Array]
+    params: Mapping[str, int | float | bool]
+    seed: int = 0
+    constants: Constants = field(default_factory=Constants)
+    _kept: dict[int, tuple[Any, dict[str, Results | Exception]]] = field(default_factory=dict)
+
+    def validate(self, before: Program | TileModule, after: Program | TileModule) -> Verdict:
+        """The verdict on the pass that made ``after`` from ``before``."""
+        if _interface(before) != _interface(after):
+            return Verdict("refuted", detail="the inputs or the outputs differ")
+        left, right = self.results(before), self.results(after)
+        self._kept = {id(after): self._kept[id(after)]}
+        compared, undecided = 0, ""
+        for kind in left:
+            old, new = left[kind], right[kind]
+            if isinstance(old, Exception):
+                return Verdict("not decided", detail=f"the module before: {old}")
+            if isinstance(new, Malformed):
+                return Verdict("refuted", detail=f"{new}; point {kind}")
+            if isinstance(new, Exception):
+                return Verdict("not decided", detail=f"the module after: {new}")
+            for name in old:
+                found = compare(old[name], new[name])
+                if found.status == "refuted":
+                    return Verdict("refuted", detail=f"{name}{found.detail}; point {kind}")
+                compared += found.points
+                undecided = undecided or (f"the residues of {name} do not decide" if found.status == "tested" else "")
+        if not compared:
+            return Verdict("not decided", detail="no output is finite at any point")
+        return Verdict("tested", compared, undecided) if undecided else Verdict("proved", compared)
+
+    def results(self, module: Program | TileModule) -> dict[str, Results | Exception]:
+        """The outputs of ``module`` at each point, or the error of the run."""
+        if id(module) not in self._kept:
+            found: dict[str, Results | Exception] = {}
+            for kind, given in points(module.buffers, self.arrays, self.params, self.seed):
+                if kind == "positive" and _mostly_finite(found["generic"]):
+                    continue
+                found[kind] = self._run(module, given)
+            self._kept[id(module)] = (module, found)
+        return self._kept[id(module)][1]
+
+    def _run(self, module: Program | TileModule, given: Given) -> Results | Exception:
+        runner = scalar_run.run if isinstance(module, Program) else tile_run.run
+        try:
+            with np.errstate(all="ignore"):
+                buffers = runner(module, given, self.constants)  # type: ignore[arg-type]
+        except (Malformed, Unsupported) as error:
+            return error
+        except (TypeError, KeyError, IndexError, ValueError) as error:
+            return Malformed(f"the module cannot run: {type(error).__name__}: {error}")
+        return {b.name: buffers[b.name] for b in module.buffers if b.space is Space.OUTPUT}
+
+
+def _interface(module: Program | TileModule) -> object:
+    return [b for b in module.buffers if b.space in (Space.INPUT, Space.OUTPUT)], module.params
+
+
+def _mostly_finite(found: Results | Exception) -> bool:
+    if isinstance(found, Exception):
+        return True
+    return all(2 * np.count_nonzero(np.isfinite(m.real)) >= m.real.size for m in found.values())
+
+
+def compare(old: Memory, new: Memory) -> Verdict:
+    """``new`` against ``old``; the detail of a refutation starts with the index."""
+    if not np.array_equal(old.written, new.written):
+        return _difference(old, new, old.written != new.written, "is written by one side only")
+    a, b = old.real, new.real
+    if not old.dtype.is_float:
+        wrong = a != b
+        if wrong.any():
+            return _difference(old, new, wrong)
+        return Verdict("proved", int(a.size))
+    fine = np.isfinite(a) & np.isfinite(b)
+    size = float(np.abs(a[fine]).max(initial=0.0))
+    misplaced = ~fine & ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    with np.errstate(all="ignore"):
+        wrong = misplaced | (fine & (np.abs(a - b) > _TOLERANCE * max(size, 1e-300)))
+    if wrong.any():
+        return _difference(old, new, wrong)
+    if old.u is None or new.u is None or np.array_equal(np.where(fine, old.u, 0), np.where(fine, new.u, 0)):
+        return Verdict("proved", int(np.count_nonzero(fine)))
+    return Verdict("tested", int(np.count_nonzero(fine)))
+
+
+def _difference(old: Memory, new: Memory, wrong: Array, words: str = "") -> Verdict:
+    at = tuple(int(i[0]) for i in np.nonzero(wrong)) if wrong.ndim else ()
+    text = words or f"is {new.real[at].item()!r}, expected {old.real[at].item()!r}"
+    return Verdict("refuted", detail=f"[{', '.join(map(str, at))}] {text}")

@@ -1,0 +1,256 @@
+"""Runs a Scalar program on the validator's numbers.
+
+``seq`` loops run in Python.  All other loops are dimensions: their iterations are independent or only update, so a
+statement runs over all of them before the next statement starts.  A promise that is broken shows as two iterations that
+write one element.  A loop whose bounds depend on a dimension runs over the union of its ranges under a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from nautilus.check.validate import numbers
+from nautilus.check.validate.expressions import Space
+from nautilus.check.validate.meanings import apply
+from nautilus.check.validate.memory import Malformed, Memory, Unsupported, contracted, reduced
+from nautilus.check.validate.numbers import Constants, Number, Value
+from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Space as Where
+from nautilus.core.expr.nodes import COMBINERS, Expr, Op, Param
+from nautilus.core.numerics import Array
+from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
+
+_MOST = 1 << 25  # elements of one array
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The inputs of a run: arrays by name (float64, int64 or bool) and parameters by name."""
+
+    arrays: Mapping[str, Array]
+    params: Mapping[str, int | float | bool]
+    tracked: bool = True  # whether residues are
+
+
+def memories(module_buffers: Sequence[Buffer], given: Given) -> dict[str, Memory]:
+    """The buffers of a module; inputs hold their values."""
+    out = {}
+    for b in module_buffers:
+        shape = tuple(int(given.params[e.name]) if isinstance(e, Param) else e for e in b.shape)
+        if prod(shape) > _MOST:
+            raise Unsupported(f"{b.name} is too large")
+        out[b.name] = Memory(b.name, b.dtype, shape, given.tracked)
+        if b.space is Where.INPUT:
+            out[b.name].fill(given.arrays[b.name])
+    return out
+
+
+def parameters(names: Mapping[str, bool], given: Given) -> dict[str, Value]:
+    """The parameters by name; ``names`` says which ones are floats."""
+    found: dict[str, Value] = {}
+    for name, is_float in names.items():
+        value = given.params[name]
+        found[name] = numbers.exactly(np.asarray(float(value))) if is_float else np.asarray(value)
+    return found
+
+
+def run(program: Program, given: Given, constants: Constants) -> dict[str, Memory]:
+    """The buffers after all kernels. Raises Malformed and Unsupported."""
+    buffers = memories(program.buffers, given)
+    params = parameters({p.name: p.dtype.is_float for p in program.params}, given)
+    for k in program.kernels:
+        _Run(k, buffers, params, constants, given.tracked).run()
+    return buffers
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """The iterations that run together: variables (arrays, or integers of ``seq`` loops), and which of them run."""
+
+    variables: Mapping[str, Array]
+    depth: int
+    mask: Array
+    reduced: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+
+class _Run:
+    """One kernel."""
+
+    def __init__(
+        self, k: Kernel, buffers: dict[str, Memory], params: Mapping[str, Value], constants: Constants, tracked: bool
+    ) -> None:
+        self.kernel = k
+        self.tracked = tracked
+        self.rank = max(_depth(k.body), 1)
+        self.outer = buffers
+        self.params = params
+        self.constants = constants
+        self.prefix: tuple[Array, ...] = ()
+        self.buffers = dict(buffers)
+
+    def run(self) -> None:
+        self.block(self.kernel.body, _Point({}, 0, np.ones((1,) * self.rank, bool)), allocated=False)
+
+    def allocate(self, at: _Point) -> None:
+        """Make the locals: one for each point of the grid."""
+        grid = at.sizes
+        for b in self.kernel.locals:
+            shape = tuple(int(np.asarray(self.params[e.name])) if isinstance(e, Param) else e for e in b.shape)
+            if prod((*grid, *shape)) > _MOST:
+                raise Unsupported(f"{b.name} is too large")
+            self.buffers[b.name] = Memory(b.name, b.dtype, (*grid, *shape), self.tracked)
+        self.prefix = tuple(_along(np.arange(n), d, self.rank) for d, n in enumerate(grid))
+
+    def block(self, body: Sequence[Stmt], at: _Point, allocated: bool) -> None:
+        if not allocated and not (len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.GRID):
+            self.allocate(at)
+            allocated = True
+        for s in body:
+            if isinstance(s, Loop):
+                self.loop(s, at, allocated)
+            else:
+                self.statement(s, at)
+
+    def space(self, at: _Point) -> Space:
+        local = frozenset(b.name for b in self.kernel.locals)
+        return Space(self.constants, at.variables, self.params, self.buffers, self.prefix, local)
+
+    def loop(self, s: Loop, at: _Point, allocated: bool) -> None:
+        space = self.space(at)
+        lo, hi = space.array(s.lo, at.mask), space.array(s.hi, at.mask)
+        first, last = int(lo.min()), int(hi.max())
+        steady = lo.size == 1 and hi.size == 1
+        if s.kind is Kind.SEQ:
+            for n in range(first, last):
+                mask = at.mask if steady else at.mask & (lo <= n) & (hi > n)
+                if mask.any():
+                    self.block(s.body, replace(at, variables={**at.variables, s.var: np.asarray(n)}, mask=mask), True)
+            return
+        values = _along(np.arange(first, max(first, last)), at.depth, self.rank)
+        if values.size == 0:
+            return
+        new = replace(
+            at,
+            variables={**at.variables, s.var: values},
+            depth=at.depth + 1,
+            mask=at.mask if steady else at.mask & (lo <= values) & (hi > values),
+            reduced=(*at.reduced, at.depth) if s.kind.is_reduction else at.reduced,
+            sizes=(*at.sizes, values.size),
+        )
+        self.block(s.body, new, allocated)
+
+    def statement(self, s: Store | Update, at: _Point) -> None:
+        space = self.space(at)
+        mask = at.mask
+        if s.guard is not None:
+            mask = mask & space.array(s.guard, at.mask)
+        target = self.buffers[s.buffer]
+        before = self.prefix if s.buffer in space.locals else ()
+        full = (*at.sizes, *(1 for _ in range(self.rank - at.depth)))
+        if isinstance(s, Store):
+            if at.reduced:
+                raise Malformed(f"{s.buffer} is stored inside a reduction")
+            index = (*before, *(space.array(i, mask) for i in s.index))
+            target.write(index, space.value(s.value, mask), np.broadcast_to(mask, full), s.value.dtype)
+            return
+        combined = self.reduction(s, space, at, mask, full)
+        runs = np.asarray(np.broadcast_to(mask, full).any(axis=at.reduced, keepdims=True))
+        index = (*before, *(space.array(i, mask) for i in s.index))
+        if any(i.ndim and any(i.shape[d] > 1 for d in at.reduced) for i in index):
+            raise Unsupported(f"the index of {s.buffer} varies inside a reduction")
+        old = target.read(index, runs)
+        args = [old, combined]
+        binary = COMBINERS[s.op].binary
+        new = apply(binary, args, s.value.dtype, s.value.dtype, self.constants)
+        target.write(index, new, runs, target.dtype)
+
+    def reduction(self, s: Update, space: Space, at: _Point, mask: Array, full: tuple[int, ...]) -> Value:
+        """The combined values of one update, over the reduced dimensions."""
+        if s.op == "sum" and at.reduced and s.value.dtype.is_float and prod(full) > 4096:
+            found = self.contraction(s.value, space, at, mask, full)
+            if found is not None:
+                return found
+        if prod(full) > _MOST:
+            raise Unsupported(f"the iteration space of {s.buffer} is too large")
+        return reduced(s.op, _wide(space.value(s.value, mask), full, at.reduced), at.reduced, _or_none(mask))
+
+    def contraction(self, e: Expr, space: Space, at: _Point, mask: Array, full: tuple[int, ...]) -> Value | None:
+        """The sum of a product of two factors with different dimensions; None for any other sum."""
+        values = [space.value(f, mask) for f in _factors(e)]
+        floats = [v for v in values if isinstance(v, Number)]
+        if len(floats) != len(values):
+            return None
+        groups: list[Number] = []
+        for v in floats:
+            dims = _dims(v.real)
+            near = next((k for k, g in enumerate(groups) if dims <= _dims(g.real) or _dims(g.real) <= dims), None)
+            if near is None:
+                groups.append(v)
+            else:
+                groups[near] = numbers.multiply(groups[near], v)
+        if len(groups) != 2:
+            return None
+        where = _or_none(mask)
+        if where is not None:
+            fits = [k for k, g in enumerate(groups) if _dims(where) <= _dims(g.real) | _small(g.real, full, where)]
+            if not fits:
+                return None
+            zero = numbers.exactly(np.asarray(0.0))
+            chosen = numbers.choose(where, groups[fits[0]], zero)
+            assert isinstance(chosen, Number)
+            groups[fits[0]] = chosen
+            other = groups[1 - fits[0]]
+            if not np.isfinite(other.real).all():
+                return None  # what a mask leaves out must not be multiplied
+        a, b = (_wide(g, full, at.reduced) for g in groups)
+        assert isinstance(a, Number) and isinstance(b, Number)
+        return contracted(a, b, at.reduced)
+
+
+def _depth(body: Sequence[Stmt]) -> int:
+    """The largest number of dimensions around a statement."""
+    inner = [_depth(s.body) + (s.kind is not Kind.SEQ) for s in body if isinstance(s, Loop)]
+    return max(inner, default=0)
+
+
+def _along(x: Array, dim: int, rank: int) -> Array:
+    return x.reshape(tuple(-1 if d == dim else 1 for d in range(rank)))
+
+
+def _ranked(x: Array, rank: int) -> Array:
+    return x if x.ndim == rank else x.reshape((1,) * rank)
+
+
+def _dims(x: Array) -> frozenset[int]:
+    return frozenset(d for d, n in enumerate(x.shape) if n > 1)
+
+
+def _small(x: Array, full: tuple[int, ...], mask: Array) -> frozenset[int]:
+    """The dimensions of ``mask`` by which a factor may grow: few, and the factor stays small."""
+    more = _dims(mask) - _dims(x)
+    return more if x.size * prod(full[d] for d in more) <= 1 << 20 else frozenset()
+
+
+def _or_none(mask: Array) -> Array | None:
+    return None if mask.all() else mask
+
+
+def _wide(x: Value, full: tuple[int, ...], dims: tuple[int, ...]) -> Value:
+    """``x`` with its whole size along ``dims``."""
+
+    def grown(a: Array) -> Array:
+        a = _ranked(a, len(full))
+        return np.broadcast_to(a, tuple(full[d] if d in dims else n for d, n in enumerate(a.shape)))
+
+    return x.each(grown) if isinstance(x, Number) else grown(x)
+
+
+def _factors(e: Expr) -> list[Expr]:
+    if isinstance(e, Op) and e.op == "mul":
+        return _factors(e.args[0]) + _factors(e.args[1])
+    return [e]

@@ -1,0 +1,195 @@
+"""Runs a VR-tile module on the validator's numbers: all grid points and all tile axes at once.
+
+An array has one dimension for each grid variable and for each tile axis of the kernel.  ``for`` loops run in Python,
+over the union of the ranges of all grid points under a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nautilus.check.validate import numbers
+from nautilus.check.validate.expressions import Space
+from nautilus.check.validate.meanings import apply
+from nautilus.check.validate.memory import Memory, Unsupported, contracted, reduced
+from nautilus.check.validate.numbers import Constants, Number, Value
+from nautilus.check.validate.scalar_run import Given, memories, parameters
+from nautilus.core.numerics import Array
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    ParamOp,
+    ReduceOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+)
+
+
+def run(module: TileModule, given: Given, constants: Constants) -> dict[str, Memory]:
+    """The buffers after all kernels. Raises Malformed and Unsupported."""
+    buffers = memories(module.buffers, given)
+    params = parameters({p.name: p.dtype.is_float for p in module.params}, given)
+    for k in module.kernels:
+        _Run(k, buffers, params, constants).run()
+    return buffers
+
+
+@dataclass
+class _Values:
+    """SSA values by name."""
+
+    found: dict[str, Value]
+
+    def __call__(self, name: str) -> Value:
+        return self.found[name]
+
+
+class _Run:
+    """One kernel."""
+
+    def __init__(
+        self, k: TileKernel, buffers: dict[str, Memory], params: Mapping[str, Value], constants: Constants
+    ) -> None:
+        self.kernel = k
+        self.params = params
+        self.buffers = buffers
+        self.constants = constants
+        self.axes = [a.name for a in k.axes]
+        self.rank = max(len(k.grid) + len(k.axes), 1)
+        self.values = _Values({})
+        self.variables: dict[str, Array] = {}
+        self.mask = np.ones((1,) * self.rank, bool)
+
+    def dim(self, axis: str) -> int:
+        return len(self.kernel.grid) + self.axes.index(axis)
+
+    def along(self, n: int, dim: int) -> Array:
+        return np.arange(n).reshape(tuple(-1 if d == dim else 1 for d in range(self.rank)))
+
+    def run(self) -> None:
+        space = self.space()
+        for d, g in enumerate(self.kernel.grid):
+            self.variables[g.var] = self.along(int(space.array(g.extent, self.mask)), d)
+        for a in self.kernel.axes:
+            self.variables[a.name] = self.along(a.size, self.dim(a.name))
+        self.block(self.kernel.body)
+
+    def space(self) -> Space:
+        return Space(self.constants, self.variables, self.params, self.buffers, values=self.values)
+
+    def shape(self, t: TileType) -> tuple[int, ...]:
+        """The shape of a tile whose elements all are present, without the dimensions of the grid."""
+        sizes = {self.dim(a.name): a.size for a in t.axes}
+        return tuple(sizes.get(d, 1) for d in range(self.rank))
+
+    def block(self, body: Sequence[TileOp]) -> None:
+        for op in body:
+            match op:
+                case StoreOp():
+                    self.store(op)
+                case ForOp():
+                    self.loop(op)
+                case _:
+                    self.values.found[op.result.name] = self.compute(op)
+
+    def compute(self, op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Value:
+        t = op.result.type
+        match op:
+            case ConstOp(value=value):
+                if t.dtype.is_float:
+                    return self.constants.number(float(value))
+                return np.asarray(bool(value) if t.dtype is DType.BOOL else int(value))
+            case IndexOp(expr=expr):
+                return self.space().array(expr, self.mask)
+            case ParamOp(param=param):
+                return self.params[param]
+            case LoadOp(buffer=buffer, index=index, mask=mask):
+                return self.load(buffer, index, mask)
+            case MapOp(op=name, args=args):
+                given = [self.values(a.name) for a in args]
+                try:
+                    return apply(name, given, t.dtype, args[0].type.dtype, self.constants)
+                except KeyError as error:
+                    raise Unsupported(f"function {name}") from error
+            case ReduceOp(combiner=combiner, arg=arg, axes=axes):
+                dims = tuple(self.dim(a) for a in axes)
+                return reduced(combiner, self.grown(self.values(arg.name), dims, arg.type), dims, None)
+            case DotOp():
+                return self.dot(op)
+
+    def grown(self, x: Value, dims: tuple[int, ...], t: TileType) -> Value:
+        """``x`` with its whole size along ``dims``."""
+        sizes = self.shape(t)
+
+        def whole(a: Array) -> Array:
+            a = a if a.ndim else a.reshape((1,) * self.rank)
+            return np.broadcast_to(a, tuple(sizes[d] if d in dims else n for d, n in enumerate(a.shape)))
+
+        return x.each(whole) if isinstance(x, Number) else whole(x)
+
+    def load(self, buffer: str, index: Sequence[object], mask: object) -> Value:
+        space = self.space()
+        runs = self.mask if mask is None else self.mask & space.array(mask, self.mask)  # type: ignore[arg-type]
+        got = self.buffers[buffer].read([space.array(i, runs) for i in index], runs)  # type: ignore[arg-type]
+        if mask is None:
+            return got
+        zero: Value = numbers.exactly(np.asarray(0.0)) if isinstance(got, Number) else np.zeros((), got.dtype)
+        found = numbers.choose(runs, got, zero)
+        return replace(found, held=got.held) if isinstance(found, Number) and isinstance(got, Number) else found
+
+    def dot(self, op: DotOp) -> Value:
+        t = op.result.type
+        dims = tuple(self.dim(a) for a in op.axes)
+        a, b = (self.grown(self.values(v.name), dims, v.type) for v in (op.a, op.b))
+        if isinstance(a, Number) and isinstance(b, Number):
+            out: Value = contracted(a, b, dims)
+        else:
+            wide = apply("mul", [a, b], t.dtype, t.dtype, self.constants)
+            out = reduced("sum", wide, dims, None)
+        if op.acc is None:
+            return out
+        return apply("add", [self.values(op.acc.name), out], t.dtype, t.dtype, self.constants)
+
+    def store(self, op: StoreOp) -> None:
+        space = self.space()
+        mask = self.mask if op.mask is None else self.mask & space.array(op.mask, self.mask)
+        grid = [self.variables[g.var].size for g in self.kernel.grid]
+        tile = self.shape(op.value.type)
+        full = tuple(grid[d] if d < len(grid) else tile[d] for d in range(self.rank))
+        index = [space.array(i, mask) for i in op.index]
+        value = self.values(op.value.name)
+        self.buffers[op.buffer].write(index, value, np.broadcast_to(mask, full), op.value.type.dtype)
+
+    def loop(self, op: ForOp) -> None:
+        space = self.space()
+        lo, hi = space.array(op.lo, self.mask), space.array(op.hi, self.mask)
+        current = [self.values(init.name) for _, init in op.carried]
+        outer, mask = self.values.found, self.mask
+        for n in range(int(lo.min()), int(hi.max())):
+            runs = np.asarray((lo <= n) & (hi > n))
+            self.mask = mask & runs
+            if not self.mask.any():
+                continue
+            self.variables[op.var] = np.asarray(n)
+            self.values.found = dict(outer)
+            for (arg, _), data in zip(op.carried, current, strict=True):
+                self.values.found[arg.name] = data
+            self.block(op.body)
+            new = [self.values(y.name) for y in op.yields]
+            every = bool(runs.all())
+            current = [y if every else numbers.choose(runs, y, x) for x, y in zip(current, new, strict=True)]
+        self.variables.pop(op.var, None)
+        self.values.found, self.mask = outer, mask
+        for result, data in zip(op.results, current, strict=True):
+            self.values.found[result.name] = data

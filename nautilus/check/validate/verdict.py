@@ -1,0 +1,37 @@
+"""The verdict of the validator on one rewrite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Status: TypeAlias = Literal["proved", "tested", "not decided", "refuted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``status`` and what it rests on.
+
+    * proved: all elements have equal residues at random points, and agree at special points;
+    * tested: the reals agree on ``points`` elements, but the residues do not decide; this counts as no proof;
+    * not decided: the validator cannot evaluate a side; ``detail`` says why;
+    * refuted: the sides differ, or the certificate does not belong to them; ``detail`` is the counterexample.
+    """
+
+    status: Status
+    points: int = 0
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The verdict in words."""
+        words = f"tested ({self.points} points)" if self.status == "tested" else self.status
+        return f"{words}: {self.detail}" if self.detail else words
+
+
+_ORDER: tuple[Status, ...] = ("refuted", "not decided", "tested", "proved")
+
+
+def weakest(verdicts: list[Verdict]) -> Verdict:
+    """The verdict on all of them together: the worst one."""
+    return min(verdicts, key=lambda v: _ORDER.index(v.status), default=Verdict("not decided", detail="nothing to do"))
