@@ -1,6 +1,7 @@
 """``nautilusc check``: validate one compilation.
 
-1. A checker that shares no code with the passes re-checks their certificates.
+1. A checker that shares no code with the passes re-checks their certificates.  A validator decides whether each pass of
+   the levels above MA-tile IR kept the meaning (:mod:`nautilus.check.validate`), at the smallest sizes.
 2. The compilation is repeated at small sizes that no tile divides.  Both sides of every lowering and of every pass run
    on the same inputs: over the reals down to the VR-tile IR (equal to 1e-9), and in the kernel's types below it (equal
    within the bound on those inputs; the MA-tile interpreter simulates threads and memory).  On one set of random inputs
@@ -73,7 +74,7 @@ def check_spec(
         declared.certificates()
     for v in found:
         sized = replace(request, dims={**request.dims, **v.dims})
-        _Check(report, sized, v, seed, device, only, steps).run()
+        _Check(report, sized, v, seed, device, only, steps, validates=steps and v is found[0]).run()
     return report
 
 
@@ -96,6 +97,7 @@ class _Check:
     device: str
     only: Sequence[str] | None
     compares: bool = True
+    validates: bool = True
     trace: Trace = field(default_factory=Trace)
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     slow: bool = False
@@ -117,6 +119,8 @@ class _Check:
         sets = self.input_sets(spec)
         for given, ref in sets if self.compares else ():
             self.steps(given, ref)
+        if self.validates:
+            self.validation(spec)
         self.gpu(result, sets)
 
     # -- compiling -----------------------------------------------------------------------------
@@ -149,6 +153,23 @@ class _Check:
             ok, how = recheck(certificate, self.seed)
             message = f"{certificate.rule} in {certificate.subject}: {how}"
             self.add("certificate", step, "ok" if ok else "fail", message)
+
+    def validation(self, spec: Spec) -> None:
+        """The verdict of the validator on every step down to the VR-tile IR."""
+        from nautilus.check.validate.passes import verdicts
+
+        given = generate(spec, "random", self.seed)
+        for level, verdict in verdicts(self.trace.levels, given.arrays, {**given.scalars, **given.sizes}, self.seed):
+            status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
+            self.add(
+                "validation",
+                level.subject,
+                status,
+                verdict.detail,
+                kind=given.kind,
+                seed=given.seed,
+                verdict=verdict.label,
+            )
 
     # -- inputs --------------------------------------------------------------------------------
     def input_sets(self, spec: Spec) -> list[tuple[InputSet, Reference | None]]:

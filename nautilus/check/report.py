@@ -14,10 +14,11 @@ Status = Literal["ok", "fail", "skip"]
 class Outcome:
     """One comparison.
 
-    ``check``: certificate, compile, pass, lowering, result or gpu.  ``subject``: the checked step or output, such as
-    ``scalar/factor`` (a pass), ``spec -> scalar`` (a lowering) or an output (a result).  ``sizes``,
-    ``kind`` and ``seed`` reproduce the inputs.  ``measured`` and ``bound`` are relative errors,
-    ``allowed`` is the bound on these very inputs (:mod:`nautilus.check.reference`).
+    ``check``: certificate, compile, validation (with the ``verdict`` of :mod:`nautilus.check.validate`), pass,
+    lowering, result or gpu.  ``subject``: the checked step or output, such as ``scalar/factor`` (a pass),
+    ``spec -> scalar`` (a lowering) or an output (a result).  ``sizes``, ``kind`` and ``seed`` reproduce the inputs.
+    ``measured`` and ``bound`` are relative errors, ``allowed`` is the bound on these very inputs
+    (:mod:`nautilus.check.reference`).
     """
 
     check: str
@@ -32,6 +33,7 @@ class Outcome:
     measured: float | None = None
     bound: float | None = None
     allowed: float | None = None
+    verdict: str = ""
 
     @property
     def text(self) -> str:
@@ -83,7 +85,7 @@ class Report:
     @property
     def faulty_steps(self) -> tuple[str, ...]:
         """Subjects of failed passes and lowerings in pipeline order, without duplicates."""
-        found = (o.subject for o in self.failures if o.check in ("certificate", "pass", "lowering", "compile"))
+        found = (o.subject for o in self.failures if o.check not in ("result", "gpu"))
         return tuple(dict.fromkeys(found))
 
     def worst(self) -> dict[str, Outcome]:
@@ -114,6 +116,10 @@ class Report:
         done = Counter(o.check for o in self.outcomes if o.status == "ok")
         if done:
             lines.append("  passed: " + ", ".join(f"{n} {c}" for c, n in done.items()))
+        verdicts = Counter(o.verdict.partition(" (")[0] for o in self.outcomes if o.verdict)
+        if verdicts:
+            lines.append("  passes: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
+        lines += [f"  {o.text}" for o in self.outcomes if o.verdict.startswith("tested")]
         lines += [f"  worst {o.text}" for o in self.worst().values() if o.status == "ok"]
         skipped = Counter((o.check, o.subject, o.message) for o in self.outcomes if o.status == "skip")
         for (check, subject, message), n in skipped.items():

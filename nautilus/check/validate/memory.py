@@ -58,6 +58,9 @@ class Memory:
         """Index arrays with 0 where ``mask`` does not hold. Raises Malformed for an access outside."""
         out = []
         for dim, at in enumerate(index):
+            if not at.size or (at.min() >= 0 and at.max() < self.shape[dim]):
+                out.append(at)
+                continue
             wrong = mask & ((at < 0) | (at >= self.shape[dim]))
             if wrong.any():
                 worst = np.broadcast_to(at, wrong.shape)[wrong].flat[0]
@@ -158,7 +161,8 @@ def contracted(a: Number, b: Number, dims: tuple[int, ...]) -> Number:
     def pair(x: Array, y: Array) -> tuple[Array, Array]:
         return laid(x, batch, left, dims), laid(y, batch, dims, right)
 
-    real = np.matmul(*pair(a.real, b.real))
-    u = None if a.u is None or b.u is None else back(residues.matmul(*pair(a.u, b.u), P))
-    v = None if a.v is None or b.v is None else back(residues.matmul(*pair(a.v, b.v), Q))
+    left_real, right_real = pair(a.real, b.real)
+    real = left_real @ right_real
+    u = None if a.u is None or b.u is None else back(residues.products(*pair(a.u, b.u), P))
+    v = None if a.v is None or b.v is None else back(residues.products(*pair(a.v, b.v), Q))
     return numbers.number(back(real), u, v)

@@ -104,7 +104,7 @@ def of_integers(x: Array, modulus: int) -> Array:
     return np.asarray(x, np.int64) % modulus
 
 
-def matmul(a: Array, b: Array, modulus: int) -> Array:
+def products(a: Array, b: Array, modulus: int) -> Array:
     """The matrix product of ``a[..., m, k]`` and ``b[..., k, n]``, by exact products of limbs in float64."""
     total = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.int64)
     for start in range(0, a.shape[-1], _DEPTH):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -20,11 +21,12 @@ from nautilus.check.validate.memory import Malformed, Memory, Unsupported, contr
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.core.buffers import Buffer
 from nautilus.core.buffers import Space as Where
-from nautilus.core.expr.nodes import COMBINERS, Expr, Op, Param
+from nautilus.core.expr.nodes import COMBINERS, Expr, Op, Param, loads
 from nautilus.core.numerics import Array
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 _MOST = 1 << 25  # elements of one array
+_FACTOR = 1 << 21  # elements of a factor after its mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,8 @@ class _Run:
 
     def statement(self, s: Store | Update, at: _Point) -> None:
         space = self.space(at)
-        mask = at.mask
-        if s.guard is not None:
-            mask = mask & space.array(s.guard, at.mask)
+        masks = [at.mask, *(space.array(g, at.mask) for g in _conjuncts(s.guard))]
+        mask = np.asarray(reduce(np.logical_and, masks))
         target = self.buffers[s.buffer]
         before = self.prefix if s.buffer in space.locals else ()
         full = (*at.sizes, *(1 for _ in range(self.rank - at.depth)))
@@ -158,7 +159,7 @@ class _Run:
             index = (*before, *(space.array(i, mask) for i in s.index))
             target.write(index, space.value(s.value, mask), np.broadcast_to(mask, full), s.value.dtype)
             return
-        combined = self.reduction(s, space, at, mask, full)
+        combined = self.reduction(s, space, at, masks, full)
         runs = np.asarray(np.broadcast_to(mask, full).any(axis=at.reduced, keepdims=True))
         index = (*before, *(space.array(i, mask) for i in s.index))
         if any(i.ndim and any(i.shape[d] > 1 for d in at.reduced) for i in index):
@@ -169,47 +170,53 @@ class _Run:
         new = apply(binary, args, s.value.dtype, s.value.dtype, self.constants)
         target.write(index, new, runs, target.dtype)
 
-    def reduction(self, s: Update, space: Space, at: _Point, mask: Array, full: tuple[int, ...]) -> Value:
+    def reduction(self, s: Update, space: Space, at: _Point, masks: list[Array], full: tuple[int, ...]) -> Value:
         """The combined values of one update, over the reduced dimensions."""
+        mask = np.asarray(reduce(np.logical_and, masks))
         if s.op == "sum" and at.reduced and s.value.dtype.is_float and prod(full) > 4096:
-            found = self.contraction(s.value, space, at, mask, full)
-            if found is not None:
-                return found
+            values = [space.value(f, mask) for f in _factors(s.value)]
+            groups = _grouped([v for v in values if isinstance(v, Number)], masks, full)
+            if len(groups) == 2:
+                a, b = (_wide(g, full, at.reduced) for g in groups)
+                assert isinstance(a, Number) and isinstance(b, Number)
+                return contracted(a, b, at.reduced)
         if prod(full) > _MOST:
             raise Unsupported(f"the iteration space of {s.buffer} is too large")
-        return reduced(s.op, _wide(space.value(s.value, mask), full, at.reduced), at.reduced, _or_none(mask))
+        where = None if mask.all() else mask
+        return reduced(s.op, _wide(space.value(s.value, mask), full, at.reduced), at.reduced, where)
 
-    def contraction(self, e: Expr, space: Space, at: _Point, mask: Array, full: tuple[int, ...]) -> Value | None:
-        """The sum of a product of two factors with different dimensions; None for any other sum."""
-        values = [space.value(f, mask) for f in _factors(e)]
-        floats = [v for v in values if isinstance(v, Number)]
-        if len(floats) != len(values):
-            return None
-        groups: list[Number] = []
-        for v in floats:
-            dims = _dims(v.real)
-            near = next((k for k, g in enumerate(groups) if dims <= _dims(g.real) or _dims(g.real) <= dims), None)
-            if near is None:
-                groups.append(v)
-            else:
-                groups[near] = numbers.multiply(groups[near], v)
-        if len(groups) != 2:
-            return None
-        where = _or_none(mask)
-        if where is not None:
-            fits = [k for k, g in enumerate(groups) if _dims(where) <= _dims(g.real) | _small(g.real, full, where)]
-            if not fits:
-                return None
-            zero = numbers.exactly(np.asarray(0.0))
-            chosen = numbers.choose(where, groups[fits[0]], zero)
-            assert isinstance(chosen, Number)
-            groups[fits[0]] = chosen
-            other = groups[1 - fits[0]]
-            if not np.isfinite(other.real).all():
-                return None  # what a mask leaves out must not be multiplied
-        a, b = (_wide(g, full, at.reduced) for g in groups)
-        assert isinstance(a, Number) and isinstance(b, Number)
-        return contracted(a, b, at.reduced)
+
+def _grouped(values: list[Number], masks: list[Array], full: tuple[int, ...]) -> list[Number]:
+    """Factors with different dimensions, whose product is that of ``values`` where ``masks`` hold, else 0.
+
+    A factor of which a part is masked is 0 there; it is not inf or NaN elsewhere, because 0 would not hide that.  None
+    of this possible: no factors.
+    """
+    groups: list[Number] = []
+    for v in sorted(values, key=lambda v: -v.real.size):
+        dims = _dims(v.real)
+        near = next((k for k, g in enumerate(groups) if dims <= _dims(g.real)), None)
+        if near is None:
+            groups.append(v)
+        else:
+            groups[near] = numbers.multiply(groups[near], v)
+    zero = numbers.exactly(np.asarray(0.0))
+    masked = False
+    for mask in masks:
+        if mask.all():
+            continue
+        masked = True
+        more = [prod(full[d] for d in _dims(mask) - _dims(g.real)) for g in groups]
+        fits = [k for k, g in enumerate(groups) if g.real.size * more[k] <= _FACTOR]
+        inside = [k for k in fits if _dims(mask) <= _dims(groups[k].real)] or fits
+        if not inside:
+            return []
+        chosen = numbers.choose(mask, groups[inside[0]], zero)
+        assert isinstance(chosen, Number)
+        groups[inside[0]] = chosen
+    if masked and not all(np.isfinite(g.real).all() for g in groups):
+        return []
+    return groups
 
 
 def _depth(body: Sequence[Stmt]) -> int:
@@ -230,14 +237,10 @@ def _dims(x: Array) -> frozenset[int]:
     return frozenset(d for d, n in enumerate(x.shape) if n > 1)
 
 
-def _small(x: Array, full: tuple[int, ...], mask: Array) -> frozenset[int]:
-    """The dimensions of ``mask`` by which a factor may grow: few, and the factor stays small."""
-    more = _dims(mask) - _dims(x)
-    return more if x.size * prod(full[d] for d in more) <= 1 << 20 else frozenset()
-
-
-def _or_none(mask: Array) -> Array | None:
-    return None if mask.all() else mask
+def _conjuncts(e: Expr | None) -> list[Expr]:
+    if isinstance(e, Op) and e.op == "and" and not loads(e):
+        return _conjuncts(e.args[0]) + _conjuncts(e.args[1])
+    return [] if e is None else [e]
 
 
 def _wide(x: Value, full: tuple[int, ...], dims: tuple[int, ...]) -> Value:

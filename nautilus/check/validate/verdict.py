@@ -25,8 +25,12 @@ class Verdict:
     @property
     def text(self) -> str:
         """The verdict in words."""
-        words = f"tested ({self.points} points)" if self.status == "tested" else self.status
-        return f"{words}: {self.detail}" if self.detail else words
+        return f"{self.label}: {self.detail}" if self.detail else self.label
+
+    @property
+    def label(self) -> str:
+        """The status, with the number of points of a test."""
+        return f"tested ({self.points} points)" if self.status == "tested" else self.status
 
 
 _ORDER: tuple[Status, ...] = ("refuted", "not decided", "tested", "proved")

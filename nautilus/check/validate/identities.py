@@ -1,0 +1,192 @@
+"""Whether two expressions are equal, and on which domain.
+
+Loads, parameters and float variables are unknowns; a load with other indices is another unknown.  Both sides are
+evaluated at many samples at once, a reduction over few elements.  There are three kinds of samples:
+
+* generic rationals, on which residues decide;
+* ``finite``: 0, -0, small, huge, tiny, equal and opposite numbers, for which residues decide as well, because the
+  numbers are exact;
+* ``everything``: inf, -inf and NaN too, for which both sides must be the same inf or NaN.
+
+So ``x / x = 1``, ``x * 0 = 0`` and ``max(x, 5) = 5`` are refuted.  An identity that fails at inf or NaN only holds on
+the domain ``finite``, and the caller says whether that is enough.  Samples at which a condition does not hold do not
+count.  Samples at which the left side is inf, as after an overflow, do not count for ``finite``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from nautilus.check.validate import numbers
+from nautilus.check.validate.expressions import Space
+from nautilus.check.validate.memory import Malformed, Unsupported, reduced
+from nautilus.check.validate.numbers import Constants, Number, Value
+from nautilus.check.validate.residues import scrambled
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.expr.nodes import Expr, Load, Param, Reduce, Ref, Var, walk
+from nautilus.core.numerics import Array
+from nautilus.core.types import DType
+
+Domain: TypeAlias = Literal["everything", "finite", "generic"]
+
+SAMPLES = {"generic": 64, "finite": 4096, "everything": 4096}
+_ROUNDING = 1e-13  # relative error of a side in float64
+_MOST = 4  # elements of a reduction axis
+_FINITE = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 5.0, -5.0, 7.25, 100.0, -100.0, 2.0**40, -(2.0**40),
+           2.0**-40, -(2.0**-40), 2.0**12, -(2.0**12), 1.0 + 2.0**-20, 1e-3)  # fmt: skip
+_EVERYTHING = (*_FINITE[:12], *_FINITE[14:18], float("inf"), float("-inf"), float("nan"))
+_INTEGERS = (0, 1, -1, 2, 3, -3, 5, 7, -8, 64, 127)
+
+
+def decide(
+    before: Expr,
+    after: Expr,
+    conditions: Sequence[Expr] = (),
+    domain: Domain = "everything",
+    seed: int = 0,
+    constants: Constants | None = None,
+) -> Verdict:
+    """Whether ``before`` equals ``after`` on ``domain`` wherever ``conditions`` hold."""
+    if before.dtype is not after.dtype and before.dtype.compute is not after.dtype.compute:
+        return Verdict("refuted", detail=f"the types are {before.dtype} and {after.dtype}")
+    known = constants or Constants()
+    kinds: tuple[Domain, ...] = ("generic", "finite", "everything")
+    points, undecided = 0, False
+    try:
+        for kind in kinds[: kinds.index(domain) + 1]:
+            found = _compared(_Samples(kind, seed), before, after, conditions, known)
+            if found.status == "refuted":
+                return found
+            points += found.points
+            undecided |= found.status == "tested"
+    except (Unsupported, Malformed, TypeError, KeyError) as error:
+        return Verdict("not decided", detail=str(error))
+    if not points:
+        return Verdict("not decided", detail="the conditions hold at no sample")
+    return Verdict("tested" if undecided else "proved", points)
+
+
+def largest_domain(before: Expr, after: Expr, conditions: Sequence[Expr] = (), seed: int = 0) -> Domain | None:
+    """The largest domain on which the sides are equal; None if there is none."""
+    domains: tuple[Domain, ...] = ("everything", "finite", "generic")
+    return next((d for d in domains if decide(before, after, conditions, d, seed).status == "proved"), None)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Values of unknowns, determined by the seed, the name and the index."""
+
+    kind: Domain
+    seed: int
+
+    @property
+    def count(self) -> int:
+        return SAMPLES[self.kind]
+
+    def value(self, name: str, index: Sequence[Array], dtype: DType, rank: int) -> Value:
+        ids = np.arange(self.count).reshape((-1, *(1 for _ in range(rank - 1))))
+        h = scrambled(f"{self.seed} {self.kind} {name}", [ids, *(np.asarray(i) for i in index)], 1 << 60)
+        if dtype is DType.BOOL:
+            return np.asarray(h & 1 == 1)
+        if dtype.is_int:
+            return np.asarray(np.asarray(_INTEGERS)[h % len(_INTEGERS)])
+        held = dtype if dtype.compute is not dtype else None
+        if self.kind == "generic":
+            return replace(numbers.exactly((h % (1 << 20) - (1 << 19) + 0.5) / (1 << 18)), held=held)
+        table = np.asarray(_FINITE if self.kind == "finite" else _EVERYTHING)
+        return replace(numbers.exactly(table[h % len(table)]), held=held)
+
+
+@dataclass
+class _Unknowns(Space):
+    """A space whose loads, parameters and free variables are unknowns."""
+
+    samples: _Samples = field(default_factory=lambda: _Samples("generic", 0))
+    rank: int = 1
+
+    def _value(self, e: Expr, mask: Array) -> Value:
+        match e:
+            case Var(name=name) if name not in self.variables:
+                return self.samples.value(f"var {name}", (), e.dtype, self.rank)
+            case Param(name=name) | Ref(name=name):
+                return self.samples.value(f"name {name}", (), e.dtype, self.rank)
+            case Load(buffer=buffer, index=index):
+                at = [self.array(i, mask) for i in index]
+                return self.samples.value(f"load {buffer}", at, e.dtype, self.rank)
+            case Reduce():
+                return self.reduction(e, mask)
+        return super()._value(e, mask)
+
+    def reduction(self, e: Reduce, mask: Array) -> Value:
+        dims = tuple(int(np.argmax(self.variables[a.name].shape)) for a in e.axes if self.variables[a.name].size > 1)
+        full = np.broadcast_shapes(mask.shape, *(self.variables[a.name].shape for a in e.axes))
+        inner = np.broadcast_to(mask, full)
+        if e.cond is not None:
+            inner = inner & self.array(e.cond, inner)
+        body = self.value(e.body, inner)
+
+        def grown(x: Array) -> Array:
+            x = x if x.ndim else x.reshape((1,) * self.rank)
+            return np.broadcast_to(x, tuple(full[d] if d in dims else n for d, n in enumerate(x.shape)))
+
+        return reduced(e.op, body.each(grown) if isinstance(body, Number) else grown(body), dims, inner)
+
+
+def _axes(sides: Iterable[Expr]) -> dict[str, int]:
+    """The axes of all reductions and the number of elements that are evaluated."""
+    found: dict[str, int] = {}
+    for side in sides:
+        for n in walk(side):
+            if isinstance(n, Reduce):
+                for a in n.axes:
+                    found[a.name] = min(a.extent, _MOST) if isinstance(a.extent, int) else _MOST
+    return found
+
+
+def _compared(
+    samples: _Samples, before: Expr, after: Expr, conditions: Sequence[Expr], constants: Constants
+) -> Verdict:
+    axes = _axes((before, after, *conditions))
+    rank = 1 + len(axes)
+    variables = {
+        name: np.arange(n).reshape(tuple(-1 if d == k + 1 else 1 for d in range(rank)))
+        for k, (name, n) in enumerate(axes.items())
+    }
+    space = _Unknowns(constants, variables, {}, {}, samples=samples, rank=rank)
+    mask = np.ones((samples.count, *(1 for _ in axes)), bool)
+    with np.errstate(all="ignore"):
+        for c in conditions:
+            mask = mask & space.array(c, mask)
+        left, right = space.value(before, mask), space.value(after, mask)
+    return _verdict(left, right, mask, samples)
+
+
+def _verdict(left: Value, right: Value, mask: Array, samples: _Samples) -> Verdict:
+    if not isinstance(left, Number) or not isinstance(right, Number):
+        if isinstance(left, Number) or isinstance(right, Number):
+            return Verdict("refuted", detail="one side is a float")
+        wrong = np.asarray(mask & (left != right))
+        return _refuted(wrong, left, right, samples) if wrong.any() else Verdict("proved", int(mask.sum()))
+    a, b = left.real, right.real
+    fine = np.isfinite(a) & np.isfinite(b)
+    same = fine | (a == b) | (np.isnan(a) & np.isnan(b))
+    counted = mask & ~np.isinf(a) if samples.kind == "finite" else mask
+    assert left.u is not None and right.u is not None
+    equal = left.u == right.u
+    with np.errstate(invalid="ignore"):
+        near = np.abs(a - b) <= _ROUNDING * np.maximum(np.abs(a), np.maximum(np.abs(b), 1.0))
+    wrong = counted & (~same | (fine & ~equal & ~near))
+    if wrong.any():
+        return _refuted(wrong, a, b, samples)
+    points = int(np.count_nonzero(counted))
+    return Verdict("tested" if np.any(counted & fine & ~equal) else "proved", points)
+
+
+def _refuted(wrong: Array, a: Array, b: Array, samples: _Samples) -> Verdict:
+    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    x, y = (np.broadcast_to(v, wrong.shape)[at].item() for v in (a, b))
+    return Verdict("refuted", detail=f"before = {x!r}, after = {y!r} at a {samples.kind} sample")

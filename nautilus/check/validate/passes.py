@@ -1,0 +1,26 @@
+"""The verdict on every pass and lowering of a compilation, for levels that the validator evaluates.
+
+A step without a change is proved trivially and has no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from nautilus.check.levels import Level
+from nautilus.check.validate.refinement import Validator
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.numerics import Array
+
+STAGES = ("scalar", "vr-tile")
+
+
+def verdicts(
+    levels: Sequence[Level], arrays: Mapping[str, Array], params: Mapping[str, int | float | bool], seed: int
+) -> Iterator[tuple[Level, Verdict]]:
+    """The level that each step made, and the verdict on that step."""
+    validator = Validator(arrays, params, seed)
+    known = [level for level in levels if level.stage in STAGES]
+    for before, after in pairwise(known):
+        yield after, validator.validate(before.module, after.module)

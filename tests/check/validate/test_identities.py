@@ -1,0 +1,147 @@
+"""The validator rejects identities that are false, or that fail at some point of their domain, and accepts others."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.check.validate.identities import Domain, decide, largest_domain
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.text.expressions import parse_expr
+from nautilus.core.types import DType
+
+FLOATS = dict.fromkeys(("x", "y", "z", "eps"), DType.F32)
+PARAMS = {**FLOATS, "n": DType.I32, "m": DType.I32, "p": DType.BOOL, "q": DType.BOOL}
+BUFFERS = {"A": DType.F32, "B": DType.F32, "H": DType.F16, "C": DType.BOOL}
+
+#: both sides, of which the second is not the first; the comment says where they differ
+WRONG = [
+    # at one point
+    ("x / x", "1.0"),
+    ("x * 0.0", "0.0"),
+    ("max(x, 5.0)", "5.0"),
+    ("min(x, 5.0)", "x"),
+    ("x - x", "0.0"),
+    ("x * y / y", "x"),
+    ("x / y * y", "x"),
+    ("0.0 / x", "0.0"),
+    ("x + y - y", "x"),
+    ("1.0 / (x - x + 1.0)", "1.0"),
+    ("x / (y / z)", "x / y * z + 0.0 * y"),
+    # on half of the reals
+    ("sqrt(x * x)", "x"),
+    ("sqrt(x) * sqrt(x)", "abs(x)"),
+    ("abs(x)", "x"),
+    ("log(exp(x))", "x + 1e-9"),
+    ("exp(log(x))", "x"),
+    ("log(x * x)", "2.0 * log(x)"),
+    ("log(x * y)", "log(x) + log(y)"),
+    ("abs(x + y)", "abs(x) + abs(y)"),
+    ("max(x * z, y * z)", "max(x, y) * z"),
+    ("max(-x, -y)", "-max(x, y)"),
+    ("select(x < y, y, x)", "min(x, y)"),
+    ("select(x <= 0.0, 0.0, x)", "abs(x)"),
+    ("select(p, x, y)", "select(q, x, y)"),
+    ("sign(x) * x", "x"),
+    ("floor(x)", "x"),
+    ("round(x)", "floor(x + 0.5)"),
+    # a wrong constant, sign, operator or operand
+    ("exp(x)", "exp2(x * 1.4426)"),
+    ("exp(x)", "exp2(x * 1.442695040889)"),
+    ("exp(x - y)", "exp(y - x)"),
+    ("exp(x + y)", "exp(x) + exp(y)"),
+    ("exp(x * y)", "exp(x) * exp(y)"),
+    ("x / 3.0", "x * 0.333333"),
+    ("x + 1e-12", "x"),
+    ("x * 0.044715 * 0.7978845608028654", "x * 0.0356774081"),
+    ("(x - y) * z", "fma(x, z, y * z)"),
+    ("x * (y + z)", "x * y + z"),
+    ("x / y / z", "x / (y / z)"),
+    ("sigmoid(x)", "rcp(1.0 + exp(x))"),
+    ("tanh(x)", "1.0 - rcp(1.0 + exp(2.0 * x))"),
+    ("sin(x + y)", "sin(x) + sin(y)"),
+    # integers
+    ("cast<f32>(cast<i32>(x))", "x"),
+    ("n // 2 * 2", "n"),
+    ("n % 8", "n - n // 8 * 7"),
+    ("-n // 2", "-(n // 2)"),
+    ("n // 4 // 2", "n // 6"),
+    ("n < m", "n <= m"),
+    ("n * 2 < m * 2 + 1", "n < m"),
+    ("n - m", "m - n"),
+    # loads and reductions
+    ("A[n]", "A[m]"),
+    ("A[n + 1]", "A[n]"),
+    ("A[n]", "B[n]"),
+    ("sum[j: 8](A[j] * x)", "sum[j: 8](A[j]) + x"),
+    ("sum[j: 8](A[j] + x)", "sum[j: 8](A[j]) + x"),
+    ("max[j: 8](A[j] * x)", "max[j: 8](A[j]) * x"),
+    ("sum[j: 8 | j < n](A[j])", "sum[j: 8](A[j])"),
+    ("sum[j: 8 | j < n](A[j])", "sum[j: 8 | j <= n](A[j])"),
+    ("sum[j: 8](A[j] / x)", "sum[j: 8](A[j] * x)"),
+    ("sum[j: 8](A[j] * B[j])", "sum[j: 8](A[j]) * sum[j: 8](B[j])"),
+    ("max[j: 8](A[j])", "min[j: 8](A[j])"),
+    ("sum[j: 8](exp(A[j] - x))", "sum[j: 8](exp(A[j])) * exp(x)"),
+]
+
+#: both sides, equal wherever the left one is defined, with the domain
+RIGHT: list[tuple[str, str, Domain]] = [
+    ("x * 1.0", "x", "everything"),
+    ("x / 4.0", "x * 0.25", "everything"),
+    ("x / 3.0", "x * 0.3333333333333333", "everything"),
+    ("x - y", "x + -y", "everything"),
+    ("rcp(rcp(x))", "x", "everything"),
+    ("fma(x, y, z)", "x * y + z", "everything"),
+    ("exp(x)", "exp2(x * 1.4426950408889634)", "everything"),
+    ("x / y", "x * rcp(y)", "generic"),
+    ("log2(x)", "log(x) * 1.4426950408889634", "everything"),
+    ("max(max(x, y), z)", "max(x, max(z, y))", "everything"),
+    ("max(x * 2.0, y * 2.0)", "max(x, y) * 2.0", "everything"),
+    ("max(-x, -y)", "-min(x, y)", "everything"),
+    ("abs(-x)", "abs(x)", "everything"),
+    ("select(not p, x, y)", "select(p, y, x)", "everything"),
+    ("(x + y) * z", "x * z + y * z", "finite"),
+    ("x + y - y", "x", "finite"),
+    ("x * 0.0", "0.0", "finite"),
+    ("(x - y) * (x + y)", "x * x - y * y", "finite"),
+    ("exp(x - y) * exp(y - z)", "exp(x - z)", "generic"),
+    ("sigmoid(x)", "rcp(1.0 + exp2(x * -1.4426950408889634))", "generic"),
+    ("x * 0.044715 * 0.7978845608028654", "x * 0.035677408136300125", "everything"),
+    ("x / sqrt(128.0) * 1.4426950408889634", "x * 0.12751743082459868", "everything"),
+    ("n // 4 // 2", "n // 8", "everything"),
+    ("n // 8 * 8 + n % 8", "n", "everything"),
+    ("n * 2 < m * 2", "n < m", "everything"),
+    ("sum[j: 8](A[j] * x)", "sum[j: 8](A[j]) * x", "finite"),
+    ("sum[j: 8 | j < n](A[j])", "sum[j: 8](select(j < n, A[j], 0.0))", "everything"),
+    ("max[j: 8](A[j] * 2.0)", "max[j: 8](A[j]) * 2.0", "everything"),
+    ("cast<f32>(cast<f16>(cast<f32>(H[n])))", "cast<f32>(H[n])", "everything"),
+]
+
+
+def verdict(before: str, after: str, domain: Domain = "everything") -> Verdict:
+    left, right = (parse_expr(text, BUFFERS, PARAMS) for text in (before, after))
+    return decide(left, right, domain=domain)
+
+
+@pytest.mark.parametrize(("before", "after", "domain"), [("x * 0.0", "0.0", "finite"), ("x / x", "1.0", "generic")])
+def test_an_unsafe_identity_holds_on_a_smaller_domain(before: str, after: str, domain: Domain) -> None:
+    left, right = (parse_expr(text, BUFFERS, PARAMS) for text in (before, after))
+    assert largest_domain(left, right) == domain
+
+
+@pytest.mark.parametrize(("before", "after"), WRONG)
+def test_a_false_identity_is_refuted(before: str, after: str) -> None:
+    assert verdict(before, after).status == "refuted"
+
+
+def test_a_rounding_is_not_dropped() -> None:
+    assert verdict("cast<f32>(cast<f16>(x))", "x").status == "tested"
+
+
+def test_an_identity_without_a_rule_is_tested_and_not_proved() -> None:
+    found = verdict("select(x < 0.0, 1.0, sqrt(x) * sqrt(x))", "select(x < 0.0, 1.0, x)", "generic")
+    assert found.status == "tested"
+
+
+@pytest.mark.parametrize(("before", "after", "domain"), RIGHT)
+def test_a_true_identity_is_proved_on_its_domain(before: str, after: str, domain: Domain) -> None:
+    assert verdict(before, after, domain).status == "proved"
