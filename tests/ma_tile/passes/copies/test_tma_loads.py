@@ -15,7 +15,7 @@ from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode
 from tests.ma_tile.programs import plain as p
-from tests.ma_tile.programs.combined import apart, joined
+from tests.ma_tile.programs.combined import apart, edited, joined
 
 GEMM = ma_format(p.gemm()).replace("sm_80", "sm_90a")
 INPUTS = {"A": p.random(1, 64, 128), "B": p.random(2, 64, 128)}
@@ -32,6 +32,12 @@ def test_the_result_stays() -> None:
     want = p.f16(INPUTS["A"]).astype(np.float64) @ p.f16(INPUTS["B"]).T
     for seed in range(3):
         np.testing.assert_allclose(run_module(loaded(parse(GEMM)), INPUTS, seed=seed)["C"], want, atol=2e-2)
+
+
+def test_swizzled_rows_with_a_pitch_stay() -> None:
+    """The verifier refuses such a buffer, so no case of the file can hold it."""
+    m = parse(edited(("stages 2 swizzle 64 pad 0 @ 0", "stages 2 swizzle 64 pad 16 @ 0"), text=GEMM))
+    assert TmaLoads(tma_loads=True).apply(m) is m
 
 
 # -- kernels as they are planned ----------------------------------------------------------------

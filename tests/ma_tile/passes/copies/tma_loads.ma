@@ -78,7 +78,7 @@
 ; RUN: tma-loads {"tma_loads": true}
 ; UNCHANGED
 
-; CASE: copies stay: a pitch
+; CASE: copies stay: rows without a swizzle, with a pitch
 ; INPUT: copied.ma
 ; EDIT: swizzle 64 => swizzle 0
 ; EDIT: pad 0 @ 0 => pad 16 @ 0

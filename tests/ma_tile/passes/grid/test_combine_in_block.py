@@ -18,7 +18,7 @@ from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from tests.endtoend.collection.decode import Decode
-from tests.ma_tile.programs.combined import PAIR, ROWS, apart, joined, plan, sums
+from tests.ma_tile.programs.combined import PAIR, ROWS, apart, edited, joined, plan, sums
 
 
 def test_the_result_stays() -> None:
@@ -103,6 +103,13 @@ def test_results_that_others_read_too_are_refused() -> None:
     third = replace(m.kernels[1], name="third")
     m = MemModule(m.name, m.target, m.buffers, m.params, (*m.kernels, third))
     with pytest.raises(ScheduleError, match=message):
+        CombineInBlock(plan(m, "part")).apply(m)
+
+
+def test_a_reader_with_consumers_is_refused() -> None:
+    """Its layouts do not fit two consumers, so the verifier would refuse it as a case of the file."""
+    m = parse(edited(("warps 4 min_blocks 1", "warps 4 min_blocks 1 consumers 2")))
+    with pytest.raises(ScheduleError, match="kernel whole already has roles, consumers or mbarriers"):
         CombineInBlock(plan(m, "part")).apply(m)
 
 
