@@ -2,8 +2,21 @@
 
 ``x / r`` becomes ``x * rcp(r)`` if ``r`` lacks an axis of the result: one reciprocal a row instead of a division an
 element.  The pass applies only under ``precision`` fast, because it rounds twice instead of once, and only to f32.
-IEEE special values agree: ``0 * rcp(0)`` is NaN like ``0 / 0``, and ``x * rcp(inf)`` is 0.  A divisor whose reciprocal
-overflows (a denormal below 2^-128) gives inf, which the stated bound of fast permits.
+
+Domain.  Over the reals the rule is exact for every r but 0, and IEEE special values agree: ``0 * rcp(0)`` is NaN like
+``0 / 0``, ``x * rcp(0)`` is inf, and ``x * rcp(inf)`` is 0.  The instruction flushes subnormal operands and results to
+0, so ``rcp(r)`` is inf for |r| < 2^-126 and 0 for |r| > 2^126, where ``x / r`` may be any number.  Unless the range of
+``r`` excludes both, a power of two brings it back::
+
+    s = select(|r| > 2^100, 2^-64, select(|r| < 2^-100, 2^64, 1))       (once a row)
+    mul_unless_one(x, s) * rcp(r * s)
+
+The multiplication of ``x`` is skipped by a warp whose rows are ordinary.  Where ``x * s`` leaves the range of f32, so
+does ``x / r``.  A divisor that sums exponentials is not scaled: under a maximum it is in [1, n], and without one the
+exponentials themselves leave the range of f32 within 2 binades.
+
+``1 / r`` of a whole tile becomes ``rcp(r)``: the result is inf for |r| < 2^-126 and 0 for |r| > 2^126.
+
 Division by a constant becomes multiplication by its inverse, also under strict if the inverse is exact (a power of
 two).
 """
@@ -13,8 +26,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from nautilus.core.functions.intervals import Interval, magnitude
+from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
-from nautilus.vr_tile.ir import MapOp, TileModule, TileOp, Value
+from nautilus.vr_tile.analysis.value_range import Ranges, value_ranges
+from nautilus.vr_tile.ir import ForOp, MapOp, ReduceOp, TileKernel, TileModule, TileOp, Value, walk_ops
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
 
@@ -28,9 +44,15 @@ class DivToRcp:
 
     def apply(self, module: TileModule) -> TileModule:
         """``module`` with divisions by broadcast values replaced."""
-        return each_kernel(module, lambda k: Peephole(k).run(self._rule))
+        return each_kernel(module, self._kernel)
 
-    def _rule(self, p: Peephole, op: TileOp) -> Value | None:
+    def _kernel(self, k: TileKernel) -> TileKernel:
+        if not any(isinstance(op, MapOp) and op.op == "div" for op in walk_ops(k.body)):
+            return k
+        ranges = value_ranges(k) if self.precision == "fast" else Ranges()
+        return Peephole(k).run(lambda p, op: self._rule(p, op, ranges))
+
+    def _rule(self, p: Peephole, op: TileOp, ranges: Ranges) -> Value | None:
         if not (isinstance(op, MapOp) and op.op == "div" and op.result.type.dtype is DType.F32):
             return None
         x, r = op.args
@@ -42,8 +64,45 @@ class DivToRcp:
         if p.constant(x) == 1.0 and r.type == op.result.type:
             return p.map("rcp", [r])
         if len(r.type.axes) < len(op.result.type.axes):
+            if not (_ordinary(ranges.of(r)) or _sums_exponentials(p, r)):
+                scale = _scale(p, r)
+                x, r = p.map("mul_unless_one", [x, scale]), p.map("mul", [r, scale])
             return p.map("mul", [x, p.map("rcp", [r])])
         return None
+
+
+def _ordinary(r: Interval) -> bool:
+    """Whether the reciprocal of every number of ``r`` is a normal number."""
+    least, most = magnitude(r)
+    return least >= 2.0**-126 and most <= 2.0**126
+
+
+def _sums_exponentials(p: Peephole, r: Value) -> bool:
+    """Whether ``r`` is computed from exponentials by sums and products, also through a loop."""
+    todo, seen = [r], set[str]()
+    while todo:
+        v = todo.pop()
+        op = p.producer(v)
+        if v.name in seen:
+            continue
+        seen.add(v.name)
+        match op:
+            case MapOp(op="exp" | "exp2"):
+                return True
+            case MapOp(op="add" | "mul" | "fma" | "select", args=args):
+                todo += args
+            case ReduceOp(combiner="sum", arg=arg):
+                todo.append(arg)
+            case ForOp(results=results, yields=yields):
+                todo += [y for out, y in zip(results, yields, strict=True) if out == v]
+    return False
+
+
+def _scale(p: Peephole, r: Value) -> Value:
+    """The power of two that brings ``r`` into the range of normal reciprocals."""
+    big, small, down, up, one = (p.const(c, TileType(DType.F32)) for c in (2.0**100, 2.0**-100, 2.0**-64, 2.0**64, 1.0))
+    size = p.map("abs", [r])
+    return p.select(p.map("gt", [size, big]), down, p.select(p.map("lt", [size, small]), up, one))
 
 
 def _invertible(c: float) -> bool:
