@@ -320,7 +320,14 @@ def _emit_repair(
 def _apply(name: str, into: str, factor: Expr, repair: Repair, state: _LoopState) -> Stmt:
     here = _here(name, into, state)
     op = "mul" if repair.mode == "scale" else "add"
-    return state.store(into, _dims(state.carried[name]), Op(op, (here, factor), here.dtype))
+    return state.store(into, _dims(state.carried[name]), Op(op, (here, _of_type(factor, here.dtype)), here.dtype))
+
+
+def _of_type(factor: Expr, dtype: DType) -> Expr:
+    """``factor`` in the type of the accumulator that it repairs, which may be wider than the references."""
+    if factor.dtype is dtype:
+        return factor
+    return Op("cast" if factor.dtype.bytes < dtype.bytes else "narrow", (factor,), dtype)
 
 
 def _here(name: str, buffer: str, state: _LoopState) -> Load:
@@ -342,7 +349,7 @@ def _finalise(state: _LoopState) -> Iterator[Stmt]:
         factor = rewrite(repair.factor, lambda e, env=env: env.get(e.name) if isinstance(e, Var) else None)  # type: ignore[misc]
         u, here = state.carried[name], _here(name, name, state)
         untouched = calc("eq", here, identity(u.op, here.dtype))
-        moved = Op("mul" if repair.mode == "scale" else "add", (here, factor), here.dtype)
+        moved = Op("mul" if repair.mode == "scale" else "add", (here, _of_type(factor, here.dtype)), here.dtype)
         yield state.store(name, _dims(u), Op("select", (untouched, here, moved), here.dtype))
 
 

@@ -56,7 +56,8 @@ def _kernel(k: TileKernel) -> TileKernel:
 class _Guard:
     ranges: Ranges
     products: bool
-    rows: dict[tuple[str, int], tuple[Value, Value]] = field(default_factory=dict)  # K in a block -> d, K'
+    #: K in a block -> d, K', and the block, which keeps its id
+    rows: dict[tuple[str, int], tuple[Value, Value, list[TileOp]]] = field(default_factory=dict)
 
     def rule(self, p: Peephole, op: TileOp) -> Value | None:
         if not (isinstance(op, MapOp) and op.op == "exp2"):
@@ -80,8 +81,8 @@ class _Guard:
         if key not in self.rows:
             zero, limit = (p.const(c, TileType(DType.F32)) for c in (0.0, NEAR))
             near = p.map("le", [p.map("abs", [below]), limit])
-            self.rows[key] = p.map("select", [near, zero, r]), p.map("select", [near, below, zero])
-        return self.rows[key]
+            self.rows[key] = p.map("select", [near, zero, r]), p.map("select", [near, below, zero]), p.out
+        return self.rows[key][:2]
 
 
 def difference(p: Peephole, v: Value) -> tuple[Value, Value, Value, Value] | None:
