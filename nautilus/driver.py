@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
+from nautilus.core.errors import ScheduleError, SpillError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.schedule import Schedule, check_schedule
+from nautilus.cost.registers import may_spill
+from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input
@@ -24,13 +26,18 @@ from nautilus.passes.instruments import Verify
 from nautilus.passes.manager import Context, Instrument, Pipeline, Record, Step, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, SPEC, STAGE_NAMES, STAGES, Stage
 from nautilus.passes.pipelines import stage as named
+from nautilus.targets.limits import limits
 
 if TYPE_CHECKING:
-    from nautilus.runtime.nvrtc import Compiled
+    from nautilus.runtime.nvrtc import Compiled, Resources
 
 __all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "next_request"]
 
 _RECURSION = 20_000  # Python frames: printers and simplifiers recurse as deep as the checker lets a spec be
+_SPILLED = (
+    64  # bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has
+)
+_SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
 _PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
 Accept = Callable[[Result], None]  # raises ScheduleError for a result that must not be used
 
@@ -56,7 +63,8 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
             return result
         except (ScheduleError, UnsupportedError) as error:
             request = next_request(request, result.tuned, error, again=error is repeated.error)
-            repeated = _Repeated(repeated.planned, error)
+            accepted = error.kernel in request.fallbacks.spilling
+            repeated = _Repeated() if accepted else _Repeated(repeated.planned, error)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
 
 
@@ -87,10 +95,13 @@ def next_request(
     """
     if tuned:
         return replace(request, lookup=None)
-    if not error.kernel or request.gives_kernels or request.fallbacks.exhausted(error.kernel):
+    kernel, known = error.kernel, request.fallbacks
+    if isinstance(error, SpillError):
+        return replace(request, fallbacks=known.after_spill(kernel, error.excess, again))
+    if not kernel or request.gives_kernels or known.exhausted(kernel):
         raise error
     excess = error.excess if isinstance(error, ScheduleError) else 0.0
-    return replace(request, fallbacks=request.fallbacks.after(error.kernel, excess, again))
+    return replace(request, fallbacks=known.after(kernel, excess, again))
 
 
 def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tuple[Result, Compiled]:
@@ -98,23 +109,34 @@ def build_cubin(request: Request, instruments: Sequence[Instrument] = ()) -> tup
     from nautilus.runtime.nvrtc import build
 
     built: list[Compiled] = []
-    result = compile_file(request, instruments, lambda r: built.append(build(r.cuda_module, r.context.arch)))
+
+    def accept(result: Result) -> None:
+        built.append(build(result.cuda_module, result.context.arch))
+        _note_spills(request, result, result.cuda_module, built[-1].resources)
+
+    result = compile_file(request, instruments, accept)
     return result, built[-1]
 
 
 def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) -> Result:
     """:func:`compile_file` with the schedule that :func:`build_cubin` ends at, so that every output is of one kernel.
 
-    ptxas is asked only where there are warpgroup MMAs.  A schedule or a dump that was given is kept, with the failure
-    in the result's ``ptxas_failure``; where NVRTC is not installed, its ``unchecked`` says so.
+    ptxas is asked only where there are warpgroup MMAs, or where so many fragments are live that registers may spill.  A
+    schedule or a dump that was given is kept, with the failure in the result's ``ptxas_failure``; where NVRTC is not
+    installed, its ``unchecked`` says so.
     """
-    from nautilus.runtime.nvrtc import check_wgmma
+    from nautilus.runtime.nvrtc import check, has_wgmma
 
     def accept(result: Result) -> None:
+        whole = _to_cuda(result, request.until) if request.is_spec or CUDA.name in result.modules else None
+        if whole is None:
+            return
+        serialised, arch = has_wgmma(whole.cuda), whole.context.arch
         try:
-            if _has_warpgroups(request, result):
-                whole = _to_cuda(result, request.until)
-                result.unchecked = check_wgmma(whole.cuda_module, whole.context.arch) if whole is not None else ""
+            if serialised or may_spill(whole.modules[MA_TILE.name], limits(arch)):
+                reason, resources = check(whole.cuda_module, arch)
+                result.unchecked = reason if serialised else ""
+                _note_spills(request, result, whole.cuda_module, resources)
         except ScheduleError as error:
             if not request.gives_kernels:
                 raise
@@ -123,12 +145,15 @@ def compile_checked(request: Request, instruments: Sequence[Instrument] = ()) ->
     return compile_file(request, instruments, accept)
 
 
-def _has_warpgroups(request: Request, result: Result) -> bool:
-    """Whether ptxas may have something against ``result``, which need not have its CUDA text yet."""
-    if "cuda" in result.modules:
-        return True
-    schedule = result.context.schedule
-    return request.is_spec and schedule is not None and any(k.mapping.engine == "warpgroup" for k in schedule.kernels)
+def _note_spills(request: Request, result: Result, module: CudaModule, resources: Sequence[Resources]) -> None:
+    """Put spilled registers into ``result``. Raises SpillError where a smaller plan of the rules may spill less."""
+    spilling = [(module.kernels.get(r.kernel, r.kernel), r) for r in resources if r.spill_stores]
+    result.spills = tuple((name, r.spill_stores) for name, r in spilling)
+    for name, r in spilling:
+        ours = not (request.gives_kernels or result.tuned or name in result.context.fallbacks.spilling)
+        if ours and r.spill_stores > _SPILLED:
+            excess = max(_SMALLER, 1 + r.spill_stores / (4 * max(r.registers, 1)))
+            raise SpillError(f"{r.spill_stores} bytes of registers are spilled", kernel=name, excess=excess)
 
 
 def _to_cuda(result: Result, until: str) -> Result | None:

@@ -109,6 +109,9 @@ def _remark(request: Request, result: Result, form: str) -> None:
     """Print the objections of ptxas to the kernel, or a note that it did not check the kernel."""
     if result.ptxas_failure:
         print_remark("warning", f"{request.path}: {result.ptxas_failure}", form)
+    for kernel, count in result.spills:
+        reason = f"kernel {kernel} spills {count} bytes of registers a thread to memory, which is slow"
+        print_remark("warning", f"{request.path}: {reason}", form)
     if result.unchecked:
         print_remark("note", f"{request.path}: ptxas did not check the wgmma instructions ({result.unchecked})", form)
 

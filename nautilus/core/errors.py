@@ -195,6 +195,10 @@ class ScheduleError(NautilusError):
         super().__init__(": ".join([*places, *([field] if field else []), reason]))
 
 
+class SpillError(ScheduleError):
+    """ptxas spills registers of a kernel, which is right but slow: a smaller plan is better, if there is one."""
+
+
 @contextmanager
 def in_kernel(name: str) -> Iterator[None]:
     """A part of a compilation that is about kernel ``name`` alone, which its failures then name."""

@@ -15,11 +15,12 @@ the driver then takes the next one without compiling again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LIGHTER, WITHOUT, SMALLER, UNFUSED, PLAIN = 1, 2, 3, 4, 5  # a kernel at step 0 has the first choice of the rules
 
 MOST = 256.0  # the factor beyond which no plan shrinks
+ENOUGH = 4.0  # the factor beyond which no plan shrinks to spill less, since each attempt is compiled
 
 #: The least factor by which a plan shrinks after each failure, so that few attempts reach the smallest tiles.
 _LEAST = 1.25
@@ -31,18 +32,24 @@ class Fallbacks:
     """Steps by kernel, sorted by name; a kernel at step 0 is not listed.
 
     ``excesses``: by kernel, how many times fewer resources than the rules' plan a plan should use; 1 is not listed.
+    ``spilling``: the kernels whose spilled registers are accepted, because smaller plans spill too.
     """
 
     taken: tuple[tuple[str, int], ...] = ()
     excesses: tuple[tuple[str, float], ...] = ()
+    spilling: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, steps: Mapping[str, int], excesses: Mapping[str, float] | None = None) -> Fallbacks:
+    def of(
+        cls, steps: Mapping[str, int], excesses: Mapping[str, float] | None = None,
+        spilling: frozenset[str] = frozenset(),
+    ) -> Fallbacks:  # fmt: skip
         """``steps`` and ``excesses`` by kernel."""
         more = excesses or {}
         return cls(
             tuple(sorted((kernel, n) for kernel, n in steps.items() if n)),
             tuple(sorted((kernel, x) for kernel, x in more.items() if x > 1)),
+            spilling,
         )
 
     def steps(self, kernel: str) -> int:
@@ -74,8 +81,18 @@ class Fallbacks:
             return self._with(kernel, step, known * max(excess, _UNKNOWN if again else _LEAST))
         return self._with(kernel, step + 1, (excess if excess > 1 else _UNKNOWN) if step + 1 == SMALLER else 1.0)
 
+    def after_spill(self, kernel: str, excess: float, again: bool = False) -> Fallbacks:
+        """The fallbacks after ptxas spilled registers of ``kernel``: smaller plans, of which the last one may spill.
+
+        ``excess``, ``again``: as for :meth:`after`.
+        """
+        smallest = self.excess(kernel) >= ENOUGH or (again and self.steps(kernel) == SMALLER)
+        if self.steps(kernel) > SMALLER or smallest:
+            return replace(self, spilling=self.spilling | {kernel})
+        return self.after(kernel, excess, again)
+
     def _with(self, kernel: str, step: int, excess: float) -> Fallbacks:
-        return Fallbacks.of({**dict(self.taken), kernel: step}, {**dict(self.excesses), kernel: excess})
+        return Fallbacks.of({**dict(self.taken), kernel: step}, {**dict(self.excesses), kernel: excess}, self.spilling)
 
 
 NO_FALLBACKS = Fallbacks()

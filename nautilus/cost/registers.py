@@ -23,6 +23,8 @@ from nautilus.targets.limits import Limits
 OVERHEAD = 12  # registers of a thread besides its fragments, in a role
 PLAIN_OVERHEAD = 24  # the same in a kernel without async MMA
 INSTRUCTION = 26  # registers that wgmma needs besides its result, under the limit of the launch
+#: the ratio of live fragments to the limit from which on kernels without wgmma were seen to spill more than 64 bytes
+DOUBT = 0.85
 #: allowed ratio of fragment registers to the limit by kind of kernel, since ptxas rematerialises values
 SLACK = {"rows": 1.4, "mma": 1.15, "wgmma": 1.0}
 
@@ -41,6 +43,11 @@ def register_fault(module: MemModule, target: Limits) -> str | None:
                 cap = launch_cap(k, target)
                 return f"{who}: wgmma needs {needed} registers a thread; the launch has {cap}"
     return None
+
+
+def may_spill(module: MemModule, target: Limits) -> bool:
+    """Whether fragments of a kernel need so many registers that ptxas may spill some (:data:`DOUBT`)."""
+    return any(peak(k, body) > DOUBT * cap for k in module.kernels for _, body, cap in bodies(k, target))
 
 
 def _kind(body: tuple[MemOp, ...]) -> str:

@@ -53,7 +53,8 @@ class Result:
 
     ``tuned``: ``lookup`` found the schedule.  ``lookup_failure``: the reason why the schedule that it found was not
     used.  ``unchecked``: the reason why ptxas did not check the warpgroup MMAs.  ``ptxas_failure``: the failure of the
-    warpgroup MMAs of a given schedule or dump in ptxas.
+    warpgroup MMAs of a given schedule or dump in ptxas.  ``spills``: the kernels that spill registers, as far as
+    ptxas was asked, with the bytes a thread.
     """
 
     context: Context
@@ -62,6 +63,7 @@ class Result:
     lookup_failure: str = ""
     unchecked: str = ""
     ptxas_failure: str = ""
+    spills: tuple[tuple[str, int], ...] = ()
 
     @property
     def cuda_module(self) -> CudaModule:

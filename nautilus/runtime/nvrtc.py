@@ -53,20 +53,17 @@ def build(module: CudaModule, arch: str, form: str = "cubin") -> Compiled:
     return compile_cuda(module.text, arch, form, kernels=module.kernels)
 
 
-def check_wgmma(module: CudaModule, arch: str) -> str:
-    """Let ptxas check the wgmma instructions of ``module``, if any.  Returns the reason if that is not possible.
+def check(module: CudaModule, arch: str) -> tuple[str, tuple[Resources, ...]]:
+    """Let ptxas check ``module``: the resources of its kernels, or the reason why that is not possible.
 
     Raises ScheduleError as :func:`refuse_serialised` does, and ToolchainError where the text does not compile.
     """
-    if not has_wgmma(module.text):
-        return ""
     try:
-        build(module, arch)
+        return "", build(module, arch).resources
     except ToolchainError as error:
         if error.log:
             raise
-        return str(error)
-    return ""
+        return str(error), ()
 
 
 def compile_cuda(

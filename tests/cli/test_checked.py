@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from nautilus.cli.main import main
 from nautilus.core.errors import ToolchainError
+from nautilus.core.fallbacks import SMALLER
 from nautilus.driver import Request, Result, build_cubin, compile_file
 from nautilus.ma_tile.text.printer import format as format_memory
 from nautilus.runtime import nvrtc
@@ -81,7 +83,7 @@ def test_what_is_dumped_is_of_that_kernel_alone(
     folder = tmp_path / "ir"
     assert main([str(spec), "--arch", "sm_90a", "--dump-ir", "ma-tile", "--dump-dir", str(folder)]) == 0
     title, text = capsys.readouterr().err.split("\n", 1)
-    assert title.startswith("; ---- ma-tile after dependent-launch")
+    assert title.startswith("; ---- ma-tile after approximate")
     assert text.strip() == format_memory(built.modules["ma-tile"]).strip()
     (last,) = folder.glob("*.cu")
     assert last.read_text() == built.cuda
@@ -137,3 +139,46 @@ def test_a_text_that_does_not_compile_does_not_leave(
     monkeypatch.setattr(nvrtc, "compile_cuda", broken)
     assert main([str(spec), "--arch", "sm_90a", "-o", str(tmp_path / "k.cu")]) == 3
     assert "does not compile" in capsys.readouterr().err and not (tmp_path / "k.cu").exists()
+
+
+#: A product of f16 with so many elements a thread that its registers spill; a smaller tile has room.
+SPILLING = """\
+dim M = 512, N = 512, K = 1001
+input A: f16[M, K]
+input B: f16[K, N]
+output C: f16[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+
+
+def spilled(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Let ptxas spill registers of the first ``times`` modules; returns the number of modules that it has seen."""
+    real, asked = nvrtc.parse_resources, [0]
+
+    def parse(log: str) -> tuple[nvrtc.Resources, ...]:
+        asked[0] += 1
+        return tuple(replace(r, spill_stores=800 if asked[0] <= times else 0) for r in real(log))
+
+    monkeypatch.setattr(nvrtc, "parse_resources", parse)
+    return asked
+
+
+def test_a_kernel_that_spills_has_a_smaller_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c.naut"
+    path.write_text(SPILLING)
+    asked = spilled(monkeypatch, 1)
+    result, _ = build_cubin(Request(path, "sm_80"))
+    assert result.context.fallbacks.taken == (("C", SMALLER),) and not result.spills and asked == [2]
+
+
+def test_spills_that_stay_are_a_warning_that_names_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "c.naut", tmp_path / "c.cubin"
+    path.write_text(SPILLING)
+    asked = spilled(monkeypatch, 99)
+    assert main([str(path), "--arch", "sm_80", "-o", str(out)]) == 0
+    assert "warning" in (text := capsys.readouterr().err) and "kernel C spills 800 bytes" in text
+    assert asked[0] <= 5  # each attempt is compiled
+    assert main(["-q", str(path), "--arch", "sm_80", "-o", str(out)]) == 0
+    assert not capsys.readouterr().err

@@ -33,6 +33,17 @@ def test_a_stated_need_is_the_first_factor_and_grows_with_the_next_one() -> None
     assert second.after("k", 1.01, again=True).excess("k") == 6.0
 
 
+def test_a_kernel_that_spills_shrinks_a_little_and_then_may_spill() -> None:
+    found = Fallbacks.of({"k": WITHOUT}).after_spill("k", 2.0)
+    assert (found.steps("k"), found.excess("k")) == (SMALLER, 2.0)
+    found = found.after_spill("k", 2.0)
+    assert found.excess("k") == 4.0 and not found.spilling
+    found = found.after_spill("k", 2.0)
+    assert found.spilling == {"k"} and (found.steps("k"), found.excess("k")) == (SMALLER, 4.0)
+    assert Fallbacks.of({"k": SMALLER}, {"k": 1.5}).after_spill("k", 1.5, again=True).spilling == {"k"}
+    assert Fallbacks.of({"k": PLAIN}).after_spill("k", 9.0).spilling == {"k"}
+
+
 def test_a_plan_stops_shrinking() -> None:
     found, attempts = Fallbacks.of({"k": SMALLER}), 0
     while not found.exhausted("k"):

@@ -186,7 +186,10 @@ def _attention(w: Writer) -> None:
     m, n, e = w.dim(131072), w.dim(131072), d if r.random() < 0.7 else w.dim(512)
     dtype, other = r.choice(w.floats), r.choice(w.floats)
     other = dtype if r.random() < 0.7 else other
-    q, k = w.input(r.choice(([b, h, m, d], [b, m, h, d])), dtype), w.input(r.choice(([b, h, n, d], [b, n, h, d])), other)
+    q, k = (
+        w.input(r.choice(([b, h, m, d], [b, m, h, d])), dtype),
+        w.input(r.choice(([b, h, n, d], [b, n, h, d])), other),
+    )
     v = w.input(r.choice(([b, h, n, e], [b, n, h, e], [b, h, e, n])), other)
     bias = ""
     if r.random() < 0.3:
