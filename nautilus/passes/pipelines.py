@@ -88,7 +88,12 @@ VR_TILE = Stage(
         *("simplify_masks:SimplifyMasks", "hardware_math:HardwareMath", "exp_to_exp2:ExpToExp2"),
         *("div_to_rcp:DivToRcp", "fold_scale:FoldScale", "exponents.unscale_maxima:UnscaleMaxima"),
         *("fold_scale:FoldScale", "hoist:Hoist", "cse:Cse", "sink_masks:SinkMasks", "contract:Contract"),
-        *("lazy_rescale:LazyRescale", "exponents.guard_exponents:GuardExponents", "dce:Dce"),
+        *(
+            "exponents.raise_exponents:RaiseExponents",
+            "lazy_rescale:LazyRescale",
+            "exponents.guard_exponents:GuardExponents",
+            "dce:Dce",
+        ),
     ),
     verify="nautilus.vr_tile.verify:verify",
     format="nautilus.vr_tile.text:format",

@@ -47,11 +47,11 @@ def drift_scale(loop: ForOp, slot: int, new: Value, forms: Forms, bits: int) -> 
     largest = 0.0
     for op in walk_ops(loop.body):
         if isinstance(op, MapOp) and op.op in ("exp", "exp2"):
-            k = work.exponent(op, elements)
-            if k is None:
+            found = work.exponent(op, elements)
+            if found is None:
                 return f"the maximum does not provably bound the exponent of %{op.result.name}"
-            largest = max(largest, k)
-        elif isinstance(op, MapOp) and op.op in ("cast", "narrow") and not work.fits(op, bits):
+            largest = max(largest, found[0])
+        elif isinstance(op, MapOp) and op.op in ("cast", "narrow") and not work.fits(op, bits, elements):
             return f"%{op.result.name} may overflow by the factor 2^{bits} over its value under the maximum"
     return largest
 
@@ -109,23 +109,24 @@ class _Bounds:
                 return self.linear(op.arg).times(weight).plus(rest)
         return whole
 
-    def exponent(self, op: MapOp, elements: list[_Linear]) -> float | None:
-        """``k`` where the exponent (of 2) is at most ``k * (new - r)``; 0 where it is no larger than before."""
+    def exponent(self, op: MapOp, elements: list[_Linear]) -> tuple[float, float] | None:
+        """``(k, c)`` where the exponent (of 2) is at most ``k * (new - r) + c``; k is 0 where it only shrinks."""
         unit = _LOG2E if op.op == "exp" else 1.0
         form = self.forms.of(op.args[0])
         old, new = form.weight(self.old.name) * unit, form.weight(self.new.name) * unit
         power = self.linear(op.args[0]).times(unit)
         if old == new == 0.0:
-            return 0.0
+            return 0.0, 0.0
         if old > 0.0:
-            return 0.0 if _close(power, _Linear({self.old.name: old, self.new.name: -old})) else None
+            return (0.0, 0.0) if _close(power, _Linear({self.old.name: old, self.new.name: -old})) else None
         if new >= 0.0 or old < 0.0:
             return None
         above = power.plus(_Linear({self.new.name: -new}))
         for x in elements:
-            more = x.masks - power.masks
-            if _close(above, x.times(-new)) and (not more or self._masked(op.result, more)):
-                return -new
+            more, bound = x.masks - power.masks, x.times(-new)
+            c = above.terms.get(_ONE, 0.0) - bound.terms.get(_ONE, 0.0)
+            if _close(above, bound.plus(_Linear({_ONE: c}))) and (not more or self._masked(op.result, more)):
+                return -new, c
         return None
 
     def _masked(self, v: Value, masks: frozenset[str]) -> bool:
@@ -135,7 +136,7 @@ class _Bounds:
         fits = all({x.args[0].name} == masks and self.forms.number(x.args[2]) == 0.0 for x in selects)
         return fits and len(selects) == len(readers)
 
-    def fits(self, op: MapOp, bits: int) -> bool:
+    def fits(self, op: MapOp, bits: int, elements: list[_Linear]) -> bool:
         """The rounded value, if it depends on the reference, is an exponential that its type can hold."""
         largest = LARGEST.get(op.result.type.dtype, math.inf)
         if self.forms.of(op.args[0]).kind == "fixed" or largest == math.inf:
@@ -143,4 +144,7 @@ class _Bounds:
         source = self.producer(op.args[0])
         while isinstance(source, MapOp) and source.op == "select" and self.forms.number(source.args[2]) == 0.0:
             source = self.producer(source.args[1])
-        return isinstance(source, MapOp) and source.op in ("exp", "exp2") and 2.0**bits <= largest
+        if not (isinstance(source, MapOp) and source.op in ("exp", "exp2")):
+            return False
+        found = self.exponent(source, elements)
+        return found is not None and 2.0 ** (bits + found[1]) <= largest

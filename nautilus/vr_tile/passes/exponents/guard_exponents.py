@@ -56,8 +56,7 @@ def _kernel(k: TileKernel) -> TileKernel:
 class _Guard:
     ranges: Ranges
     products: bool
-    #: K in a block -> d, K', and the block, which keeps its id
-    rows: dict[tuple[str, int], tuple[Value, Value, list[TileOp]]] = field(default_factory=dict)
+    rows: dict[str, tuple[Value, Value]] = field(default_factory=dict)  # -K -> d, -K'
 
     def rule(self, p: Peephole, op: TileOp) -> Value | None:
         if not (isinstance(op, MapOp) and op.op == "exp2"):
@@ -69,7 +68,7 @@ class _Guard:
         scale = abs(float(p.constant(k) or 0.0))
         if self.ranges.largest(r) * scale <= NEAR:
             return None
-        if not self.products:
+        if not self.products and raised(p, below) == 0.0:
             return p.map("exp2", [p.map("mul", [p.map("sub", [x, r]), k])])
         shift, rest = self._row(p, r, below)
         apart = "sub_unless_zero" if len(shift.type.axes) < len(x.type.axes) else "sub"
@@ -77,16 +76,21 @@ class _Guard:
 
     def _row(self, p: Peephole, r: Value, below: Value) -> tuple[Value, Value]:
         """``d`` and ``-K'`` of the reference, once in a block."""
-        key = below.name, id(p.out)
-        if key not in self.rows:
-            zero, limit = (p.const(c, TileType(DType.F32)) for c in (0.0, NEAR))
+        if below.name not in self.rows or not p.is_here(self.rows[below.name][0]):
+            zero, limit, rest = (p.const(c, TileType(DType.F32)) for c in (0.0, NEAR, raised(p, below)))
             near = p.map("le", [p.map("abs", [below]), limit])
-            self.rows[key] = p.map("select", [near, zero, r]), p.map("select", [near, below, zero]), p.out
-        return self.rows[key][:2]
+            self.rows[below.name] = p.map("select", [near, zero, r]), p.map("select", [near, below, rest])
+        return self.rows[below.name]
+
+
+def raised(p: Peephole, below: Value) -> float:
+    """The constant in an exponent (``raise-exponents``): ``n`` where ``below`` is ``fma(r, -k, n)``, else 0."""
+    op = p.producer(below)
+    return float(p.constant(op.args[2]) or 0.0) if isinstance(op, MapOp) and op.op == "fma" else 0.0
 
 
 def difference(p: Peephole, v: Value) -> tuple[Value, Value, Value, Value] | None:
-    """``(x, k, r, b)`` where ``v`` is ``fma(x, k, b)`` and ``b`` is ``r * -k`` with fewer axes than ``x``."""
+    """``(x, k, r, b)`` where ``v`` is ``fma(x, k, b)`` and ``b`` is ``r * -k``, plus a constant, with fewer axes."""
     op = p.producer(v)
     if not (isinstance(op, MapOp) and op.op == "fma") or op.args[0].type != v.type:
         return None
@@ -94,11 +98,13 @@ def difference(p: Peephole, v: Value) -> tuple[Value, Value, Value, Value] | Non
     c, below = p.constant(k), p.producer(b)
     if c is None or k.type.axes or len(b.type.axes) >= len(x.type.axes):
         return None
-    if not (isinstance(below, MapOp) and below.op in ("mul", "neg")):
+    if not (isinstance(below, MapOp) and below.op in ("mul", "neg", "fma")):
+        return None
+    if below.op == "fma" and (p.constant(below.args[2]) is None or below.args[2].type.axes):
         return None
     if below.op == "neg":
         return (x, k, below.args[0], b) if c == 1.0 else None
-    for r, factor in (below.args, below.args[::-1]):
+    for r, factor in (below.args[:2], below.args[1::-1]):
         n = p.constant(factor)
         if n is not None and not factor.type.axes and math.isclose(n, -c, rel_tol=1e-12):
             return x, k, r, b

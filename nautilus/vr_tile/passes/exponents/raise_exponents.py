@@ -1,0 +1,142 @@
+"""``raise-exponents``: exponentials that are rounded to f16 use all of its range.
+
+Under a running maximum, ``p = exp2((x - r) * k)`` is at most 1, and f16 holds it with 11 bits only above 2^-14: beside
+one dominant element, all others are subnormal.  The pass adds a constant to the exponent::
+
+    exp2(fma(x, k, r * -k))  ->  exp2(fma(x, k, fma(r, -k, n)))
+
+so that p is at most 2^n, and subnormal only below 2^-(n + 14) times the largest.  It costs no instruction, because a
+multiplication of a row becomes a multiply-add.  ``n + lazy_bits`` is 15: a lazy reference (``lazy-rescale``) may be
+``lazy_bits`` below the maximum, and 2^15 is the largest power of two in f16.
+
+Every value that depends on p then has a factor ``2^(w * n)``, where ``w`` is its weight by ``analysis.invariance``.
+The factor cancels in ``sum(p * v) / sum(p)``.  Where it does not, the value is multiplied by ``2^(-w * n)``: before a
+logarithm, and before a store.  Both multiplications are exact.  The pass applies only if every weight is known, and
+if the maximum is proved to bound every exponent (``analysis.reference_bounds``).  Sums of 2^31 terms of ``2^15`` times
+the largest f16 are in the range of f32; operands with the range of f32 lose 15 of their 127 binades of headroom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from nautilus.core.schedule import KernelPlan, Schedule
+from nautilus.core.tiles import TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.analysis.invariance import FIXED, Form, Forms, made
+from nautilus.vr_tile.analysis.reference_bounds import drift_scale
+from nautilus.vr_tile.ir import ForOp, MapOp, StoreOp, TileKernel, TileModule, TileOp, Value, operands, walk_ops
+from nautilus.vr_tile.passes.exponents.guard_exponents import difference
+from nautilus.vr_tile.passes.lazy_rescale import Family, families
+from nautilus.vr_tile.rewriting import Peephole, each_kernel
+
+_BITS = 15  # 2^15 is the largest power of two in f16
+_RAISED = "raised"
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseExponents:
+    """Raise the exponents of values that are rounded to f16."""
+
+    schedule: Schedule | None = None
+
+    name = "raise-exponents"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with exponentials of up to 2^15."""
+        plans = {k.name: k for k in self.schedule.kernels} if self.schedule is not None else {}
+        return each_kernel(module, lambda k: _kernel(k, plans.get(k.name)))
+
+
+def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
+    lazy = plan is not None and plan.rescale_policy in ("lazy", "auto")
+    bits = plan.lazy_bits if plan is not None and lazy else 0
+    raised: set[str] = set()
+    for family in families(k):
+        raised |= _exponentials(k, family, bits)
+    if bits >= _BITS or not raised or not _narrowed(k, raised):
+        return k
+    forms = Forms({}, free={name: made("scale", {_RAISED: 1.0}) for name in raised})
+    forms.free |= {op.result.name: FIXED for op in walk_ops(k.body) if isinstance(op, MapOp) and op.op in _LOGARITHMS}
+    forms.block(k.body)
+    stored = [op.value for op in walk_ops(k.body) if isinstance(op, StoreOp)]
+    known = all(forms.of(v).kind in ("scale", "fixed") for v in stored)
+    if not known or any("repaired" in text for text in forms.problems):
+        return k
+    work = _Rewrite(frozenset(raised), forms, _BITS - bits)
+    names = Peephole(k)
+    body = tuple(x for op in k.body for x in work.stores(names, op))
+    return Peephole(replace(k, body=body)).run(work.rule)
+
+
+_LOGARITHMS = frozenset({"log", "log2"})
+
+
+def _exponentials(k: TileKernel, family: Family, bits: int) -> set[str]:
+    """The exponentials of elements minus the reference of ``family``; none where the maximum does not bound them."""
+    forms = Forms({key: slot for key, (slot, _) in family.items()})
+    forms.block(k.body)
+    p = Peephole(k)
+    p.defs = forms.defs
+    found: set[str] = set()
+    for loop in walk_ops(k.body):
+        if not (isinstance(loop, ForOp) and loop.results and loop.results[0].name in family):
+            continue
+        slot, new = family[loop.results[0].name]
+        if isinstance(drift_scale(loop, slot, new, forms, bits), str):
+            return set()
+        for op in walk_ops(loop.body):
+            if isinstance(op, MapOp) and op.op == "exp2" and difference(p, op.args[0]) is not None:
+                found.add(op.result.name)
+    return found
+
+
+def _narrowed(k: TileKernel, names: set[str]) -> bool:
+    """Whether one of ``names``, or a select of it, is rounded to f16."""
+    known = set(names)
+    for op in walk_ops(k.body):
+        if isinstance(op, MapOp) and any(v.name in known for v in operands(op)):
+            if op.op == "narrow" and op.result.type.dtype is DType.F16:
+                return True
+            if op.op == "select":
+                known.add(op.result.name)
+    return False
+
+
+@dataclass(slots=True)
+class _Rewrite:
+    names: frozenset[str]
+    forms: Forms
+    bits: int
+    rows: dict[str, Value] = field(default_factory=dict)
+
+    def stores(self, p: Peephole, op: TileOp) -> Iterator[TileOp]:
+        """``op``, whose stores have values without a factor."""
+        if isinstance(op, ForOp):
+            yield replace(op, body=tuple(x for inner in op.body for x in self.stores(p, inner)))
+            return
+        if isinstance(op, StoreOp) and (form := self.forms.of(op.value)) != FIXED:
+            p.out, p.span = [], op.span
+            op = replace(op, value=self.lowered(p, op.value, form))
+            yield from p.out
+        yield op
+
+    def rule(self, p: Peephole, op: TileOp) -> Value | None:
+        if isinstance(op, MapOp) and op.result.name in self.names:
+            found = difference(p, op.args[0])
+            assert found is not None
+            x, k, r, below = found
+            if below.name not in self.rows or not p.is_here(self.rows[below.name]):
+                factor = p.const(-float(p.constant(k) or 0.0), k.type)
+                number = p.const(float(self.bits), TileType(DType.F32))
+                self.rows[below.name] = p.map("fma", [r, factor, number])
+            return p.map("exp2", [p.map("fma", [x, k, self.rows[below.name]])])
+        if isinstance(op, MapOp) and op.op in _LOGARITHMS:
+            form = self.forms.of(op.args[0])
+            return None if form == FIXED else p.map(op.op, [self.lowered(p, op.args[0], form)])
+        return None
+
+    def lowered(self, p: Peephole, v: Value, form: Form) -> Value:
+        """``v`` without the factor of its form."""
+        return p.map("mul", [v, p.const(2.0 ** (-form.weight(_RAISED) * self.bits), TileType(DType.F32))])
