@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nautilus.bench.contenders import OURS, Absent, Contender, Row, reason_of
-from nautilus.bench.count import flops, shape_of, total_bytes
+from nautilus.bench.count import flops, total_bytes
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import COOL_LIMIT, SPIN, SUSTAINED_LIMIT, Clock, Cool, cool, sustained
 from nautilus.bench.table import Report
@@ -23,6 +23,7 @@ from nautilus.bench.verify import References, judge, references
 from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.numerics import Array, storage_array
 from nautilus.driver import Result
+from nautilus.frontend.restrict import shape_of
 from nautilus.frontend.spec import Spec
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _on_gpu(
 ) -> Report:
     from nautilus.bench.ceilings import Copy
     from nautilus.bench.gpu_clock import GpuClock
-    from nautilus.frontend.error_bound import stated
+    from nautilus.check.bound.stated import stated
 
     watch = Stopwatch()
     torch, others, whole = _peers(spec, session, settings, scalars)

@@ -16,7 +16,6 @@ from math import prod
 
 import numpy as np
 
-from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.conditions import TRUE, conjunction
 from nautilus.core.expr.evaluate import evaluate
@@ -34,7 +33,8 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
-from nautilus.frontend.spec import Definition, Extent, Spec, Tensor
+from nautilus.frontend.restrict import factors
+from nautilus.frontend.spec import Definition, Extent, Spec
 
 _EXACT = 1 << 25  # number of points up to which a condition is counted exactly
 _ROWS = 1024
@@ -43,14 +43,6 @@ _ROWS = 1024
 def extent(size: Extent, sizes: Mapping[str, int]) -> int:
     """A size as a number; ``sizes`` has those known only at launch."""
     return sizes[size.name] if isinstance(size, Param) else size
-
-
-def shape_of(t: Tensor) -> tuple[int, ...]:
-    """The shape of ``t``.  Raises UnsupportedError for a size that is known only at launch."""
-    sizes = [n for n in t.shape if isinstance(n, int)]
-    if len(sizes) < len(t.shape):
-        raise UnsupportedError("runtime dims", f"{t.name} in a benchmark")
-    return tuple(sizes)
 
 
 def total_bytes(spec: Spec, sizes: Mapping[str, int]) -> int:
@@ -142,21 +134,6 @@ class _Counter:
         if len(names) < len(index):  # a position is computed, so the needed points are unknown
             return TRUE
         return conjunction([substitute(c, dict(names)) for c in known]) or TRUE
-
-
-def factors(e: Expr) -> list[Expr]:
-    """The factors of a product that depend on an index, also under conversions and signs."""
-    out: list[Expr] = []
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Op) and node.op == "mul":
-            stack.extend(reversed(node.args))
-        elif isinstance(node, Op) and node.op in ("cast", "neg"):
-            stack.extend(node.args)
-        elif free_vars(node):
-            out.append(node)
-    return out
 
 
 def _is_zero(e: Expr) -> bool:

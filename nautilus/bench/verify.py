@@ -5,7 +5,7 @@ There are two references, because an output may have a hundred million elements:
 * *rows*, always: sampled rows of every output, evaluated from the Spec in float64 by the reference interpreter.  First
   and last rows are included; the last axis is complete, or reduced to :data:`COLUMNS` indices where the other reference
   covers the rest.  This reference is exact, independent of any library, and cheap, because only the dependencies of
-  these rows are computed (:mod:`nautilus.bench.restrict`).
+  these rows are computed (:mod:`nautilus.frontend.restrict`).
 * *whole*, with PyTorch: every element of the outputs, evaluated from the Spec in f32 (no tf32; integers in f64) on the
   GPU, piece by piece.  It finds errors outside sampled rows, such as a tile without a store.  Without PyTorch the rest
   of the output must be finite.
@@ -31,12 +31,12 @@ from typing import TypeVar
 import numpy as np
 
 from nautilus.bench.contenders import Verdict
-from nautilus.bench.restrict import Restricted, restrict, sampled
+from nautilus.check.bound.stated import Bound
 from nautilus.check.compare import exact, relative
 from nautilus.core.numerics import Array, from_storage, round_to
 from nautilus.core.types import LARGEST, DType
-from nautilus.frontend.error_bound import Bound
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.restrict import Restricted, restrict, sampled
 from nautilus.frontend.spec import Spec
 
 PEER_SLACK = 4.0

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nautilus.check import compare, device, levels
+from nautilus.check.bound.stated import Bound, stated
 from nautilus.check.inputs import InputSet, generate, kinds
 from nautilus.check.levels import Level, Trace
-from nautilus.check.reference import Reference, reference
+from nautilus.check.reference import Compiled as Made
+from nautilus.check.reference import Reference, in_range, reference
 from nautilus.check.report import Outcome, Report
 from nautilus.check.sizes import Variant, variants
 from nautilus.core.errors import NautilusError, ScheduleError, UnsupportedError, first_line
-from nautilus.core.expr.nodes import Op, walk
 from nautilus.core.numerics import Array, Mode
 from nautilus.driver import Request, Result, build_cubin, compile_checked
-from nautilus.frontend.error_bound import Bound, stated
 from nautilus.frontend.spec import Spec
 from nautilus.passes.dumps import stage_of
 
@@ -100,6 +100,7 @@ class _Check:
     validates: bool = True
     trace: Trace = field(default_factory=Trace)
     bounds: Mapping[str, Bound] = field(default_factory=dict)
+    made: Made | None = None  # unless the compilation starts from a dump
     slow: bool = False
     cubin: Compiled | None = None  # only with a GPU
 
@@ -115,7 +116,9 @@ class _Check:
             return
         spec = self.variant.spec if self.variant is not None else _spec_of(self.trace.levels[0].module)
         if self.variant is not None:
-            self.bounds = stated(spec, self.request.precision)
+            schedule = self.trace.levels[-1].context.schedule
+            self.made = Made(spec, self.request.precision, schedule)
+            self.bounds = stated(spec, self.request.precision, schedule)
         sets = self.input_sets(spec)
         for given, ref in sets if self.compares else ():
             self.steps(given, ref)
@@ -180,57 +183,28 @@ class _Check:
             plans.insert(1, ("random", self.seed + 1))
         out: list[tuple[InputSet, Reference | None]] = []
         for kind, seed in plans:
-            if self.variant is None:
+            if self.made is None:
                 if kind != "huge":
                     out.append((generate(spec, kind, seed), None))
                 continue
-            found = self.huge(spec, seed) if kind == "huge" else self.expect(spec, generate(spec, kind, seed))
-            ref = found[1] if found is not None else None
-            lost = ref is not None and not (ref.faithful if kind == "tiny" else ref.in_range)
-            if found is None or lost:
-                why = "the spec as written exceeds the range of its compute types on these inputs"
+            given = self.huge(self.made, seed) if kind == "huge" else generate(spec, kind, seed)
+            ref = None if given is None else reference(self.made, given, self.bounds)
+            if given is None or ref is None or not ref.in_range:
+                why = "these inputs are outside the stated range: an intermediate result leaves the range of its type"
                 self.add("result", "inputs", "skip", why, kind=kind, seed=seed)
             else:
-                out.append(found)
+                out.append((given, ref))
         return out
 
-    def huge(self, spec: Spec, seed: int) -> tuple[InputSet, Reference | None] | None:
-        """The largest inputs on which all values stay finite; None if there are none."""
+    def huge(self, made: Made, seed: int) -> InputSet | None:
+        """The largest inputs within the stated range; None if there are none."""
         for halvings in _HALVINGS:
-            found = self.expect(spec, generate(spec, "huge", seed, scale=2.0**-halvings))
-            if found[1] is None or (self.finite(spec, *found) and halvings == 0):
-                return found
-            if self.finite(spec, *found):
+            given = generate(made.spec, "huge", seed, scale=2.0**-halvings)
+            if in_range(made, given):
                 # a margin for partial sums, whose overflow depends on the order of summation
-                return self.expect(spec, generate(spec, "huge", seed, scale=2.0 ** -(halvings + _MARGIN)))
+                margin = _MARGIN if halvings else 0
+                return generate(made.spec, "huge", seed, scale=2.0 ** -(halvings + margin))
         return None
-
-    def finite(self, spec: Spec, given: InputSet, ref: Reference | None) -> bool:
-        fits = ref is not None and ref.faithful and all(np.isfinite(x).all() for x in ref.rounded.values())
-        return fits and self.exponents_fit(spec, given)
-
-    def exponents_fit(self, spec: Spec, given: InputSet) -> bool:
-        """Whether every intermediate result is below 2^30, if the spec has exponentials.
-
-        The pass that folds scales turns ``exp((x - m) * k)`` into ``exp2(fma(x, c, -m * c))``.  Above 2^30 the rounding
-        of ``m * c`` alone can exceed the range of ``exp2``, which is a documented limit of f32 kernels.
-        """
-        if not any(isinstance(e, Op) and e.op in ("exp", "exp2") for d in spec.definitions for e in walk(d.expr)):
-            return True
-        first = next(x for x in self.trace.levels if x.stage == "scalar")
-        peaks = levels.magnitudes(first, given)
-        return all(p < 2.0**30 for p in peaks.values())
-
-    def expect(self, spec: Spec, given: InputSet) -> tuple[InputSet, Reference | None]:
-        """``given`` with its reference, or with None where the spec as written cannot be run."""
-        first = next((x for x in self.trace.levels if x.stage == "scalar"), None)
-        if first is None:
-            return given, None
-        try:
-            return given, reference(spec, given, self.bounds, lambda g: levels.run(first, g, "typed"))
-        except Exception as error:
-            self.interpreter_failed(first, error, given)
-            return given, None
 
     # -- both sides of every step --------------------------------------------------------------
     def steps(self, given: InputSet, ref: Reference | None) -> None:
@@ -379,15 +353,15 @@ class _Check:
             want = ref.rounded[name]
             common = {"kind": given.kind, "seed": given.seed, "output": name, "bound": bound.relative}
             subject = f"{name} ({where})"
-            if bound.relative == 0.0:
+            if got[name].dtype.kind != "f":
                 found = compare.exact(got[name], want, self.share(name))
                 measured, allowed = (0.0 if found is None else found.measured), 0.0
             else:
-                truth = ref.values[name]
-                truth = np.where(np.isfinite(want), truth, want)
+                truth = np.where(np.isfinite(want), ref.values[name], want)
                 found = compare.within(got[name], truth, ref.allowed[name])
-                size = compare.norm(truth)
-                measured = compare.relative(got[name], truth)
+                terms = ref.allowed[name] / bound.relative if bound.relative else 0.0
+                size = max(compare.norm(truth), terms)  # where terms cancel, it is larger than the result
+                measured = compare.relative(got[name], truth, size)
                 allowed = ref.allowed[name] / size if size > 0.0 else ref.allowed[name]
             more = {} if found is None else {"index": found.index}
             message = "" if found is None else f"{name}{found.text}"

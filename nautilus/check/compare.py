@@ -40,11 +40,14 @@ def norm(x: Array) -> float:
     return top * float(np.sqrt(np.sum((y / top) ** 2))) if top > 0.0 else 0.0
 
 
-def relative(got: Array, want: Array) -> float:
-    """Relative Frobenius error; inf where positions of inf or NaN differ, and for any error against 0."""
+def relative(got: Array, want: Array, size: float | None = None) -> float:
+    """Frobenius error relative to ``size`` (None: the norm of ``want``).
+
+    It is inf where positions of inf or NaN differ, and for any error against 0.
+    """
     if _unlike(got, want) is not None:
         return float("inf")
-    error, size = norm(_delta(got, want)), norm(want)
+    error, size = norm(_delta(got, want)), norm(want) if size is None else size
     return error / size if size > 0.0 else (0.0 if error == 0.0 else float("inf"))
 
 

@@ -41,6 +41,9 @@ KINDS = (
     "ascending", "descending", "masked", "unmasked",
 )  # fmt: skip
 
+#: kinds whose values are drawn one by one
+RANDOM = frozenset({"random", "large-logits", "tiny", "huge", "masked", "unmasked"})
+
 _SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
 
 
@@ -78,15 +81,18 @@ def generate(
     sizes: Mapping[str, int] | None = None,
     scalars: Mapping[str, int | float | bool] | None = None,
     scale: float = 1.0,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> InputSet:
     """Inputs of ``kind``.  ``sizes`` gives runtime dims (default 77 or the bound); ``scale`` applies to ``huge``.
+
+    ``ranges`` None: those of :func:`integer_ranges`.
 
     Raises KeyError for an unknown kind.
     """
     if kind not in KINDS:
         raise KeyError(kind)
     known = {d.name: (sizes or {}).get(d.name, min(77, d.bound or 77)) for d in spec.runtime_dims}
-    ranges = integer_ranges(spec)
+    ranges = integer_ranges(spec) if ranges is None else ranges
     arrays = {}
     for t in spec.inputs:
         shape = tuple(known[s.name] if isinstance(s, Param) else s for s in t.shape)

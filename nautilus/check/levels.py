@@ -126,15 +126,3 @@ def _outputs(module: Any, found: Mapping[str, Any]) -> dict[str, Array]:
             wide = np.float64 if b.dtype.is_float else np.int64 if b.dtype.is_int else np.bool_
             out[b.name] = x.astype(wide)
     return out
-
-
-def magnitudes(level: Level, given: InputSet) -> dict[str, float]:
-    """The largest finite magnitude in every float output and temp of a Scalar program."""
-    from nautilus.scalar.interp.program import run_program
-
-    found = run_program(level.module, given.arrays, _numbers(given), "real")
-    out: dict[str, float] = {}
-    for name, x in found.items():
-        y = np.abs(np.asarray(x, np.float64))
-        out[name] = float(y[np.isfinite(y)].max(initial=0.0))
-    return out

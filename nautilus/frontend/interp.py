@@ -7,13 +7,13 @@ Variables are unique within a definition, so results are cached by node.  Arithm
 
 * Grids above ``_GRID`` elements are split, first along the definition's own axes, then along the axes
   of the reduction.
-* A sum of products becomes a matrix product where the factors allow it (:meth:`_Evaluator._contract`).
+* A sum of products becomes a matrix product where the factors allow it (:meth:`Evaluator.contract`).
 * Indices are clipped to the tensor, so a load in a branch that is not selected gives some value and no error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -33,6 +33,10 @@ _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which 
 _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
+#: definition, buffers, parameters -> its values, and the values that its readers see
+Evaluate: TypeAlias = Callable[[Definition, Mapping[str, Array], Mapping[str, Any]], tuple[Array, Array]]
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """An array with one dimension for each of ``names``, whose size is that variable's current extent."""
@@ -46,13 +50,21 @@ def run_spec(
     inputs: Mapping[str, Any],
     scalars: Mapping[str, float | int | bool] | None = None,
     sizes: Mapping[str, int] | None = None,
+    evaluate: Evaluate | None = None,
 ) -> dict[str, Array]:
     """The outputs of ``spec`` by name, unrounded: float64, int64 or bool arrays of the output's shape.
 
     ``inputs`` are rounded to their declared types first.  ``sizes`` gives runtime dims; the inputs' shapes give the
-    others.  Raises InputError for a missing or unsuitable argument.
+    others.  ``evaluate`` replaces :func:`exactly`.  Raises InputError for a missing or unsuitable argument.
     """
-    return {t.name: value for t, value in zip(spec.outputs, _run(spec, inputs, scalars, sizes), strict=True)}
+    values = _run(spec, inputs, scalars, sizes, evaluate or exactly)
+    return {t.name: value for t, value in zip(spec.outputs, values, strict=True)}
+
+
+def exactly(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
+    """The values of ``d``, and what its readers see: an output is rounded to its type."""
+    made = Evaluator(d, buffers, params).run()
+    return made, round_to(made, d.stored) if d.is_output else made
 
 
 def round_outputs(spec: Spec, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -81,6 +93,7 @@ def _run(
     inputs: Mapping[str, Any],
     scalars: Mapping[str, float | int | bool] | None,
     sizes: Mapping[str, int] | None,
+    evaluate: Evaluate,
 ) -> list[Array]:
     params: dict[str, Any] = dict(resolve_sizes(spec, inputs, sizes))
     for name in set(inputs) - {t.name for t in spec.inputs}:
@@ -103,10 +116,9 @@ def _run(
         buffers[t.name] = round_to(array, t.dtype)
     results: dict[str, Array] = {}
     for d in spec.definitions:
-        made = _Evaluator(d, buffers, params).run()
+        made, buffers[d.name] = evaluate(d, buffers, params)
         if d.is_output:
             results[d.name] = made
-        buffers[d.name] = round_to(made, d.stored) if d.is_output else made
     return [results[t.name] for t in spec.outputs]
 
 
@@ -114,7 +126,7 @@ def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, .
     return tuple(int(params[s.name]) if isinstance(s, Param) else s for s in shape)
 
 
-class _Evaluator:
+class Evaluator:
     """The evaluation of one definition. ``ranges`` contains the current part of each variable's range."""
 
     def __init__(self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> None:
@@ -125,20 +137,20 @@ class _Evaluator:
         self.free: dict[int, frozenset[str]] = {}
         for axis in d.axes:
             self._declare(axis)
-        self._scan(d.expr)
+        self.scan(d.expr)
 
     def _declare(self, axis: Axis) -> None:
         extent = self.params[axis.extent.name] if isinstance(axis.extent, Param) else axis.extent
         self.ranges[axis.name] = range(int(extent))
         self.order.setdefault(axis.name, len(self.order))
 
-    def _scan(self, e: Expr) -> frozenset[str]:
+    def scan(self, e: Expr) -> frozenset[str]:
         """Free variables of every node; declares the axes of reductions."""
         if id(e) not in self.free:
             if isinstance(e, Reduce):
                 for axis in e.axes:
                     self._declare(axis)
-            names = frozenset[str]().union(*(self._scan(k) for k in children(e)))
+            names = frozenset[str]().union(*(self.scan(k) for k in children(e)))
             if isinstance(e, Var):
                 names = frozenset({e.name})
             elif isinstance(e, Reduce):
@@ -164,7 +176,7 @@ class _Evaluator:
         if outer <= _GRID or len(where) == len(names):
             value = self.value(e)
             index: tuple[Any, ...] = (*where, ...)
-            out[index] = _line_up(value, names, self.order)
+            out[index] = line_up(value, names, self.order)
             return
         name = names[len(where)]
         whole = self.ranges[name]
@@ -185,7 +197,7 @@ class _Evaluator:
                 continue
             seen.add(id(node))
             out.append(self.free[id(node)])
-            factors = _factors(node) if isinstance(node, Reduce) else None
+            factors = product_factors(node) if isinstance(node, Reduce) else None
             stack.extend(factors if factors is not None else children(node))
         return out
 
@@ -196,10 +208,10 @@ class _Evaluator:
     def value(self, e: Expr) -> Value:
         """The value of ``e`` over the current ranges of its free variables."""
         if id(e) not in self.memo:
-            self.memo[id(e)] = self._compute(e)
+            self.memo[id(e)] = self.compute(e)
         return self.memo[id(e)]
 
-    def _compute(self, e: Expr) -> Value:
+    def compute(self, e: Expr) -> Value:
         match e:
             case Const(value=value, dtype=dtype):
                 return Value(np.asarray(value, working(dtype)), ())
@@ -213,7 +225,7 @@ class _Evaluator:
             case Op(op=op, args=args, dtype=dtype):
                 values = [self.value(a) for a in args]
                 names = self._union(*values)
-                arrays = [_line_up(v, names, self.order) for v in values]
+                arrays = [line_up(v, names, self.order) for v in values]
                 return Value(eval_op(op, arrays, dtype), names)
             case Reduce():
                 return self._reduce(e)
@@ -231,7 +243,7 @@ class _Evaluator:
         if single and sum(len(v.names) for v in index) == len(names):
             return self._separable(array, e, index, names)
         arrays = tuple(
-            np.clip(_line_up(v, names, self.order), 0, size - 1) for v, size in zip(index, array.shape, strict=True)
+            np.clip(line_up(v, names, self.order), 0, size - 1) for v, size in zip(index, array.shape, strict=True)
         )
         picked = array[arrays] if arrays else array
         shape = tuple(len(self.ranges[n]) for n in names)
@@ -254,9 +266,9 @@ class _Evaluator:
 
     # ---- reductions
     def _reduce(self, e: Reduce) -> Value:
-        factors = _factors(e)
+        factors = product_factors(e)
         if factors is not None:
-            made = self._contract(e, [self.value(f) for f in factors])
+            made = self.contract(e, [self.value(f) for f in factors])
             if made is not None:
                 return made
         inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
@@ -264,13 +276,13 @@ class _Evaluator:
         axis = max((a.name for a in e.axes), key=lambda n: len(self.ranges[n]))
         whole = self.ranges[axis]
         if grid <= 2 * _GRID or len(whole) == 1:
-            return self._reduce_here(e)
+            return self.reduce_here(e)
         step = max(1, len(whole) * _GRID // grid)
         total: Value | None = None
         for start in range(0, len(whole), step):
             self.ranges[axis] = whole[start : start + step]
             self._forget(axis)
-            part = self._reduce(e) if len(self.ranges[axis]) < len(whole) else self._reduce_here(e)
+            part = self._reduce(e) if len(self.ranges[axis]) < len(whole) else self.reduce_here(e)
             if total is None:
                 total = part
             else:
@@ -281,28 +293,39 @@ class _Evaluator:
         assert total is not None
         return total
 
-    def _reduce_here(self, e: Reduce) -> Value:
+    def reduce_here(self, e: Reduce) -> Value:
         body = self.value(e.body)
         values = [body] if e.cond is None else [body, self.value(e.cond)]
         axes = {a.name for a in e.axes}
         names = tuple(sorted(axes.union(*(v.names for v in values)), key=self.order.__getitem__))
-        array = _line_up(body, names, self.order)
+        array = line_up(body, names, self.order)
         if e.cond is not None:
             start = identity_of(e.op, e.dtype).value
-            array = np.where(_line_up(values[1], names, self.order), array, np.asarray(start, array.dtype))
+            array = np.where(line_up(values[1], names, self.order), array, np.asarray(start, array.dtype))
         array = np.broadcast_to(array, tuple(len(self.ranges[n]) for n in names))
         positions = tuple(i for i, n in enumerate(names) if n in axes)
         kept = tuple(n for n in names if n not in axes)
-        return Value(reduce_array(e.op, array, positions, e.dtype), kept)
+        return Value(self.combined(e, array, positions), kept)
 
-    def _contract(self, e: Reduce, values: list[Value]) -> Value | None:
+    def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
+        """The reduction ``e`` of ``terms`` over ``axes``."""
+        return reduce_array(e.op, terms, axes, e.dtype)
+
+    def product(self, e: Reduce, left: Array, right: Array) -> Array:
+        """The sum of products ``e``: ``left`` [batch, rows, inner] times ``right`` [batch, inner, columns]."""
+        if e.dtype.is_int:
+            return _integer_product(left, right)
+        with np.errstate(all="ignore"):
+            return np.asarray(left @ right)
+
+    def contract(self, e: Reduce, values: list[Value]) -> Value | None:
         """A sum of products as one batched matrix product; None where the factors do not permit it."""
         values = sorted(values, key=lambda v: -len(v.names))
         merged: list[Value] = []
         for v in values:
             for i, m in enumerate(merged):
                 if set(v.names) <= set(m.names):
-                    array = eval_op("mul", [m.array, _line_up(v, m.names, self.order)], e.dtype)
+                    array = eval_op("mul", [m.array, line_up(v, m.names, self.order)], e.dtype)
                     merged[i] = Value(array, m.names)
                     break
             else:
@@ -318,12 +341,8 @@ class _Evaluator:
         inner = [n for n in a.names if n in axes]
         rows = [n for n in a.names if n not in shared]
         columns = [n for n in b.names if n not in shared]
-        left, right = _arrange(a, batch, rows, inner), _arrange(b, batch, inner, columns)
-        if e.dtype.is_int:
-            made = _integer_product(left, right)
-        else:
-            with np.errstate(all="ignore"):
-                made = left @ right
+        left, right = arrange(a, batch, rows, inner), arrange(b, batch, inner, columns)
+        made = self.product(e, left, right)
         names = (*batch, *rows, *columns)
         array = made.reshape([len(self.ranges[n]) for n in names])
         ordered = tuple(sorted(names, key=self.order.__getitem__))
@@ -331,7 +350,7 @@ class _Evaluator:
         return Value(eval_op("add", [array, np.zeros((), array.dtype)], e.dtype), ordered)
 
 
-def _factors(e: Reduce) -> list[Expr] | None:
+def product_factors(e: Reduce) -> list[Expr] | None:
     """The factors of an unconditional sum of products with at least two factors; else None."""
     if e.op != "sum" or e.cond is not None:
         return None
@@ -346,7 +365,7 @@ def _factors(e: Reduce) -> list[Expr] | None:
     return out if len(out) > 1 and all(free_vars(f) for f in out) else None
 
 
-def _arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:
+def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:
     """``v`` as an array [batch, first, second], each group flattened."""
     array = v.array.transpose([v.names.index(n) for n in (*batch, *first, *second)])
     b, f = len(batch), len(batch) + len(first)
@@ -363,7 +382,7 @@ def _integer_product(a: Array, b: Array) -> Array:
     return a @ b
 
 
-def _line_up(v: Value, names: tuple[str, ...], order: Mapping[str, int]) -> Array:
+def line_up(v: Value, names: tuple[str, ...], order: Mapping[str, int]) -> Array:
     """``v.array`` with a dimension for each of ``names`` (1 where ``v`` does not depend on it)."""
     if v.names == names:
         return v.array

@@ -19,11 +19,15 @@ from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule, said
 from nautilus.core.text.expressions import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
+from nautilus.passes.loading import load
 
 _WIDTH = 112
+_MEANING = (
+    " (at most: Frobenius norm of the error against float64, relative to that of the result, on standard normal inputs"
+    " with these sizes; where terms cancel more, relative to the terms: nautilusc check)"
+)
 
 
 def header(
@@ -36,8 +40,8 @@ def header(
         lines += _wrapped("sizes   ", ", ".join(f"{d.name} = {d.value}" for d in spec.dims))
     lines += _arguments(module, spec)
     if spec is not None:
-        bounds = "; ".join(f"{n} {b.text}" for n, b in stated(spec, precision).items())
-        lines += ["", *_wrapped("error   ", f"{bounds} (relative Frobenius norm, at most, against float64)")]
+        stated = load("nautilus.check.bound.stated:stated")(spec, precision, schedule)
+        lines += ["", *_wrapped("error   ", "; ".join(f"{n} {b.text}" for n, b in stated.items()) + _MEANING)]
     lines += ["", *(_launch(module, k) for k in module.kernels)]
     if schedule is not None:
         lines += ["", "schedule (without the comment marks, a file for --schedule)", *compact(schedule)]

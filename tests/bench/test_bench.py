@@ -18,9 +18,9 @@ from nautilus.bench.contenders import OURS, Contender
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import Burst, Run, Sample
 from nautilus.bench.verify import References, references
+from nautilus.check.bound.stated import stated
 from nautilus.cli.main import main
 from nautilus.core.numerics import Array
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.semantics.check import load_text
 from tests.conftest import gpu_problem
 

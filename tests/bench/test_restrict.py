@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nautilus.bench.inputs import random_inputs
-from nautilus.bench.restrict import largest, pieces, restrict, sampled
 from nautilus.core.numerics import from_storage
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.restrict import largest, pieces, restrict, sampled
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from tests.shapes import static

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nautilus.bench.inputs import random_inputs
-from nautilus.bench.restrict import sampled
 from nautilus.bench.verify import References, judge, references
+from nautilus.check.bound.stated import stated
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.restrict import sampled
 from nautilus.frontend.semantics.check import load_text
 
 TEXT = """dim M = 200, N = 96, K = 64

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from nautilus.check.bound.errors import instruction_error
 from nautilus.check.functions import MEANINGS
 from nautilus.core.functions import FUNCTIONS, Types
-from nautilus.frontend.error_bound import instruction_error
 from tests.check.elementary import ELEMENTARY
 
 #: sympy has no form of these that its simplification uses

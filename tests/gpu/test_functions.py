@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from nautilus.check import device
+from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet
 from nautilus.core.functions import NAMED
 from nautilus.core.numerics import eval_op
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.runtime.device import default_arch
 from tests.check.elementary import ELEMENTARY, given

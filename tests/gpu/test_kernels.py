@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from nautilus.check import compare, device
+from nautilus.check.bound.stated import stated
 from nautilus.check.check import check_spec
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.sizes import large, variants
 from nautilus.core.numerics import Array, eval_op, round_to
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from nautilus.check import device
+from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
-from nautilus.check.reference import reference
+from nautilus.check.reference import Compiled, reference
 from nautilus.core.numerics import eval_op, from_storage
 from nautilus.core.types import DType
 from nautilus.driver import Request, compile_file
-from nautilus.frontend.error_bound import stated
-from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.runtime.device import default_arch
 
@@ -39,7 +38,7 @@ def test_products(dtype: str, out: str, kind: str, tmp_path: Path) -> None:
     text = PRODUCT.format(dtype, out)
     spec = load_spec(text)
     given = generate(spec, kind)
-    want = reference(spec, given, stated(spec), lambda g: run_spec(spec, g.arrays, g.scalars, g.sizes))
+    want = reference(Compiled(spec), given, stated(spec))
     with device.opened(compile_file(Request(tmp_path / "types.naut", default_arch(), text=text))) as runner:
         got, same = runner.run(given)
     assert same

@@ -21,15 +21,14 @@ from math import prod
 from typing import Any
 
 from nautilus.bench.contenders import Absent, Contender, NotApplicable, reason_of
-from nautilus.bench.count import factors, shape_of
 from nautilus.bench.peers import attend
 from nautilus.bench.peers.algebra import fold, strip_casts
 from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy
 from nautilus.bench.peers.translate import translate
-from nautilus.bench.restrict import pieces, restrict
 from nautilus.core.expr.nodes import Load, Op, Reduce
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
+from nautilus.frontend.restrict import factors, pieces, restrict, shape_of
 from nautilus.frontend.spec import Spec
 
 _LARGEST = 1 << 28  # elements of one f32 tensor of the reference

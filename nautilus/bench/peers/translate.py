@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nautilus.bench.contenders import NotApplicable
-from nautilus.bench.count import factors
 from nautilus.bench.peers import patterns
 from nautilus.bench.peers.algebra import fold, strip_casts
 from nautilus.bench.peers.text import TYPES, number, operation
@@ -39,6 +38,7 @@ from nautilus.core.expr.nodes import (
     walk,
 )
 from nautilus.core.types import DType
+from nautilus.frontend.restrict import factors
 from nautilus.frontend.spec import Definition, Spec
 
 _SMALL = tuple(d for d in DType if d.is_half)

@@ -43,7 +43,7 @@ class _Shared:
         torch: str,
         **others: Any,
     ) -> Function:
-        common = {"interval": None, "condition": 1.0, "slots": self.slots, "special": 0.0, "derivative": ()}
+        common = {"interval": None, "slots": self.slots, "special": 0.0, "derivative": ()}
         shared: dict[str, Any] = {"types": self.types, "ulps": self.ulps, **common, **others}
         return Function(name=name, arity=arity, doc=doc, numpy=numpy, python=python, c=c, torch=torch, **shared)
 

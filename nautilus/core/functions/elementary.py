@@ -15,9 +15,6 @@ from nautilus.core.functions import intervals as iv
 from nautilus.core.functions.intervals import Interval
 from nautilus.core.functions.record import Approximation, Call, Function, Types
 
-#: The factor by which an exponential function amplifies a relative error of an argument of size 16.
-EXPONENT = 16.0
-
 
 def _function(
     name: str,
@@ -32,7 +29,6 @@ def _function(
     derivative: tuple[str, ...],
     arity: int = 1,
     types: Types = Types.FLOAT,
-    condition: float = 1.0,
     torch: str = "",
     c: Call | None = None,
     **others: Any,
@@ -40,14 +36,9 @@ def _function(
     """A function that specs call by name; C's and torch's names are ``name`` where none are given."""
     return Function(
         name=name, doc=doc, arity=arity, types=types, numpy=numpy, python=python, interval=interval,
-        c=c or Call(f"{name}f", name), ulps=ulps, condition=condition, slots=slots, special=special,
+        c=c or Call(f"{name}f", name), ulps=ulps, slots=slots, special=special,
         torch=torch or name, derivative=derivative, named=True, elementary=True, **others,
     )  # fmt: skip
-
-
-def _exponential(name: str, doc: str, **entries: Any) -> Function:
-    """A function that grows or vanishes like an exponential."""
-    return _function(name, doc, condition=EXPONENT, **entries)
 
 
 def _sigmoid(x: float) -> float:
@@ -56,29 +47,29 @@ def _sigmoid(x: float) -> float:
 
 
 _EXPONENTIALS = (
-    _exponential(
+    _function(
         "exp", "e to the power x",
         numpy="np.exp", python=math.exp, interval=iv.increasing(iv.exp), ulps=(2, 1), slots=2, special=1,
-        derivative=("exp(x)",), inverse="log",
+        derivative=("exp(x)",), inverse="log", scales_argument=True,
         approximations=(Approximation("exp2_approx(x * log2 e)", ulps=3),),
     ),
-    _exponential(
+    _function(
         "exp2", "2 to the power x",
         numpy="np.exp2", python=math.exp2, interval=iv.increasing(iv.exp2), ulps=(2, 1), slots=1, special=1,
-        derivative=("0.6931471805599453 * exp2(x)",), inverse="log2",
+        derivative=("0.6931471805599453 * exp2(x)",), inverse="log2", scales_argument=True,
         approximations=(Approximation("ex2.approx.ftz.f32", "exp2_approx", ulps=2, slots=1, special=1),),
     ),
-    _exponential(
+    _function(
         "exp10", "10 to the power x",
         numpy="arrays.exp10", python=lambda x: 10.0**x, interval=iv.increasing(iv.exp10), ulps=(2, 1), slots=12,
         special=1, derivative=("2.302585092994046 * exp10(x)",), torch="torch.pow(10.0, {0})",
     ),
-    _exponential(
+    _function(
         "expm1", "exp(x) - 1, accurate for small x",
         numpy="np.expm1", python=math.expm1, interval=iv.increasing(math.expm1), ulps=(1, 1), slots=30, special=1,
         derivative=("exp(x)",), inverse="log1p",
     ),
-    _exponential(
+    _function(
         "pow", "x to the power y; of integers, a negative exponent truncates towards zero",
         arity=2, types=Types.NUMBER, numpy="arrays.power", python=lambda x, y: x**y,
         interval=iv.within(*iv.EVERYTHING), ulps=(8, 2), slots=12, special=2,
@@ -103,7 +94,7 @@ _EXPONENTIALS = (
     _function(
         "sigmoid", "1 / (1 + exp(-x))",
         numpy="arrays.sigmoid", python=_sigmoid, interval=iv.increasing(iv.sigmoid), ulps=(5, 5), slots=4, special=2,
-        derivative=("sigmoid(x) * (1.0 - sigmoid(x))",),
+        derivative=("sigmoid(x) * (1.0 - sigmoid(x))",), scales_argument=True,
         c=Call("(1.0f / (1.0f + expf(-({0}))))", "(1.0 / (1.0 + exp(-({0}))))"),
         approximations=(Approximation("rcp_approx(1 + exp2_approx(x * -log2 e))", ulps=20),),
     ),
@@ -134,7 +125,7 @@ _ROOTS = (
     _function(
         "fmod", "remainder of the quotient rounded towards zero; it has the sign of x, and % that of y",
         arity=2, numpy="np.fmod", python=math.fmod, interval=iv.fmod, ulps=(0.5, 0.5), slots=40, special=1,
-        condition=EXPONENT, derivative=(),
+        derivative=(),
     ),
 )  # fmt: skip
 
@@ -151,18 +142,18 @@ _TRIGONOMETRIC = (
     ),
     _function(
         "tan", "tangent of an angle in radians",
-        numpy="np.tan", python=math.tan, interval=iv.tan, ulps=(4, 2), slots=30, special=1, condition=EXPONENT,
+        numpy="np.tan", python=math.tan, interval=iv.tan, ulps=(4, 2), slots=30, special=1,
         derivative=("1.0 + tan(x) * tan(x)",), inverse="atan",
     ),
     _function(
         "asin", "arc sine in [-pi/2, pi/2]; NaN outside [-1, 1]",
         numpy="np.arcsin", python=math.asin, interval=iv.increasing(math.asin, -1.0, 1.0), ulps=(4, 2), slots=32,
-        special=1, condition=EXPONENT, derivative=("rsqrt(1.0 - x * x)",), inverse="sin",
+        special=1, derivative=("rsqrt(1.0 - x * x)",), inverse="sin",
     ),
     _function(
         "acos", "arc cosine in [0, pi]; NaN outside [-1, 1]",
         numpy="np.arccos", python=math.acos, interval=iv.decreasing(math.acos, -1.0, 1.0), ulps=(3, 2), slots=36,
-        special=1, condition=EXPONENT, derivative=("-rsqrt(1.0 - x * x)",), inverse="cos",
+        special=1, derivative=("-rsqrt(1.0 - x * x)",), inverse="cos",
     ),
     _function(
         "atan", "arc tangent in [-pi/2, pi/2]",
@@ -177,12 +168,12 @@ _TRIGONOMETRIC = (
 )  # fmt: skip
 
 _HYPERBOLIC = (
-    _exponential(
+    _function(
         "sinh", "hyperbolic sine",
         numpy="np.sinh", python=math.sinh, interval=iv.increasing(math.sinh), ulps=(3, 2), slots=36, special=2,
         derivative=("cosh(x)",), inverse="asinh",
     ),
-    _exponential(
+    _function(
         "cosh", "hyperbolic cosine",
         numpy="np.cosh", python=math.cosh, interval=iv.even(math.cosh), ulps=(2, 1), slots=24, special=2,
         derivative=("sinh(x)",), inverse="acosh",
@@ -203,12 +194,12 @@ _HYPERBOLIC = (
     _function(
         "acosh", "inverse of cosh, not negative; NaN below 1",
         numpy="np.arccosh", python=math.acosh, interval=iv.increasing(math.acosh, lo=1.0), ulps=(4, 3), slots=58,
-        special=1, condition=EXPONENT, derivative=("rsqrt(x * x - 1.0)",), inverse="cosh",
+        special=1, derivative=("rsqrt(x * x - 1.0)",), inverse="cosh",
     ),
     _function(
         "atanh", "inverse of tanh; infinite at -1 and 1, NaN beyond",
         numpy="np.arctanh", python=math.atanh, interval=iv.increasing(math.atanh, -1.0, 1.0), ulps=(3, 2), slots=52,
-        special=1, condition=EXPONENT, derivative=("1.0 / (1.0 - x * x)",), inverse="tanh",
+        special=1, derivative=("1.0 / (1.0 - x * x)",), inverse="tanh",
     ),
 )  # fmt: skip
 
@@ -221,7 +212,7 @@ _ERROR_FUNCTIONS = (
             Approximation("tanh_approx(x * (a + b * x * x))", relative=2.0**-10, form_error=3.7e-4, narrow=True),
         ),
     ),
-    _exponential(
+    _function(
         "erfc", "1 - erf(x), accurate where erf(x) is close to 1",
         numpy="arrays.erfc", python=math.erfc, interval=iv.decreasing(math.erfc), ulps=(4, 5), slots=68, special=3,
         derivative=("-1.1283791670955126 * exp(-(x * x))",),

@@ -85,8 +85,8 @@ class Function:
     * ``ulps``: the error of ``c`` in f32 and f64: 0 exact, 0.5 correctly rounded, else at least the maximum that the
       CUDA C++ Programming Guide states ("Mathematical Functions", "Standard Functions": the difference in ulp from
       the correctly rounded result);
-    * ``condition``: the factor by which the stated error bound lets a relative error of the arguments grow; arguments
-      up to 16 are assumed;
+    * ``scales_argument``: a form multiplies the argument by a constant first (``exp(x)`` is ``exp2(x * log2 e)``, and
+      ``x`` may be a difference whose terms are multiplied one by one), so the terms of the argument are rounded again;
     * ``slots``, ``special``: issue slots, and results of the special-function unit, for one f32 result;
     * ``torch``: a function ``torch.NAME``, or an expression with ``{0}``; '' where ``bench.peers.text`` has a rule;
     * ``named``: a spec calls the function by its name; ``symbol``: a spec writes this operator;
@@ -106,12 +106,12 @@ class Function:
     interval: Callable[..., Interval] | None
     c: Call | Operator | None
     ulps: tuple[float, float]
-    condition: float
     slots: float
     special: float
     torch: str
     derivative: tuple[str, ...]
     inverse: str = ""
+    scales_argument: bool = False
     named: bool = False
     symbol: str = ""
     elementary: bool = False
@@ -170,6 +170,6 @@ def approximated(f: Function, a: Approximation) -> Function:
     ulps = a.ulps or a.relative * 2.0**23
     return replace(
         f, name=a.function, doc=f"{f.name} by {a.form}; the compiler makes it", c=Call(a.function, ""),
-        ulps=(ulps, ulps), condition=1.0, slots=a.slots, special=a.special, named=False, symbol="", elementary=False,
+        ulps=(ulps, ulps), slots=a.slots, special=a.special, named=False, symbol="", elementary=False,
         native="", approximations=(),
     )  # fmt: skip

@@ -22,9 +22,9 @@ from nautilus.bench.gpu_clock import GpuClock
 from nautilus.bench.inputs import random_inputs
 from nautilus.bench.protocol import SPIN, cool
 from nautilus.bench.verify import References, judge, references
+from nautilus.check.bound.stated import stated
 from nautilus.core.errors import ToolchainError, first_line
 from nautilus.driver import Request
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.semantics.check import load_spec, load_text
 from nautilus.frontend.spec import Spec
 from nautilus.runtime.device import bindings, check, open_device
@@ -218,8 +218,8 @@ def _whole(
     alone: Callable[[], AbstractContextManager[None]],
 ) -> Any:  # fmt: skip
     """A function that evaluates the whole spec in f32 on the GPU, under the lock ``alone()``; None without PyTorch."""
-    from nautilus.bench.count import shape_of
     from nautilus.bench.peers.torch_env import alias, load_torch, on_gpu
+    from nautilus.frontend.restrict import shape_of
 
     torch = load_torch()
     if isinstance(torch, str) or on_gpu(torch):

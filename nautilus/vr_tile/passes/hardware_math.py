@@ -6,7 +6,7 @@ Under ``precision`` fast, for f32 values::
     tanh x     ->  tanh_approx x                        relative error 2^-11 (PTX ISA, tanh.approx.f32)
     erf x      ->  tanh_approx(x * (a + b * x * x))     relative error 2^-10: 3.6e-4 of the form, 4.9e-4 of tanh.approx
 
-``core.functions`` states the errors, and ``frontend.error_bound`` applies the same rule as this pass. The last two
+``core.functions`` states the errors, and ``check.bound`` applies the same rule as this pass. The last two
 errors are about that of a rounding to f16, so these forms apply only if every store that the value reaches rounds to an
 output of 16 bits or fewer.  A value on which an index, a mask or a bound depends stays accurate.
 ``a`` and ``b`` minimise the largest relative error of the form over all x (both are positive, so the argument grows

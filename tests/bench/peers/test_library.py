@@ -15,9 +15,9 @@ from nautilus.bench.peers import library
 from nautilus.bench.peers.library import Setting, contenders, whole
 from nautilus.bench.peers.torch_env import from_numpy, load_torch
 from nautilus.bench.verify import judge, references
+from nautilus.check.bound.stated import stated
 from nautilus.check.compare import relative
 from nautilus.core.numerics import Array, from_storage
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec

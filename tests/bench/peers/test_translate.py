@@ -12,9 +12,9 @@ from nautilus.bench.inputs import random_inputs
 from nautilus.bench.peers.library import only_products
 from nautilus.bench.peers.torch_env import bound, from_numpy, to_numpy
 from nautilus.bench.peers.translate import translate
+from nautilus.check.bound.stated import stated
 from nautilus.check.compare import relative
 from nautilus.core.numerics import from_storage
-from nautilus.frontend.error_bound import stated
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec, load_text
 from tests.bench.test_restrict import numbers, small

@@ -2,8 +2,9 @@
 
 An axis of an output is limited to chosen indices.  A definition or an input that is read only at the index of such an
 axis is limited with it, so nothing outside the dependencies of the chosen elements is computed.  A limited index that
-is used as a number (in a mask, in ``h // G``) is read from a tensor of row numbers, a new input.  The result is a
-normal Spec.  The float64 interpreter evaluates sampled rows of it, and the f32 reference is evaluated piece by piece.
+is used as a number (in a mask, in ``h // G``) is read from a tensor of row numbers, a new input.  Axes of reductions
+can be limited in the same way, which changes the values: a sum then has fewer terms.  The result is a normal Spec.
+The float64 interpreter evaluates sampled rows of it, and the f32 reference is evaluated piece by piece.
 """
 
 from __future__ import annotations
@@ -14,8 +15,20 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nautilus.bench.count import factors, shape_of
-from nautilus.core.expr.nodes import Axis, Expr, Load, Reduce, Var, children, walk, with_children
+from nautilus.core.errors import UnsupportedError
+from nautilus.core.expr.nodes import (
+    Axis,
+    Expr,
+    Load,
+    Op,
+    Reduce,
+    Var,
+    children,
+    free_vars,
+    rewrite,
+    walk,
+    with_children,
+)
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec, Tensor
@@ -45,18 +58,22 @@ class Restricted:
         return {n: self.cut(n, given[n]) for n in names} | dict(self.rows)
 
 
-def restrict(spec: Spec, chosen: Chosen) -> Restricted:
-    """``spec`` with the axes of its outputs limited to ``chosen``; axes without an entry stay complete."""
+def restrict(spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = None) -> Restricted:
+    """``spec`` with the axes of its outputs limited to ``chosen``; axes without an entry stay complete.
+
+    ``reduced``: the remaining indices of every axis of a reduction, by its extent.
+    """
+    fewer = reduced or {}
     wanted: dict[str, dict[int, Array | None]] = {}
     for t in spec.outputs:
         wanted[t.name] = {p: chosen.get(t.name, {}).get(p, _ALL) for p in range(len(t.shape))}
     kept: list[Definition] = []
     for d in reversed(spec.definitions):
         if d.name in wanted:
-            _ask(d, wanted)
+            _ask(d, wanted, fewer)
             kept.append(d)
     rows: dict[str, Array] = {}
-    made = tuple(_limited(d, wanted, rows) for d in reversed(kept))
+    made = tuple(_limited(d, wanted, rows, fewer) for d in reversed(kept))
     left = {name: {p: x for p, x in at.items() if x is not _ALL} for name, at in wanted.items()}
     inputs = [_cut_tensor(t, left[t.name]) for t in spec.inputs if t.name in left]
     inputs += [Tensor(name, DType.I32, (len(x),)) for name, x in rows.items()]
@@ -66,9 +83,9 @@ def restrict(spec: Spec, chosen: Chosen) -> Restricted:
     return Restricted(small, rows, ins, {t.name: left[t.name] for t in spec.outputs})
 
 
-def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]]) -> None:
+def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array]) -> None:
     """Add the indices that ``d`` reads of other tensors, at its own wanted indices, to ``wanted``."""
-    mine = {a.name: wanted[d.name][p] for p, a in enumerate(d.axes)}
+    mine = {a.name: wanted[d.name][p] for p, a in enumerate(d.axes)} | _summed(d, fewer)
     for e in walk(d.expr):
         if isinstance(e, Load):
             seen = wanted.get(e.buffer)
@@ -78,16 +95,33 @@ def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]]) -> None:
             wanted[e.buffer] = asked
 
 
+def _summed(d: Definition, fewer: Mapping[int, Array]) -> dict[str, Array | None]:
+    """The remaining indices of the axes of reductions."""
+    axes = [a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes]
+    return {a.name: fewer[a.extent] for a in axes if isinstance(a.extent, int) and a.extent in fewer}
+
+
 def _same(a: Array | None, b: Array | None) -> bool:
     return a is not None and b is not None and np.array_equal(a, b)
 
 
-def _limited(d: Definition, wanted: Mapping[str, Mapping[int, Array | None]], rows: dict[str, Array]) -> Definition:
+def _limited(
+    d: Definition, wanted: Mapping[str, Mapping[int, Array | None]], rows: dict[str, Array], fewer: Mapping[int, Array]
+) -> Definition:
     """``d`` with its axes limited."""
     mine = {a.name: x for p, a in enumerate(d.axes) if (x := wanted[d.name][p]) is not _ALL}
-    axes = tuple(Axis(a.name, len(mine[a.name]) if a.name in mine else a.extent, a.span) for a in d.axes)
+    axes = tuple(_fewer(a, mine) for a in d.axes)
+    mine |= {n: x for n, x in _summed(d, fewer).items() if x is not _ALL}
     names = {v: _row_name(x, rows) for v, x in mine.items()}
-    return replace(d, axes=axes, expr=_rewrite(d.expr, names, wanted, {}))
+    expr = rewrite(
+        _rewrite(d.expr, names, wanted, {}),
+        lambda e: replace(e, axes=tuple(_fewer(a, mine) for a in e.axes)) if isinstance(e, Reduce) else None,
+    )
+    return replace(d, axes=axes, expr=expr)
+
+
+def _fewer(a: Axis, mine: Mapping[str, Array]) -> Axis:
+    return Axis(a.name, len(mine[a.name]), a.span) if a.name in mine else a
 
 
 def _row_name(x: Array, rows: dict[str, Array]) -> str:
@@ -135,12 +169,12 @@ def sampled(spec: Spec, seed: int, inner: int = 32, outer: int = 2, last: int = 
     for t in spec.outputs:
         rank = len(t.shape)
         at: dict[int, Array] = {}
-        for p in range(max(1, rank - 1)):
+        for p in range(min(rank, max(1, rank - 1))):
             count = inner**2 if rank == 1 else inner if p == rank - 2 else outer
             at[p] = _pick(shape_of(t)[p], count, seed)
         if rank > 1 and 0 < last < shape_of(t)[-1]:
             at[rank - 1] = _pick(shape_of(t)[-1], last, seed)
-        out[t.name] = at if rank else {}
+        out[t.name] = at
     return out
 
 
@@ -149,7 +183,7 @@ def _pick(size: int, count: int, seed: int) -> Array:
         return np.arange(size)
     ends = [size - 1] if count == 1 else [0, size - 1]
     rng = np.random.default_rng([seed, size, count])
-    inner = rng.choice(np.arange(1, size - 1), count - len(ends), replace=False)
+    inner = 1 + rng.choice(size - 2, count - len(ends), replace=False)
     return np.sort(np.concatenate([ends, inner]).astype(np.int64))
 
 
@@ -196,3 +230,26 @@ def _volume(axes: Sequence[Axis]) -> int:
     for a in axes:
         total *= a.extent if isinstance(a.extent, int) else 1
     return total
+
+
+def shape_of(t: Tensor) -> tuple[int, ...]:
+    """The shape of ``t``.  Raises UnsupportedError for a size that is known only at launch."""
+    sizes = [n for n in t.shape if isinstance(n, int)]
+    if len(sizes) < len(t.shape):
+        raise UnsupportedError("runtime dims", f"{t.name} in a restriction")
+    return tuple(sizes)
+
+
+def factors(e: Expr) -> list[Expr]:
+    """The factors of a product that depend on an index, also under conversions and signs."""
+    out: list[Expr] = []
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Op) and node.op == "mul":
+            stack.extend(reversed(node.args))
+        elif isinstance(node, Op) and node.op in ("cast", "neg"):
+            stack.extend(node.args)
+        elif free_vars(node):
+            out.append(node)
+    return out

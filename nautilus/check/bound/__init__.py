@@ -1,0 +1,48 @@
+"""The error bound that the compiler states for a kernel.
+
+What is bounded.  The error of an output is ``|out - ref| / |ref|`` in Frobenius norms, and ``ref`` is the Spec in
+float64.  The stated figure is for standard normal inputs at the declared sizes.  On other inputs the bound is larger
+where the result is smaller than the terms that it is computed from; it is then relative to these terms
+(:mod:`nautilus.check.reference`).  Integers and bools have no error, but where computed floats tie.
+
+The roundings.  They are those of the program that the compiler has made (:mod:`nautilus.check.bound.program`): each
+``narrow`` that it inserted, each cast in the spec, each operation in f32 or f64, each sum, and the store.  ``u`` is the
+unit roundoff of the type in question.
+
+* An operation has the ulps that its record in ``core.functions`` states for the call and, under ``--precision fast``,
+  for its approximations.  A product with a power of two, a comparison, a choice and a sign are exact.
+* A function that scales its argument (``exp`` becomes ``exp2``) has, besides, an error of ``u`` times the magnitudes of
+  the terms of the argument, because a pass distributes the constant over them.
+* ``tanh`` and ``erf`` have the error of the hardware's approximation where only outputs of at most 16 bits depend on
+  them (``vr_tile.passes.hardware_math``).
+* ``narrow`` to a type has its ``u``, and half of the least denormal at least: a factor that is much smaller than the
+  largest one of its row loses bits in f16.
+* A sum is a chain of additions, each with an error of ``u`` times the partial sum.  Its length is the number of terms,
+  for tensor cores an 8th of it, and for sums without products a 32nd of it, because a tile of a reduction is summed
+  as a tree.  The partial sums are those of the terms in order, at eight places.  A tensor core cuts off two bits below
+  the last one instead of rounding, which is a sixth of ``u`` of the sum in the same direction for 16 terms (Fasi,
+  Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021).  A sum of products of 8-bit floats
+  loses 2^-13 of the partial sum with each term, in chains of 128 terms (``ma_tile.ir.async_ops``).
+* A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
+  way: where the error before the cast decides, it does, and one element in 1024 (at least one) does besides.
+* Results below the least normal number of f32 may become 0.
+
+The model.  Roundings are independent random errors (Higham, Mary, "A new approach to probabilistic rounding error
+analysis", 2019), so the bound of a sum grows with the square root of the number of terms.  Their first-order effect is
+not derived by formulas but evaluated: the program runs in float64 with an error at every rounding, as in Monte Carlo
+arithmetic (Parker, 1997), and the change of the result is its norm-wise sensitivity, with all correlations and all
+cancellation.  An error is uniform in [-2 u, 2 u], which is three times the root mean square of a rounding error; the
+bound is the largest of three such runs.  In two further runs, all elements of a rounding have one relative error of
+1.25 u: equal inputs are rounded in one direction.  A unit roundoff of the output is added.  Where an output has many
+elements, its error hardly varies between inputs, and the bound holds with a margin of about three.  A single number
+has an error that is normally distributed; its bound is that of six inputs together, which it exceeds with a
+probability of about 0.3%.
+
+The sizes.  The stated figure is evaluated at sampled elements of the outputs.  Sums longer than the budget allows are
+evaluated on evenly spaced terms; their own errors are those of the full length.  A size that is known only at launch
+counts as 1024, or its bound.
+
+Out of range.  An f32 result above 2^120 (2^8 below the largest number, because the order of a sum is free and scaled
+values occur) is taken as infinite, and so is a narrowed factor that leaves its type.  Where that changes which elements
+of the result are finite, the inputs are outside the stated range.
+"""

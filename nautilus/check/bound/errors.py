@@ -1,0 +1,394 @@
+"""The evaluation of a program with an error at every rounding; the package's docstring has the model."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from math import sqrt
+from typing import Any, Final
+
+import numpy as np
+
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
+from nautilus.core.types import FORMATS, DType
+from nautilus.frontend.interp import Evaluator, Value, line_up, product_factors, run_spec
+from nautilus.frontend.spec import Definition, Spec
+
+#: The unit roundoff of f32, and of f64.
+U32: Final = 2.0**-24
+U64: Final = 2.0**-53
+#: Terms of a sum in one accumulation of the tensor core, and in one of the short sums of 8-bit floats.
+_STEP, _SHORT = 8, 128
+#: Parallel partial sums of a reduction outside the tensor core.
+_LANES = 32
+#: What a tensor core cuts off a sum, in units of u at each accumulation, and in 8-bit MMAs relative to the sum so far.
+_CUT, _SHORT_CUT = 0.08, 2.0**-13
+#: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
+#: a multiple of an intermediate result, or the terms of a sum in another order.
+_LARGEST = 2.0**120
+#: The largest error of an approximation divided by what many elements have in common.
+_MEAN = 3.0
+_PARTS = 8  # prefixes of a sum that are evaluated
+_FLIPS = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
+_DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One choice of errors.
+
+    ``coherent``: all elements of a rounding have the same relative error, else independent ones.  ``size``: the
+    largest relative error in units of roundoff.  ``regular``: sums of equal or ordered terms, whose errors do not
+    average out.  ``reals``: only the errors of an interpreter over the reals, which computes in f64.
+    """
+
+    seed: int
+    coherent: bool = False
+    size: float = 1.0
+    regular: bool = False
+    reals: bool = False
+
+
+@dataclass(frozen=True)
+class Roundings:
+    """What a program's roundings are besides those it shows.
+
+    ``terms``: the number of terms of a sum by (definition, axes) where it differs from that of the evaluated program.
+    ``hardware``: definitions in which functions may be approximated as for outputs of at most 16 bits.  ``computed``:
+    definitions whose values are not exact.
+    """
+
+    fast: bool = True
+    terms: Mapping[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    hardware: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
+
+
+def roundings(
+    spec: Spec, precision: str = "fast", terms: Mapping[tuple[str, tuple[str, ...]], int] | None = None
+) -> Roundings:
+    """What follows from the structure of ``spec``."""
+    return Roundings(precision == "fast", terms or {}, _narrow_only(spec), _computed(spec))
+
+
+def _computed(spec: Spec) -> frozenset[str]:
+    found: set[str] = set()
+    for d in spec.definitions:
+        loads = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+        if loads & found or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(spec, d):
+            found.add(d.name)
+    return frozenset(found)
+
+
+def inexact(e: Expr) -> bool:
+    """Whether evaluating the node ``e`` itself may round."""
+    match e:
+        case Reduce(op=op, dtype=dtype):
+            return dtype.is_float and op in ("sum", "prod")
+        case Op(op="cast" | "narrow", args=(x,), dtype=dtype):
+            return dtype.is_float and not _keeps(dtype, x.dtype)
+        case Op(op=op, dtype=dtype):
+            exact = op in COMPARISONS or instruction_error(op, U32, True) == 0.0 or _scales(e)
+            return dtype.is_float and not exact
+    return False
+
+
+def rounds_at_store(spec: Spec, d: Definition) -> bool:
+    """Whether an output rounds the values of its definition; a cast of the same type is exact."""
+    if not (d.is_output and d.stored.is_float) or _keeps(d.stored, d.expr.dtype):
+        return False
+    return not _selects({x.name: x for x in spec.definitions}, d.expr, d.stored)
+
+
+def _selects(made: Mapping[str, Definition], e: Expr, dtype: DType) -> bool:
+    """Whether every value of ``e`` is one of elements of type ``dtype``, with another sign at most."""
+    match e:
+        case Load():
+            known = made.get(e.buffer)
+            return _keeps(dtype, e.dtype) or (known is not None and _selects(made, known.expr, dtype))
+        case Const(value=value):
+            return float(round_to(np.asarray(float(value)), dtype)) == float(value)
+        case Op(op="cast", args=(x,)):
+            return _keeps(dtype, e.dtype) or _selects(made, x, dtype)
+        case Op(op="select", args=(_, a, b)) | Op(op="max" | "min", args=(a, b)):
+            return _selects(made, a, dtype) and _selects(made, b, dtype)
+        case Op(op="neg" | "abs", args=(a,)):
+            return _selects(made, a, dtype)
+        case Reduce(op="max" | "min", body=body):
+            return FORMATS[dtype].infinite and _selects(made, body, dtype)
+    return False
+
+
+def _keeps(target: DType, source: DType) -> bool:
+    """Whether a conversion to the float type ``target`` is exact."""
+    s, t = FORMATS[source], FORMATS[target]
+    if s.kind == "float":
+        return s.mantissa <= t.mantissa and s.least >= t.least and s.largest <= t.largest
+    return source is DType.BOOL or s.bits - (s.kind == "int") <= t.mantissa + 1
+
+
+def _scales(e: Op) -> bool:
+    """A product with a power of two."""
+    constants = [a.value for a in e.args if isinstance(a, Const)]
+    return e.op in ("mul", "div") and any(v and np.frexp(abs(float(v)))[0] == 0.5 for v in constants)
+
+
+def _narrow_only(spec: Spec) -> frozenset[str]:
+    """The definitions on which only outputs of at most 16 bits depend (``vr_tile.passes.hardware_math``)."""
+    wide = {d.name for d in spec.definitions if d.is_output and not (d.stored.is_float and d.stored.bits <= 16)}
+    for d in reversed(spec.definitions):
+        if d.name in wide:
+            wide |= {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+    return frozenset(d.name for d in spec.definitions) - wide
+
+
+@cache
+def instruction_error(op: str, u: float, fast: bool) -> float:
+    """The largest relative error of the forms of ``op`` in code where the unit roundoff is ``u``."""
+    f = FUNCTIONS[op]
+    if u < U32:
+        return 2.0 * f.ulps[1] * u
+    return 2.0 * u * max([f.ulps[0], *(a.ulps for a in f.approximations if fast)])
+
+
+@cache
+def _hardware_error(op: str) -> float:
+    return max((a.relative for a in FUNCTIONS[op].approximations if a.narrow), default=0.0)
+
+
+def unit(dtype: DType) -> float:
+    """The unit roundoff of a float type."""
+    return float(2.0 ** -(dtype.mantissa + 1))
+
+
+def spacing(x: Array, dtype: DType) -> Array:
+    """The distance between neighbouring numbers of ``dtype`` at ``x``."""
+    _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent - 1, FORMATS[dtype].least) - dtype.mantissa))
+
+
+def run(
+    program: Spec, inputs: Mapping[str, Any], scalars: Mapping[str, Any], sizes: Mapping[str, int],
+    how: Roundings, probe: Probe,
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of ``program``, unrounded, with the errors of ``probe``."""
+
+    def evaluate(d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any]) -> tuple[Array, Array]:
+        evaluator = _Rounding(d, buffers, params, how, probe)
+        made = evaluator.run()
+        if not d.is_output:
+            return made, made
+        return made, evaluator.stored(made) if d.stored.is_float else round_to(made, d.stored)
+
+    with np.errstate(all="ignore"):
+        return run_spec(program, inputs, scalars, sizes, evaluate)
+
+
+class _Rounding(Evaluator):
+    """The evaluation of one definition with an error at every rounding."""
+
+    def __init__(
+        self, d: Definition, buffers: Mapping[str, Array], params: Mapping[str, Any], how: Roundings, probe: Probe
+    ) -> None:
+        super().__init__(d, buffers, params)
+        self.how, self.probe = how, probe
+        self.rng = np.random.default_rng([probe.seed, zlib.crc32(d.name.encode())])
+        self.matrix: dict[int, DType | None] = {}
+
+    # ---- errors
+    def signs(self, shape: tuple[int, ...]) -> Array:
+        """Relative errors in units of the largest one, times the size of the probe."""
+        if self.probe.coherent:
+            return np.asarray(self.probe.size * self.rng.choice([-1.0, 1.0]))
+        return (2.0 * self.rng.random(shape, dtype=np.float32) - 1.0) * self.probe.size
+
+    def moved(self, x: Array, relative: float, least: float = 0.0) -> Array:
+        """``x`` with errors of up to ``relative`` of each element, and of at least ``least`` where it is not 0."""
+        xi = self.signs(x.shape)
+        small = np.abs(x)
+        if least and small.size and not float(small.max()) <= _LARGEST:  # of an f32 operation
+            x = np.where(small > _LARGEST, np.copysign(np.inf, x), x)
+        if least and small.size and float(small.min()) * relative < least:
+            size = np.where(small == 0.0, 0.0, np.maximum(relative * small, least))
+            return np.where(np.isfinite(x), x + np.where(np.isfinite(size), size, 0.0) * xi, x)
+        return np.asarray(x * (1.0 + relative * xi))
+
+    def flipped(self, x: Array, step: Array) -> Array:
+        """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""
+        if self.probe.coherent or self.probe.reals or not x.size:
+            return x
+        x, step = np.array(x, np.float64), np.broadcast_to(step, x.shape)
+        at = self.rng.integers(0, x.size, 1 + x.size // _FLIPS)
+        where = np.unravel_index(at, x.shape)
+        x[where] += step[where] * self.rng.choice([-1.0, 1.0], at.size) * (x[where] != 0.0)
+        return x
+
+    def unit(self, dtype: DType) -> float:
+        return U64 if self.probe.reals else unit(dtype.compute)
+
+    def floor(self, dtype: DType) -> float:
+        """Results of smaller magnitude than this may become 0."""
+        return 0.0 if self.probe.reals or dtype.compute is not DType.F32 else 2.0**-126
+
+    def stored(self, made: Array) -> Array:
+        """What readers of an output see."""
+        dtype = self.d.stored
+        if dtype in (DType.F32, DType.F64):  # an interpreter over the reals may or may not round to a compute type
+            rounds = self.d.expr.dtype is not dtype or self.computed(self.d.expr)
+            return self.moved(made, max(unit(dtype), U64)) if rounds else made
+        out = round_to(made, dtype)
+        return self.flipped(out, spacing(out, dtype)) if self.computed(self.d.expr) else out
+
+    def computed(self, e: Expr) -> bool:
+        """Whether the value of ``e`` is rounded anywhere on its way from the inputs."""
+        return any(inexact(n) or (isinstance(n, Load) and n.buffer in self.how.computed) for n in walk(e))
+
+    # ---- operations
+    def compute(self, e: Expr) -> Value:
+        value = super().compute(e)
+        if not isinstance(e, Op):
+            return value
+        made = self.operation(e, value)
+        return value if made is value.array else Value(made, value.names)
+
+    def operation(self, e: Op, value: Value) -> Array:
+        x, dtype = value.array, e.dtype
+        if e.op in ("cast", "narrow"):
+            return self.converted(e, x)
+        if not dtype.is_float or e.op in COMPARISONS:
+            return x
+        u = self.unit(dtype)
+        f = FUNCTIONS[e.op]
+        if f.scales_argument:
+            argument = line_up(self.value(e.args[0]), value.names, self.order)
+            x = eval_op(e.op, [argument + u * self.argument_errors(e.args[0], value.names)], dtype)
+        if e.op in _DISCONTINUOUS:
+            return self.flipped(x, np.ones(())) if self.computed(e) else x
+        error = instruction_error(e.op, u, self.how.fast)
+        if error > u:  # a stated maximum: nothing is added to it, and the mean of all elements is smaller
+            error = max(u, error / self.probe.size / (_MEAN if self.probe.coherent else 1.0))
+        if self.how.fast and self.d.name in self.how.hardware and not self.probe.reals:
+            error = max(error, _hardware_error(e.op) / self.probe.size)
+        return self.moved(x, error, self.floor(dtype)) if error > 0.0 and not _scales(e) else x
+
+    def argument_errors(self, e: Expr, names: tuple[str, ...]) -> Array:
+        """Errors of the terms of an argument in units of roundoff; one for each element of a term, not of the sum."""
+        terms = e.args if isinstance(e, Op) and e.op in ("add", "sub") else (e,)
+        total: Array = np.zeros(())
+        for t in terms:
+            term = self.value(t)
+            size = np.where(np.isfinite(term.array), np.abs(term.array), 0.0)
+            total = total + line_up(Value(size * self.signs(size.shape), term.names), names, self.order)
+        return total
+
+    def converted(self, e: Op, x: Array) -> Array:
+        """The result ``x`` of a conversion: casts have rounded, ``narrow`` has not."""
+        source, target = e.args[0].dtype, e.dtype
+        if not source.is_float:
+            return x
+        if not target.is_float:
+            return x if target is DType.BOOL or not self.computed(e) else self.flipped_integers(x, target)
+        if e.op == "narrow":
+            if self.probe.reals or _selects({}, e.args[0], target):
+                return x
+            f = FORMATS[target]
+            x = self.moved(x, unit(target), max(2.0 ** (f.least - f.mantissa - 1), 2.0**-126))
+            return np.where(np.abs(x) > f.largest, np.copysign(np.inf, x), x)
+        if _keeps(target, source):
+            return x
+        if target is DType.F32:
+            return self.moved(x, U32)
+        return self.flipped(x, spacing(x, target)) if self.computed(e.args[0]) else x
+
+    def flipped_integers(self, x: Array, target: DType) -> Array:
+        return round_to(self.flipped(x.astype(np.float64), np.ones(())), target)
+
+    # ---- reductions
+    def terms(self, e: Reduce, found: int) -> int:
+        return max(found, self.how.terms.get((self.d.name, tuple(a.name for a in e.axes)), 0))
+
+    def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
+        if not e.dtype.is_float or e.op not in ("sum", "prod"):
+            return super().combined(e, terms, axes)
+        count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
+        if e.op == "prod":
+            value = super().combined(e, terms, axes)
+            return self.moved(value, self.unit(e.dtype) * sqrt(count), self.floor(e.dtype))
+        axis = max(axes, key=lambda a: terms.shape[a])
+        rest = tuple(a for a in axes if a != axis)
+        parts = [
+            reduce_array("sum", np.take(terms, at, axis), (axis,), e.dtype)
+            for at in np.array_split(np.arange(terms.shape[axis]), min(_PARTS, terms.shape[axis]))
+        ]
+        kept = tuple(a - (a > axis) for a in rest)
+        parts = [reduce_array("sum", p, kept, e.dtype) for p in parts] if kept else parts
+        return self.summed(e, parts, count, count / _LANES)
+
+    def product(self, e: Reduce, left: Array, right: Array) -> Array:
+        if not e.dtype.is_float:
+            return super().product(e, left, right)
+        depth = left.shape[2]
+        cuts = np.linspace(0, depth, min(_PARTS, max(depth, 1)) + 1).astype(int)
+        parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
+        count = self.terms(e, depth)
+        engine = self.engine(e)
+        value = self.summed(e, parts, count, count if engine is None else count / _STEP, engine is not None)
+        if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
+            value = self.short(value, (left * left) @ (right * right), count)
+        return value
+
+    def engine(self, e: Reduce) -> DType | None:
+        """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
+        if id(e) not in self.matrix:
+            types = [_operand(f) for f in product_factors(e) or ()]
+            known = [t for t in types if t is not None]
+            short = len(known) == len(types) and all(t.bits <= 16 or t is DType.TF32 for t in known)
+            self.matrix[id(e)] = max(known, key=lambda t: t.bits) if known and short else None
+        return self.matrix[id(e)]
+
+    def summed(self, e: Reduce, parts: Any, count: int, chain: float, cuts: bool = False) -> Array:
+        """The sum of ``parts`` with the errors of a chain of ``chain`` additions; ``cuts``: of a tensor core."""
+        total: Array | None = None
+        squares: Array = np.zeros(())
+        number = 0
+        for p in parts:
+            total = p if total is None else total + p
+            squares, number = squares + total * total, number + 1
+        if total is None or count <= 1:
+            return total if total is not None else np.zeros(())
+        u = self.unit(e.dtype)
+        size = u * sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
+        if self.probe.regular:
+            size = size + 0.5 * u * chain * np.abs(total)
+        if cuts and self.probe.coherent:
+            size = size + _CUT * u * chain * np.abs(total)
+        least = self.floor(e.dtype)
+        if least and not float(np.max(np.abs(total), initial=0.0)) <= _LARGEST:
+            total = np.where(np.abs(total) > _LARGEST, np.copysign(np.inf, total), total)
+        size = np.maximum(size, least * (total != 0.0))
+        moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
+        return np.where(np.isfinite(total), moved, total)
+
+    def short(self, total: Array, squares: Array, count: int) -> Array:
+        """Errors of sums in MMAs of 8-bit floats: each term is cut off relative to the largest of the sum so far."""
+        typical = np.sqrt(squares / max(count, 1))
+        chunk = min(count, _SHORT)
+        largest = np.maximum(np.abs(total) * chunk / count, 3.0 * typical)
+        if self.probe.coherent:  # half a unit of each term, with its sign
+            many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)
+            return total + 0.5 * _SHORT_CUT * largest * many * self.signs(total.shape)
+        return np.asarray(total + 0.5 * _SHORT_CUT * sqrt(count) * largest * self.signs(total.shape))
+
+
+def _operand(e: Expr) -> DType | None:
+    """The type in which a factor reaches the arithmetic, if it is a load or was narrowed."""
+    while isinstance(e, Op) and e.op in ("cast", "select", "neg"):
+        e = e.args[1] if e.op == "select" else e.args[0]
+    if isinstance(e, Load) or (isinstance(e, Op) and e.op == "narrow"):
+        return e.dtype
+    return None

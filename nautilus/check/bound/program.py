@@ -1,0 +1,54 @@
+"""The roundings that a compilation makes, as a Spec.
+
+``rounded(spec)`` is the Scalar program behind ``narrow``, before kernels are planned: every ``narrow`` stands where
+the compiler put it, sums are of what varies only, and elementwise temporaries are part of their readers.  Each of its
+definitions is one definition of the result, so the interpreter of a Spec evaluates it.  Over the reals its values are
+those of ``spec``.  Later passes choose loops and instructions; :mod:`nautilus.check.bound.errors` has their roundings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from nautilus.core.buffers import Space
+from nautilus.core.expr.nodes import Const, Op, Reduce
+from nautilus.core.passes import Pass
+from nautilus.core.schedule import Schedule
+from nautilus.frontend.spec import Definition, Spec
+from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.factor import Factor
+from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.narrow import Narrow
+from nautilus.scalar.passes.simplify import Simplify
+
+
+def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:
+    """The passes of the Scalar stage up to the last one that inserts roundings."""
+    return (
+        *(Simplify(), Inline(schedule), Simplify(), Factor(schedule), Simplify()),
+        Narrow(schedule, strict=precision == "strict"),
+    )
+
+
+@lru_cache(maxsize=16)
+def rounded(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> Spec:
+    """``spec`` with the roundings of its compilation; names of temporaries may differ."""
+    program = lower(spec)
+    for p in passes(precision, schedule):
+        program = p.apply(program)
+    return replace(spec, definitions=tuple(_definition(d) for d in read_defs(program).values()))
+
+
+def _definition(d: Def) -> Definition:
+    value, guard = d.value, d.guard
+    if d.op is not None:
+        value = Reduce(d.op, d.red, guard, value, d.buffer.dtype.compute, d.span)
+    elif guard is not None:
+        value = Op("select", (guard, value, Const(0.0 if value.dtype.is_float else 0, value.dtype)), value.dtype)
+    stored = d.buffer.dtype
+    is_output = d.buffer.space is Space.OUTPUT
+    if not is_output and stored is not value.dtype:  # a temporary of a narrower type rounds when it is stored
+        value = Op("cast", (value,), stored, d.span)
+    return Definition(d.name, stored, d.par, value, is_output, d.span)

@@ -1,0 +1,248 @@
+"""The bound that the compiler states for a spec; the docstring of the package has the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from nautilus.check.bound.errors import Probe, Roundings, inexact, roundings, rounds_at_store, run, unit
+from nautilus.check.bound.program import rounded
+from nautilus.check.compare import norm
+from nautilus.check.inputs import generate, integer_ranges
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
+from nautilus.core.functions import FUNCTIONS
+from nautilus.core.numerics import Array, round_to
+from nautilus.core.schedule import Schedule
+from nautilus.core.types import DType
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.restrict import factors, restrict, sampled
+from nautilus.frontend.spec import Spec, Tensor
+
+#: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
+#: up to 1.25 units.
+PROBES = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25) for n in range(2)))
+_BUDGET = 1 << 20  # points of the sampled evaluation
+_GATHERED = 1 << 17  # elements of an input, where it is read at computed indices only
+_LONGEST = 1 << 14  # terms of a sum in the sampled evaluation
+_RUNTIME = 1024  # the size of a dim that is known only at launch and has no smaller bound
+_FEW = 64  # outputs of fewer elements are sampled on several inputs
+_INPUTS = 6
+_INEXACT = frozenset(f.name for f in FUNCTIONS.values() for a in f.approximations if a.form_error)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bound of an output; ``relative`` is 0 for an exact output.
+
+    ``ties``: the output has integers or bools that depend on computed floats.  ``form``: an approximation of the
+    hardware in it differs from the function over the reals.
+    """
+
+    relative: float
+    ties: bool = False
+    form: bool = False
+
+    @property
+    def text(self) -> str:
+        if self.relative == 0.0:
+            return "exact" + (", but where computed numbers tie" if self.ties else "")
+        return f"{self.relative:.1e}"
+
+
+def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> dict[str, Bound]:
+    """The bound of every output of ``spec`` on standard normal inputs at its declared sizes."""
+    options = Schedule() if schedule is None else schedule
+    choices = Schedule(inline=options.inline, factor=options.factor, narrow=options.narrow)
+    return dict(_stated(spec, precision, choices))
+
+
+@lru_cache(maxsize=64)
+def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Bound]:
+    program = rounded(spec, precision, schedule)
+    computed = roundings(program, precision).computed
+    exact = {d.name: _is_exact(program, d.name, computed) for d in program.definitions}
+    wanted = [t for t in spec.outputs if t.dtype.is_float and not exact[t.name]]
+    found = _sampled(program, precision, wanted) if wanted else {}
+    out: dict[str, Bound] = {}
+    for t in spec.outputs:
+        if not t.dtype.is_float:
+            out[t.name] = Bound(0.0, ties=not exact[t.name])
+        else:
+            form = precision == "fast" and t.name in found and any(_has_form(d.expr) for d in spec.definitions)
+            out[t.name] = Bound(found.get(t.name, 0.0), form=form)
+    return out
+
+
+def _is_exact(program: Spec, name: str, computed: frozenset[str]) -> bool:
+    """Whether no rounding lies between the inputs and the values of ``name``."""
+    d = program.definition(name)
+    loads = {e.buffer for e in walk(d.expr) if isinstance(e, Load)}
+    return not (loads & computed or any(inexact(e) for e in walk(d.expr)) or rounds_at_store(program, d))
+
+
+def _has_form(e: Expr) -> bool:
+    return any(isinstance(n, Op) and n.op in _INEXACT for n in walk(e))
+
+
+# -- the figure of the header -------------------------------------------------------------------
+
+
+def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor]) -> dict[str, float]:
+    """Relative errors of the outputs ``wanted`` on standard normal inputs, at sampled elements."""
+    fixed = _fixed(program)
+    terms = {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(fixed)}
+    few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < _FEW
+    count = _INPUTS if few else 1
+    whole, rows = _cut(fixed, _BUDGET // count)
+    cut, ranges = _shortened(whole, integer_ranges(fixed))
+    how = roundings(cut, precision, terms)
+    errors = {t.name: 0.0 for t in wanted}
+    sizes = dict(errors)
+    for seed in range(count):
+        given = generate(cut, "random", seed, ranges=ranges)
+        arrays = {**given.arrays, **rows}
+        values = run_spec(wide(cut), arrays, given.scalars)
+        moved = disturbed(wide(cut), arrays, given.scalars, {}, how, values)
+        for t in wanted:
+            errors[t.name] += moved[t.name] ** 2
+            sizes[t.name] += norm(values[t.name]) ** 2
+    out = {}
+    for t in wanted:
+        relative = (errors[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
+        out[t.name] = relative + unit(t.dtype)
+    return out
+
+
+def disturbed(
+    program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
+    how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe] = PROBES,
+) -> dict[str, float]:  # fmt: skip
+    """For each output, the largest norm of its error under ``probes``; inf where an element is finite in one only."""
+    worst = dict.fromkeys(values, 0.0)
+    types = {t.name: t.dtype for t in program.outputs}
+    finite = {n: _finite(x, types[n]) for n, x in values.items()}
+    for probe in probes:
+        moved = run(program, arrays, scalars, sizes, how, probe)
+        for name, x in values.items():
+            if x.dtype.kind != "f":
+                continue
+            same = np.array_equal(_finite(moved[name], types[name]), finite[name])
+            with np.errstate(all="ignore"):
+                worst[name] = max(worst[name], norm(moved[name] - x) if same else float("inf"))
+    return worst
+
+
+def _finite(x: Array, dtype: DType) -> Array:
+    """Whether each element is finite, and whether it is so in its type."""
+    return np.stack([np.isfinite(x), np.isfinite(round_to(x, dtype))])
+
+
+def _fixed(program: Spec) -> Spec:
+    """``program`` with a number for every size that is known only at launch."""
+    sizes = {d.name: min(_RUNTIME, d.bound or _RUNTIME) for d in program.runtime_dims}
+    if not sizes:
+        return program
+
+    def extent(n: int | Param) -> int:
+        return sizes[n.name] if isinstance(n, Param) else n
+
+    def number(e: Expr) -> Expr | None:
+        if isinstance(e, Param) and e.name in sizes:
+            return Const(sizes[e.name], e.dtype)
+        if isinstance(e, Reduce):
+            return replace(e, axes=tuple(replace(a, extent=extent(a.extent)) for a in e.axes))
+        return None
+
+    def tensors(all_: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(replace(t, shape=tuple(map(extent, t.shape))) for t in all_)
+
+    made = tuple(
+        replace(d, axes=tuple(replace(a, extent=extent(a.extent)) for a in d.axes), expr=rewrite(d.expr, number))
+        for d in program.definitions
+    )
+    dims = tuple(replace(d, value=sizes.get(d.name, d.value)) for d in program.dims)
+    return replace(
+        program, inputs=tensors(program.inputs), outputs=tensors(program.outputs), dims=dims, definitions=made
+    )
+
+
+def _reductions(program: Spec) -> Iterator[tuple[str, Reduce]]:
+    for d in program.definitions:
+        yield from ((d.name, e) for e in walk(d.expr) if isinstance(e, Reduce))
+
+
+def _count(e: Reduce) -> int:
+    return prod(a.extent for a in e.axes if isinstance(a.extent, int))
+
+
+def _cut(program: Spec, budget: int) -> tuple[Spec, Mapping[str, Array]]:
+    """``program`` at sampled elements of its outputs, and its new inputs.
+
+    Where that is too much work, long sums are shortened, and the outputs are taken at the same indices as the sums are.
+    """
+    extents = {a.extent for _, e in _reductions(program) for a in e.axes if isinstance(a.extent, int)}
+    chosen = sampled(program, 0, inner=8, last=16)
+    most = min(max(extents, default=1), _LONGEST)
+    while True:
+        kept = {n: np.linspace(0, n - 1, most).astype(np.int64) for n in sorted(extents) if n > most}
+        same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
+        cut = min((restrict(program, c, kept) for c in (chosen, same)), key=lambda r: _points(r.spec))
+        if most <= 32 or _points(cut.spec) <= budget:
+            return cut.spec, cut.rows
+        most //= 2
+
+
+def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:
+    """``chosen``, with the indices of ``kept`` along the axes of these extents."""
+    return dict(chosen) | {p: kept[n] for p, n in enumerate(t.shape) if isinstance(n, int) and n in kept}
+
+
+def _shortened(spec: Spec, ranges: Mapping[str, tuple[int, int]]) -> tuple[Spec, dict[str, tuple[int, int]]]:
+    """``spec`` with large inputs shortened along dimensions of gathers, and the ranges of the positions in them."""
+    loads = [e for d in spec.definitions for e in walk(d.expr) if isinstance(e, Load)]
+    known = dict(ranges)
+    made = []
+    for t in spec.inputs:
+        shape = list(t.shape)
+        mine = [e for e in loads if e.buffer == t.name]
+        for p, n in enumerate(t.shape):
+            size = _volume(shape)
+            gathers = all(any(isinstance(x, Load) for x in walk(e.index[p])) for e in mine)
+            if isinstance(n, int) and size > _GATHERED and gathers:
+                shape[p] = length = max(16, n * _GATHERED // size)
+                names = {x.buffer for e in mine for x in walk(e.index[p]) if isinstance(x, Load)}
+                known |= {x: (0, min(known[x][1], length - 1)) for x in names if x in known}
+        made.append(replace(t, shape=tuple(shape)))
+    return replace(spec, inputs=tuple(made)), known
+
+
+def wide(program: Spec) -> Spec:
+    """``program`` with float inputs taken as they are, because rounding what is rounded takes time."""
+    inputs = tuple(replace(t, dtype=DType.F64) if t.dtype.is_float else t for t in program.inputs)
+    return replace(program, inputs=inputs)
+
+
+def _points(spec: Spec) -> int:
+    """The work of an evaluation: elements of inputs and of all grids; a product of matrices counts an eighth."""
+    total = sum(_volume(t.shape) for t in spec.inputs)
+    for d in spec.definitions:
+        outer = {a.name: a for a in d.axes}
+        total += _volume([a.extent for a in d.axes])
+        for e in walk(d.expr):
+            if isinstance(e, Reduce):
+                used = [a for n, a in outer.items() if n in _names(e)]
+                many = _volume([a.extent for a in (*used, *e.axes)])
+                total += many // 8 if e.op == "sum" and e.cond is None and len(factors(e.body)) > 1 else many
+    return total
+
+
+def _names(e: Expr) -> set[str]:
+    return {n.name for n in walk(e) if isinstance(n, Var)}
+
+
+def _volume(shape: Sequence[int | Param]) -> int:
+    return prod(n for n in shape if isinstance(n, int))

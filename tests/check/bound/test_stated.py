@@ -1,0 +1,145 @@
+"""The stated figure: its order for small classes of specs, and which outputs are exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.check.bound.program import passes, rounded
+from nautilus.check.bound.stated import Bound, _stated, stated
+from nautilus.core.expr.nodes import Op, walk
+from nautilus.core.schedule import Schedule
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.passes.pipelines import SCALAR
+
+HEAD = "dim M = 512, N = 512, K = 512\n"
+
+
+def bound(body: str, precision: str = "fast") -> float:
+    return stated(load_spec(HEAD + body), precision)["Y"].relative
+
+
+MATMUL = "input A: {t}[M, K]\ninput B: {t}[K, N]\noutput Y: {o}[M, N]\nY[i, j] = sum[k](A[i, k] * B[k, j])\n"
+SOFTMAX = "input X: {t}[M, N]\noutput Y: {t}[M, N]\nY[i, j] = softmax[j](X[i, j])\n"
+MIXED = "input S: f32[M, K]\ninput V: f16[K, N]\noutput Y: {o}[M, N]\nY[i, j] = sum[k](exp(S[i, k]) * V[k, j])\n"
+SQUARE = (
+    "input A: bf16[M, K]\ninput B: bf16[K, N]\noutput Y: f32[M, N]\nY[i, j] = sum[k](A[i, k] * A[i, k] * B[k, j])\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        (MATMUL.format(t="f16", o="f16"), 4e-4, 6e-4),
+        (MATMUL.format(t="f16", o="f32"), 3e-7, 3e-6),
+        (MATMUL.format(t="f32", o="f32"), 3e-7, 6e-6),
+        (MATMUL.format(t="f64", o="f64"), 1e-16, 1e-14),
+        (SOFTMAX.format(t="f32"), 1e-7, 2e-6),
+        (SOFTMAX.format(t="f16"), 4e-4, 6e-4),
+        (MIXED.format(o="f16"), 6e-4, 2e-3),
+        (SQUARE, 2.0**-9, 8e-3),
+    ],
+)
+def test_the_order_of_the_bound(body: str, low: float, high: float) -> None:
+    assert low <= bound(body) <= high
+
+
+def test_strict_precision_has_no_narrowing() -> None:
+    assert bound(MIXED.format(o="f32"), "strict") < 1e-5 < 1e-4 < bound(MIXED.format(o="f32"))
+    assert bound(SQUARE, "strict") < 1e-5
+
+
+def test_a_schedule_without_narrowing_has_none() -> None:
+    spec = load_spec(HEAD + SQUARE)
+    assert stated(spec, "fast", Schedule(narrow=False))["Y"].relative < 1e-5
+
+
+TANH = "input X: f32[M, N]\noutput Y: {o}[M, N]\nY[i, j] = {f}(X[i, j])\n"
+
+
+@pytest.mark.parametrize(("f", "error"), [("tanh", 2.0**-11), ("erf", 2.0**-10)])
+def test_hardware_approximations_are_stated_where_they_are_taken(f: str, error: float) -> None:
+    narrow, wide = TANH.format(f=f, o="f16"), TANH.format(f=f, o="f32")
+    assert error < bound(narrow) < 2.0**-11 + 2 * error
+    assert bound(narrow, "strict") < 2.0**-11 * 1.01
+    assert bound(wide) < 1e-6
+
+
+def test_a_wide_reader_of_a_narrow_output_inherits_its_flips() -> None:
+    """It sees an element that was rounded to the other neighbour, which is one of the least bits."""
+    body = "input X: f32[M, N]\noutput H: f16[M, N]\noutput Y: f32[M, N]\n"
+    body += "H[i, j] = X[i, j] / 3\nY[i, j] = H[i, j] * 5\n"
+    assert 1e-6 < bound(body) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("f16", "X[i, j]"),
+        ("f16", "max(X[i, j], 0)"),
+        ("f32", "-X[i, j] * 0.5"),
+        ("bf16", "max[k](X[i, k]) if j < 4 else 0"),
+    ],
+)
+def test_what_does_not_round_is_exact(dtype: str, value: str) -> None:
+    assert bound(f"input X: {dtype}[M, N]\noutput Y: {dtype}[M, N]\nY[i, j] = {value}\n") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "value"),
+    [("f32", "f16", "X[i, j]"), ("f16", "f16", "X[i, j] * 0.5"), ("f32", "f32", "X[i, j] * 3")],
+)
+def test_what_rounds_is_not_exact(source: str, target: str, value: str) -> None:
+    assert bound(f"input X: {source}[M, N]\noutput Y: {target}[M, N]\nY[i, j] = {value}\n") > 0.0
+
+
+def test_integers_are_exact() -> None:
+    assert stated(load_spec(HEAD + MATMUL.format(t="i8", o="i32")))["Y"] == Bound(0.0)
+
+
+def test_integers_that_computed_floats_decide_may_tie() -> None:
+    direct = load_spec(HEAD + "input X: f32[M, N]\noutput Y: i32[M]\nY[i] = argmax[j](X[i, j])\n")
+    computed = load_spec(
+        HEAD + "input X: f32[M, N]\noutput Y: i32[M]\nS[i, j] = exp(X[i, j]) / 3\nY[i] = argmax[j](S[i, j])\n"
+    )
+    assert not stated(direct)["Y"].ties
+    assert stated(computed)["Y"].ties
+
+
+def test_the_figure_is_reproducible() -> None:
+    first = bound(MIXED.format(o="f16"))
+    _stated.cache_clear()
+    assert bound(MIXED.format(o="f16")) == first
+
+
+def test_large_and_unknown_sizes_take_little_time_and_memory() -> None:
+    total = load_spec("dim N = 100000000\ninput X: f32[N]\noutput Y: f32\nY = sum[i](X[i] * X[i])\n")
+    assert 1e-7 < stated(total)["Y"].relative < 1e-3
+    rows = load_spec(
+        "dim M = runtime, N = runtime <= 300\ninput X: f32[M, N]\noutput Y: f32[M, N]\nY[i, j] = softmax[j](X[i, j])\n"
+    )
+    assert 1e-7 < stated(rows)["Y"].relative < 2e-6
+    text = "dim T = 1000000, B = 64, D = 512\ninput E: f32[T, D]\ninput t: i32[B]\noutput Y: f32[B, D]\n"
+    assert 0.0 < stated(load_spec(text + "Y[b, d] = E[t[b], d] * 3\n"))["Y"].relative < 1e-6
+
+
+def test_the_passes_are_those_of_the_pipeline() -> None:
+    names = [p.name for p in passes()]
+    assert names == [p.name for p in SCALAR.passes][: len(names)]
+    assert names[-1] == "narrow"
+
+
+def test_the_program_shows_the_narrowing() -> None:
+    program = rounded(load_spec(HEAD + SQUARE))
+    narrowed = [
+        str(e.dtype) for d in program.definitions for e in walk(d.expr) if isinstance(e, Op) and e.op == "narrow"
+    ]
+    assert narrowed == ["bf16"]
+
+
+def test_float32_evaluation_stays_within_the_bound() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((512, 512)).astype(np.float32) for _ in range(2))
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(a @ b - want) / np.linalg.norm(want)
+    assert error < bound(MATMUL.format(t="f32", o="f32"))
