@@ -25,8 +25,8 @@ from nautilus.passes.loading import load
 
 _WIDTH = 112
 _MEANING = (
-    " (at most: Frobenius norm of the error against float64, relative to that of the result, on standard normal inputs"
-    " with these sizes; where terms cancel more, relative to the terms: nautilusc check)"
+    " (relative Frobenius norm, at most, against float64, on standard normal inputs;"
+    " where terms cancel more than in those, relative to the terms)"
 )
 
 
