@@ -4,6 +4,11 @@
     b * c + a, a + b * c     ->  fma(b, c, a)                      [2] the product has no other reader
     polynomials in one value ->  Horner's form, in x * x where only every other power occurs    [3]
 
+Domain.  All rules are equations over the reals.  Rule [1] keeps inf and NaN only where t is 1 or -1 at an infinite h,
+because ``t * inf + inf`` is NaN for a negative t where ``(t + 1) * inf`` is inf; so t must be the tanh or erf of a
+polynomial in h.  Rule [2] rounds once instead of twice; it can only avoid an overflow of ``b * c``.  Rule [3] forms
+powers up to the degree that the polynomial has, and keeps inf and NaN but for the order of terms of different signs.
+
 A rule applies where it saves an operation.  Rule [2] applies only to products with the result's axes in the same
 block, because a product that ``hoist`` moved out of a loop is cheap.  It does not apply to repairs of carried values.
 Code that computes a value twice and compares the two (an index of a maximum) requires equal rounding, but contraction
@@ -23,6 +28,7 @@ from nautilus.vr_tile.rewriting import Peephole, each_kernel
 _MOST = 8  # degree of a polynomial
 _DEEPEST = 3 * _MOST  # nested operations of a polynomial: at most a power, a product and a sum for each degree
 _POLYNOMIAL = frozenset({"add", "sub", "mul", "neg", "fma"})
+_SATURATING = frozenset({"tanh", "tanh_approx", "erf"})
 _Coefficients = dict[int, float]
 
 
@@ -79,9 +85,33 @@ def _times_one_more(p: Peephole, a: Value, h: Value) -> Value | None:
     if inner is None or a.type != p.type(DType.F32, (*a.type.names, *h.type.names)) or p.constant(h) is not None:
         return None
     for t, one in (inner.args, inner.args[::-1]):
-        if p.constant(one) == 1.0 and t.type == a.type:
+        if p.constant(one) == 1.0 and t.type == a.type and _saturates(p, t, h):
             return p.map("fma", [t, h, h])
     return None
+
+
+def _saturates(p: Peephole, t: Value, h: Value) -> bool:
+    """Whether ``t`` is 1, -1 or NaN where ``h`` is infinite: the tanh or erf of a polynomial in ``h``."""
+    op = p.producer(t)
+    return isinstance(op, MapOp) and op.op in _SATURATING and _grows(p, op.args[0], _unscaled(p, h))
+
+
+def _grows(p: Peephole, v: Value, base: Value) -> bool:
+    """Whether ``v`` is a polynomial in ``base``, which is infinite or NaN where ``base`` is."""
+    op = p.producer(v)
+    if v == base or not isinstance(op, MapOp) or op.op not in _POLYNOMIAL:
+        return v == base
+    return all(_grows(p, a, base) for a in op.args if p.constant(a) is None)
+
+
+def _unscaled(p: Peephole, v: Value) -> Value:
+    """``x`` where ``v`` is ``x * c`` with a constant other than 0, also of several products."""
+    op = p.producer(v)
+    if isinstance(op, MapOp) and op.op == "mul":
+        for x, c in (op.args, op.args[::-1]):
+            if p.constant(c):
+                return _unscaled(p, x)
+    return v
 
 
 def _multiply_add(p: Peephole, op: MapOp, a: Value, m: Value) -> Value | None:
