@@ -1,46 +1,34 @@
-"""The independent checker of certificates by random numbers and sympy; it shares no code with the passes.
+"""The independent checker of the certificates of rewrites; it shares no code with the passes.
 
 :func:`check` checks the form of both sides where the rule defines it, then decides ``before == after`` where the
-conditions hold: first on random points, where a counterexample is final, then symbolically, where a proof is final.
-Reductions are instantiated with small extents; a load is an unknown number that depends on its indices.  All
-computation is over the reals, so a permitted ``narrow`` is the identity.  Its rule admits it only for a factor that
-meets a 16-bit or 8-bit operand.
+conditions hold (:mod:`nautilus.check.validate.identities`).  Reductions are instantiated with few elements; a load is
+an unknown number that depends on its indices.  All computation is over the reals, so a permitted ``narrow`` is the
+identity; its rule admits it only for a factor that meets a 16-bit or 8-bit operand.
+
+An identity that does not hold everywhere holds on a *domain*, which the verdict names: ``finite`` leaves out inf and
+NaN, ``generic`` in addition zeros and equal, huge and tiny numbers, as a rewrite by division needs, and ``positive``
+numbers below 0, as a rewrite by a root needs.  Whether the program leaves its domain is decided on the modules
+(:mod:`nautilus.check.validate.refinement`).
 """
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import permutations, product
-from typing import Any
 
-import sympy
-
-from nautilus.check.functions import MEANINGS
+from nautilus.check.validate.identities import DOMAINS, decide
+from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
-
-SAMPLES = 48
-EXTENT = 3  # extent of an instantiated reduction axis
-_TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """``ok`` is False for a counterexample or a malformed certificate. ``how``: proved, tested, wrong."""
-
-    ok: bool
-    how: str
-    detail: str = ""
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, Reduce, Ref, Var, rewrite, walk
+from nautilus.core.text.expressions import format_expr
 
 
 def check(c: Certificate, seed: int = 0) -> Verdict:
-    """The verdict on one certificate."""
+    """The verdict on one certificate; the detail of a proof is its domain."""
     problem = _RULES.get(c.rule, _no_structure)(c)
     if problem:
-        return Verdict(False, "wrong", problem)
+        return Verdict("refuted", detail=problem)
     if c.rule == "inline":
         tried = [_compare(replace(c, before=b), seed) for b in _inlined(c)]
         return next((v for v in tried if v.ok), tried[0])
@@ -48,25 +36,67 @@ def check(c: Certificate, seed: int = 0) -> Verdict:
 
 
 def _compare(c: Certificate, seed: int) -> Verdict:
-    """Compare both sides on random points, then symbolically."""
-    rng = random.Random(seed)
-    tested = 0
-    for _ in range(20 * SAMPLES):
-        point = _SamplePoint(rng.getrandbits(62))
-        try:
-            if not all(bool(_value(k, {}, point)) for k in c.conditions):
+    """The verdict on the largest domain that has a proof, else on positive numbers."""
+    for domain in DOMAINS:
+        found = decide(c.before, c.after, c.conditions, domain, seed)
+        if found.status == "proved":
+            return replace(found, detail=f"on the domain {domain}")
+    return found
+
+
+# -- the modules of the step ---------------------------------------------------------------------------
+
+
+def misplaced(c: Certificate, before: object, after: object) -> str:
+    """Why ``c`` does not belong to the step from module ``before`` to module ``after``; '' if it does.
+
+    The subject is a buffer or a value of one of the modules.  The element of a narrowed factor and that of a sum stand
+    in the module before the step, and what became of them stands in the module after it.
+    """
+    old, new = Parts.of(before), Parts.of(after)
+    if c.subject not in old.names | new.names:
+        return f"the modules have no {c.subject}"
+    sides: list[tuple[Expr, Parts]] = []
+    match c.rule:
+        case "narrow":
+            sides = [(c.before, old), (c.after, new)]
+        case "factor":
+            sides = [
+                (part, module)
+                for side, module in ((c.before, old), (c.after, new))
+                for n in walk(side)
+                if isinstance(n, Reduce)
+                for part in (n.body, *(() if n.cond is None else (n.cond,)))
+            ]
+    missing = next((part for part, module in sides if part not in module.expressions), None)
+    return "" if missing is None else f"no statement contains {format_expr(missing)}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The names of buffers and values of a module, and all expressions in it with their parts."""
+
+    names: frozenset[str]
+    expressions: frozenset[Expr]
+
+    @staticmethod
+    def of(module: object) -> Parts:
+        names: set[str] = set()
+        expressions: set[Expr] = set()
+        stack, seen = [module], set[int]()
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
                 continue
-            x, y = _value(c.before, {}, point), _value(c.after, {}, point)
-        except (ArithmeticError, ValueError):
-            continue  # one side is undefined at this point
-        if not _same(x, y):
-            return Verdict(False, "wrong", f"before = {x}, after = {y} at {point.show()}")
-        tested += 1
-        if tested == SAMPLES:
-            break
-    if tested == 0:
-        return Verdict(False, "wrong", "no point satisfies the conditions")
-    return Verdict(True, "proved") if _proves(c) else Verdict(True, "tested", f"{tested} points")
+            seen.add(id(node))
+            if isinstance(node, Const | Var | Load | Op | Reduce | Param | Ref):
+                expressions.update(walk(node))
+            elif isinstance(node, tuple):
+                stack.extend(node)
+            elif is_dataclass(node):
+                names |= {v for n in ("name", "buffer") if isinstance(v := getattr(node, n, None), str)}
+                stack.extend(getattr(node, f.name) for f in fields(node))
+        return Parts(frozenset(names), frozenset(expressions))
 
 
 # -- the form of both sides by rule ------------------------------------------------------------------
@@ -200,131 +230,3 @@ _RULES: Mapping[str, Callable[[Certificate], str]] = {
     "inline": _inline,
     "lazy-rescale": _lazy_rescale,
 }
-
-
-# -- numbers ----------------------------------------------------------------------------------------
-
-
-class _SamplePoint:
-    """Random values of all unknowns, determined by a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self.seen: dict[str, float] = {}
-
-    def number(self, what: str, *, integer: bool, truth: bool = False) -> Any:
-        if what not in self.seen:
-            rng = random.Random(f"{self._seed}/{what}")
-            small = rng.choice((0, 1, 2, 3)) if integer else rng.choice((rng.uniform(-3, 3), rng.uniform(0.1, 2)))
-            self.seen[what] = rng.random() < 0.5 if truth else small
-        return self.seen[what]
-
-    def show(self) -> str:
-        return ", ".join(f"{k} = {v:.4g}" for k, v in list(self.seen.items())[:8])
-
-
-def _same(x: Any, y: Any) -> bool:
-    if isinstance(x, bool) or isinstance(y, bool):
-        return bool(x) == bool(y)
-    if x != x or y != y:
-        return bool(x != x and y != y)
-    if x == y:
-        return True
-    return bool(abs(x - y) <= _TOLERANCE * max(1.0, abs(x), abs(y)))
-
-
-def _axes(e: Reduce) -> Iterator[dict[str, int]]:
-    sizes = [min(a.extent, EXTENT) if isinstance(a.extent, int) else EXTENT for a in e.axes]
-    for index in product(*(range(n) for n in sizes)):
-        yield {a.name: i for a, i in zip(e.axes, index, strict=True)}
-
-
-def _value(e: Expr, env: Mapping[str, Any], at: _SamplePoint) -> Any:
-    match e:
-        case Const(value=v):
-            return v
-        case Var(name=name):
-            if name in env:
-                return env[name]
-            return at.number(name, integer=e.dtype.is_int, truth=e.dtype.value == "bool")
-        case Param(name=name):
-            return at.number(name, integer=e.dtype.is_int)
-        case Load(buffer=buffer, index=index):
-            where = ", ".join(str(_value(i, env, at)) for i in index)
-            return at.number(f"{buffer}[{where}]", integer=e.dtype.is_int, truth=e.dtype.value == "bool")
-        case Reduce():
-            total: Any = None
-            for point in _axes(e):
-                inner = {**env, **point}
-                if e.cond is None or _value(e.cond, inner, at):
-                    v = _value(e.body, inner, at)
-                    total = v if total is None else MEANINGS[COMBINERS[e.op].binary].number(total, v)
-            return _EMPTY[e.op] if total is None else total
-        case Op(op="select", args=(c, a, b)):
-            return _value(a, env, at) if _value(c, env, at) else _value(b, env, at)
-        case Op(op="cast" | "narrow", args=(a,)):
-            v = _value(a, env, at)
-            return int(v) if e.dtype.is_int else v
-        case Op(op=op, args=args):
-            return MEANINGS[op].number(*(_value(a, env, at) for a in args))
-    raise TypeError(f"a certificate cannot contain {type(e).__name__}")
-
-
-_EMPTY = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": False, "all": True}
-
-
-# -- symbols ----------------------------------------------------------------------------------------
-
-
-def _proves(c: Certificate) -> bool:
-    """Whether sympy proves that ``before - after`` is zero; failure to prove it is no counterexample."""
-    asked = dict.fromkeys(
-        n.args[0] for side in (c.before, c.after) for n in walk(side) if isinstance(n, Op) and n.op == "select"
-    )
-    if len(asked) > 3:
-        return False
-    cases = product((True, False), repeat=len(asked))
-    return all(_proves_case(c, dict(zip(asked, answers, strict=True))) for answers in cases)
-
-
-def _proves_case(c: Certificate, answers: Mapping[Expr, bool]) -> bool:
-    """Whether sympy proves one case of the conditions that the two sides select on, taken as independent."""
-
-    def choose(n: Expr) -> Expr | None:
-        if isinstance(n, Op) and n.op == "select" and n.args[0] in answers:
-            return n.args[1] if answers[n.args[0]] else n.args[2]
-        return None
-
-    try:
-        x, y = (_symbolic(rewrite(side, choose), {}) for side in (c.before, c.after))
-        difference = sympy.simplify(sympy.expand(x - y))
-        if difference == 0:
-            return True
-        # t(max(a, b)): both orders of a and b
-        a, b, gap = sympy.Symbol("a", real=True), sympy.Symbol("b", real=True), sympy.Symbol("gap", positive=True)
-        cases = ((x - y).subs(b, a + gap), (x - y).subs(a, b + gap))
-        return all(sympy.simplify(d) == 0 for d in cases)
-    except (TypeError, ValueError, NotImplementedError, AttributeError, KeyError):
-        return False
-
-
-def _symbolic(e: Expr, env: Mapping[str, Any]) -> Any:
-    match e:
-        case Const(value=v):
-            return sympy.nsimplify(v, rational=True) if isinstance(v, float) and math.isfinite(v) else v
-        case Var(name=name):
-            return env.get(name, sympy.Symbol(name, real=True, integer=e.dtype.is_int or None))
-        case Param(name=name):
-            return sympy.Symbol(name, real=True)
-        case Load(buffer=buffer, index=index):
-            where = ",".join(str(_symbolic(i, env)) for i in index)
-            return sympy.Symbol(f"{buffer}[{where}]", real=True)
-        case Reduce(cond=None, op="sum" | "prod" | "max" | "min"):
-            terms = [_symbolic(e.body, {**env, **p}) for p in _axes(e)]
-            kind = {"sum": sympy.Add, "prod": sympy.Mul, "max": sympy.Max, "min": sympy.Min}[e.op]
-            return kind(*terms)
-        case Op(op="cast" | "narrow", args=(a,)) if not e.dtype.is_int:
-            return _symbolic(a, env)
-        case Op(op=op, args=args) if (meaning := MEANINGS[op].symbol) is not None:
-            return meaning(*(_symbolic(a, env) for a in args))
-    raise NotImplementedError

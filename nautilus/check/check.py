@@ -149,20 +149,24 @@ class _Check:
         return None
 
     def certificates(self) -> None:
-        """Hand the certificates of the passes to the separate checker."""
-        from nautilus.check.recheck import certificates, recheck
+        """Check that each step has a certificate of its own modules, and hand those of rewrites to the checker."""
+        from nautilus.check.recheck import recheck, rewrites, step_certificates
 
-        for step, certificate in certificates(self.trace.records):
-            ok, how = recheck(certificate, self.seed)
+        for made, problem in step_certificates(self.trace.records):
+            self.add("certificate", made.step, "fail" if problem else "ok", problem)
+        for step, certificate, problem in rewrites(self.trace.records):
+            verdict = recheck(certificate, self.seed)
+            how = problem or verdict.text
             message = f"{certificate.rule} in {certificate.subject}: {how}"
-            self.add("certificate", step, "ok" if ok else "fail", message)
+            self.add("certificate", step, "ok" if verdict.ok and not problem else "fail", message)
 
     def validation(self, spec: Spec) -> None:
         """The verdict of the validator on every step down to the VR-tile IR."""
         from nautilus.check.validate.passes import verdicts
 
         given = generate(spec, "random", self.seed)
-        for level, verdict in verdicts(self.trace.levels, given.arrays, {**given.scalars, **given.sizes}, self.seed):
+        inputs = [generate(spec, k, self.seed).arrays for k in ("random", "equal", "descending", "ascending")]
+        for level, verdict in verdicts(self.trace.levels, inputs, {**given.scalars, **given.sizes}, self.seed):
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             self.add(
                 "validation",

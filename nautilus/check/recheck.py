@@ -1,30 +1,38 @@
-"""From the passes that ran to the certificates that they leave, and from those to the separate checker."""
+"""From the steps that ran to their certificates, and from those to the separate checker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
-from nautilus.core.passes import CertifyingPass
-from nautilus.passes.loading import bind, load, load_pass
+from nautilus.core.step_certificate import StepCertificate
+from nautilus.passes.instruments import certificate_of, text_of
+from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
 
 
-def certificates(records: Sequence[Record]) -> Iterator[tuple[str, Certificate]]:
-    """``(stage/pass, certificate)`` of every pass that changes the maths."""
+def step_certificates(records: Sequence[Record]) -> Iterator[tuple[StepCertificate, str]]:
+    """The certificate of every pass that changed its module, and why it does not belong to it; '' if it does."""
     for before, record in pairwise(records):
-        if record.spec is None or not record.changed:
-            continue
-        made = load_pass(record.spec.name, record.spec.target)
-        if not issubclass(made, CertifyingPass):
-            continue
-        instance = made(**bind(made, record.context, record.spec.options))
-        for certificate in instance.derive(before.module)[1]:
-            yield f"{record.stage.name}/{record.name}", certificate
+        if record.spec is not None and record.changed:
+            made = certificate_of(before, record)
+            yield made, made.problem(text_of(before), text_of(record))
 
 
-def recheck(certificate: Certificate, seed: int = 0) -> tuple[bool, str]:
-    """Whether the separate checker accepts ``certificate``, and how it knows or what is wrong."""
-    verdict = load("nautilus.check.certificates:check")(certificate, seed)
-    return bool(verdict.ok), f"{verdict.how}{': ' if verdict.detail else ''}{verdict.detail}"
+def rewrites(records: Sequence[Record]) -> Iterator[tuple[str, Certificate, str]]:
+    """``(stage/pass, certificate, problem)`` of every rewrite of a pass that changes the maths.
+
+    ``problem``: the certificate does not belong to the modules of the step; '' if it does.
+    """
+    for before, record in pairwise(records):
+        for certificate in record.certificates:
+            problem = load("nautilus.check.certificates:misplaced")(certificate, before.module, record.module)
+            yield f"{record.stage.name}/{record.name}", certificate, problem
+
+
+def recheck(certificate: Certificate, seed: int = 0) -> Verdict:
+    """The verdict of the separate checker on ``certificate``."""
+    verdict: Verdict = load("nautilus.check.certificates:check")(certificate, seed)
+    return verdict

@@ -5,6 +5,7 @@ The first lines are comments with the pass, the context and the schedule.  The c
     ; nautilusc dump: scalar after fuse
     ; context: {"arch": "sm_90a", "precision": "fast"}
     ; schedule: {...}
+    ; certificate: {...}
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from nautilus.passes.loading import load
 from nautilus.passes.manager import Context, steps
 from nautilus.passes.pipelines import CUDA, STAGES, Stage
 
+CERTIFICATE = "; certificate: "
 _FIRST = re.compile(r"; nautilusc dump: ([\w-]+) after ([\w-]+)\s*$")
 
 

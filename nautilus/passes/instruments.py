@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nautilus.passes.dumps import dump_header
+from nautilus.core.step_certificate import StepCertificate, step_certificate
+from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
 
@@ -15,6 +16,12 @@ def text_of(record: Record) -> str:
     """The module's text form with one newline at the end."""
     form: str = load(record.stage.format)(record.module)
     return form if form.endswith("\n") else form + "\n"
+
+
+def certificate_of(before: Record, record: Record) -> StepCertificate:
+    """The certificate of the step of ``record``, which ran on the module of ``before``."""
+    name = f"{record.stage.name}/{record.name}"
+    return step_certificate(name, text_of(before), text_of(record), record.certificates)
 
 
 @dataclass(frozen=True)
@@ -58,23 +65,29 @@ class Print:
 class DumpDir:
     """Writes a file such as ``007-scalar-rolling-update.scalar`` after every step.
 
-    A note marks the files of steps without changes.  A compilation can start from every file except those of the last
-    stage.  If a kernel is planned again, only the files of the last attempt remain.
+    A note marks the files of steps without changes, and the file of any other pass has the certificate of the step.
+    A compilation can start from every file except those of the last stage.  If a kernel is planned again, only the
+    files of the last attempt remain.
     """
 
     folder: Path
     written: list[Path] = field(default_factory=list)
+    last: Record | None = None
 
     def after(self, record: Record) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if record.number == 0:
+            self.last = None
             while self.written:
                 self.written.pop().unlink(missing_ok=True)
         path = self.folder / f"{record.number:03d}-{record.stage.name}-{record.name}{record.stage.suffix}"
         note = "" if record.changed else "; (unchanged)\n"
-        text = dump_header(record.stage, record.name, record.context) + note + text_of(record)
-        path.write_text(text, encoding="utf-8")
+        header = dump_header(record.stage, record.name, record.context)
+        if header and record.changed and record.spec is not None and self.last is not None:
+            note += f"{CERTIFICATE}{certificate_of(self.last, record).to_json()}\n"
+        path.write_text(header + note + text_of(record), encoding="utf-8")
         self.written.append(path)
+        self.last = record
 
 
 @dataclass

@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from nautilus.core.certificate import Certificate
 from nautilus.core.errors import VerifyError
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.passes.loading import bind, load, load_pass
 from nautilus.passes.pipelines import PassSpec, Stage
@@ -61,6 +63,7 @@ class Record:
     seconds: float
     context: Context
     is_last: bool  # of its stage
+    certificates: tuple[Certificate, ...] = ()  # of the rewrites of this run
 
     @property
     def base(self) -> str:
@@ -85,11 +88,16 @@ class Step:
 
     def run(self, module: Any, context: Context) -> Any:
         """The module after this step."""
+        return self.derive(module, context)[0]
+
+    def derive(self, module: Any, context: Context) -> tuple[Any, tuple[Certificate, ...]]:
+        """The module after this step, and the certificates of a pass that changes the maths."""
         if self.spec is None:
             function = load(self.stage.lower)
-            return function(module, **bind(function, context, {}, skip=1))
+            return function(module, **bind(function, context, {}, skip=1)), ()
         made = load_pass(self.spec.name, self.spec.target)
-        return made(**bind(made, context, self.spec.options)).apply(module)
+        instance = made(**bind(made, context, self.spec.options))
+        return instance.derive(module) if isinstance(instance, CertifyingPass) else (instance.apply(module), ())
 
 
 def prepared(step: Step, module: Any, context: Context) -> Context:
@@ -137,21 +145,24 @@ class Pipeline:
             try:
                 context = prepared(step, module, context)
                 started = time.perf_counter()
-                new = step.run(module, context)
+                new, certificates = step.derive(module, context)
             except Exception as error:
                 error.add_note(f"in pass {step.stage.name}/{step.name}")
                 raise
             seconds = time.perf_counter() - started
             changed = step.spec is None or not (new is module or new == module)
-            self.show(step, new, changed, seconds, context)
+            self.show(step, new, changed, seconds, context, certificates)
             module = new
         return module, context
 
-    def show(self, step: Step, module: Any, changed: bool, seconds: float, context: Context) -> None:
+    def show(
+        self, step: Step, module: Any, changed: bool, seconds: float, context: Context,
+        certificates: tuple[Certificate, ...] = (),
+    ) -> None:  # fmt: skip
         """Pass ``module`` to every instrument as the result of ``step``."""
         record = Record(
-            self.count, step.stage, step.name, step.spec, module, changed, seconds, context, step.is_last
-        )  # fmt: skip
+            self.count, step.stage, step.name, step.spec, module, changed, seconds, context, step.is_last, certificates
+        )
         self.count += 1
         for instrument in self.instruments:
             try:

@@ -173,6 +173,6 @@ def test_both_levels_are_certified() -> None:
     _, found = SplitKUpdate(interleaved(program, 2, 2, 32, ENDS)).derive(program)
     subjects = [c.subject for c in found if c.rule == "split-k-update"]
     assert subjects == ["P_sum", "O_acc", "P_sum", "O_acc"]
-    assert all(check(c).how == "proved" for c in found)
+    assert all(check(c).status == "proved" for c in found)
     for c in (c for c in found if c.rule == "split-k-update"):
         assert not check(replace(c, after=c.before)).ok or c.before == c.after

@@ -174,7 +174,7 @@ def test_every_dependent_accumulator_leaves_certificates() -> None:
     assert [(c.subject, c.rule) for c in found] == [
         ("P_sum", "rolling-update"), ("P_sum", "distribute"), ("O_acc", "rolling-update"), ("O_acc", "distribute"),
     ]  # fmt: skip
-    assert all(check(c).how == "proved" for c in found)
+    assert all(check(c).status == "proved" for c in found)
 
 
 def test_an_illegal_schedule_says_why() -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nautilus.check.validate.meanings import apply
-from nautilus.check.validate.memory import Memory, Unsupported
+from nautilus.check.validate.memory import Malformed, Memory, Unsupported
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Ref, Var
 from nautilus.core.numerics import Array
+from nautilus.core.types import DType
 
 
 @dataclass
@@ -49,9 +50,7 @@ class Space:
     def _value(self, e: Expr, mask: Array) -> Value:
         match e:
             case Const(value=value, dtype=dtype):
-                if dtype.is_float:
-                    return self.constants.number(float(value))
-                return np.asarray(bool(value) if dtype.value == "bool" else int(value))
+                return literal(value, dtype, self.constants)
             case Var(name=name):
                 return self.variables[name]
             case Param(name=name):
@@ -77,3 +76,14 @@ class Space:
                 except KeyError as error:
                     raise Unsupported(f"function {op}") from error
         raise Unsupported(f"an expression of kind {type(e).__name__}")
+
+
+def literal(value: int | float | bool, dtype: DType, constants: Constants) -> Value:
+    """A constant of type ``dtype``. Raises Malformed for an integer that the type does not hold."""
+    if dtype.is_float:
+        return constants.number(float(value))
+    if dtype is DType.BOOL:
+        return np.asarray(bool(value))
+    if not -(1 << (dtype.bits - 1)) <= int(value) < 1 << (dtype.bits - 1):
+        raise Malformed(f"{value} is no {dtype}")
+    return np.asarray(int(value))

@@ -1,9 +1,9 @@
 """Whether two expressions are equal, and on which domain.
 
 Loads, parameters and float variables are unknowns; a load with other indices is another unknown.  Both sides are
-evaluated at many samples at once, a reduction over few elements.  There are three kinds of samples:
+evaluated at many samples at once, a reduction over few elements.  The samples are:
 
-* generic rationals, on which residues decide;
+* ``positive`` and ``generic``: random rationals, on which residues decide;
 * ``finite``: 0, -0, small, huge, tiny, equal and opposite numbers, for which residues decide as well, because the
   numbers are exact;
 * ``everything``: inf, -inf and NaN too, for which both sides must be the same inf or NaN.
@@ -31,9 +31,12 @@ from nautilus.core.expr.nodes import Expr, Load, Param, Reduce, Ref, Var, walk
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 
-Domain: TypeAlias = Literal["everything", "finite", "generic"]
+Domain: TypeAlias = Literal["everything", "finite", "generic", "positive"]
 
-SAMPLES = {"generic": 64, "finite": 4096, "everything": 4096}
+#: every domain contains those after it
+DOMAINS: tuple[Domain, ...] = ("everything", "finite", "generic", "positive")
+
+SAMPLES = {"positive": 64, "generic": 64, "finite": 4096, "everything": 4096}
 _ROUNDING = 1e-13  # relative error of a side in float64
 _MOST = 4  # elements of a reduction axis
 _FINITE = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 5.0, -5.0, 7.25, 100.0, -100.0, 2.0**40, -(2.0**40),
@@ -54,10 +57,9 @@ def decide(
     if before.dtype is not after.dtype and before.dtype.compute is not after.dtype.compute:
         return Verdict("refuted", detail=f"the types are {before.dtype} and {after.dtype}")
     known = constants or Constants()
-    kinds: tuple[Domain, ...] = ("generic", "finite", "everything")
     points, undecided = 0, False
     try:
-        for kind in kinds[: kinds.index(domain) + 1]:
+        for kind in reversed(DOMAINS[DOMAINS.index(domain) :]):
             found = _compared(_Samples(kind, seed), before, after, conditions, known)
             if found.status == "refuted":
                 return found
@@ -72,8 +74,7 @@ def decide(
 
 def largest_domain(before: Expr, after: Expr, conditions: Sequence[Expr] = (), seed: int = 0) -> Domain | None:
     """The largest domain on which the sides are equal; None if there is none."""
-    domains: tuple[Domain, ...] = ("everything", "finite", "generic")
-    return next((d for d in domains if decide(before, after, conditions, d, seed).status == "proved"), None)
+    return next((d for d in DOMAINS if decide(before, after, conditions, d, seed).status == "proved"), None)
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ class _Samples:
         if dtype.is_int:
             return np.asarray(np.asarray(_INTEGERS)[h % len(_INTEGERS)])
         held = dtype if dtype.compute is not dtype else None
-        if self.kind == "generic":
-            return replace(numbers.exactly((h % (1 << 20) - (1 << 19) + 0.5) / (1 << 18)), held=held)
+        if self.kind in ("generic", "positive"):
+            x = (h % (1 << 20) - (1 << 19) + 0.5) / (1 << 18)
+            return replace(numbers.exactly(np.abs(x) if self.kind == "positive" else x), held=held)
         table = np.asarray(_FINITE if self.kind == "finite" else _EVERYTHING)
         return replace(numbers.exactly(table[h % len(table)]), held=held)
 

@@ -17,10 +17,10 @@ STAGES = ("scalar", "vr-tile")
 
 
 def verdicts(
-    levels: Sequence[Level], arrays: Mapping[str, Array], params: Mapping[str, int | float | bool], seed: int
+    levels: Sequence[Level], inputs: Sequence[Mapping[str, Array]], params: Mapping[str, int | float | bool], seed: int
 ) -> Iterator[tuple[Level, Verdict]]:
-    """The level that each step made, and the verdict on that step."""
-    validator = Validator(arrays, params, seed)
+    """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them."""
+    validator = Validator(inputs, params, seed)
     known = [level for level in levels if level.stage in STAGES]
     for before, after in pairwise(known):
         yield after, validator.validate(before.module, after.module)

@@ -2,7 +2,9 @@
 
 * generic: rationals with 20 random bits, on which residues decide identities;
 * positive: the same without signs, for functions that are defined there only;
-* special: few small numbers, with zeros of both signs, equal elements and equal rows; of the reals alone.
+* special: few small numbers, with zeros of both signs, equal elements and equal rows; of the reals alone;
+* large: the generic numbers times 64, on which an exponential overflows that is not under its reference; of the reals
+  alone.
 
 Integers and bools come from the caller, because integers may be positions.
 """
@@ -18,21 +20,26 @@ from nautilus.check.validate.scalar_run import Given
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.numerics import Array
 
-KINDS = ("generic", "positive", "special")
+KINDS = ("generic", "positive", "special", "large")
+_TRACKED = frozenset({"generic", "positive"})
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 1.0, 0.5, -2.0, 3.0)
 
 
 def points(
-    buffers: Sequence[Buffer], arrays: Mapping[str, Array], params: Mapping[str, int | float | bool], seed: int
+    buffers: Sequence[Buffer],
+    inputs: Sequence[Mapping[str, Array]],
+    params: Mapping[str, int | float | bool],
+    seed: int,
 ) -> Iterator[tuple[str, Given]]:
-    """The kind and the inputs of every point; ``arrays`` gives shapes, integers and bools."""
-    for kind in KINDS:
+    """The kind and the inputs of every point; each takes shapes, integers and bools from the next of ``inputs``."""
+    for n, kind in enumerate(KINDS):
+        arrays = inputs[n % len(inputs)]
         made = {
             b.name: _floats(kind, b.name, np.shape(arrays[b.name]), seed) if b.dtype.is_float else arrays[b.name]
             for b in buffers
             if b.space is Space.INPUT
         }
-        yield kind, Given(made, params, tracked=kind != "special")
+        yield kind, Given(made, params, kind in _TRACKED)
 
 
 def _floats(kind: str, name: str, shape: tuple[int, ...], seed: int) -> Array:
@@ -42,5 +49,5 @@ def _floats(kind: str, name: str, shape: tuple[int, ...], seed: int) -> Array:
         if out.ndim and out.shape[0] > 1:
             out[-1] = out[0]
         return np.asarray(out)
-    whole = rng.integers(1, 1 << 19, shape) / (1 << 18)
+    whole = rng.integers(1, 1 << 19, shape) / (1 << (12 if kind == "large" else 18))
     return np.asarray(whole if kind == "positive" else whole * rng.choice((-1.0, 1.0), shape))

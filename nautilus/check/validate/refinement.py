@@ -8,7 +8,7 @@ not have (``sqrt(x) ** 2 = x``) or a rounded constant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,10 +34,10 @@ Results = dict[str, Memory]
 class Validator:
     """Validates the passes of one compilation; the results of a module are kept for the next pass.
 
-    ``arrays`` and ``params``: inputs of the compilation, of which the validator takes shapes, integers and bools.
+    ``inputs``: sets of inputs, of which the validator takes shapes, integers and bools.  ``params``: all parameters.
     """
 
-    arrays: Mapping[str, Array]
+    inputs: Sequence[Mapping[str, Array]]
     params: Mapping[str, int | float | bool]
     seed: int = 0
     constants: Constants = field(default_factory=Constants)
@@ -72,7 +72,7 @@ class Validator:
         """The outputs of ``module`` at each point, or the error of the run."""
         if id(module) not in self._kept:
             found: dict[str, Results | Exception] = {}
-            for kind, given in points(module.buffers, self.arrays, self.params, self.seed):
+            for kind, given in points(module.buffers, self.inputs, self.params, self.seed):
                 if kind == "positive" and _mostly_finite(found["generic"]):
                     continue
                 found[kind] = self._run(module, given)

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nautilus.check.validate import numbers
-from nautilus.check.validate.expressions import Space
+from nautilus.check.validate.expressions import Space, literal
 from nautilus.check.validate.meanings import apply
 from nautilus.check.validate.memory import Memory, Unsupported, contracted, reduced
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.scalar_run import Given, memories, parameters
 from nautilus.core.numerics import Array
 from nautilus.core.tiles import TileType
-from nautilus.core.types import DType
 from nautilus.vr_tile.ir import (
     ConstOp,
     DotOp,
@@ -107,9 +106,7 @@ class _Run:
         t = op.result.type
         match op:
             case ConstOp(value=value):
-                if t.dtype.is_float:
-                    return self.constants.number(float(value))
-                return np.asarray(bool(value) if t.dtype is DType.BOOL else int(value))
+                return literal(value, t.dtype, self.constants)
             case IndexOp(expr=expr):
                 return self.space().array(expr, self.mask)
             case ParamOp(param=param):

@@ -23,6 +23,11 @@ class Verdict:
     detail: str = ""
 
     @property
+    def ok(self) -> bool:
+        """Whether no side is wrong: proved or tested."""
+        return self.status in ("proved", "tested")
+
+    @property
     def text(self) -> str:
         """The verdict in words."""
         return f"{self.label}: {self.detail}" if self.detail else self.label

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from nautilus.check.validate.meanings import KNOWN
 from nautilus.check.validate.passes import verdicts
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.expr.nodes import OPS, Op
+from nautilus.core.numerics import Array
 from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Update
@@ -67,9 +68,13 @@ def levels(text: str) -> list[Level]:
 
 
 def found(text: str, given: list[Level]) -> dict[str, Verdict]:
-    inputs = generate(load_text(text), "random", 0)
-    params = {**inputs.scalars, **inputs.sizes}
-    return {level.subject: v for level, v in verdicts(given, inputs.arrays, params, 0)}
+    return {level.subject: v for level, v in verdicts(given, *points(text), 0)}
+
+
+def points(text: str) -> tuple[list[Mapping[str, Array]], dict[str, Any]]:
+    """Sets of inputs and the parameters."""
+    sets = [generate(load_text(text), kind) for kind in ("random", "equal", "descending", "ascending")]
+    return [x.arrays for x in sets], {**sets[0].scalars, **sets[0].sizes}
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -86,7 +86,7 @@ def test_a_repair_is_derived_and_certified(name: str) -> None:
     assert isinstance(got, Repair), got
     assert format_expr(got.t).replace(":f32", "") == text
     for certificate in certify("A", got):
-        assert check(certificate).how == "proved", certificate.text()
+        assert check(certificate).status == "proved", certificate.text()
 
 
 REFUSED: dict[str, tuple[Expr, str, tuple[Running, ...]]] = {

@@ -106,7 +106,7 @@ def test_every_repair_between_chunks_is_certified() -> None:
     assert [(c.subject, c.rule) for c in found] == [
         ("P_sum", "split-k-update"), ("P_sum", "distribute"), ("O_acc", "split-k-update"), ("O_acc", "distribute"),
     ]  # fmt: skip
-    assert all(check(c).how == "proved" for c in found)
+    assert all(check(c).status == "proved" for c in found)
 
 
 def test_a_wrong_repair_between_chunks_is_found() -> None:

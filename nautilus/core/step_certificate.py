@@ -1,0 +1,121 @@
+"""The certificate of one step of a compilation: what the step claims, bound to the modules before and after it.
+
+Every step that changes its module has one.  It holds
+
+* the digests of both modules, which are digests of their texts;
+* the *changes*: the lines of text that the step replaced, in order.  They are the hints of the step, what was matched
+  with what: applied to the text before, they give the text after;
+* the *rewrites*: the certificates of a pass that changes the maths (:mod:`nautilus.core.certificate`), as text;
+* a seal, which is a digest of everything else.
+
+So a certificate that was edited, and one that stands beside other modules, is refused without evaluating anything;
+whether the step is right is decided by the validator from the modules alone (:mod:`nautilus.check.validate`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import SequenceMatcher
+from hashlib import sha256
+from typing import Any
+
+from nautilus.core.certificate import Certificate
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From line ``line`` (counted from 0) of the text before, the lines ``removed`` became ``added``."""
+
+    line: int
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A certificate of a pass as text, in the fields of :class:`nautilus.core.certificate.Certificate`."""
+
+    rule: str
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepCertificate:
+    """The claims of step ``step``, such as ``scalar/factor`` (module docstring)."""
+
+    step: str
+    before: str
+    after: str
+    changes: tuple[Change, ...]
+    rewrites: tuple[Rewrite, ...]
+    seal: str = ""
+
+    def sealed(self) -> StepCertificate:
+        """This certificate with the seal of its other fields."""
+        return replace(self, seal=digest(json.dumps(asdict(replace(self, seal="")), sort_keys=True)))
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> StepCertificate:
+        """The certificate in ``text``. Raises ValueError, KeyError or TypeError for anything else."""
+        data: dict[str, Any] = json.loads(text)
+        changes = tuple(Change(int(c["line"]), tuple(c["removed"]), tuple(c["added"])) for c in data.pop("changes"))
+        rewrites = tuple(Rewrite(**r) for r in data.pop("rewrites"))
+        return StepCertificate(changes=changes, rewrites=rewrites, **data)
+
+    def holds(self, certificate: Certificate) -> bool:
+        """Whether ``certificate`` is one of the rewrites."""
+        return _rewrite(certificate) in self.rewrites
+
+    def problem(self, before: str, after: str) -> str:
+        """Why this is not the certificate of the step from text ``before`` to text ``after``; '' if it is."""
+        if self.sealed().seal != self.seal:
+            return "the certificate was edited after it was made"
+        if self.before != digest(before):
+            return "the module before is another one"
+        if self.after != digest(after):
+            return "the module after is another one"
+        if applied(before, self.changes) != after:
+            return "the changes do not lead from the module before to the module after"
+        return ""
+
+
+def digest(text: str) -> str:
+    """The digest of a text."""
+    return sha256(text.encode()).hexdigest()
+
+
+def step_certificate(step: str, before: str, after: str, certificates: Sequence[Certificate]) -> StepCertificate:
+    """The certificate of ``step`` from text ``before`` to text ``after``."""
+    rewrites = tuple(map(_rewrite, certificates))
+    made = StepCertificate(step, digest(before), digest(after), changed(before, after), rewrites)
+    return made.sealed()
+
+
+def _rewrite(c: Certificate) -> Rewrite:
+    return Rewrite(c.rule, c.subject, c.text())
+
+
+def changed(before: str, after: str) -> tuple[Change, ...]:
+    """The changes that lead from ``before`` to ``after``."""
+    a, b = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    codes = SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+    return tuple(Change(i, tuple(a[i:j]), tuple(b[k:n])) for tag, i, j, k, n in codes if tag != "equal")
+
+
+def applied(before: str, changes: Sequence[Change]) -> str | None:
+    """``before`` after ``changes``; None where a change does not fit."""
+    lines, out, at = before.splitlines(keepends=True), list[str](), 0
+    for c in changes:
+        end = c.line + len(c.removed)
+        if c.line < at or tuple(lines[c.line : end]) != c.removed:
+            return None
+        out += lines[at : c.line] + list(c.added)
+        at = end
+    return "".join(out + lines[at:])

@@ -1,0 +1,165 @@
+"""Faults of a module after a pass are refuted, and edits of a certificate are refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nautilus.check import levels as interpreters
+from nautilus.check.certificates import check, misplaced
+from nautilus.check.inputs import InputSet, generate
+from nautilus.check.levels import Level, Trace
+from nautilus.check.recheck import step_certificates
+from nautilus.check.validate.refinement import Validator
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Expr
+from nautilus.core.step_certificate import StepCertificate
+from nautilus.driver import Request, compile_checked
+from nautilus.frontend.semantics.check import load_text
+from nautilus.passes.instruments import certificate_of, text_of
+from nautilus.passes.manager import Record
+from tests.check.validate.faults import faults, inside, leaves
+from tests.check.validate.test_passes import SPECS, levels, points
+
+PER_PASS = 5  # faults of one pass and spec
+CAUGHT = 0.95
+KINDS = ("random", "large-logits", "ascending", "descending")
+
+
+def differ(before: Level, after: Level, sets: list[InputSet]) -> bool:
+    """Whether the interpreters give different results on some inputs; a module that cannot run differs."""
+    for given in sets:
+        left = interpreters.run(before, given, "real")
+        try:
+            right = interpreters.run(after, given, "real")
+        except Exception:
+            return True
+        if not all(np.allclose(right[n], x, rtol=1e-6, atol=1e-9, equal_nan=True) for n, x in left.items()):
+            return True
+    return False
+
+
+def missed(name: str) -> tuple[int, list[str]]:
+    """The number of faults in the passes of a spec that change a result, and those that are not refuted."""
+    text, rng = SPECS[name], random.Random(name)
+    made = levels(text)
+    sets = [generate(load_text(text), kind) for kind in KINDS]
+    count, found = 0, []
+    for before, after in pairwise(made):
+        if after.is_lowering:
+            continue
+        every = list(faults(after.module))
+        for fault in rng.sample(every, min(PER_PASS, len(every))):
+            if not differ(before, replace(after, module=fault.module), sets):
+                continue
+            count += 1
+            verdict = Validator(*points(text)).validate(before.module, fault.module)
+            if verdict.status != "refuted":
+                found.append(f"{after.subject}: {fault.kind} in {fault.at}: {verdict.text}")
+    return count, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_faults_that_change_a_result_are_refuted(name: str) -> None:
+    count, found = missed(name)
+    assert count > 10
+    assert len(found) <= (1 - CAUGHT) * count, found
+
+
+@cache
+def records() -> tuple[Record, ...]:
+    trace = Trace()
+    compile_checked(Request(Path("t.naut"), text=SPECS["running maximum"], until="vr-tile"), [trace])
+    return tuple(trace.records)
+
+
+def test_every_pass_that_changes_its_module_has_a_certificate_of_its_own_modules() -> None:
+    made = list(step_certificates(records()))
+    assert len(made) == sum(r.changed and r.spec is not None for r in records())
+    assert [problem for _, problem in made if problem] == []
+
+
+def test_every_edit_of_a_leaf_of_a_certificate_is_refused() -> None:
+    edited = 0
+    for before, record in pairwise(records()):
+        if not record.changed or record.spec is None:
+            continue
+        good = certificate_of(before, record)
+        assert StepCertificate.from_json(good.to_json()) == good
+        sides = text_of(before), text_of(record)
+        for path, data in leaves(json.loads(good.to_json())):
+            changed = _from_data(data)
+            if changed is not None:
+                assert changed.problem(*sides), f"{good.step}{path}"
+                edited += 1
+        for side in range(2):
+            for fault in list(faults((before, record)[side].module))[:3]:
+                texts = list(sides)
+                texts[side] = text_of(replace((before, record)[side], module=fault.module))
+                assert texts == list(sides) or good.problem(*texts), f"{good.step}: {fault.kind}"
+    assert edited > 200
+
+
+def test_an_edit_that_is_sealed_again_does_not_lead_from_one_module_to_the_other() -> None:
+    for before, record in pairwise(records()):
+        if not record.changed or record.spec is None:
+            continue
+        good = certificate_of(before, record)
+        for n, change in enumerate(good.changes):
+            for wrong in (replace(change, line=change.line + 1), replace(change, added=(*change.added, "x\n"))):
+                changes = (*good.changes[:n], wrong, *good.changes[n + 1 :])
+                assert replace(good, changes=changes).sealed().problem(text_of(before), text_of(record))
+
+
+def test_a_rewrite_that_was_edited_is_none_of_its_step() -> None:
+    edited = 0
+    for before, record in pairwise(records()):
+        for c in record.certificates:
+            made = certificate_of(before, record)
+            assert made.holds(c)
+            assert misplaced(c, before.module, record.module) == ""
+            for wrong in edits(c):
+                assert not made.holds(wrong)
+                edited += 1
+    assert edited > 100
+
+
+def test_a_side_that_was_edited_is_no_identity_or_has_another_form() -> None:
+    """Without the seal: edits of the sides are found by the mathematics, those of words are not."""
+    caught, tried = 0, 0
+    for before, record in pairwise(records()):
+        for c in record.certificates:
+            for wrong in edits(c, ("before", "after")):
+                tried += 1
+                caught += check(wrong).status != "proved" or bool(misplaced(wrong, before.module, record.module))
+    assert caught >= 0.9 * tried
+    assert tried > 50
+
+
+def edits(
+    c: Certificate, names: tuple[str, ...] = ("rule", "subject", "before", "after", "proof")
+) -> list[Certificate]:
+    """``c`` with one leaf changed."""
+    out = []
+    for name in names:
+        value: str | Expr = getattr(c, name)
+        new: list[Any] = [value + "x"] if isinstance(value, str) else [e for _, _, e in inside(value)]
+        out += [replace(c, **{name: x}) for x in new]
+    return out
+
+
+def _from_data(data: dict[str, Any]) -> StepCertificate | None:
+    """The certificate in JSON data; None where the data has another shape."""
+    try:
+        return StepCertificate.from_json(json.dumps(data))
+    except (TypeError, ValueError, KeyError):
+        return None
