@@ -1,7 +1,8 @@
 """``nautilusc check``: validate one compilation.
 
 1. A checker that shares no code with the passes re-checks their certificates.  A validator decides whether each pass of
-   the levels above MA-tile IR kept the meaning (:mod:`nautilus.check.validate`), at the smallest sizes.
+   the levels above MA-tile IR kept the meaning (:mod:`nautilus.check.validate`), at the smallest sizes, and whether the
+   passes of Scalar IR kept every iteration, at the declared sizes too.
 2. The compilation is repeated at small sizes that no tile divides.  Both sides of every lowering and of every pass run
    on the same inputs: over the reals down to the VR-tile IR (equal to 1e-9), and in the kernel's types below it (equal
    within the bound on those inputs; the MA-tile interpreter simulates threads and memory).  On one set of random inputs
@@ -72,6 +73,7 @@ def check_spec(
         declared = _Check(report, request, None, seed, device, only)  # the requested compilation at its own sizes
         declared.compile()
         declared.certificates()
+        declared.index_sets()
     for v in found:
         sized = replace(request, dims={**request.dims, **v.dims})
         _Check(report, sized, v, seed, device, only, steps, validates=steps and v is found[0]).run()
@@ -123,6 +125,7 @@ class _Check:
         for given, ref in sets if self.compares else ():
             self.steps(given, ref)
         if self.validates:
+            self.index_sets()
             self.validation(spec)
         self.gpu(result, sets)
 
@@ -160,9 +163,17 @@ class _Check:
             message = f"{certificate.rule} in {certificate.subject}: {how}"
             self.add("certificate", step, "ok" if verdict.ok and not problem else "fail", message)
 
+    def index_sets(self) -> None:
+        """The verdict on the iterations of each pass of Scalar IR at these sizes."""
+        from nautilus.check.validation import index_verdicts
+
+        for level, verdict in index_verdicts(self.trace.levels):
+            status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
+            self.add("iterations", level.subject, status, verdict.detail, verdict=verdict.label)
+
     def validation(self, spec: Spec) -> None:
         """The verdict of the validator on every step down to the VR-tile IR."""
-        from nautilus.check.validate.passes import verdicts
+        from nautilus.check.validation import verdicts
 
         given = generate(spec, "random", self.seed)
         inputs = [generate(spec, k, self.seed).arrays for k in ("random", "equal", "descending", "ascending")]

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
-from nautilus.core.step_certificate import StepCertificate
 from nautilus.passes.instruments import certificate_of, text_of
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
+from nautilus.passes.step_certificate import StepCertificate
 
 
 def step_certificates(records: Sequence[Record]) -> Iterator[tuple[StepCertificate, str]]:

@@ -14,8 +14,8 @@ Status = Literal["ok", "fail", "skip"]
 class Outcome:
     """One comparison.
 
-    ``check``: certificate, compile, validation (with the ``verdict`` of :mod:`nautilus.check.validate`), pass,
-    lowering, result or gpu.  ``subject``: the checked step or output, such as ``scalar/factor`` (a pass),
+    ``check``: certificate, compile, iterations, validation (with the ``verdict`` of :mod:`nautilus.check.validate`),
+    pass, lowering, result or gpu.  ``subject``: the checked step or output, such as ``scalar/factor`` (a pass),
     ``spec -> scalar`` (a lowering) or an output (a result).  ``sizes``, ``kind`` and ``seed`` reproduce the inputs.
     ``measured`` and ``bound`` are relative errors, ``allowed`` is the bound on these very inputs
     (:mod:`nautilus.check.reference`).
@@ -116,12 +116,15 @@ class Report:
         done = Counter(o.check for o in self.outcomes if o.status == "ok")
         if done:
             lines.append("  passed: " + ", ".join(f"{n} {c}" for c, n in done.items()))
-        verdicts = Counter(o.verdict.partition(" (")[0] for o in self.outcomes if o.verdict)
-        if verdicts:
-            lines.append("  passes: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
+        for check in ("validation", "iterations"):
+            verdicts = Counter(o.verdict.partition(" (")[0] for o in self.outcomes if o.verdict and o.check == check)
+            if verdicts:
+                lines.append(f"  {check} of passes: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
         lines += [f"  {o.text}" for o in self.outcomes if o.verdict.startswith("tested")]
         lines += [f"  worst {o.text}" for o in self.worst().values() if o.status == "ok"]
-        skipped = Counter((o.check, o.subject, o.message) for o in self.outcomes if o.status == "skip")
+        skipped = Counter(
+            (o.check, o.subject, o.message) for o in self.outcomes if o.status == "skip" and o.check != "iterations"
+        )
         for (check, subject, message), n in skipped.items():
             lines.append(f"  not checked: {check} {subject}: {message}" + (f" ({n} times)" if n > 1 else ""))
         seen: Counter[tuple[str, str]] = Counter()

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nautilus.core.step_certificate import StepCertificate, step_certificate
 from nautilus.passes.dumps import CERTIFICATE, dump_header
 from nautilus.passes.loading import load
 from nautilus.passes.manager import Record
+from nautilus.passes.step_certificate import StepCertificate, step_certificate
 
 
 def text_of(record: Record) -> str:

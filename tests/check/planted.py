@@ -8,6 +8,7 @@ from typing import Any
 
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Load, Op
+from nautilus.core.passes import CertifyingPass
 from nautilus.passes.loading import load
 from nautilus.passes.pipelines import STAGES
 from nautilus.scalar.ir import Store
@@ -76,6 +77,15 @@ def planted(name: str, rule: Rule) -> type:
         def apply(self, module: Any) -> Any:
             return mutated(real.apply(self, module), rule)
 
+    class PlantedCertifying(real):  # type: ignore[misc]
+        __slots__ = ()
+
+        def derive(self, module: Any) -> Any:
+            made, certificates = real.derive(self, module)
+            return mutated(made, rule), certificates
+
+    if issubclass(real, CertifyingPass):
+        return PlantedCertifying
     Planted.__name__ = f"Planted_{real.__name__}"
     return Planted
 

@@ -61,7 +61,10 @@ def test_the_small_sizes_pass_too() -> None:
     request = Request(Path("given.naut"), "sm_80", text=ROWS.replace("= 77", "= 4096"))
     report = check_spec(request, device="cpu", only=["random"])
     assert report.ok, report.text()
-    assert {o.sizes.split(" ")[0] for o in report.outcomes} == {"odd", "aligned"}
+    assert {o.sizes.split(" ")[0] for o in report.outcomes if o.check not in ("certificate", "iterations")} == {
+        "odd",
+        "aligned",
+    }
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_a_planted_fault_is_named(monkeypatch: pytest.MonkeyPatch, name: str, ru
     assert report.exit_code == 1
     assert report.faulty_steps == (culprit,), report.text()
     assert f"faulty: {culprit}" in report.text()
-    first = next(o for o in report.failures if o.subject == culprit)
+    first = next(o for o in report.failures if o.subject == culprit and o.check in ("pass", "lowering"))
     assert first.kind
     assert first.seed is not None
     assert first.output == "O"

@@ -25,6 +25,8 @@ buffer, are errors.  ``index_sets`` decides the same at the declared sizes, with
 
 A proof holds for the sizes that ran.  Proofs of index sets hold for the declared sizes.
 
+isl decides the index sets and is loaded only then: ``pip install 'nautilusc[check]'``.
+
 | file | content |
 | --- | --- |
 | residues | the two fields |
@@ -35,5 +37,7 @@ A proof holds for the sizes that ran.  Proofs of index sets hold for the declare
 | scalar_run, tile_run | Scalar programs and VR-tile modules |
 | points | the inputs |
 | refinement | the comparison of two modules |
+| index_sets | iterations at the declared sizes, by isl |
+| identities | the equality of two expressions, and its domain |
 | verdict | proved, tested, not decided, refuted |
 """

@@ -1,7 +1,7 @@
 """The functions of the language and of the IRs below it: one record each, from which all stages derive their tables.
 
 A new elementwise function is one record in ``elementary.py`` (or ``arithmetic.py``) and one entry in
-``check/functions.py``, the checker's independent copy, which ``tests/check/test_functions.py`` compares.
+``check/validate/meanings.py``, the independent copy of the validator, which ``tests/check/test_functions.py`` compares.
 """
 
 from __future__ import annotations

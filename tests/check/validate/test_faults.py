@@ -21,11 +21,11 @@ from nautilus.check.recheck import step_certificates
 from nautilus.check.validate.refinement import Validator
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Expr
-from nautilus.core.step_certificate import StepCertificate
 from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.passes.instruments import certificate_of, text_of
 from nautilus.passes.manager import Record
+from nautilus.passes.step_certificate import StepCertificate
 from tests.check.validate.faults import faults, inside, leaves
 from tests.check.validate.test_passes import SPECS, levels, points
 

@@ -12,8 +12,8 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.check.levels import Level, Trace
 from nautilus.check.validate.meanings import KNOWN
-from nautilus.check.validate.passes import verdicts
 from nautilus.check.validate.verdict import Verdict
+from nautilus.check.validation import verdicts
 from nautilus.core.expr.nodes import OPS, Op
 from nautilus.core.numerics import Array
 from nautilus.driver import Request, compile_checked

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from nautilus.check.levels import Level
+from nautilus.check.validate import index_sets
 from nautilus.check.validate.refinement import Validator
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.numerics import Array
@@ -24,3 +25,9 @@ def verdicts(
     known = [level for level in levels if level.stage in STAGES]
     for before, after in pairwise(known):
         yield after, validator.validate(before.module, after.module)
+
+
+def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:
+    """The level that each pass of Scalar IR made, and the verdict on the iterations of its updates."""
+    for before, after in pairwise([level for level in levels if level.stage == "scalar"]):
+        yield after, index_sets.validate(before.module, after.module)
