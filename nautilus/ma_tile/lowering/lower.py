@@ -14,12 +14,16 @@ Raises ``core.errors.ScheduleError`` where the engine cannot do the kernel.
 
 from __future__ import annotations
 
+from math import prod
+
 from nautilus.core.buffers import Buffer
+from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
-from nautilus.vr_tile.ir import TileKernel, TileModule
+from nautilus.targets.limits import Limits, limits
+from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
@@ -43,10 +47,22 @@ def lower(module: TileModule, schedule: Schedule | None, arch: str, strict: bool
     return lower_module(module, schedule, arch, strict)
 
 
+def _check_tiles(kernel: TileKernel, target: Limits) -> None:
+    most = target.threads_block * target.registers_thread
+    largest = max((prod(v.type.shape) for op in walk_ops(kernel.body) for v in results(op)), default=1)
+    if largest > most:
+        reason = f"a tile of {largest} elements; the registers of a block have room for {most}"
+        raise ScheduleError(reason, kernel=kernel.name, excess=largest / most)
+
+
 def lower_kernel(
     kernel: TileKernel, buffers: dict[str, Buffer], mapping: MappingPlan, target: str, strict: bool = False
 ) -> MemKernel:
-    """One kernel by its engine. ``strict``: sums keep all bits of f32."""
+    """One kernel by its engine. ``strict``: sums keep all bits of f32.
+
+    Raises ScheduleError for a tile with more elements than a block has registers, before any work on its layout.
+    """
+    _check_tiles(kernel, limits(target))
     if mapping.engine == "warpgroup":
         return lower_warpgroup_kernel(kernel, buffers, mapping, target, strict)
     return lower_warp_kernel(kernel, buffers, mapping)
