@@ -29,6 +29,7 @@ from nautilus.passes.pipelines import stage as named
 from nautilus.targets.limits import limits
 
 if TYPE_CHECKING:
+    from nautilus.frontend.spec import Spec
     from nautilus.runtime.nvrtc import Compiled, Resources
 
 __all__ = ["Request", "Result", "build_cubin", "compile_checked", "compile_file", "next_request"]
@@ -173,12 +174,20 @@ def _run(request: Request, result: Result, pipeline: Pipeline) -> None:
     if request.schedule is not None:
         check_schedule(request.schedule)
     start, after = read_input(request, result, pipeline)
+    if start is SPEC and request.until == CUDA.name:
+        _refuse_runtime_sizes(result.modules[SPEC.name])
     if request.lookup is not None and start is SPEC and request.schedule is None:
         found = request.lookup(result.modules[SPEC.name], result.context)
         if found is not None:
             result.context, result.tuned = replace(result.context, schedule=found), True
             check_schedule(found)
     _run_stages(result, start, after, request.until, pipeline)
+
+
+def _refuse_runtime_sizes(spec: Spec) -> None:
+    """Raise UnsupportedError for a size that is known only at launch, which no kernel has yet."""
+    for d in spec.runtime_dims:
+        raise UnsupportedError(f"a kernel for runtime size {d.name}", f"fix the size with --dim {d.name}=SIZE", d.span)
 
 
 def _run_stages(result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline) -> None:

@@ -160,7 +160,7 @@ def test_sizes_known_at_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for bad in ([], ["--set", "M=0"], ["--set", "M=17"], ["--set", "M=3", "--input", f"X={tmp_path / 'x.npy'}"]):
         assert main(["run", str(path), *bad]) == 2
     assert main([str(path)]) == 4
-    assert "not supported: runtime dims" in capsys.readouterr().err
+    assert "not supported: a kernel for runtime size M (fix the size with --dim M=" in capsys.readouterr().err
 
 
 def test_eight_bit_floats_need_instructions_that_convert_them(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -222,11 +222,11 @@ class _Rounding(Evaluator):
         """``x`` with a few elements moved by ``step`` up or down: what lies close to a tie may round either way."""
         if self.probe.coherent or self.probe.reals or not x.size:
             return x
-        x, step = np.array(x, np.float64), np.broadcast_to(step, x.shape)
+        flat = np.array(x, np.float64).reshape(-1)  # a scalar too has one element to index
         at = self.rng.integers(0, x.size, 1 + x.size // _FLIPS)
-        where = np.unravel_index(at, x.shape)
-        x[where] += step[where] * self.rng.choice([-1.0, 1.0], at.size) * (x[where] != 0.0)
-        return x
+        steps = np.broadcast_to(step, x.shape).reshape(-1)[at]
+        flat[at] += steps * self.rng.choice([-1.0, 1.0], at.size) * (flat[at] != 0.0)
+        return flat.reshape(x.shape)
 
     def unit(self, dtype: DType) -> float:
         return U64 if self.probe.reals else unit(dtype.compute)
