@@ -58,7 +58,7 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
 
 def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
     """Print each k-step: load A, then load and use B two column tiles at a time, so that few registers are live."""
-    a = "a[m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {_A_REGS}]"
+    a = "a[m]" if isinstance(op.a, ma.Slot) else _registers(w, op.a, f"(k + {t.steps} * m) * {_A_REGS}")
     w.line("#pragma unroll")
     with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
         if isinstance(op.a, ma.Slot):
@@ -79,11 +79,17 @@ def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call
                     b = (
                         f"b[{offset}]"
                         if isinstance(op.b, ma.Slot)
-                        else f"&{w.name(op.b)}[(k + {t.steps} * ({n})) * {_B_REGS}]"
+                        else _registers(w, op.b, f"(k + {t.steps} * ({n})) * {_B_REGS}")
                     )
                     w.line("#pragma unroll")
                     with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
                         w.line(f"{call}(&{acc}[({n} + {t.col_tiles} * m) * 4], {a}, {b});")
+
+
+def _registers(w: Writer, operand: ma.Frag, at: str) -> str:
+    """The registers of a fragment from ``at`` on; those of tf32 are declared as floats."""
+    text = f"&{w.name(operand)}[{at}]"
+    return text if w.array(operand).type == "u32" else f"reinterpret_cast<const u32*>({text})"
 
 
 def _fetch_group(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, group: int) -> None:
@@ -104,8 +110,8 @@ def print_steps_ahead(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane]
         w.line(f"u32 b[{stages}][{t.col_tiles}][{_B_REGS}];")
     for n in range(ahead):
         fetch(w, op, t, lanes, str(n), str(n))
-    a = f"a[k % {stages}][m]" if isinstance(op.a, ma.Slot) else f"&{w.name(op.a)}[(k + {t.steps} * m) * {_A_REGS}]"
-    b = f"b[k % {stages}][n]" if isinstance(op.b, ma.Slot) else f"&{w.name(op.b)}[(k + {t.steps} * n) * {_B_REGS}]"
+    a = f"a[k % {stages}][m]" if isinstance(op.a, ma.Slot) else _registers(w, op.a, f"(k + {t.steps} * m) * {_A_REGS}")
+    b = f"b[k % {stages}][n]" if isinstance(op.b, ma.Slot) else _registers(w, op.b, f"(k + {t.steps} * n) * {_B_REGS}")
     w.line("#pragma unroll")
     with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
         with w.braces(f"if (k + {ahead} < {t.steps})"):

@@ -16,6 +16,7 @@ from nautilus.ma_tile.analysis.code_size import MOST, code_size
 from nautilus.runtime.nvrtc import compile_cuda
 from nautilus.targets.records import TARGETS
 from tests.endtoend.ladder.full_sizes import FAMILIES, program
+from tests.endtoend.support import compiled, travel
 
 WHOLE = "NAUTILUS_FUZZ" in os.environ
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", str(2 * len(FAMILIES)))))
@@ -43,3 +44,18 @@ def test_a_spec_of_full_size_compiles(seed: int, target: str) -> None:
 def test_a_seed_has_one_spec_and_seeds_differ(family: int) -> None:
     assert program(family) == program(family)
     assert len({program(family + len(FAMILIES) * n) for n in range(5)}) == 5
+
+
+def test_a_tf32_operand_in_registers_compiles() -> None:
+    """The factor is computed in the fragments of the instruction, whose registers are floats."""
+    text = """\
+        dim M = 16, N = 256, K = 512
+        input A: f16[M, K]
+        input W: u8[N, K]
+        input s: f32[N, K]
+        output C: f16[M, N]
+        C[i, j] = sum[k](A[i, k] * tf32(f32(W[j, k]) * s[j, k]))
+    """
+    made = travel(text)
+    assert "reinterpret_cast<const u32*>(&" in made.result.cuda
+    compiled(made)
