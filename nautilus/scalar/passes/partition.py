@@ -192,22 +192,25 @@ def _trips(loop: Loop) -> int:
 
 
 def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ranges) -> Iterable[Loop]:
-    """Mixed, full, mixed; a range that is certainly empty is left out."""
+    """Mixed, full, mixed; a range that is certainly empty is left out.
+
+    Each range begins where the one before it ends, the full one also where it is empty: passes that let the loops share
+    a pipeline of copies take the next block of one loop from the next loop.
+    """
     extra_lo = [x for x in inside.lo if x not in visit.lo]
     extra_hi = [x for x in inside.hi if x not in visit.hi]
     lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
     start = lo
     if extra_lo:
-        start = _expr((*visit.lo, *extra_lo), "max", ranges)
+        start = _fold("min", _expr((*visit.lo, *extra_lo), "max", ranges), hi, ranges)
         if start != lo:
-            yield from _nonempty(replace(loop, lo=lo, hi=_fold("min", start, hi, ranges)), ranges)
+            yield from _nonempty(replace(loop, lo=lo, hi=start), ranges)
     end = hi
     if extra_hi:
-        end = _expr((*visit.hi, *extra_hi), "min", ranges)
+        end = _fold("max", start, _expr((*visit.hi, *extra_hi), "min", ranges), ranges)
     yield from _nonempty(replace(loop, lo=start, hi=end, body=_without(loop.body, bare)), ranges)
     if end != hi:
-        # The last range starts where the full one ended, or at its start where that was empty.
-        yield from _nonempty(replace(loop, lo=_fold("max", start, end, ranges), hi=hi), ranges)
+        yield from _nonempty(replace(loop, lo=end, hi=hi), ranges)
 
 
 def _nonempty(loop: Loop, ranges: Ranges) -> tuple[Loop, ...]:

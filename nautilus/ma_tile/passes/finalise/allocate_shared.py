@@ -2,8 +2,8 @@
 
 * A buffer is live from its first to its last use.  A buffer that is used in a loop is live for the whole loop, unless
   all its uses are in that loop and each iteration writes it before it reads it.
-* Buffers of several stages, and buffers whose first write is conditional, are live from the start of the kernel,
-  because no single write replaces all their bytes (the rule of ``verify_smem``).
+* Buffers of several stages, and buffers whose first write is conditional, are live from the start of the kernel to
+  the end of every loop around their uses, because no single write replaces all their bytes (as ``verify_smem`` has it).
 * Buffers of TMA copies are live in the whole kernel, because the copies continue after their ops.  Buffers of
   concurrent roles are live at the same time.
 * A buffer that lies ``over`` another has the offset of that one.
@@ -106,9 +106,9 @@ def alignment(s: Smem) -> int:
 def live_ranges(kernel: MemKernel) -> dict[str, tuple[int, int]]:
     """Buffer name -> numbers of the first and the last op, in program order, at which it is live (module docstring)."""
     out: dict[str, tuple[int, int]] = {}
-    end = _scan(kernel.body, 0, out)
     bulk = {op.slot.buffer for op in walk_ops(kernel.body) if isinstance(op, TmaLoad | TmaStore)}
     early = _conditional(kernel.body) | {s.name for s in kernel.smem if s.stages > 1} | bulk
+    end = _scan(kernel.body, 0, out, early)
     return {n: (0 if n in early else low, end if n in bulk else high) for n, (low, high) in out.items()}
 
 
@@ -124,8 +124,11 @@ def _conditional(body: tuple[MemOp, ...]) -> frozenset[str]:
     return frozenset(n for n, under in seen.items() if under)
 
 
-def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> int:
-    """Number the ops of ``body`` from ``at``; returns the number after the last."""
+def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]], early: frozenset[str]) -> int:
+    """Number the ops of ``body`` from ``at``; returns the number after the last.
+
+    No write ends the liveness of the buffers ``early``: in a loop they are live from one iteration to the next.
+    """
     for op in body:
         first = at
         for name in buffers_of(op):
@@ -134,18 +137,18 @@ def _scan(body: tuple[MemOp, ...], at: int, out: dict[str, tuple[int, int]]) -> 
         at += 1
         match op:
             case IfOp(body=inner):
-                at = _scan(inner, at, out)
+                at = _scan(inner, at, out, early)
             case ForOp(body=inner):
                 before = dict(out)
-                at = _scan(inner, at, out)
-                written_first = _written_first(inner)
+                at = _scan(inner, at, out, early)
+                written_first = _written_first(inner) - early
                 for name, (low, high) in out.items():
                     used = high >= first
                     if used and (name in before or name not in written_first):
                         out[name] = (min(low, first), at)
             case RolesOp() | TileSchedulerOp():
                 for part in regions(op):
-                    at = _scan(part, at, out)
+                    at = _scan(part, at, out, early)
                 out.update({n: (min(lo, first), at) for n, (lo, hi) in out.items() if hi >= first})
         at += 1
     return at
@@ -157,7 +160,7 @@ def _written_first(body: tuple[MemOp, ...]) -> frozenset[str]:
     for op in body:
         if declaration(type(op)).regions:
             inner: dict[str, tuple[int, int]] = {}
-            _scan((op,), 0, inner)
+            _scan((op,), 0, inner, frozenset())
             for name in inner:
                 seen.setdefault(name, False)
             continue
