@@ -1,0 +1,79 @@
+// The part of the CUDA runtime API that a printed launcher uses. Launches run at once, on fibers.
+#pragma once
+#include <stddef.h>
+
+typedef int cudaError_t;
+typedef struct CUstream_st* cudaStream_t;
+constexpr cudaError_t cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNotSupported = 801;
+
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
+constexpr unsigned long long cudaEnableDefault = 0;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaLaunchAttributeID { cudaLaunchAttributeNone, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    struct {
+        int programmaticStreamSerializationAllowed;
+    } val;
+};
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned numAttrs;
+};
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* found);
+cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaGetLastError();
+
+namespace host {
+
+// What __launch_bounds__ and __cluster_dims__ of a kernel say.
+struct Bounds {
+    const void* kernel;
+    const char* name;
+    int threads, min_blocks, cluster;
+    Bounds* next;
+    Bounds(const void* kernel, const char* name, int threads, int min_blocks, int cluster);
+};
+
+void allow_shared(const void* kernel, int bytes);
+// Runs `call` once for each thread of the grid.
+void launch(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent,
+            void (*call)(void*), void* arguments);
+
+template <class F> void start(const void* kernel, unsigned blocks, unsigned threads, size_t shared, bool dependent, F f) {
+    launch(kernel, blocks, threads, shared, dependent, [](void* p) { (*(F*)p)(); }, &f);
+}
+
+}  // namespace host
+
+template <class F> cudaError_t cudaFuncSetAttribute(F* kernel, cudaFuncAttribute, int bytes) {
+    host::allow_shared((const void*)kernel, bytes);
+    return cudaSuccess;
+}
+
+template <class... P, class... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* c, void (*kernel)(P...), A... a) {
+    const bool dependent = c->numAttrs == 1 && c->attrs->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                           c->attrs->val.programmaticStreamSerializationAllowed;
+    host::start((const void*)kernel, c->gridDim.x, c->blockDim.x, c->dynamicSmemBytes, dependent, [=] { kernel(a...); });
+    return cudaGetLastError();
+}
+
+// The driver of one printed file: `main` reads inputs, calls `run` for each seed, writes outputs.
+namespace host {
+struct Arguments {
+    void** buffers;
+    void* workspace;
+};
+int main(int argc, char** argv, size_t workspace, int (*run)(Arguments));
+}  // namespace host

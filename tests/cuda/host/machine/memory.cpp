@@ -1,0 +1,303 @@
+// Every access of a kernel is checked: bounds, alignment, initialisation, and order.
+//
+// The compiler instruments loads and stores for a thread sanitizer; the functions that it calls are those below.
+// They run before the access.
+#include <sys/mman.h>
+
+#include "cuda_runtime.h"
+#include "machine.h"
+
+namespace host {
+
+// --- order
+
+void Clock::join(const Clock& other) {
+    const size_t n = other.seen.size();
+    if (seen.size() < n) seen.resize(n), proxied.resize(n);
+    for (size_t i = 0; i < n; ++i) seen[i] = seen[i] < other.seen[i] ? other.seen[i] : seen[i];
+    for (size_t i = 0; i < n; ++i) proxied[i] = proxied[i] < other.proxied[i] ? other.proxied[i] : proxied[i];
+}
+
+void release(Thread& t, Clock& into) {
+    into.join(t.clock);
+    ++t.clock.seen[t.component];
+}
+
+void acquire(Thread& t, const Clock& from) { t.clock.join(from); }
+
+// Sets of epochs, numbered; all bytes with the same readers share a set.
+static vector<vector<u32>> sets(1);
+static std::unordered_map<u64, u32> unions;
+
+void reset_order() {
+    sets.assign(1, {});
+    unions.clear();
+}
+
+static u32 with(u32 set, u32 e) {
+    const u64 key = (u64)set << 32 | e;
+    const auto found = unions.find(key);
+    if (found != unions.end()) return found->second;
+    vector<u32> members;
+    for (u32 m : sets[set])
+        if (m >> TIME_BITS != e >> TIME_BITS) members.push_back(m);
+    members.push_back(e);
+    sets.push_back(members);
+    const u32 made = (u32)sets.size() - 1;
+    unions[key] = made;
+    unions[(u64)made << 32 | e] = made;
+    return made;
+}
+
+static string who(const Block& b, u32 e) {
+    const u32 component = e >> TIME_BITS;
+    if (component < b.threads * b.cluster->size)
+        return "thread " + std::to_string(component % b.threads) + " of block " +
+               std::to_string(b.cluster->blocks[component / b.threads].index);
+    return "an asynchronous operation";
+}
+
+void read_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy proxy, u32 as, const char* what) {
+    u32 last_writer = POISON, last_readers = POISON, result = 0;
+    for (u32 n = offset; n < offset + bytes; ++n) {
+        const u32 w = b.writer[n];
+        if (w == last_writer && b.readers[n] == last_readers) {
+            b.readers[n] = result;
+            continue;
+        }
+        if (w == 0) fault("%s reads shared byte %u, which was never written", what, n);
+        if (!clock.knows(w))
+            fault("%s reads shared byte %u, which %s wrote without an order between them", what, n, who(b, w).c_str());
+        if (proxy == Proxy::ASYNC && !clock.knows_proxied(w))
+            fault("%s reads shared byte %u, which %s wrote, without a proxy fence", what, n, who(b, w).c_str());
+        last_writer = w, last_readers = b.readers[n];
+        result = b.readers[n] = with(last_readers, as);
+    }
+}
+
+void write_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy proxy, u32 as, const char* what) {
+    u32 last_writer = POISON, last_readers = POISON;
+    for (u32 n = offset; n < offset + bytes; ++n) {
+        const u32 w = b.writer[n], r = b.readers[n];
+        if (w != last_writer || r != last_readers) {
+            last_writer = w, last_readers = r;
+            if (w && !(proxy == Proxy::ASYNC ? clock.knows_proxied(w) : clock.knows(w)))
+                fault("%s writes shared byte %u, which %s wrote without an order (or a proxy fence) between them", what, n,
+                      who(b, w).c_str());
+            for (u32 e : sets[r])
+                if (!clock.knows(e))
+                    fault("%s writes shared byte %u, which %s may still read", what, n, who(b, e).c_str());
+        }
+        b.writer[n] = as;
+        b.readers[n] = 0;
+    }
+}
+
+void land_shared(Block& b, u32 offset, u32 bytes, u32 issued_as, u32 as, const char* what) {
+    for (u32 n = offset; n < offset + bytes; ++n) {
+        if (b.writer[n] != issued_as || b.readers[n])
+            fault("shared byte %u was used while %s was in flight", n, what);
+        b.writer[n] = as;
+    }
+}
+
+// --- global memory: one arena, red zones between the buffers
+
+constexpr size_t ARENA = 64u << 20, RED = 1024;
+struct History {
+    u32 writer;             // 1 + thread of the grid
+    u16 written, read;      // launches
+};
+static u8* space;
+static History* history;
+static size_t used;
+static vector<Region> regions;
+
+u8* arena(size_t bytes) {
+    if (!space) {
+        space = (u8*)mmap(nullptr, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        history = (History*)mmap(nullptr, ARENA * sizeof(History), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (space == MAP_FAILED || history == MAP_FAILED) fault("no memory");
+    }
+    if (bytes == 0 && used) {
+        memset((void*)history, 0, used * sizeof(History));
+        used = 0;
+        return nullptr;
+    }
+    memset(space + used, 0xa5, RED);
+    u8* p = space + used + RED;
+    used = (used + RED + bytes + 1023) / 1024 * 1024;
+    if (used + RED > ARENA) fault("the buffers are too large");
+    memset(p + bytes, 0xa5, (size_t)(space + used + RED - p - bytes));
+    return p;
+}
+
+void set_regions(const vector<Region>& r) { regions = r; }
+
+void check_red_zones() {
+    size_t at = 0;
+    for (const Region& r : regions) {
+        for (; space + at < r.data; ++at)
+            if (space[at] != 0xa5) fault("a red zone was written");
+        at += r.bytes;
+    }
+}
+
+static const Region& region_of(const void* p, size_t bytes, const char* what) {
+    for (const Region& r : regions)
+        if ((const u8*)p >= r.data && (const u8*)p + bytes <= r.data + r.bytes) return r;
+    for (size_t n = 0; n < regions.size(); ++n)
+        if ((const u8*)p >= regions[n].data - RED && (const u8*)p < regions[n].data + regions[n].bytes + RED)
+            fault("%s of %zu bytes at byte %td of buffer %zu, which has %zu", what, bytes, (const u8*)p - regions[n].data, n,
+                  regions[n].bytes);
+    fault("%s of %zu bytes outside of every buffer", what, bytes);
+}
+
+static u32 grid_thread(const Thread& t) { return t.block->index * t.block->threads + t.id + 1; }
+
+void read_global(const void* p, size_t bytes, const Thread& t, const char* what) {
+    region_of(p, bytes, what);
+    const u32 me = grid_thread(t);
+    const bool early = gpu.dependent && !t.grid_waited;
+    for (History* h = history + ((const u8*)p - space); bytes--; ++h) {
+        if (h->written == gpu.launch && h->writer != me) fault("%s reads what another thread of the launch wrote", what);
+        if (early && h->written && h->written < gpu.launch) fault("%s reads an earlier launch's result before the wait", what);
+        h->read = (u16)gpu.launch;
+    }
+}
+
+// Threads may write the same value to one place. The value is known only after the store.
+static struct {
+    const u8* at;
+    size_t bytes;
+    u8 before[256];
+} rewritten;
+
+void settle_rewrite() {
+    if (rewritten.bytes && memcmp(rewritten.at, rewritten.before, rewritten.bytes))
+        fault("a store changes what another thread of the launch wrote");
+    rewritten.bytes = 0;
+}
+
+void write_global(const void* p, size_t bytes, const Thread& t, const char* what) {
+    settle_rewrite();
+    if (region_of(p, bytes, what).role == 'i') fault("%s writes an input", what);
+    const u32 me = grid_thread(t);
+    const size_t size = bytes;
+    const bool early = gpu.dependent && !t.grid_waited;
+    for (History* h = history + ((const u8*)p - space); bytes--; ++h) {
+        if (h->written == gpu.launch && h->writer != me && !rewritten.bytes) {
+            rewritten.at = (const u8*)p;
+            rewritten.bytes = size;
+            memcpy(rewritten.before, p, size);
+        }
+        if (early && (h->written || h->read) && gpu.launch > 1) fault("%s writes memory of an earlier launch before the wait", what);
+        h->writer = me;
+        h->written = (u16)gpu.launch;
+    }
+}
+
+unsigned atomic_add(void* p, unsigned value, int bytes) {
+    Thread& t = self();
+    pause_sometimes();
+    region_of(p, (size_t)bytes, "atomicAdd");
+    const History& h = history[(u8*)p - space];
+    if (h.written == gpu.launch && h.writer != grid_thread(t)) fault("atomicAdd on what another thread wrote in this launch");
+    if (gpu.dependent && !t.grid_waited && h.written) fault("atomicAdd before the wait for earlier launches");
+    u32 old;
+    memcpy(&old, p, 4);
+    const u32 sum = old + value;
+    memcpy(p, &sum, 4);
+    return old;
+}
+
+void misaligned(const void* address, size_t size) { fault("an access of %zu bytes at %p is misaligned", size, address); }
+
+unsigned shared_window(const void* p) {
+    const Block& b = *self().block;
+    return b.base + (u32)((const u8*)p - b.memory);
+}
+
+unsigned char* shared_base();
+unsigned char* shared_base() { return self().block->memory; }
+
+Place resolve(u32 address, u32 bytes, const char* what) {
+    Block* b = self().block;
+    if (address >= WINDOW) {
+        const u32 rank = (address >> 24) - 1;
+        if (rank >= b->cluster->size) fault("%s: no block %u in the cluster", what, rank);
+        b = &b->cluster->blocks[rank];
+        address &= WINDOW - 1;
+        if (b->alive == 0) fault("%s: block %u has ended", what, b->index);
+    }
+    if (address < b->base || address + bytes > b->base + b->size)
+        fault("%s: shared bytes %d to %d, the block has %u", what, (int)(address - b->base), (int)(address - b->base + bytes),
+              b->size);
+    return {b, address - b->base};
+}
+
+static void touch_register(const void* p, size_t bytes, bool write) {
+    Thread& t = self();
+    Register* r = register_of(t, p);
+    if (!r) return;
+    for (size_t n = 0; n < (bytes + 3) / 4; ++n) {
+        if (r[n].result) fault("the accumulator of an MMA in flight is %s", write ? "written" : "read");
+        if (write && r[n].operand) fault("the register operand of an MMA in flight is written");
+        r[n].stamp = t.fences;
+    }
+}
+
+static inline void touch(const void* p, size_t bytes, bool write) {
+    if (!gpu.current) return;
+    Thread& t = *gpu.current;
+    const u8* at = (const u8*)p;
+    const size_t in_stack = (size_t)((const char*)p - t.stack);
+    if (in_stack < 256 * 1024) return touch_register(p, bytes, write);
+    if ((size_t)(at - t.block->memory) < 256 * 1024 || t.block->cluster->size > 1) {
+        for (Block& b : t.block->cluster->blocks) {
+            const size_t offset = (size_t)(at - b.memory);
+            if (offset >= 256 * 1024) continue;
+            if (offset + bytes > b.size) fault("an access to shared byte %zu, the block has %u", offset, b.size);
+            if (&b != t.block && b.alive == 0) fault("an access to shared memory of a block that has ended");
+            if (write)
+                write_shared(b, (u32)offset, (u32)bytes, t.clock, Proxy::GENERIC, t.now(), "a store");
+            else
+                read_shared(b, (u32)offset, (u32)bytes, t.clock, Proxy::GENERIC, t.now(), "a load");
+            for (const auto& [where, barrier] : b.barriers)
+                if (offset < where + 8 && where < offset + bytes) fault("an access to the bytes of an mbarrier");
+            return;
+        }
+    }
+    if ((size_t)(at - space) < ARENA) write ? write_global(p, bytes, t, "a store") : read_global(p, bytes, t, "a load");
+}
+
+}  // namespace host
+
+using namespace host;
+
+cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t) {
+    region_of(p, bytes, "cudaMemsetAsync");
+    memset(p, value, bytes);
+    return cudaSuccess;
+}
+
+#define ACCESS(SIZE)                                                                        \
+    void __tsan_read##SIZE(void* p) { touch(p, SIZE, false); }                              \
+    void __tsan_write##SIZE(void* p) { touch(p, SIZE, true); }                              \
+    void __tsan_unaligned_read##SIZE(void* p) { touch(p, SIZE, false); }                    \
+    void __tsan_unaligned_write##SIZE(void* p) { touch(p, SIZE, true); }                    \
+    void __tsan_volatile_read##SIZE(void* p) { touch(p, SIZE, false); }                     \
+    void __tsan_volatile_write##SIZE(void* p) { touch(p, SIZE, true); }
+
+extern "C" {
+ACCESS(1) ACCESS(2) ACCESS(4) ACCESS(8) ACCESS(16)
+void __tsan_read_range(void* p, size_t n) { touch(p, n, false); }
+void __tsan_write_range(void* p, size_t n) { touch(p, n, true); }
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __ubsan_handle_out_of_bounds(void*, void*) { fault("a register array is indexed out of its bounds"); }
+void __ubsan_handle_out_of_bounds_abort(void*, void*) { fault("a register array is indexed out of its bounds"); }
+}

@@ -1,0 +1,130 @@
+"""Compiles a printed ``.cu`` file with the host's C++ compiler and runs it on the simulated GPU.
+
+The GPU is compiled once for each machine and content of ``machine/``, into the folder for temporary files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from nautilus.check.inputs import InputSet
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.numerics import Array, from_storage, storage_array
+from nautilus.core.types import DType
+from nautilus.cuda.host import buffer_bytes
+from nautilus.cuda.names import module_names
+from nautilus.ma_tile.ir.ops import MemModule
+from tests.cuda.host.translate import translate
+
+MACHINE = Path(__file__).parent / "machine"
+COMPILER = shutil.which("g++")
+MISSING = "" if COMPILER and os.uname().machine == "x86_64" else "the printed text runs only with g++ on x86-64"
+POLICIES = range(5)  # seeds of different schedulers, see machine/machine.cpp
+
+_COMMON = ("-std=c++17", "-fwrapv", "-ffp-contract=off", "-I", str(MACHINE))
+_KERNEL = (
+    *_COMMON, "-O1", "-w", "-fsanitize=thread", "-fsanitize=bounds", "-fno-strict-aliasing", "-fstack-reuse=none",
+    "-fno-tree-loop-distribute-patterns", "-fno-builtin-memcpy",
+)  # fmt: skip
+
+
+class HostError(Exception):
+    """The printed text does not compile for the host."""
+
+
+class Fault(Exception):
+    """The simulated GPU stopped with a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An executable of a printed text and its module."""
+
+    path: Path
+    module: MemModule
+
+
+def build(text: str, module: MemModule, given: InputSet, folder: Path) -> Program:
+    """Compile ``text``, which was printed for ``module``, with the scalars of ``given``. Raises HostError."""
+    source, target = folder / "kernel.cpp", folder / "kernel"
+    source.write_text(translate(text) + _main(module, given))
+    _compile([*_KERNEL, "-c", str(source), "-o", f"{target}.o"])
+    _compile([f"{target}.o", *map(str, _machine()), "-o", str(target)])
+    return Program(target, module)
+
+
+def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: float = 60.0) -> list[dict[str, Array]]:
+    """The outputs by name under each seed, stored values as :func:`from_storage` gives them. Raises Fault."""
+    folder, module = program.path.parent, program.module
+    given_buffers = [b for b in module.buffers if b.space is not Space.TEMP]
+    roles = {Space.INPUT: "i", Space.OUTPUT: "o"}
+    (folder / "layout").write_text("".join(f"{roles[b.space]} {buffer_bytes(b)}\n" for b in given_buffers))
+    for n, b in enumerate(given_buffers):
+        if b.space is Space.INPUT:
+            storage_array(given.arrays[b.name], b.dtype).tofile(folder / f"in{n}")
+    command = [str(program.path), str(folder), *map(str, seeds)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise Fault(f"no end after {timeout} seconds") from None
+    if done.returncode:
+        raise Fault(done.stderr.strip() or f"exit status {done.returncode}")
+    outputs = [(n, b) for n, b in enumerate(given_buffers) if b.space is Space.OUTPUT]
+    return [{b.name: _read(folder / f"out{n}.{seed}", b) for n, b in outputs} for seed in seeds]
+
+
+def _read(path: Path, b: Buffer) -> Array:
+    stored = np.fromfile(path, storage_array(np.zeros(1), b.dtype).dtype)
+    return from_storage(stored.reshape([n for n in b.shape if isinstance(n, int)]), b.dtype)
+
+
+def _main(module: MemModule, given: InputSet) -> str:
+    names = module_names(module)
+    count = sum(b.space is not Space.TEMP for b in module.buffers)
+    scalars = {**given.scalars, **given.sizes}
+    values = [_literal(scalars.get(p.name, p.default), p.dtype) for p in module.params]
+    args = ", ".join([*(f"a.buffers[{n}]" for n in range(count)), *values, "a.workspace", "nullptr"])
+    call = f"[](host::Arguments a) {{ return {names.launch}({args}); }}"
+    return f"\nint main(int count, char** words) {{ return host::main(count, words, {names.workspace}(), {call}); }}\n"
+
+
+def _literal(value: object, dtype: DType) -> str:
+    if dtype.is_half or dtype.is_float8:
+        return str(int(storage_array(np.asarray([value]), dtype).view(np.uint16 if dtype.is_half else np.uint8)[0]))
+    if isinstance(value, float):
+        return f"({'float' if dtype is DType.F32 else 'double'}){value.hex()}"
+    return str(value).lower()
+
+
+@lru_cache(maxsize=1)
+def _machine() -> list[Path]:
+    """The object files of the simulated GPU."""
+    sources = sorted(MACHINE.glob("*.cpp"))
+    content = b"".join(p.read_bytes() for p in sorted(MACHINE.iterdir()))
+    folder = Path(tempfile.gettempdir()) / f"nautilus-host-{os.getuid()}-{hashlib.sha256(content).hexdigest()[:16]}"
+    if not folder.exists():
+        made = Path(tempfile.mkdtemp(dir=tempfile.gettempdir()))
+        for p in sources:
+            _compile([*_COMMON, "-O2", "-c", str(p), "-o", str(made / f"{p.stem}.o")])
+        try:
+            made.rename(folder)
+        except OSError:  # another process was faster
+            shutil.rmtree(made)
+    return [folder / f"{p.stem}.o" for p in sources]
+
+
+def _compile(arguments: Iterable[str]) -> None:
+    assert COMPILER is not None
+    done = subprocess.run([COMPILER, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise HostError(done.stderr[:4000])
