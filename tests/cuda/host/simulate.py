@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -114,8 +115,8 @@ def _machine() -> list[Path]:
     folder = Path(tempfile.gettempdir()) / f"nautilus-host-{os.getuid()}-{hashlib.sha256(content).hexdigest()[:16]}"
     if not folder.exists():
         made = Path(tempfile.mkdtemp(dir=tempfile.gettempdir()))
-        for p in sources:
-            _compile([*_COMMON, "-O2", "-c", str(p), "-o", str(made / f"{p.stem}.o")])
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda p: _compile([*_COMMON, "-O2", "-c", str(p), "-o", str(made / f"{p.stem}.o")]), sources))
         try:
             made.rename(folder)
         except OSError:  # another process was faster

@@ -57,6 +57,11 @@ struct Mbarrier {
     Clock arriving, completed;
 };
 
+struct RegisterRequest {
+    u32 warp, count;
+    vector<bool*> granted;  // of each lane
+};
+
 struct NamedBarrier {
     u32 count = 0, arrived = 0;
     Clock clock;
@@ -92,7 +97,7 @@ struct Groups {
 enum class State { READY, BLOCKED, DONE };
 
 struct Register {
-    u32 stamp;      // fences of the thread when it was last accessed
+    u32 written, used;   // fences of the thread when it was last written, last accessed
     u8 result, operand;  // MMAs in flight that write it, that read it
 };
 
@@ -127,7 +132,7 @@ struct Block {
     vector<Thread*> members;
     long long free_registers = 0;
     vector<u32> warp_registers;
-    vector<Thread*> waiting_for_registers;
+    vector<RegisterRequest> requests;
 };
 
 struct Cluster {

@@ -19,8 +19,8 @@ static Type type_of(const string& name) {
 }
 
 static float number(const Type& t, const void* p) {
-    u16 two;
-    u8 one;
+    u16 two = 0;
+    u8 one = 0;
     u32 four;
     if (t.bytes == 2) memcpy(&two, p, 2);
     if (t.bytes == 1) memcpy(&one, p, 1);
@@ -295,7 +295,7 @@ static void check_registers(Frame& f, const Argument& list, bool result) {
     for (const Argument& a : list.items) {
         Register* r = register_of(*f.thread, f.place[a.number]);
         if (!r) continue;
-        if (r->stamp >= f.thread->fences) fault("wgmma: a register was used after the last wgmma.fence");
+        if ((result ? r->used : r->written) >= f.thread->fences) fault("wgmma: a register was used after the last wgmma.fence");
         if (!result && r->result) fault("wgmma: an operand is the result of an MMA in flight");
         if (result && r->operand) fault("wgmma: a result is the operand of an MMA in flight");
     }

@@ -244,7 +244,8 @@ static void touch_register(const void* p, size_t bytes, bool write) {
     for (size_t n = 0; n < (bytes + 3) / 4; ++n) {
         if (r[n].result) fault("the accumulator of an MMA in flight is %s", write ? "written" : "read");
         if (write && r[n].operand) fault("the register operand of an MMA in flight is written");
-        r[n].stamp = t.fences;
+        r[n].used = t.fences;
+        if (write) r[n].written = t.fences;
     }
 }
 

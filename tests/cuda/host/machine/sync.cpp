@@ -261,31 +261,38 @@ static void grid_wait(Frame& f, const Instruction&) {
 }
 static void grid_launch(Frame&, const Instruction&) { pause_sometimes(); }
 
-static void set_registers(Frame& f, const Instruction& i) {
-    static const char key = 0;
-    const u32 count = (u32)f.get(i.args[0]);
-    const bool more = i.name.find(".inc.") != string::npos;
-    if (count < 24 || count > 256 || count % 8) fault("setmaxnreg of %u", count);
-    Block& b = *f.thread->block;
-    const u32 warp = f.thread->id / 32;
-    while (true) {
-        bool enough = false;
-        meet(&key, i.name, &enough, [&](Warp& w) {
-            u32& now = b.warp_registers[warp];
-            const long long change = (long long)count - now;
-            if (more ? change < 0 : change > 0) fault("%s from %u to %u registers", i.name.c_str(), now, count);
-            const bool fits = change * 32 <= b.free_registers;
-            for (void* p : w.data) *(bool*)p = fits;
-            if (!fits) return;
-            b.free_registers -= change * 32;
-            now = count;
-            for (Thread* t : b.waiting_for_registers) wake(t);
-            b.waiting_for_registers.clear();
-        });
-        if (enough) return;
-        b.waiting_for_registers.push_back(f.thread);
-        suspend("setmaxnreg of " + std::to_string(count) + ": no free registers");
+// Grants what fits, in the order of the requests.
+static void grant_registers(Block& b) {
+    for (size_t n = 0; n < b.requests.size();) {
+        const RegisterRequest r = b.requests[n];
+        const long long change = (long long)r.count - b.warp_registers[r.warp];
+        if (change * 32 > b.free_registers) {
+            ++n;
+            continue;
+        }
+        b.free_registers -= change * 32;
+        b.warp_registers[r.warp] = r.count;
+        b.requests.erase(b.requests.begin() + (long)n);
+        n = 0;  // what was freed may be enough for an earlier request
+        for (bool* granted : r.granted) *granted = true;
+        for (Thread* t : b.warps[r.warp].lanes) wake(t);
     }
+}
+
+static void set_registers(Frame& f, const Instruction& i) {
+    const u32 count = (u32)f.get(i.args[0]);
+    const bool more = i.parts[1] == "inc";
+    if (count < 24 || count > 256 || count % 8) fault("setmaxnreg of %u", count);
+    bool granted = false;
+    meet(f.site, i.name, &granted, [&](Warp& w) {
+        Block& b = *f.thread->block;
+        const u32 warp = f.thread->id / 32, now = b.warp_registers[warp];
+        if (more ? count < now : count > now) fault("%s from %u to %u registers", i.name.c_str(), now, count);
+        b.requests.push_back({warp, count, {}});
+        for (void* p : w.data) b.requests.back().granted.push_back((bool*)p);
+        grant_registers(b);
+    });
+    while (!granted) suspend("setmaxnreg of " + std::to_string(count) + ": no free registers");
 }
 
 void finish_block(Block& b) {

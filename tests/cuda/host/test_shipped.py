@@ -1,0 +1,63 @@
+"""The printed text of every shipped spec runs on a simulated GPU and gives what the MA-tile interpreter gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request
+from nautilus.frontend.semantics.check import load_spec
+from tests.cuda.host.compared import differences, prepare
+from tests.cuda.host.simulate import MISSING
+from tests.shipped import SPECS
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
+
+#: (architecture, lengths): with odd lengths the kernels mask and copy by threads, with multiples of 8 TMA is possible.
+ROUNDS = {"sm_80": (77, 130, 333), "sm_90a": (200, 136, 328)}
+FEW = {"B": 1, "H": 2, "Hq": 4, "Hkv": 2, "P": 2, "W": 50}
+
+#: Sums of products of small integers are exact, so that every order gives the same bits.
+EXACT = {"batched", "bf16", "f16", "f32", "i8_i32", "nt", "tn"}
+
+
+def sizes(path: Path, arch: str) -> dict[str, int]:
+    """A size for every dim of a spec; a query of one row stays one."""
+    lengths, out = iter(ROUNDS[arch]), dict[str, int]()
+    for dim in load_spec(path).dims:
+        if dim.name in FEW or dim.value == 1:
+            out[dim.name] = FEW.get(dim.name, 1)
+        elif dim.name == "D":
+            out[dim.name] = 256 if path.stem.endswith("d256") and arch == "sm_90a" else 64 if arch == "sm_90a" else 24
+        else:
+            out[dim.name] = next(lengths)
+    return out
+
+
+CASES = [(p, arch) for arch in ROUNDS for p in SPECS if arch == "sm_80" or p.parent.name != "rowwise"]
+
+
+@pytest.mark.parametrize("path, arch", CASES, ids=[f"{p.stem}-{arch}" for p, arch in CASES])
+def test_runs(path: Path, arch: str, tmp_path: Path) -> None:
+    case = prepare(Request(path, arch, sizes(path, arch)), integers=path.stem in EXACT)
+    number = SPECS.index(path)
+    found = differences(case, sorted({0, 1 + number % 4, 1 + (number + 2) % 4}), tmp_path)
+    assert not found, "\n".join(found)
+
+
+def test_both_engines_run() -> None:
+    attention = [p for p in SPECS if p.stem == "causal_prefill"]
+    engines = {
+        k.mapping.engine
+        for p in attention
+        for arch in ROUNDS
+        for k in schedule_of(p, arch).kernels
+    }
+    assert engines == {"warp", "warpgroup"}
+
+
+def schedule_of(path: Path, arch: str):  # type: ignore[no-untyped-def]
+    from nautilus.driver import compile_file
+
+    return compile_file(Request(path, arch, sizes(path, arch))).context.schedule
