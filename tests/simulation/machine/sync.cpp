@@ -212,6 +212,7 @@ static void cluster_arrive(Frame& f, const Instruction& i) {
     Cluster& c = *t.block->cluster;
     if (t.cluster_arrived) fault("barrier.cluster.arrive twice");
     t.cluster_arrived = true;
+    t.cluster_generation = c.generation;
     if (i.name == "barrier.cluster.arrive") release(t, c.arriving);
     else if (i.name != "barrier.cluster.arrive.relaxed") fault("%s is not known", i.name.c_str());
     if (++c.arrived < c.size * t.block->threads) return pause_sometimes();
@@ -228,8 +229,7 @@ static void cluster_wait(Frame& f, const Instruction& i) {
     Cluster& c = *t.block->cluster;
     if (i.name != "barrier.cluster.wait") fault("%s is not known", i.name.c_str());
     if (!t.cluster_arrived) fault("barrier.cluster.wait without an arrival");
-    // The barrier cannot complete again before this thread arrives again.
-    if (c.arrived != 0) {
+    if (c.generation == t.cluster_generation) {
         c.waiting.push_back(&t);
         suspend("the barrier of the cluster");
     }
@@ -306,7 +306,7 @@ void finish_block(Block& b) {
         for (u32 other = 1; other < 4; ++other)
             if (b.warps[n + other].trace != b.warps[n].trace) fault("the warps of a warpgroup issued different MMAs");
     for (const NamedBarrier& bar : b.named)
-        if (!bar.waiting.empty()) fault("a block ends while threads wait at a barrier");
+        if (bar.arrived) fault("a block ends while %u of %u threads have arrived at a barrier", bar.arrived, bar.count);
 }
 
 void sync_handlers(std::map<string, Handler>& table) {

@@ -115,6 +115,7 @@ struct Thread {
     u32 fences = 1;
     bool grid_waited = false;
     bool cluster_arrived = false;
+    u32 cluster_generation = 0;  // completed barriers when it arrived
     Site* site = nullptr;
     u32 time() const { return clock.seen[component]; }
     u32 now() const { return epoch(component, time()); }
@@ -138,7 +139,7 @@ struct Block {
 struct Cluster {
     vector<Block> blocks;
     u32 components = 0;
-    u32 generation = 0, arrived = 0, waited = 0, size = 0;
+    u32 generation = 0, arrived = 0, size = 0;  // of the barrier; blocks
     Clock arriving, released;
     vector<Thread*> waiting;
 };

@@ -25,7 +25,7 @@ from nautilus.core.types import DType
 from nautilus.cuda.host import buffer_bytes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
-from tests.cuda.host.translate import translate
+from tests.simulation.translate import translate
 
 MACHINE = Path(__file__).parent / "machine"
 COMPILER = shutil.which("g++")
@@ -116,7 +116,9 @@ def _machine() -> list[Path]:
     if not folder.exists():
         made = Path(tempfile.mkdtemp(dir=tempfile.gettempdir()))
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda p: _compile([*_COMMON, "-O2", "-c", str(p), "-o", str(made / f"{p.stem}.o")]), sources))
+            list(
+                pool.map(lambda p: _compile([*_COMMON, "-O2", "-c", str(p), "-o", str(made / f"{p.stem}.o")]), sources)
+            )
         try:
             made.rename(folder)
         except OSError:  # another process was faster

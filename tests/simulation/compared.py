@@ -15,7 +15,7 @@ from nautilus.check.levels import Trace, run
 from nautilus.core.numerics import Array
 from nautilus.driver import Request, Result, compile_file
 from nautilus.frontend.error_bound import stated
-from tests.cuda.host.simulate import build, execute
+from tests.simulation.simulate import build, execute
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,6 @@ def differences(case: Case, seeds: Sequence[int], folder: Path, text: str | None
                 wrong &= ~(np.isnan(got) & np.isnan(want))
             if wrong.any():
                 at = tuple(int(n) for n in np.argwhere(wrong)[0])
-                text = f"{name}{list(at)} is {got[at]!r}, not {want[at]!r}; {np.count_nonzero(wrong)} of {wrong.size} differ"
-                found.append(f"seed {seed}: {text}")
+                much = f"{np.count_nonzero(wrong)} of {wrong.size} differ"
+                found.append(f"seed {seed}: {name}{list(at)} is {got[at]!r}, not {want[at]!r}; {much}")
     return found

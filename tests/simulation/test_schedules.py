@@ -1,0 +1,71 @@
+"""Schedules of warpgroup kernels other than the default ones.
+
+Three multiprocessors, so that blocks process several tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from nautilus.driver import Request
+from nautilus.ma_tile.passes.grid import persistent_grid
+from nautilus.targets.limits import limits
+from tests.endtoend import schedules
+from tests.simulation.compared import differences, prepare
+from tests.simulation.simulate import MISSING
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
+
+ATTENTION = """
+dim H = 2, M = 200, N = 200, D = 64
+input Q: f16[H, M, D]
+input K: f16[H, N, D]
+input V: f16[H, N, D]
+output O: f16[H, M, D]
+S[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d]) / sqrt(D)
+P[h, i, j] = softmax[j](S[h, i, j])
+O[h, i, d] = sum[j](P[h, i, j] * V[h, j, d])
+"""
+
+GEMM = """
+dim M = 264, N = 200, K = 184
+input A: bf16[M, K]
+input B: bf16[K, N]
+output C: bf16[M, N]
+C[i, j] = sum[k](A[i, k] * B[k, j])
+"""
+
+#: those that print other text; the endtoend tests run the others on the interpreter
+OF_ATTENTION = (
+    "one stage", "every tile a block", "static", "snake", "direct stores", "stores by TMA from an operand's stage",
+    "no overlapping MMA", "no roles", "ordered MMA", "two blocks share loads", "three consumer warpgroups",
+    "resident operand in two stages", "rescaled early", "volatile waits", "l2_supertiles", "no partitioning",
+)  # fmt: skip
+OF_GEMM = (
+    "one stage", "dynamic", "stores by TMA", "stores of 64 columns", "no asynchronous MMA", "no roles", "pingpong",
+    "pingpong, snake, 128 rows", "wide", "wider",
+)  # fmt: skip
+CHANGES = {
+    **{f"attention: {n}": (ATTENTION, schedules.BACK_TO_BACK[n]) for n in OF_ATTENTION},
+    **{f"gemm: {n}": (GEMM, schedules.GEMM[n]) for n in OF_GEMM},
+}
+
+
+@pytest.fixture(autouse=True)
+def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistent_grid, "limits", lambda arch: replace(limits(arch), multiprocessors=3))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_runs(name: str, tmp_path: Path) -> None:
+    text, change = CHANGES[name]
+    text = dedent(text).lstrip()
+    schedule = schedules.changed(schedules.default(text), change)
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=text, schedule=schedule), integers="gemm" in name)
+    number = list(CHANGES).index(name)
+    found = differences(case, [0, 1 + number % 4, 1 + (number + 2) % 4], tmp_path)
+    assert not found, "\n".join(found)
