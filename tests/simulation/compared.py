@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from nautilus.check import compare
+from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
 from nautilus.check.levels import Trace, run
 from nautilus.core.numerics import Array
 from nautilus.driver import Request, Result, compile_file
-from nautilus.frontend.error_bound import stated
 from tests.simulation.simulate import build, execute
 
 
