@@ -49,8 +49,8 @@ def differences(case: Case, seeds: Sequence[int], folder: Path, text: str | None
     """What differs between the printed text (or ``text``) and the interpreter.  Raises Fault, HostError.
 
     Integers, and floats of an ``exact`` case, have the same bits.  Otherwise the sums may have another order, and the
-    approximations of functions another error: an element differs by at most twice the distance of neighbouring numbers and the
-    stated relative error of the largest element.
+    approximations of functions another error: an element differs by at most twice the distance of neighbouring
+    numbers and the stated relative error of the largest element.
     """
     text = case.result.cuda if text is None else text
     program = build(text, case.module, case.given, folder)
