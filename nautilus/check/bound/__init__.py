@@ -22,7 +22,8 @@ unit roundoff of the type in question.
   as a tree.  The partial sums are those of the terms in order, at eight places.  A tensor core cuts off two bits below
   the last one instead of rounding, which is a sixth of ``u`` of the sum in the same direction for 16 terms (Fasi,
   Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021).  A sum of products of 8-bit floats
-  loses 2^-13 of the partial sum with each term, in chains of 128 terms (``ma_tile.ir.async_ops``).
+  loses 2^-13 of the partial sum with each term, in chains of 128 terms (``ma_tile.ir.async_ops``).  Sums of equal or
+  ordered terms, which only ``check`` draws, have a quarter of ``u`` more for each term.
 * A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
   way: where the error before the cast decides, it does, and one element in 1024 (at least one) does besides.
 * Results below the least normal number of f32 may become 0.

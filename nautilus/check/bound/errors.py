@@ -33,6 +33,8 @@ _CUT, _SHORT_CUT = 0.08, 2.0**-13
 _LARGEST = 2.0**120
 #: The largest error of an approximation divided by what many elements have in common.
 _MEAN = 3.0
+#: The mean error of an addition in a sum of equal terms, in units of u: all are rounded in one direction for a while.
+_REGULAR = 0.25
 _PARTS = 8  # prefixes of a sum that are evaluated
 _FLIPS = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
@@ -363,8 +365,8 @@ class _Rounding(Evaluator):
             return total if total is not None else np.zeros(())
         u = self.unit(e.dtype)
         size = u * sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
-        if self.probe.regular:
-            size = size + 0.5 * u * chain * np.abs(total)
+        if self.probe.regular:  # in any order, so the chain may be as long as the sum
+            size = size + _REGULAR * u * count * np.abs(total)
         if cuts and self.probe.coherent:
             size = size + _CUT * u * chain * np.abs(total)
         least = self.floor(e.dtype)
