@@ -161,7 +161,8 @@ class _Check:
             verdict = recheck(certificate, self.seed)
             how = problem or verdict.text
             message = f"{certificate.rule} in {certificate.subject}: {how}"
-            self.add("certificate", step, "ok" if verdict.ok and not problem else "fail", message)
+            status = "fail" if problem else {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
+            self.add("certificate", step, status, message)
 
     def index_sets(self) -> None:
         """The verdict on the iterations of each pass of Scalar IR at these sizes."""
