@@ -47,27 +47,20 @@ def _compare(c: Certificate, seed: int) -> Verdict:
 # -- the modules of the step ---------------------------------------------------------------------------
 
 
-def misplaced(c: Certificate, before: object, after: object) -> str:
+def misplaced(c: Certificate, before: object, after: object, alone: bool = True) -> str:
     """Why ``c`` does not belong to the step from module ``before`` to module ``after``; '' if it does.
 
-    The subject is a buffer or a value of one of the modules.  The element of a narrowed factor and that of a sum stand
-    in the module before the step, and what became of them stands in the module after it.
+    The subject is a buffer or a value of one of the modules.  A narrowed factor stands in the module before the step,
+    and what became of it in the module after it; so does a sum, if it is ``alone``: rewrites that follow each other in
+    one step stand in neither module.
     """
     old, new = Parts.of(before), Parts.of(after)
     if c.subject not in old.names | new.names:
         return f"the modules have no {c.subject}"
-    sides: list[tuple[Expr, Parts]] = []
-    match c.rule:
-        case "narrow":
-            sides = [(c.before, old), (c.after, new)]
-        case "factor":
-            sides = [
-                (part, module)
-                for side, module in ((c.before, old), (c.after, new))
-                for n in walk(side)
-                if isinstance(n, Reduce)
-                for part in (n.body, *(() if n.cond is None else (n.cond,)))
-            ]
+    sides: list[tuple[Expr, Parts]] = [(c.before, old), (c.after, new)] if c.rule == "narrow" else []
+    if c.rule == "factor" and alone:
+        found = [(n, m) for s, m in ((c.before, old), (c.after, new)) for n in walk(s) if isinstance(n, Reduce)]
+        sides = [(part, m) for n, m in found for part in (n.body, n.cond) if part is not None]
     missing = next((part for part, module in sides if part not in module.expressions), None)
     return "" if missing is None else f"no statement contains {format_expr(missing)}"
 

@@ -169,8 +169,10 @@ class _Check:
         from nautilus.check.validation import index_verdicts
 
         for level, verdict in index_verdicts(self.trace.levels):
-            status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
-            self.add("iterations", level.subject, status, verdict.detail, verdict=verdict.label)
+            proved = verdict.status == "proved"
+            # Other sets are no proof of a fault: a select that becomes a guard, or a scan, changes them too.
+            label = verdict.label if proved else "not decided"
+            self.add("iterations", level.subject, "ok" if proved else "skip", verdict.detail, verdict=label)
 
     def validation(self, spec: Spec) -> None:
         """The verdict of the validator on every step down to the VR-tile IR."""

@@ -28,7 +28,9 @@ def rewrites(records: Sequence[Record]) -> Iterator[tuple[str, Certificate, str]
     """
     for before, record in pairwise(records):
         for certificate in record.certificates:
-            problem = load("nautilus.check.certificates:misplaced")(certificate, before.module, record.module)
+            problem = load("nautilus.check.certificates:misplaced")(
+                certificate, before.module, record.module, len(record.certificates) == 1
+            )
             yield f"{record.stage.name}/{record.name}", certificate, problem
 
 

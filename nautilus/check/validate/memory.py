@@ -80,6 +80,13 @@ class Memory:
         found = Number(self.real, self.u, self.v, held=held)
         return found.each(lambda x: np.asarray(x[at]))
 
+    def wrapped(self, x: Array) -> Array:
+        """Integers as the storage type holds them."""
+        if not self.dtype.is_int or self.dtype.compute is self.dtype:
+            return x
+        low = 0 if self.dtype is DType.U8 else -(1 << (self.dtype.bits - 1))
+        return np.asarray((x - low) % (1 << self.dtype.bits) + low)
+
     def write(self, index: Sequence[Array], value: Value, mask: Array, source: DType) -> None:
         """Store ``value`` of type ``source``, rounded, where ``mask`` holds. Raises Malformed for two writes."""
         at = self.places(index, mask)
@@ -103,7 +110,7 @@ class Memory:
 
         put(self.written, np.asarray(True))
         if not isinstance(value, Number):
-            put(self.real, value)
+            put(self.real, self.wrapped(value))
             return
         if not self.dtype.is_float:
             raise Malformed(f"a float is stored in {self.name}")
