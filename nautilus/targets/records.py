@@ -42,9 +42,9 @@ class Limits:
     float8: bool = False  # instructions that convert 8-bit floats
     multiprocessors: int = 0  # of the largest device, which sizes persistent grids; 0: not known
 
-    def registers_at_launch(self, threads: int) -> int:
-        """The most registers of a thread that the launch of one block of ``threads`` threads allows."""
-        return self.registers_sm // threads // 8 * 8
+    def registers_at_launch(self, threads: int, blocks: int = 1) -> int:
+        """The most registers of a thread with which ``blocks`` blocks of ``threads`` threads fit."""
+        return min(self.registers_sm // (blocks * threads), self.registers_thread + 1) // 8 * 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,12 @@ class BlockRun:
                 self.cluster.end(ctx.actor)
             except OpFault as f:
                 raise self.error(self.machine.ops[f.op], f) from None
+            n, rank = self.machine.components, ctx.actor.rank
+            own = range(rank * n, (rank + 1) * n)
+            bar = None if self.mbarriers.ready else self.mbarriers.in_use(ctx.actor, own)
+            if bar is not None:
+                what = f"{ctx.actor.name} ends before an arrival at its {bar.name} is known to be complete"
+                raise InterpError(self.machine.kernel.name, "cluster", "the end of the block", bar.name, what)
 
     def error(self, op: MemOp, f: Fault) -> InterpError:
         """The error of ``f`` in ``op``."""

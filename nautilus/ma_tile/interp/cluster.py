@@ -31,10 +31,10 @@ class ClusterBarrier:
         if actor.rank in self.pending:
             raise Fault("barrier", "a block arrives twice without a wait between the arrivals")
         if not relaxed:
-            time, c = self.memory.time, actor.clock.component
-            time[c] += 1
+            own = slice(actor.rank * self.components, (actor.rank + 1) * self.components)
+            self.memory.time[own] += 1  # the threads of all roles
             np.maximum(self.open_vc, actor.clock.vc, out=self.open_vc)
-            self.open_vc[c] = time[c]
+            self.open_vc[own] = self.memory.time[own]
         self.pending[actor.rank] = self.phase
         self.arrived.add(actor.rank)
         if len(self.arrived) == self.ranks:

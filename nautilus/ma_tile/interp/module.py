@@ -23,6 +23,7 @@ misaligned, non-contiguous-vector, mask-not-uniform, copy-size     an access tha
 undefined-fragment, undefined-variable, undefined-buffer           a name without a value
 layout, holders-disagree                                           registers that do not match the layout
 barrier, over-arrival, phase, deadlock, not-uniform                incorrect synchronisation
+tile-counter                                                       a counter that is cleared too early, or not once
 multicast                                                          blocks that copy parts of different tiles
 cluster                              a store into a block that may not run yet, or that may have ended; an arrival there
 unsupported                                                        an operation without an instruction

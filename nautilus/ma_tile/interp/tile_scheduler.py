@@ -115,10 +115,15 @@ def fetch(run: BlockRun, ctx: Context, op: TileFetch) -> None:
 
 
 def reset(run: BlockRun, ctx: Context, op: TileReset) -> None:
-    """The block that receives the last number of the launch clears the counter."""
+    """The block that receives the last number of the launch clears the counter. Raises Fault in another one."""
     tile, count = (run.integer(ctx, e, "a number of tiles") for e in (op.tile, op.count))
-    if tile == run.machine.blocks + count - 1:
-        run.machine.counter_resets += 1
+    last = run.machine.blocks + count - 1
+    if tile != last:
+        return
+    run.machine.counter_resets += 1
+    received = [x for op in run.machine.ops if isinstance(op, TileFirst) for x in [ctx.actor.pipelines.get(op.var)]]
+    if received != [last]:
+        raise Fault("tile-counter", "the tile counter is cleared before the last fetch of the launch")
 
 
 def push(run: BlockRun, ctx: Context, op: QueuePush) -> None:

@@ -90,7 +90,7 @@ def wgmma(run: BlockRun, ctx: Context, op: MmaOp) -> None:
         engines.written.clear()
         engines.fenced = True
     elif not engines.fenced:
-        raise Fault("missing-fence", "no wg.fence stands before the first asynchronous MMA")
+        raise Fault("missing-fence", "no wg.fence stands at the start of a group of asynchronous MMAs")
     m, n = (free_axis(run.axes_of(x), op.over, op.result.type.names) for x in (op.a, op.b))
     pending: list[PendingRead] = []
     a = _left(run, ctx, op, instr, m, pending)
@@ -210,7 +210,7 @@ def wg_commit(run: BlockRun, ctx: Context, op: WgCommit) -> None:
     _group(ctx)
     engines = ctx.actor.engines
     engines.mma_groups.append(engines.mmas)
-    engines.mmas = []
+    engines.mmas, engines.fenced = [], False
 
 
 def _retire(run: BlockRun, ctx: Context, pending: int) -> None:

@@ -31,7 +31,7 @@ Meaning.
   accessed before a ``wg.wait`` lists the result.  A chain of MMAs into one accumulator needs no wait between them
   (``acc`` may be the outstanding result of an earlier MMA).
 * ``wg.fence`` stands between the last write of the consumer's threads to a fragment (operand or accumulator) and
-  the asynchronous MMA that uses it.
+  the asynchronous MMA that uses it, and at the start of each group, because the assembler may move registers there.
 * ``wg.commit`` closes a group of asynchronous MMAs.  ``wg.wait n`` waits until at most the n youngest groups of the
   consumer are outstanding, and makes the listed results readable.  ``volatile``: the compiler may not move it up.
 * ``mbar.arrive .. each warp``: each warp of the consumer arrives once, after all its lanes.  ``cluster``: the arrival

@@ -1,7 +1,8 @@
 """Named barriers (PTX ISA, ``bar``; 0 is the block's own): one number per consumer and purpose; ordered barriers.
 
 The ordered section of a consumer begins at a barrier of this consumer and the previous one, and ends with an arrival at
-the barrier of the next consumer.  The last consumer makes the first arrival, so that consumer 0 runs first.
+the barrier of the next consumer.  The last consumer makes the first arrival, so that consumer 0 runs first.  The last
+arrival is left at the barrier when the block ends; nobody waits for it.
 """
 
 from __future__ import annotations
@@ -55,11 +56,6 @@ def ordered(body: tuple[MemOp, ...], at: Sequence[int], consumers: int) -> tuple
 def first_arrival(consumers: int) -> IfOp:
     """The first arrival: the last consumer lets consumer 0 run first."""
     return IfOp(_consumer_is(consumers - 1), (NamedArrive(integer(ORDER), _BOTH),))
-
-
-def last_wait() -> IfOp:
-    """Consumer 0 executes one extra ``bar.sync`` to match the last arrival of the last consumer."""
-    return IfOp(_consumer_is(0), (Barrier(integer(ORDER), _BOTH),))
 
 
 def _consumer_is(n: int) -> Op:

@@ -3,7 +3,7 @@
 * ``mbar.init`` stands once at the top level of a kernel with mbarriers, and no use of an mbarrier stands before it.
 * A barrier of all threads of the block stands between it and the first use.  Where blocks of a cluster arrive at each
   other's mbarriers, it is a cluster barrier, and another one follows the last use, because a block whose mbarriers are
-  in use may not end.
+  in use may not end.  Its arrival is not relaxed: a relaxed one may overtake the last arrival at an mbarrier.
 
 A kernel without ``mbar.init`` has not come to the pass ``initialise-mbarriers``; its mbarriers are ready at the start.
 """
@@ -40,8 +40,9 @@ def check_mbarriers(k: MemKernel) -> None:
     if cluster:
         last = max(n for n, op in enumerate(k.body) if uses_mbarriers(op))
         end = [op for op in k.body[last + 1 :] if isinstance(op, ClusterArrive | ClusterWait)]
-        if not any(isinstance(op, ClusterWait) for op in end):
-            detail = "no cluster barrier follows the last use"
+        ordered = any(isinstance(op, ClusterArrive) and not op.relaxed for op in end)
+        if not ordered or not any(isinstance(op, ClusterWait) for op in end):
+            detail = "no cluster barrier that orders follows the last use"
             _reject(k.body[last], "a block does not end while other blocks use its mbarriers", detail)
 
 

@@ -334,6 +334,10 @@ class KernelScope:
         if found is None:
             self.fail("mbarriers are declared", f"no mbarrier is called {name}")
         self.stage(stage, found.stages, name)
+        pipeline = next((c for c in self.pipelines.values() if stage == Var(c.stage)), None)
+        if pipeline is not None:
+            detail = f"{found.stages} of {name}, {pipeline.stages} of {pipeline.name}"
+            self.need(found.stages == pipeline.stages, "a pipeline has the stages of its mbarriers", detail)
         return found
 
     def access(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, t: TileType) -> Buffer:

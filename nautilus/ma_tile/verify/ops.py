@@ -421,12 +421,13 @@ def _alike(s: KernelScope, x: Frag, y: Frag) -> None:
 
 
 def roles(s: KernelScope, op: RolesOp) -> None:
-    """Roles have disjoint ranges of warps and equal consumers; their registers fit the multiprocessor."""
+    """Roles have disjoint ranges of warps and equal consumers; some give up the registers that others take."""
     s.need(s.role is None, "roles do not nest", s.role or "")
     s.need(s.consumers == 1, "roles stand in a kernel of one consumer", f"{s.consumers} consumers")
     s.need(not s.path, "roles stand at the top of a kernel", "roles")
     used: set[int] = set()
-    budget = 0
+    launch = s.target.registers_at_launch(32 * s.kernel.warps, s.kernel.min_blocks)
+    more = 0
     for r in op.roles:
         warps = set(range(r.first_warp, r.last_warp))
         ok = bool(warps) and r.first_warp >= 0 and r.last_warp <= s.kernel.warps and not warps & used
@@ -439,8 +440,9 @@ def roles(s: KernelScope, op: RolesOp) -> None:
             s.need(legal, "register budgets are multiples of 8 from 24 to 256", f"{r.name}: {r.registers}")
             whole = not s.target.warpgroup or r.first_warp % GROUP_WARPS == r.last_warp % GROUP_WARPS == 0
             s.need(whole, "register budgets are of whole warpgroups", r.name)
-            budget += 32 * len(warps) * r.registers
-    s.need(budget <= s.target.registers_sm, "registers of a multiprocessor", f"{budget} of {s.target.registers_sm}")
+            more += len(warps) * (r.registers - launch)
+    detail = f"{more} a lane more than {launch} for each of {s.kernel.warps} warps"
+    s.need(more <= 0, "the registers of the roles are those that the launch allocates", detail)
     for r in op.roles:
         s.role, s.single, s.first, s.consumers = r.name, r.single, r.first_warp, r.consumers
         s.warps = (r.last_warp - r.first_warp) // r.consumers

@@ -7,9 +7,9 @@ first one leaves outstanding.  Its state is
 * the fragments that threads wrote since the last ``wg.fence``.
 
 Rules: only the next MMA of its chain reads an outstanding result, as its accumulator.  A wait lists results that
-are outstanding and that it covers.  A fence stands before the first asynchronous MMA of a role, and between a write
-to a fragment and the MMA that uses it.  After an ``if`` that issues, commits or waits, the state is unknown and the
-check rejects nothing; the interpreter checks the rest.
+are outstanding and that it covers.  A fence stands at the start of each group (the assembler may move registers
+there, its C7519), and between a write to a fragment and the MMA that uses it.  After an ``if`` that issues, commits or
+waits, the state is unknown and the check rejects nothing; the interpreter checks the rest.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _traverse(body: Block, s: _State) -> None:
             case WgFence():
                 s.dirty, s.fenced = frozenset(), True
             case WgCommit():
-                s.committed += 1
+                s.committed, s.fenced = s.committed + 1, False
                 s.group = {f: g or s.committed for f, g in s.group.items()}
             case WgWait():
                 _wait(op, s)
@@ -143,7 +143,7 @@ def _mma(op: MmaOp, s: _State) -> None:
         if s.known and x.name in s.dirty:
             _reject(op, rule, f"%{x.name} was written since the last wg.fence")
     if s.known and not s.fenced:
-        _reject(op, rule, "no wg.fence stands before the first asynchronous MMA")
+        _reject(op, "a group of asynchronous MMAs begins with a wg.fence", "there is none since the last wg.commit")
     if isinstance(op.a, Frag):
         _readable(op, op.a.name, s)
     if op.acc is not None:

@@ -166,6 +166,7 @@ module chain target sm_90a {{
           %s = mma wgmma.f16 smem sq[consumer] swizzle 128, smem sk[k_stage] swizzle 128
             over d async : f32[i: 64, j: 64] #s
           wg.commit
+          wg.fence
           %next = mma wgmma.f16 %p, smem sv[v_stage] swizzle 128 + %acc over j async : f32[i: 64, d: 64] #o
           wg.commit
           wg.wait 1 %s

@@ -162,7 +162,8 @@ class Barriers:
 class Phase:
     """One mbarrier: ``phase`` counts completions; clocks of completed and of open phases.
 
-    ``missing``: bytes expected and not yet arrived (negative: arrived and not yet expected).
+    ``missing``: bytes expected and not yet arrived (negative: arrived and not yet expected).  ``last``: component of
+    each role that arrived, and the time of its last arrival.
     """
 
     name: str
@@ -174,6 +175,7 @@ class Phase:
     count: int = 0
     missing: int = 0
     observed: bool = True
+    last: dict[int, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         bytes_ = f", {self.missing} bytes missing" if self.missing else ""
@@ -240,6 +242,7 @@ class Mbarriers:
         """All threads of ``actor`` arrive, ``count`` arrivals in all, releasing what they did. Raises Fault."""
         time, c = self.memory.time, actor.clock.component
         np.maximum(bar.open_vc, actor.clock.vc, out=bar.open_vc)
+        bar.last[c] = int(time[c])
         time[c] += 1
         bar.open_vc[c] = max(int(bar.open_vc[c]), int(time[c]))
         self._count(bar, count)
@@ -271,6 +274,14 @@ class Mbarriers:
         """``actor`` has waited for the barrier: it sees what completed phases released."""
         bar.observed = True
         actor.clock.vc = np.maximum(actor.clock.vc, bar.done_vc)
+
+    def in_use(self, actor: Actor, own: range) -> Phase | None:
+        """An mbarrier of the block of ``actor`` at which components other than its ``own`` may still arrive."""
+        for (_, rank), phases in self.barriers.items():
+            for bar in phases if rank == actor.rank else ():
+                if any(stamp >= actor.clock.vc[c] for c, stamp in bar.last.items() if c not in own):
+                    return bar
+        return None
 
     def open(self) -> list[Phase]:
         """Barriers with an incomplete phase."""

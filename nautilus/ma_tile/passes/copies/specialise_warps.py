@@ -150,7 +150,7 @@ def specialise(kernel: MemKernel, plan: WarpgroupPlan, target: Limits) -> MemKer
 def check_registers(kernel: MemKernel, consumers: int, registers: tuple[int, int], target: Limits) -> None:
     """Check that the launch allocates the registers that the roles request (PTX ISA, setmaxnreg)."""
     threads = (1 + consumers) * GROUP_WARPS * 32
-    launch = min(target.registers_sm // (kernel.min_blocks * threads), target.registers_thread + 1) // 8 * 8
+    launch = target.registers_at_launch(threads, kernel.min_blocks)
     low, high = registers
     if low % 8 or high % 8:
         raise ScheduleError(f"registers {low} and {high} of the roles are not multiples of 8", kernel=kernel.name)

@@ -2,8 +2,8 @@
 
 Switch: ``WarpgroupPlan.ordered_mma``, for consumer roles of at least two warpgroups that share tiles.  An ordered
 barrier (``named_barriers``) surrounds the MMAs of one loop iteration, from the first to the last that its body
-issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often, and at the end
-warpgroup 0 executes one extra ``bar.sync`` to match the last ``bar.arrive``.  Runs behind ``async-mma``.
+issues, with the fence before and the commit behind.  Every warpgroup passes the barrier equally often.  Nobody waits
+for the last arrival, as in a persistent grid under pingpong tile scheduling.  Runs behind ``async-mma``.
 
 Pingpong tile scheduling orders the MMAs of warpgroups anyway (``persistent_grid``).
 
@@ -22,7 +22,7 @@ from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, NamedArrive
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import each_kernel, warpgroup_plan_of
-from nautilus.ma_tile.rewriting.named_barriers import first_arrival, last_wait, ordered
+from nautilus.ma_tile.rewriting.named_barriers import first_arrival, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def order_mma(kernel: MemKernel) -> MemKernel:
             return r
         work = _OrderedBarriers(kernel.name, r.consumers)
         body = work.block(r.body)
-        return replace(r, body=(first_arrival(r.consumers), *body, last_wait())) if work.loops else r
+        return replace(r, body=(first_arrival(r.consumers), *body)) if work.loops else r
 
     body = tuple(replace(op, roles=tuple(map(role, op.roles))) if isinstance(op, RolesOp) else op for op in kernel.body)
     return replace(kernel, body=body)

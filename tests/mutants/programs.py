@@ -1,0 +1,133 @@
+"""The kernels whose mutants are tried: the shipped specs at small sizes, under the schedules of their full sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from nautilus.check.inputs import generate
+from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
+from nautilus.driver import Request, compile_file
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.ma_tile.interp.module import run_module
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.passes.grid import persistent_grid
+from nautilus.targets.limits import limits
+from nautilus.tune.database.lookup import tuned_schedule
+from tests.endtoend.schedules import BACK_TO_BACK, GEMM
+from tests.shipped import SPECS
+
+ARCHES = ("sm_90a", "sm_80")
+#: so that each persistent block processes several tiles
+_MULTIPROCESSORS = 2
+
+
+@dataclass
+class Program:
+    """A module with inputs for it."""
+
+    name: str
+    module: MemModule
+    inputs: Mapping[str, Any]
+    scalars: Mapping[str, Any]
+
+    @cached_property
+    def _expected(self) -> dict[str, Any]:
+        with np.errstate(all="ignore"):
+            return run_module(self.module, self.inputs, self.scalars)
+
+    def expected(self) -> dict[str, Any]:
+        """What the module computes."""
+        return self._expected
+
+
+def small(path: Path) -> dict[str, int]:
+    """Sizes with ragged edges: a few tiles of each persistent block, and more steps than a pipeline has stages."""
+    dims = {d.name: d.value for d in load_spec(path).dims}
+    heads = {"B": 1, "P": 1, "H": 1, "Hkv": 1, "Hq": (dims.get("Hq") or 1) // (dims.get("Hkv") or 1), "W": 150}
+    out = {name: heads[name] for name in dims if name in heads}
+    if "D" in dims:
+        return out | ({"M": 1, "N": 384} if dims["M"] == 1 else {"M": 648, "N": 648})
+    if "K" in dims:
+        return out | {"M": 336, "N": 336, "K": 320}
+    return out | {"M": 2}
+
+
+def compiled(path: Path, arch: str, schedule: Schedule, name: str) -> Program:
+    """``path`` at small sizes under ``schedule``."""
+    with patch.object(persistent_grid, "limits", lambda name: replace(limits(name), multiprocessors=_MULTIPROCESSORS)):
+        result = compile_file(Request(path, arch, until="ma-tile", schedule=schedule, dims=small(path)))
+    given = generate(result.modules["spec"])
+    return Program(name, result.modules["ma-tile"], given.arrays, {**given.scalars, **given.sizes})
+
+
+def rules_schedule(path: Path, arch: str, tuned: bool = False) -> Schedule | None:
+    """The schedule of the full sizes: by the rules, or that of the shipped database."""
+    request = Request(path, arch, until="scalar", lookup=tuned_schedule if tuned else None)
+    return compile_file(request).context.schedule
+
+
+def shipped(paths: Sequence[Path] = SPECS, arches: Sequence[str] = ARCHES) -> Iterator[Program]:
+    """Every shipped spec for both engines, under the rules' schedule and the tuned one if it differs."""
+    for path in paths:
+        for arch in arches:
+            rules, tuned = rules_schedule(path, arch), rules_schedule(path, arch, tuned=True)
+            assert rules is not None
+            yield compiled(path, arch, rules, f"{path.stem} {arch}")
+            if tuned is not None and tuned != rules:
+                yield compiled(path, arch, tuned, f"{path.stem} {arch} tuned")
+
+
+def variants() -> Iterator[Program]:
+    """Schedules that the shipped specs do not use: every option of both engines."""
+    yield from _changed("causal_prefill_d64", "sm_90a", {n: c.of for n, c in BACK_TO_BACK.items()})
+    yield from _changed("f16", "sm_90a", {n: c.of for n, c in GEMM.items()})
+    for arch in ARCHES:
+        yield from _changed("global_prefill_d64", arch, _WARP)
+        yield from _changed("f16", arch, _WARP)
+    yield from _changed("causal_decode", "sm_90a", _SPLIT)
+
+
+def _warp(**fields: Any) -> Callable[[KernelPlan], KernelPlan]:
+    return lambda plan: replace(plan, mapping=replace(WarpPlan(), **fields))
+
+
+_WARP = {
+    "copies without a pipeline": _warp(stages=0),
+    "one stage of copies": _warp(stages=1),
+    "three stages of copies": _warp(stages=3),
+    "double-buffered fragments": _warp(double_buffer_fragments=True),
+    "fragments without prefetch": _warp(prefetch_fragments=0),
+    "TMA loads of warps": _warp(tma_loads=True),
+    "TMA loads of warps, three stages": _warp(tma_loads=True, stages=3),
+    "direct stores of warps": _warp(epilogue="direct"),
+}
+_SPLIT = {
+    "split, combined by a second kernel": lambda p: _mapped(p, combine_in_block=False, cluster=1),
+    "split, in the order of the launches": lambda p: _mapped(p, combine_in_block=False, dependent_launch=False),
+    "split, combined in a block": lambda p: _mapped(p, combine_in_block=True),
+    "split, combined in a cluster": lambda p: _mapped(p, combine_in_block=False, cluster=2),
+}
+
+
+def _mapped(plan: KernelPlan, **fields: Any) -> KernelPlan:
+    return replace(plan, mapping=replace(plan.mapping, **fields))
+
+
+def _changed(stem: str, arch: str, changes: Mapping[str, Callable[[KernelPlan], KernelPlan]]) -> Iterator[Program]:
+    """``stem`` under each of the changes of its schedule that are legal for it."""
+    (path,) = (p for p in SPECS if p.stem == stem)
+    base = rules_schedule(path, arch)
+    assert base is not None
+    for name, change in changes.items():
+        schedule = replace(base, kernels=tuple(map(change, base.kernels)))
+        with suppress(ScheduleError, UnsupportedError):
+            yield compiled(path, arch, schedule, f"{stem} {arch}, {name}")

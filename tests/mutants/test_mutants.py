@@ -1,0 +1,54 @@
+"""A sample of the mutants of a few kernels; ``python -m tests.mutants`` tries all of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from zlib import crc32
+
+import pytest
+
+from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.verify.module import verify
+from tests.mutants.judge import judge
+from tests.mutants.mutations import Mutant, mutants
+from tests.mutants.programs import Program, compiled, rules_schedule
+from tests.shipped import SPECS
+
+#: one of so many mutants is tried
+SHARE = {
+    "causal_prefill sm_90a": 8,
+    "causal_prefill_d64 sm_90a": 8,
+    "global_prefill sm_90a": 12,
+    "f16 sm_90a": 2,
+}
+
+
+@cache
+def program(name: str) -> Program:
+    stem, arch = name.split()
+    (path,) = (p for p in SPECS if p.stem == stem)
+    schedule = rules_schedule(path, arch)
+    assert schedule is not None
+    return compiled(path, arch, schedule, name)
+
+
+def sample(name: str) -> list[Mutant]:
+    """The chosen mutants, which depend on their text only."""
+    found = {m.key: m for m in mutants(program(name).module)}
+    return [m for key, m in found.items() if crc32(" ".join(key).encode()) % SHARE[name] == 0]
+
+
+@pytest.mark.parametrize("name", SHARE)
+def test_every_mutant_is_noticed(name: str) -> None:
+    chosen = sample(name)
+    survivors = [f"{m.kind}: {m.text}" for m in chosen if judge(program(name), m, range(2)).by == "survives"]
+    assert chosen and survivors == []
+
+
+def test_the_mutants_differ_and_cover_every_kind_of_op() -> None:
+    m: MemModule = program("causal_prefill sm_90a").module
+    verify(m)
+    found = list(mutants(m))
+    assert all(x.module != m for x in found)
+    assert {"wait", "fence", "arrive", "commit", "init"} <= {x.text.split()[0].split(".")[-1] for x in found}
+    assert {"Mbar: arrivals -1", "Role: registers +8", "MbarWait: parity other"} <= {x.kind for x in found}
