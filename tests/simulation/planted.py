@@ -132,7 +132,7 @@ CLUSTER = (
     Plant("a multicast to one block", r"(tma_load_\dd_multicast[^\n]*), 3\);", r"\1, 1);"),
     Plant("no arrival at the other block", *_call("mbarrier_arrive_at")),
     Plant("an arrival at the own block", r"(mbarrier_arrive_at\([^\n]*), lane\);", r"\1, block % 2);"),
-    Plant("no barrier of the cluster at the end", r"(?s)(.*)\n    cluster_barrier\(\);", r"\1\n"),
+    Plant("no wait for the cluster at the end", r"(?s)(.*)\n    cluster_wait\(\);", r"\1\n"),
     Plant("both halves from the same place", r"block % 2 \* 64", "0"),
 )
 

@@ -305,8 +305,6 @@ void finish_block(Block& b) {
     for (u32 n = 0; n + 3 < b.warps.size(); n += 4)
         for (u32 other = 1; other < 4; ++other)
             if (b.warps[n + other].trace != b.warps[n].trace) fault("the warps of a warpgroup issued different MMAs");
-    for (const NamedBarrier& bar : b.named)
-        if (bar.arrived) fault("a block ends while %u of %u threads have arrived at a barrier", bar.arrived, bar.count);
 }
 
 void sync_handlers(std::map<string, Handler>& table) {
