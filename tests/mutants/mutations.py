@@ -16,8 +16,8 @@ from nautilus.core.expr.nodes import Const, Expr, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Kind, declaration, regions
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA
-from nautilus.ma_tile.ir.ops import Frag, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, SharedStore
+from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, WgWait
+from nautilus.ma_tile.ir.ops import Frag, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, SharedStore
 from nautilus.ma_tile.text.printer import format_op
 
 #: fields that a compiler or a cache may use and that order nothing
@@ -108,7 +108,7 @@ def _role_mutants(k: MemKernel) -> Iterator[_Found]:
 
 def _role_changes(role: Role) -> Iterator[tuple[str, Role]]:
     if role.registers is not None:
-        yield "registers +8", replace(role, registers=role.registers + 8)
+        yield "registers +64", replace(role, registers=role.registers + 64)
     if role.registers is not None and role.single:  # it gives up registers that others take
         yield "no registers", replace(role, registers=None)
     if role.consumers > 1:
@@ -131,7 +131,7 @@ def _places(
     """Every op that takes part, with its place as a path of indices."""
     for n, op in enumerate(body):
         around = tuple(type(body[i]).__name__ if 0 <= i < len(body) else "" for i in (n - 1, n + 1))
-        if _takes_part(op):
+        if _takes_part(op) and not _repeated(body, n):
             yield _Place(op, (*names, *around), threads), (*path, (n, 0))
         for r, inner in enumerate(regions(op)):
             name, own = type(op).__name__, threads
@@ -139,6 +139,13 @@ def _places(
                 role = op.roles[r]
                 name, own = role.name, 32 * (role.last_warp - role.first_warp) // role.consumers
             yield from _places(inner, (*names, name), (*path, (n, r)), own)
+
+
+def _repeated(body: tuple[MemOp, ...], n: int) -> bool:
+    """Whether op ``n`` repeats a wait in front of a volatile one, which only keeps the assembler from moving that."""
+    op, behind = body[n], body[n + 1 : n + 2]
+    volatile = any(isinstance(x, WgWait) and x.volatile for x in behind)
+    return volatile and isinstance(op, MbarWait) and op in body[:n]
 
 
 def _takes_part(op: MemOp) -> bool:
@@ -224,7 +231,7 @@ def _numbers(place: _Place, number: Expr) -> Iterator[tuple[str, Expr]]:
     if number != Const(0, DType.I32):
         yield "0", Const(0, DType.I32)
     if getattr(place.op, "threads", None) != place.threads:
-        yield "+1", calc("add", number, Const(1, DType.I32))
+        yield "unused", Const(15, DType.I32)
 
 
 def _others(k: MemKernel, name: str) -> list[str]:

@@ -71,7 +71,7 @@ def compiled(path: Path, arch: str, schedule: Schedule, name: str) -> Program:
 
 def rules_schedule(path: Path, arch: str, tuned: bool = False) -> Schedule | None:
     """The schedule of the full sizes: by the rules, or that of the shipped database."""
-    request = Request(path, arch, until="scalar", lookup=tuned_schedule if tuned else None)
+    request = Request(path, arch, until="ma-tile", lookup=tuned_schedule if tuned else None)
     return compile_file(request).context.schedule
 
 

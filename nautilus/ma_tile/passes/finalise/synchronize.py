@@ -14,17 +14,25 @@ needed before that reader.  A loop over a pipeline then has one barrier an itera
 
 Stages of a pipeline are compared symbolically: the numerator of ``expr % stages`` is an affine form of the loop
 variable, and it is shifted by one at the back edge.  Two forms whose difference is not constant may be equal.  The
-analysis of a loop runs to a fixed point.  Kernels with warp roles do not change, because ``specialise-warps`` has
-synchronised them.  Neither do kernels whose TMA loads have waits already.
+analysis of a loop runs to a fixed point.  Behind a loop, copies of the last iterations count only if their conditions
+may hold there: a pipeline fetches nothing in them.  A commit without which the waits and barriers are the same is
+dropped: its copies then belong to the next group.
+
+Kernels with warp roles do not change, because ``specialise-warps`` has synchronised them.  Neither do kernels whose TMA
+loads have waits already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.linear import ZERO, Linear, atom, constant
+from nautilus.core.index.simplify import bounds, simplify
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import (
@@ -43,7 +51,9 @@ from nautilus.ma_tile.ir.ops import (
     walk_ops,
 )
 from nautilus.ma_tile.ir.traverse import Touch, deep_touch, each_kernel, rebuild, touch
+from nautilus.ma_tile.passes.epilogue.tma_stores import known_ranges
 
+_FALSE = Const(False, DType.BOOL)
 #: outstanding groups that the analysis distinguishes; older ones count as the oldest of these
 _DEPTH = 12
 
@@ -63,8 +73,19 @@ def synchronize(kernel: MemKernel) -> MemKernel:
     if any(isinstance(op, RolesOp) or (isinstance(op, TmaLoad) and op.mbar) for op in walk_ops(kernel.body)):
         return kernel
     bare = rebuild(kernel.body, lambda op: () if _replaced(op) else (op,))
-    body, _ = _Sync({s.name: s for s in kernel.smem}).block(bare, State())
+    work = _Sync({s.name: s for s in kernel.smem}, known_ranges(kernel))
+    body, _ = work.block(bare, State())
+    for n in reversed(range(sum(isinstance(op, AsyncCommit) for op in walk_ops(bare)))):
+        fewer, same = _without_commit(bare, n), _without_commit(body, n)
+        if work.block(fewer, State())[0] == same:
+            bare, body = fewer, same
     return replace(kernel, body=body)
+
+
+def _without_commit(body: tuple[MemOp, ...], n: int) -> tuple[MemOp, ...]:
+    """``body`` without its commit number ``n`` in program order."""
+    numbers = count()
+    return rebuild(body, lambda op: () if isinstance(op, AsyncCommit) and next(numbers) == n else (op,))
 
 
 def _replaced(op: MemOp) -> bool:
@@ -143,6 +164,7 @@ class _Frame:
 @dataclass(slots=True)
 class _Sync:
     smem: dict[str, Smem]
+    ranges: Mapping[str, tuple[int, int]]
     stages: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -193,9 +215,44 @@ class _Sync:
             back = end.rename(op.var, at.shift(-1), self.stages)
             new = head.join(self._reduced(back))
             if new == head:
-                left = head.rename(op.var, affine(op.hi), self.stages)
+                left = self._last(op, body, head).rename(op.var, affine(op.hi), self.stages)
                 return replace(op, body=body), self._reduced(left)
             head = new
+
+    def _last(self, op: ForOp, body: tuple[MemOp, ...], head: State) -> State:
+        """The state in which iteration ``op.hi`` would begin, if every iteration begins in ``head``."""
+        depth = min(self._iterations(op), max(self.stages.values(), default=0))
+        state = head
+        for left in range(depth, 0, -1):
+            end = self._replay(body, state, {op.var: calc("sub", op.hi, left)})
+            if end is None:
+                return head
+            state = self._reduced(end.rename(op.var, atom(Var(op.var)).shift(-1), self.stages))
+        return state
+
+    def _iterations(self, op: ForOp) -> int:
+        """A number of iterations that the loop has at least."""
+        ends = op.hi.args if isinstance(op.hi, Op) and op.hi.op == "min" else (op.hi,)
+        trips = [bounds(simplify(calc("sub", e, op.lo), self.ranges), self.ranges)[0] for e in ends]
+        return max(0, min(0 if t is None else t for t in trips))
+
+    def _replay(self, body: tuple[MemOp, ...], state: State, at: Mapping[str, Expr]) -> State | None:
+        """The state after ``body`` with its waits and barriers in the iteration ``at``; None if loops are in it."""
+        for op in body:
+            match op:
+                case ForOp() | TmaLoad():
+                    return None
+                case AsyncWait(pending=pending):
+                    state = state.wait(pending)
+                case Barrier(threads=None):
+                    state = state.barrier()
+                case IfOp(cond=cond) if simplify(substitute(cond, at)) == _FALSE:
+                    continue
+                case IfOp() if _bulk(op):
+                    return None
+                case _:
+                    state = self._after(op, state)
+        return state
 
     def _enter(self, state: State, zero: Linear) -> State:
         """``state`` with stages as forms of the loop variable; ``zero`` is 0 in the first iteration."""
