@@ -100,9 +100,9 @@ def test_fragments_are_carried_across_iterations(stages: int) -> None:
     in_order(
         low,
         r"for k0 in 0\.\.2 carry",
-        r"ld\.matrix s_at\[k0 % \d\] swizzle 64 at k 16", r"mma .*%s_at_f_1, %s_bt_f_1 \+ %ci", r"cp\.commit",
+        r"ld\.matrix s_at\[k0 % \d\] swizzle 64 at k 16", r"mma .*%s_at_f2, %s_bt_f2 \+ %ci", r"cp\.commit",
         rf"cp\.wait {stages - 2}\n\s*barrier",
-        rf"ld\.matrix s_at\[\(k0 \+ 1\) % {stages}\] swizzle 64 at k 0", r"mma .*%s_at_f_2, %s_bt_f_2",
+        rf"ld\.matrix s_at\[\(k0 \+ 1\) % {stages}\] swizzle 64 at k 0", r"mma .*%s_at_f3, %s_bt_f3",
         r"yield", r"ld\.matrix .* at k 16", r"mma", r"%c = mma",
     )  # fmt: skip
 
