@@ -8,13 +8,13 @@ Variables are unique within a definition, so results are cached by node.  Arithm
 * Grids above ``_GRID`` elements are split, first along the definition's own axes, then along the axes
   of the reduction.
 * A sum of products becomes a matrix product where the factors allow it (:meth:`Evaluator.contract`).
+* A structural zero is absent from a sum (:mod:`nautilus.frontend.structural_zeros`).
 * Indices are clipped to the tensor, so a load in a branch that is not selected gives some value and no error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
@@ -27,6 +27,8 @@ from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.numerics import eval_op, reduce_array, round_to, working
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec
+from nautilus.frontend.structural_zeros import absent
+from nautilus.frontend.values import Value, line_up, union
 
 Array: TypeAlias = NDArray[Any]
 _GRID = 1 << 22  # elements of one temporary: 32 MiB of float64, a few of which live at a time
@@ -35,14 +37,6 @@ _BINARY = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or",
 
 #: definition, buffers, parameters -> its values, and the values that its readers see
 Evaluate: TypeAlias = Callable[[Definition, Mapping[str, Array], Mapping[str, Any]], tuple[Array, Array]]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """An array with one dimension for each of ``names``, whose size is that variable's current extent."""
-
-    array: Array
-    names: tuple[str, ...]
 
 
 def run_spec(
@@ -106,7 +100,7 @@ def _run(
             raise InputError(f"scalar '{s.name}' is not given and has no default")
         # a float scalar of a compute type is not rounded, because the maths is over the reals
         params[s.name] = float(value) if s.dtype in (DType.F32, DType.F64) else round_to(np.asarray(value), s.dtype)
-    buffers: dict[str, Array] = {}
+    buffers = Tensors({d.name: d for d in spec.definitions})
     for t in spec.inputs:
         if t.name not in inputs:
             raise InputError(f"input '{t.name}' is not given")
@@ -124,6 +118,27 @@ def _run(
 
 def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(params[s.name]) if isinstance(s, Param) else s for s in shape)
+
+
+class Tensors(dict[str, Array]):
+    """The inputs and the evaluated definitions of a Spec by name, and the structural zeros of the definitions."""
+
+    def __init__(self, definitions: Mapping[str, Definition]) -> None:
+        super().__init__()
+        self.definitions = definitions
+        self.found: dict[str, Array | None] = {}
+
+    def zeros(self, name: str, params: Mapping[str, Any]) -> Array | None:
+        """See :meth:`Evaluator.zeros`."""
+        d = self.definitions.get(name)
+        if d is None:
+            return None
+        if name not in self.found:
+            run = Evaluator(d, self, params)
+            made = absent(run, d.expr)
+            names = tuple(a.name for a in d.axes)
+            self.found[name] = None if made is None else line_up(made, names, run.order)
+        return self.found[name]
 
 
 class Evaluator:
@@ -221,24 +236,20 @@ class Evaluator:
             case Param(name=name, dtype=dtype):
                 return Value(np.asarray(self.params[name], working(dtype)), ())
             case Load():
-                return self._load(e)
+                return self.gather(self.buffers[e.buffer], e)
             case Op(op=op, args=args, dtype=dtype):
                 values = [self.value(a) for a in args]
-                names = self._union(*values)
+                names = union(values, self.order)
                 arrays = [line_up(v, names, self.order) for v in values]
                 return Value(eval_op(op, arrays, dtype), names)
             case Reduce():
                 return self._reduce(e)
         raise TypeError(f"{type(e).__name__} does not occur in a Spec")
 
-    def _union(self, *values: Value) -> tuple[str, ...]:
-        names = {n for v in values for n in v.names}
-        return tuple(sorted(names, key=self.order.__getitem__))
-
-    def _load(self, e: Load) -> Value:
-        array = self.buffers[e.buffer]
+    def gather(self, array: Array, e: Load) -> Value:
+        """The elements of ``array`` at the index of ``e``."""
         index = [self.value(i) for i in e.index]
-        names = self._union(*index)
+        names = union(index, self.order)
         single = all(len(v.names) <= 1 for v in index)
         if single and sum(len(v.names) for v in index) == len(names):
             return self._separable(array, e, index, names)
@@ -268,7 +279,8 @@ class Evaluator:
     def _reduce(self, e: Reduce) -> Value:
         factors = product_factors(e)
         if factors is not None:
-            made = self.contract(e, [self.value(f) for f in factors])
+            values = [self.value(f) for f in factors]
+            made = self.contract(e, values) if all(finite(v) for v in values) or self._absent(e) is None else None
             if made is not None:
                 return made
         inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
@@ -293,19 +305,30 @@ class Evaluator:
         assert total is not None
         return total
 
+    def _absent(self, e: Reduce) -> Value | None:
+        """Where the element of ``e`` is a structural zero of a sum; None if nowhere."""
+        return absent(self, e.body) if e.op == "sum" else None
+
+    def zeros(self, name: str) -> Array | None:
+        """The structural zeros of the definition ``name``; an axis of size 1 stands for all; None if it has none."""
+        return self.buffers.zeros(name, self.params) if isinstance(self.buffers, Tensors) else None
+
     def reduce_here(self, e: Reduce) -> Value:
         body = self.value(e.body)
-        values = [body] if e.cond is None else [body, self.value(e.cond)]
+        kept = [] if e.cond is None else [self.value(e.cond)]
+        missing = None if finite(body) else self._absent(e)
+        if missing is not None:
+            kept.append(Value(~missing.array, missing.names))
         axes = {a.name for a in e.axes}
-        names = tuple(sorted(axes.union(*(v.names for v in values)), key=self.order.__getitem__))
+        names = tuple(sorted(axes.union(*(v.names for v in (body, *kept))), key=self.order.__getitem__))
         array = line_up(body, names, self.order)
-        if e.cond is not None:
+        for holds in kept:
             start = identity_of(e.op, e.dtype).value
-            array = np.where(line_up(values[1], names, self.order), array, np.asarray(start, array.dtype))
+            array = np.where(line_up(holds, names, self.order), array, np.asarray(start, array.dtype))
         array = np.broadcast_to(array, tuple(len(self.ranges[n]) for n in names))
         positions = tuple(i for i, n in enumerate(names) if n in axes)
-        kept = tuple(n for n in names if n not in axes)
-        return Value(self.combined(e, array, positions), kept)
+        rest = tuple(n for n in names if n not in axes)
+        return Value(self.combined(e, array, positions), rest)
 
     def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
         """The reduction ``e`` of ``terms`` over ``axes``."""
@@ -365,6 +388,11 @@ def product_factors(e: Reduce) -> list[Expr] | None:
     return out if len(out) > 1 and all(free_vars(f) for f in out) else None
 
 
+def finite(v: Value) -> bool:
+    """Whether no element is inf or NaN."""
+    return v.array.dtype.kind != "f" or bool(np.isfinite(v.array).all())
+
+
 def arrange(v: Value, batch: list[str], first: list[str], second: list[str]) -> Array:
     """``v`` as an array [batch, first, second], each group flattened."""
     array = v.array.transpose([v.names.index(n) for n in (*batch, *first, *second)])
@@ -380,13 +408,3 @@ def _integer_product(a: Array, b: Array) -> Array:
         if peak < 2.0**53:
             return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     return a @ b
-
-
-def line_up(v: Value, names: tuple[str, ...], order: Mapping[str, int]) -> Array:
-    """``v.array`` with a dimension for each of ``names`` (1 where ``v`` does not depend on it)."""
-    if v.names == names:
-        return v.array
-    ordered = sorted(v.names, key=names.index)
-    array = v.array.transpose([v.names.index(n) for n in ordered]) if list(v.names) != ordered else v.array
-    sizes = dict(zip(ordered, array.shape, strict=True))
-    return array.reshape([sizes.get(n, 1) for n in names])

@@ -7,6 +7,7 @@
   reduction accumulates in; else in ``O_acc``, and then stored.
 * A reduction's condition is the guard of its update, and so is a ``select`` with the identity in it
   (:mod:`nautilus.scalar.analysis.masking`).
+* So is the condition of a ``select`` with 0 in a definition that a product in a sum reads.
 * A hoisted reduction is computed at every value of its free variables, also where the expression
   around it would not have asked.  Unless its reads are certainly in range, the conditions around it
   that speak of its variables go into its guard.
@@ -42,7 +43,7 @@ from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.analysis.masking import absorb_selects, certainly_in_range, negation
+from nautilus.scalar.analysis.masking import Presence, absorb_selects, certainly_in_range, negation, presence
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
@@ -70,6 +71,7 @@ class _Lowering:
     kernels: list[Kernel] = field(default_factory=list)
     shapes: dict[str, tuple[int | Param, ...]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    present: dict[str, Presence] = field(default_factory=dict)
     shared: dict[_Key, tuple[Buffer, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self) -> Program:
@@ -114,6 +116,9 @@ class _Lowering:
         else:
             value = self.hoist(expr, scope, (), d.name)
         target = self.target(d)
+        cond = presence(value, self.present) if value.dtype.is_float else None
+        if cond is not None:
+            self.present[d.name] = Presence(tuple(scope), cond)
         value = _as_compute(value, target.dtype)
         index = tuple(Var(v) for v in scope)
         store = Store(d.name, index, value, None, d.span)
@@ -142,6 +147,8 @@ class _Lowering:
         inner = {**scope, **{a.name: a.extent for a in e.axes}}
         cond = None if e.cond is None else self.hoist(e.cond, inner, path, owner)
         body = self.hoist(e.body, inner, path if cond is None else (*path, cond), owner)
+        if e.op == "sum" and e.dtype.is_float:
+            cond = conjunction((cond, presence(body, self.present)))
         body, cond = absorb_selects(e.op, body, cond)
         return replace(e, cond=cond, body=body)
 

@@ -154,6 +154,37 @@ def test_masked_infinities_do_no_harm() -> None:
     assert (got[:, 3:] == 0).all()
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "(X[i, j] if j < 3 else 0) * Z[j]",
+        "-(Z[j] * ((0 if j >= 3 else X[i, j]) / 2)) * -2",
+        "f32(f16(X[i, j] if j < 3 else 0)) * Z[j]",
+        "((X[i, j] if j < 3 else 0) if i > 1 else (X[i, j] if j < 3 else 0)) * Z[j]",
+        "W[i, j] * Z[j]",
+        "T[i, j] * Z[j]",
+        "L[i, j] * Z[j]",
+        "W[i, j] * Z[j] * Z[j] / Z[j]",
+    ],
+)
+def test_a_structural_zero_is_absent_from_a_sum(terms: str) -> None:
+    text = HEAD + "input Z: f32[N]\noutput O: f32[M]\noutput L: f32[M, N]\n"
+    text += "W[i, j] = X[i, j] if j < 3 else 0\nT: f16[i, j] = W[i, j]\nL[i, j] = W[i, j]\n"
+    text += f"O[i] = sum[j]({terms})\n"
+    x = np.round(X * 8) / 8
+    z = np.array([1.0, 2.0, 4.0, np.nan, np.inf, -np.inf, np.nan])
+    want = x[:, :3] @ z[:3]
+    got = run_spec(load_text(text), {"X": x, "Z": z})["O"]
+    np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize("factor", ["0", "(X[i, j] - X[i, j])", "(0 * X[i, j] if j < 3 else X[i, j])"])
+def test_an_ordinary_zero_is_a_number(factor: str) -> None:
+    text = HEAD + f"input Z: f32[N]\noutput O: f32[M]\nO[i] = sum[j]({factor} * Z[j])\n"
+    got = run_spec(load_text(text), {"X": X, "Z": np.array([np.nan] * 7)})["O"]
+    assert np.isnan(got).all()
+
+
 def test_empty_softmax_is_zero() -> None:
     text = HEAD + "output O: f32[M, N]\nO[i, j] = softmax[j | j > 100](X[i, j])\n"
     assert (run_spec(load_text(text), {"X": X})["O"] == 0).all()

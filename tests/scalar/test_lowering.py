@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from nautilus.frontend.interp import run_spec
+from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.interp.program import run_program
 from nautilus.scalar.ir import Program, statements
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
 from tests.scalar.programs.specs import LANGUAGE, SHIPPED, agree, language, small
@@ -71,6 +76,49 @@ def test_conditions_go_along_only_where_a_read_could_be_out_of_range() -> None:
     text = format_program(lower(language("guard over an outer variable only")))
     assert "Y_sum[i, j] sum= X[i + 2, k] where j == i and j < 4" in text
     assert "where" not in format_program(lower(small(next(s for s in SHIPPED if s.stem == "softmax"))))
+
+
+STRUCTURAL = """
+dim M = 6, N = 8
+input X: f32[M, N]
+input Y: f32[N]
+input keep: bool[N]
+output L: f16[M, N]
+output O: f32[M]
+W[i, j] = X[i, j] if j <= i else 0
+T: f16[i, j] = W[i, j] / 2
+L[i, j] = T[i, j]
+C[i, j] = (0 if keep[j] else W[i, j]) if i > 3 else (X[i, j] if j < 2 else 0)
+O[i] = sum[j](TERM)
+"""
+GUARDS = {
+    "W[i, j] * Y[j]": "j <= i",
+    "f32(f16(W[i, j])) * Y[j]": "j <= i",
+    "Y[j] * -T[i, j]": "j <= i",
+    "L[i, j] * Y[j] / 3": "j <= i",
+    "(W[i, j] if keep[j] else 0) * Y[j]": "keep[j] and j <= i",
+    "C[i, j] * Y[j]": "select(i > 3, not keep[j] and j <= i, j < 2)",
+    "W[i, j] + Y[j]": None,
+    "W[i, j] * 0 + 0 * Y[j]": None,
+}
+
+
+@pytest.mark.parametrize("term", GUARDS)
+def test_a_structural_zero_becomes_a_guard_of_the_sum_that_reads_it(term: str) -> None:
+    spec = load_text(STRUCTURAL.replace("TERM", term))
+    p = lower(spec)
+    sound(p)
+    update = next(line for line in format_program(p).splitlines() if "O[i] sum=" in line)
+    assert update.partition(" where ")[2] == (GUARDS[term] or "")
+    rng = np.random.default_rng(0)
+    given = {"X": rng.standard_normal((6, 8)), "Y": rng.standard_normal(8), "keep": rng.random(8) < 0.5}
+    given["Y"][6:] = np.nan, np.inf  # behind every condition on j but the one on keep
+    given["keep"][6:] = True
+    for program in (p, Inline().apply(p)):
+        got, want = run_program(program, given), run_spec(spec, given)
+        for name, array in want.items():
+            np.testing.assert_allclose(got[name], array, rtol=1e-3)
+        assert np.isfinite(got["O"]).all() == (GUARDS[term] is not None)
 
 
 def test_spans_survive() -> None:

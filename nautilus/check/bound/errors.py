@@ -16,8 +16,9 @@ from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce,
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.types import FORMATS, DType
-from nautilus.frontend.interp import Evaluator, Value, line_up, product_factors, run_spec
+from nautilus.frontend.interp import Evaluator, product_factors, run_spec
 from nautilus.frontend.spec import Definition, Spec
+from nautilus.frontend.values import Value, line_up
 
 #: The unit roundoff of f32, and of f64.
 U32: Final = 2.0**-24

@@ -2,19 +2,20 @@
 
 ``op= select(c, e, identity)`` changes nothing where ``c`` is false, so it is ``op= e where c``.  In a sum
 the select may be a factor, a dividend, or the argument of a negation or a conversion: ``select(c, e, 0) * f`` is
-``e * f where c``.  That holds over the reals.  Where ``c`` is false and ``f`` is inf or NaN, the IEEE product is NaN,
-but the spec excludes the element.
+``e * f where c``.  Where ``c`` is false the product is absent, whatever ``f`` is: the 0 is structural, and an inf or
+NaN in ``f`` does not reach the sum.  The zeros of a definition that a sum reads are structural too, whether the
+definition is inlined or stored: :func:`presence` is the condition that the reader's guard takes over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, with_children
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, substitute, with_children
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
-from nautilus.core.types import DType
 
 
 def negation(e: Expr) -> Expr:
@@ -52,9 +53,46 @@ def _take(op: str, e: Expr) -> tuple[Expr, Expr] | None:
         case Op(op="div" | "neg", args=(x, *rest)) if op == "sum":
             taken = _take(op, x)
             return None if taken is None else (taken[0], with_children(e, (taken[1], *rest)))
-        case Op(op="cast" | "narrow", args=(x,)) if op == "sum" and x.dtype is not DType.BOOL and e.dtype.is_float:
-            taken = _take(op, x) if x.dtype in (DType.F32, DType.F64) else None
+        case Op(op="cast" | "narrow", args=(x,)) if op == "sum" and x.dtype.is_float and e.dtype.is_float:
+            taken = _take(op, x)
             return None if taken is None else (taken[0], with_children(e, (taken[1],)))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Where an element of a buffer is not a structural zero: ``cond`` over the variables ``axes`` of its index."""
+
+    axes: tuple[str, ...]
+    cond: Expr
+
+    def at(self, index: tuple[Expr, ...]) -> Expr:
+        """The condition at an index."""
+        return substitute(self.cond, dict(zip(self.axes, index, strict=True)))
+
+
+def presence(e: Expr, known: Mapping[str, Presence]) -> Expr | None:
+    """The condition under which ``e`` is not a structural zero; None: always.
+
+    ``known``: the same of the buffers that ``e`` reads.
+    """
+    match e:
+        case Load(buffer=buffer, index=index):
+            return known[buffer].at(index) if buffer in known else None
+        case Op(op="select", args=(c, a, b)):
+            zero = identity("sum", e.dtype)
+            if b == zero:
+                return conjunction((c, presence(a, known)))
+            if a == zero:
+                return conjunction((negation(c), presence(b, known)))
+            yes, no = presence(a, known), presence(b, known)
+            return None if yes is None and no is None else calc("select", c, yes or TRUE, no or TRUE)
+        case Op(op="mul", args=(a, b)):
+            return conjunction((presence(a, known), presence(b, known)))
+        case Op(op="div" | "neg", args=(x, *_)):
+            return presence(x, known)
+        case Op(op="cast" | "narrow", args=(x,)) if x.dtype.is_float and e.dtype.is_float:
+            return presence(x, known)
     return None
 
 

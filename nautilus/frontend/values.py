@@ -1,0 +1,31 @@
+"""Arrays whose dimensions are named by index variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nautilus.core.numerics import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An array with one dimension for each of ``names``, whose size is that variable's current extent."""
+
+    array: Array
+    names: tuple[str, ...]
+
+
+def union(values: Iterable[Value], order: Mapping[str, int]) -> tuple[str, ...]:
+    """The variables that any of ``values`` depends on, in ``order``."""
+    return tuple(sorted({n for v in values for n in v.names}, key=order.__getitem__))
+
+
+def line_up(v: Value, names: tuple[str, ...], order: Mapping[str, int]) -> Array:
+    """``v.array`` with a dimension for each of ``names`` (1 where ``v`` does not depend on it)."""
+    if v.names == names:
+        return v.array
+    ordered = sorted(v.names, key=names.index)
+    array = v.array.transpose([v.names.index(n) for n in ordered]) if list(v.names) != ordered else v.array
+    sizes = dict(zip(ordered, array.shape, strict=True))
+    return array.reshape([sizes.get(n, 1) for n in names])
