@@ -128,6 +128,7 @@ MA_TILE = Stage(
         "grid.combine_in_block:CombineInBlock",
         "grid.combine_in_cluster:CombineInCluster",
         "grid.dependent_launch:DependentLaunch",
+        "finalise.elide_waits:ElideWaits",
         "finalise.initialise_mbarriers:InitialiseMbarriers",
         "finalise.repeat_waits:RepeatWaits",
         "finalise.split_positions:SplitPositions",

@@ -16,7 +16,7 @@ from nautilus.core.expr.nodes import Const, Expr, substitute
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Kind, declaration, regions
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.async_ops import CONSUMER, WGMMA, WgWait
+from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, WgWait
 from nautilus.ma_tile.ir.ops import Frag, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, SharedStore
 from nautilus.ma_tile.text.printer import format_op
 
@@ -98,7 +98,7 @@ def _kernel_mutants(k: MemKernel) -> Iterator[_Found]:
 def _role_mutants(k: MemKernel) -> Iterator[_Found]:
     for at, op in enumerate(k.body):
         for n, role in enumerate(op.roles if isinstance(op, RolesOp) else ()):
-            for change, new in _role_changes(role):
+            for change, new in _role_changes(role, scarce=k.warps > 2 * GROUP_WARPS):
                 assert isinstance(op, RolesOp)
                 roles = replace(op, roles=(*op.roles[:n], new, *op.roles[n + 1 :]))
                 body = (*k.body[:at], roles, *k.body[at + 1 :])
@@ -106,10 +106,10 @@ def _role_mutants(k: MemKernel) -> Iterator[_Found]:
                 yield replace(k, body=body), "Role", change, f"role {role.name}", context
 
 
-def _role_changes(role: Role) -> Iterator[tuple[str, Role]]:
-    if role.registers is not None:
-        yield "registers +64", replace(role, registers=role.registers + 64)
-    if role.registers is not None and role.single:  # it gives up registers that others take
+def _role_changes(role: Role, scarce: bool) -> Iterator[tuple[str, Role]]:
+    if role.registers is not None and scarce:
+        yield "registers 256", replace(role, registers=256)
+    if role.registers is not None and scarce and role.single:  # it gives up registers that others take
         yield "no registers", replace(role, registers=None)
     if role.consumers > 1:
         yield "consumers -1", replace(role, consumers=role.consumers - 1)

@@ -20,6 +20,7 @@ SHARE = {
     "causal_prefill_d64 sm_90a": 8,
     "global_prefill sm_90a": 12,
     "f16 sm_90a": 2,
+    "causal_prefill_d256 sm_90a tuned": 8,
     "causal_decode sm_90a": 1,
     "alibi_prefill sm_80": 1,
     "f16 sm_80": 1,
@@ -28,9 +29,9 @@ SHARE = {
 
 @cache
 def program(name: str) -> Program:
-    stem, arch = name.split()
+    stem, arch, *tuned = name.split()
     (path,) = (p for p in SPECS if p.stem == stem)
-    schedule = rules_schedule(path, arch)
+    schedule = rules_schedule(path, arch, bool(tuned))
     assert schedule is not None
     return compiled(path, arch, schedule, name)
 
@@ -54,4 +55,4 @@ def test_the_mutants_differ_and_cover_every_kind_of_op() -> None:
     found = list(mutants(m))
     assert all(x.module != m for x in found)
     assert {"wait", "fence", "arrive", "commit", "init"} <= {x.text.split()[0].split(".")[-1] for x in found}
-    assert {"Mbar: arrivals -1", "Role: registers +64", "MbarWait: parity other"} <= {x.kind for x in found}
+    assert {"Mbar: arrivals -1", "Role: registers 256", "MbarWait: parity other"} <= {x.kind for x in found}
