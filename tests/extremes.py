@@ -17,12 +17,12 @@ from nautilus.vr_tile.interp import run_module
 _RUNNERS: Mapping[str, Callable[..., Mapping[str, Any]]] = {"scalar": run_program, "vr-tile": run_module}
 
 
-def compiled(text: str, arch: str = "sm_90a", precision: str = "fast") -> Result:
-    """The modules of a spec down to the VR-tile IR."""
+def compiled(text: str, arch: str = "sm_90a", precision: str = "fast", until: str = "vr-tile") -> Result:
+    """The modules of a spec down to the IR ``until``."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.naut")
         path.write_text(text, encoding="utf-8")
-        return compile_file(Request(path=path, arch=arch, precision=precision, until="vr-tile"))
+        return compile_file(Request(path=path, arch=arch, precision=precision, until=until))
 
 
 def outputs_at(r: Result, inputs: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:

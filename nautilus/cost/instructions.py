@@ -15,10 +15,7 @@ from nautilus.core.types import DType
 SPECIAL: Mapping[str, float] = {f.name: f.special for f in FUNCTIONS.values() if f.special}
 _SLOTS: Mapping[str, float] = {f.name: f.slots for f in FUNCTIONS.values()}
 #: share of warps that execute an operation which is skipped while all second operands of the warp are neutral
-SKIPPED: Mapping[str, float] = {
-    "mul_unless_one": 0.4,
-    "sub_unless_zero": 0.0,  # only rows of very large numbers need it
-}
+SKIPPED: Mapping[str, float] = {"mul_unless_one": 0.4}
 assert {f.name for f in FUNCTIONS.values() if f.skips is not None} == SKIPPED.keys()
 LAZY = 0.05  # the same under lazy rescaling, where factors other than 1 are rare after the first steps
 

@@ -254,7 +254,6 @@ _ON_NUMBERS: Mapping[str, Callable[..., Number]] = {
     "sub": lambda k, a, b: numbers.add(a, numbers.negative(b)),
     "mul": lambda k, a, b: numbers.multiply(a, b),
     "mul_unless_one": lambda k, a, b: numbers.multiply(a, b),
-    "sub_unless_zero": lambda k, a, b: numbers.add(a, numbers.negative(b)),
     "fma": lambda k, a, b, c: numbers.add(numbers.multiply(a, b), c),
     "div": lambda k, a, b: numbers.divide(a, b),
     "rcp": lambda k, a: numbers.reciprocal(a),

@@ -84,9 +84,6 @@ _ARITHMETIC = (
     _ROUNDED("mul_unless_one", 2, "x * y, skipped while y is 1; the compiler makes it",
              "np.multiply", operator.mul, None, "({0} * {1})", interval=iv.mul, derivative=("y", "x"),
              skips=("mul", 1.0)),
-    _ROUNDED("sub_unless_zero", 2, "x - y, skipped while y is 0; the compiler makes it",
-             "np.subtract", operator.sub, None, "({0} - {1})", interval=iv.sub, derivative=("1.0", "-1.0"),
-             skips=("sub", 0.0)),
 )  # fmt: skip
 
 _ROUNDING = (

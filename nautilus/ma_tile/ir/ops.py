@@ -13,8 +13,7 @@ Meaning.
   every warp reads all).  All threads that hold a result element end with the same bits.  With ``into`` only
   the registers are combined: the partial of each lane and warp that splits the reduced axes remains, as
   a position along the new axis of that name (one reduced axis, no ``scratch``).
-* ``mul_unless_one x, y`` and ``sub_unless_zero x, y``: a warp executes the operation only if one of its threads holds
-  a ``y`` that is not 1, or not 0.
+* ``mul_unless_one x, y``: a warp executes the multiplication only if one of its threads holds a ``y`` that is not 1.
 * ``slice`` selects registers and moves no data: each element of the part stays in its thread.
 * ``undefined`` initialises a carried value that the loop overwrites before it reads it.
 * ``ld.global .. volatile``: the compiler may not move the load up.  The kernel does not write the buffer.

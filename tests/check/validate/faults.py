@@ -17,9 +17,7 @@ _OTHER = {
     "floordiv": "mod", "mod": "floordiv", "sqrt": "rsqrt", "rsqrt": "sqrt", "tanh": "sigmoid", "sigmoid": "tanh",
 }  # fmt: skip
 _OTHER_COMBINER = {"sum": "max", "max": "min", "min": "max", "prod": "sum", "any": "all", "all": "any"}
-_ONE_WAY = frozenset(
-    {"sub", "div", "floordiv", "mod", "lt", "le", "gt", "ge", "fma", "select", "pow", "sub_unless_zero"}
-)
+_ONE_WAY = frozenset({"sub", "div", "floordiv", "mod", "lt", "le", "gt", "ge", "fma", "select", "pow"})
 
 
 @dataclass(frozen=True)

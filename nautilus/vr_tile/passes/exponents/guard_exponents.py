@@ -1,22 +1,37 @@
-"""``guard-exponents``: an exponent ``(x - r) * k`` stays accurate where ``r * k`` is large.
+"""``guard-exponents``: an exponent ``(x - r) * k + n`` stays accurate where ``r * k`` is large.
 
-``fold-scale`` computes it as ``fma(x, k, -K)`` with ``K = r * k`` rounded.  The rounding error of ``K`` is an absolute
-error of the exponent: where x = r = -1e9 (a row whose scores are all masked), the exponent is up to 64 away from 0, and
-where ``K`` overflows it is NaN.  With |K| at most 2^10 the error is at most 2^-15, a factor of at most 1 + 2^-15.4 that
-all elements under one reference share.  Where the types of the inputs do not prove that |K| is so small:
+``fold-scale`` computes it as ``fma(x, k, -t)`` with ``t = round(r * k - n)``, which is ``(x - r) * k + n + e`` rounded
+once; ``|e|`` is at most half a unit in the last place of ``t``.  ``n`` is 0 or the constant of ``raise-exponents``.
+``analysis.references`` groups the exponentials under one reference.  A group with ``|r * k| <= 2^10`` by the types of
+the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one of two forms.
 
-* In a kernel without products, which memory bounds, the subtraction comes first: ``(x - r) * k``.
-* In a kernel with products, rows of a large ``K`` are shifted, and all other rows keep their multiply-add::
+**Rounded reference**, for closed groups whose ``x`` are sums of products rounded to f32::
 
-      near = |K| <= 2^10
-      d = select(near, 0, r);  K' = select(near, K, 0)        (once a row)
-      exp2(fma(sub_unless_zero(x, d), k, -K'))
+    near = |r| < L;  c = select(near, k, f);  t = r * c - n             once a row, L = (2^24 - 16) / |k|
+    exp2((x - r) * k + n)  ->  exp2(fma(x, c, -t))
+    exp2((u - r) * k)      ->  exp2((u * c - n) - t)                    a repair; the product is rounded as in t
 
-  ``sub_unless_zero`` is a subtraction that a warp skips while its ``d`` are 0; ``x`` has more axes than ``d``, else it
-  is a ``sub``.
+``f`` is the power of two in ``(a k / 2, a k]`` with ``a = 127/128``.
 
-Both forms are equations over the reals.  An r of inf or NaN is not near, so the element is ``x - r`` as written.
-Requires: ``x``, ``r`` in f32.  The pass needs no other range, because it only shortens the way from ``x`` to 0.
+* Near rows: ``t`` itself is the reference of elements and repairs, so all sums of a row have the common factor
+  ``2^e``, which cancels.  ``|e|`` is at most 1/2: an exponential of at most ``2^15`` over the maximum still fits f16.
+  The difference of two references is exact or rounded relative to itself, so no other error depends on ``|t|``.
+* Far rows: ``x * c`` and ``r * c`` are exact.  Elements that equal the reference have one exponential: a row that
+  holds one number (a masked row) is uniform.  Other elements have the exponent ``d * c / k`` instead of
+  ``d = (x - r) * k``, that of an ``x`` that is off by less than ``0.51 |d|`` units in the last place of ``r``, because
+  a unit is 1 in the exponent at least.  For ``|d|`` up to 8 this is in the order of the error of a sum of products;
+  other exponentials are at most ``2^-3.9`` of the largest either way.
+* Far rows round ``n`` to the units of ``t``, which gives at most ``n + 1`` where ``n`` is 1, 3 or 7.  An element above
+  a lazy reference is at most ``2^(a bits)`` times as large, so that it fits f16 where ``n + bits <= 15``.
+* A reference that moves between near and far has repairs in the units of the new row.  They are 0, or old and new
+  reference agree up to the error of ``x``.
+* ``r * c`` does not overflow: ``f`` is at most 1, or the range of ``r`` permits it.  An ``r`` of inf or NaN is far,
+  and the element is NaN as in ``x - r``.  An old reference of -inf has the repair 0.
+
+**Difference**, for all other groups: ``(x - r) * k + n``, an operation more for each element.  Numbers that are loaded
+are exact at any size, and an open group needs the reference that it stores.  Memory bounds most kernels of such groups.
+
+Both forms are equations over the reals, except for far rows.  Requires: ``x``, ``r`` in f32.
 """
 
 from __future__ import annotations
@@ -25,87 +40,114 @@ import math
 from dataclasses import dataclass, field
 
 from nautilus.core.tiles import TileType
-from nautilus.core.types import DType
+from nautilus.core.types import DType, value_limits
+from nautilus.vr_tile.analysis.references import Element, Group, References, Repair
 from nautilus.vr_tile.analysis.value_range import Ranges, value_ranges
-from nautilus.vr_tile.ir import DotOp, MapOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.ir import MapOp, TileKernel, TileModule, TileOp, Value
+from nautilus.vr_tile.passes.dce import Dce
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
-#: The largest |K| of an exponent in one multiply-add.
-NEAR = 2.0**10
+#: The largest |t| of a group that is left alone.
+SMALL = 2.0**10
+#: Rows with a smaller |r * k| are near: half a unit in the last place of t is at most 1/2.
+NEAR = 2.0**24 - 16.0
+#: The constants n that far rows permit.
+RAISED = (0.0, 1.0, 3.0, 7.0)
+#: The factor of far rows is at most this share of the factor of near rows.
+_BELOW = 127 / 128
 
 
 @dataclass(frozen=True, slots=True)
 class GuardExponents:
-    """Subtract large references before the multiplication."""
+    """Keep the rounding of large references out of exponents."""
 
     name = "guard-exponents"
 
     def apply(self, module: TileModule) -> TileModule:
         """``module`` with accurate exponents."""
-        return each_kernel(module, _kernel)
+        return each_kernel(Dce().apply(module), _kernel)  # a dead reader would open a group
 
 
 def _kernel(k: TileKernel) -> TileKernel:
-    if not any(isinstance(op, MapOp) and op.op == "exp2" for op in walk_ops(k.body)):
+    references = References(k)
+    groups = references.groups()
+    if not groups:
         return k
-    guard = _Guard(value_ranges(k), any(isinstance(op, DotOp) for op in walk_ops(k.body)))
+    guard = _Guard()
+    ranges = value_ranges(k)
+    for group in groups:
+        guard.plan(group, references, ranges)
     return Peephole(k).run(guard.rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    """The factor of near rows and of far rows, the |reference| from which a row is far (None: no row is), and ``n``."""
+
+    near: float
+    far: float
+    limit: float | None
+    raised: float
 
 
 @dataclass(slots=True)
 class _Guard:
-    ranges: Ranges
-    products: bool
-    rows: dict[str, tuple[Value, Value]] = field(default_factory=dict)  # -K -> d, -K'
+    #: exponential -> what it is, and its factors (None: the difference)
+    plans: dict[str, tuple[Element | Repair, _Factors | None]] = field(default_factory=dict)
+    rows: dict[str, tuple[Value, Value]] = field(default_factory=dict)  # reference -> c, t in the current block
+
+    def plan(self, group: Group, references: References, ranges: Ranges) -> None:
+        """Select the form of ``group``."""
+        if max(ranges.largest(e.reference) * abs(e.factor) for e in group.elements) <= SMALL:
+            return
+        rounded = group.closed and all(references.is_rounded_sum(e.x) for e in group.elements)
+        factors = _factors(group, ranges) if rounded else None
+        parts: tuple[Element | Repair, ...] = (*group.elements, *(group.repairs if factors is not None else ()))
+        for part in parts:
+            self.plans[part.result.name] = part, factors
 
     def rule(self, p: Peephole, op: TileOp) -> Value | None:
-        if not (isinstance(op, MapOp) and op.op == "exp2"):
+        if not isinstance(op, MapOp) or op.result.name not in self.plans:
             return None
-        found = difference(p, op.args[0])
-        if found is None:
-            return None
-        x, k, r, below = found
-        scale = abs(float(p.constant(k) or 0.0))
-        if self.ranges.largest(r) * scale <= NEAR:
-            return None
-        if not self.products and raised(p, below) == 0.0:
-            return p.map("exp2", [p.map("mul", [p.map("sub", [x, r]), k])])
-        shift, rest = self._row(p, r, below)
-        apart = "sub_unless_zero" if len(shift.type.axes) < len(x.type.axes) else "sub"
-        return p.map("exp2", [p.map("fma", [p.map(apart, [x, shift]), k, rest])])
+        part, factors = self.plans[op.result.name]
+        r = p.env.get(part.reference.name, part.reference)
+        if factors is not None:
+            c, t = self._row(p, r, factors)
+            if isinstance(part, Repair):
+                old = p.env.get(part.old.name, part.old)
+                return p.map("exp2", [p.map("sub", [_scaled(p, old, c, factors.raised), t])])
+            return p.map("exp2", [p.map("fma", [p.env.get(part.x.name, part.x), c, p.map("neg", [t])])])
+        assert isinstance(part, Element)
+        k = p.const(part.factor, TileType(DType.F32))
+        return p.map("exp2", [_scaled(p, p.map("sub", [p.env.get(part.x.name, part.x), r]), k, -part.raised)])
 
-    def _row(self, p: Peephole, r: Value, below: Value) -> tuple[Value, Value]:
-        """``d`` and ``-K'`` of the reference, once in a block."""
-        if below.name not in self.rows or not p.is_here(self.rows[below.name][0]):
-            zero, limit, rest = (p.const(c, TileType(DType.F32)) for c in (0.0, NEAR, raised(p, below)))
-            near = p.map("le", [p.map("abs", [below]), limit])
-            self.rows[below.name] = p.map("select", [near, zero, r]), p.map("select", [near, below, rest])
-        return self.rows[below.name]
-
-
-def raised(p: Peephole, below: Value) -> float:
-    """The constant in an exponent (``raise-exponents``): ``n`` where ``below`` is ``fma(r, -k, n)``, else 0."""
-    op = p.producer(below)
-    return float(p.constant(op.args[2]) or 0.0) if isinstance(op, MapOp) and op.op == "fma" else 0.0
+    def _row(self, p: Peephole, r: Value, factors: _Factors) -> tuple[Value, Value]:
+        """``c`` and ``t`` of the reference, once in a block."""
+        if r.name not in self.rows or not p.is_here(self.rows[r.name][1]):
+            scalar = TileType(DType.F32)
+            c = p.const(factors.near, scalar)
+            if factors.limit is not None:
+                near = p.map("lt", [p.map("abs", [r]), p.const(factors.limit, scalar)])
+                c = p.select(near, c, p.const(factors.far, scalar))
+            self.rows[r.name] = c, _scaled(p, r, c, factors.raised)
+        return self.rows[r.name]
 
 
-def difference(p: Peephole, v: Value) -> tuple[Value, Value, Value, Value] | None:
-    """``(x, k, r, b)`` where ``v`` is ``fma(x, k, b)`` and ``b`` is ``r * -k``, plus a constant, with fewer axes."""
-    op = p.producer(v)
-    if not (isinstance(op, MapOp) and op.op == "fma") or op.args[0].type != v.type:
+def _scaled(p: Peephole, v: Value, c: Value, n: float) -> Value:
+    """``v * c - n``."""
+    return p.map("mul", [v, c]) if n == 0.0 else p.map("fma", [v, c, p.const(-n, TileType(DType.F32))])
+
+
+def _factors(group: Group, ranges: Ranges) -> _Factors | None:
+    """The factors of the group's rows.
+
+    None if it has several factors, an n that far rows do not permit, or an ``r * c`` that may overflow.
+    """
+    if not group.is_uniform:
         return None
-    x, k, b = op.args
-    c, below = p.constant(k), p.producer(b)
-    if c is None or k.type.axes or len(b.type.axes) >= len(x.type.axes):
+    k, raised = group.elements[0].factor, group.elements[0].raised
+    largest = max(ranges.largest(e.reference) for e in group.elements)
+    far = math.copysign(2.0 ** math.floor(math.log2(abs(k) * _BELOW)), k)
+    if raised not in RAISED or (abs(far) > 1.0 and largest * abs(far) > value_limits(DType.F32)[1]):
         return None
-    if not (isinstance(below, MapOp) and below.op in ("mul", "neg", "fma")):
-        return None
-    if below.op == "fma" and (p.constant(below.args[2]) is None or below.args[2].type.axes):
-        return None
-    if below.op == "neg":
-        return (x, k, below.args[0], b) if c == 1.0 else None
-    for r, factor in (below.args[:2], below.args[1::-1]):
-        n = p.constant(factor)
-        if n is not None and not factor.type.axes and math.isclose(n, -c, rel_tol=1e-12):
-            return x, k, r, b
-    return None
+    return _Factors(k, far, NEAR / abs(k) if largest * abs(k) >= NEAR else None, raised)

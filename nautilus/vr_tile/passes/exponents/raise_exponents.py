@@ -6,8 +6,9 @@ one dominant element, all others are subnormal.  The pass adds a constant to the
     exp2(fma(x, k, r * -k))  ->  exp2(fma(x, k, fma(r, -k, n)))
 
 so that p is at most 2^n, and subnormal only below 2^-(n + 14) times the largest.  It costs no instruction, because a
-multiplication of a row becomes a multiply-add.  ``n + lazy_bits`` is 15: a lazy reference (``lazy-rescale``) may be
-``lazy_bits`` below the maximum, and 2^15 is the largest power of two in f16.
+multiplication of a row becomes a multiply-add.  ``n + lazy_bits`` is at most 15: a lazy reference (``lazy-rescale``)
+may be ``lazy_bits`` below the maximum, and 2^15 is the largest power of two in f16.  ``n`` is 7, 3 or 1, because rows
+of a large reference round it, to at most ``n + 1`` (``guard-exponents``).
 
 Every value that depends on p then has a factor ``2^(w * n)``, where ``w`` is its weight by ``analysis.invariance``.
 The factor cancels in ``sum(p * v) / sum(p)``.  Where it does not, the value is multiplied by ``2^(-w * n)``: before a
@@ -18,7 +19,7 @@ the largest f16 are in the range of f32; operands with the range of f32 lose 15 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.schedule import KernelPlan, Schedule
@@ -26,8 +27,9 @@ from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.invariance import FIXED, Form, Forms, made
 from nautilus.vr_tile.analysis.reference_bounds import drift_scale
+from nautilus.vr_tile.analysis.references import Element, References
 from nautilus.vr_tile.ir import ForOp, MapOp, StoreOp, TileKernel, TileModule, TileOp, Value, operands, walk_ops
-from nautilus.vr_tile.passes.exponents.guard_exponents import difference
+from nautilus.vr_tile.passes.exponents.guard_exponents import RAISED
 from nautilus.vr_tile.passes.lazy_rescale import Family, families
 from nautilus.vr_tile.rewriting import Peephole, each_kernel
 
@@ -52,10 +54,10 @@ class RaiseExponents:
 def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
     lazy = plan is not None and plan.rescale_policy in ("lazy", "auto")
     bits = plan.lazy_bits if plan is not None and lazy else 0
-    raised: set[str] = set()
+    raised: dict[str, Element] = {}
     for family in families(k):
         raised |= _exponentials(k, family, bits)
-    if bits >= _BITS or not raised or not _narrowed(k, raised):
+    if bits >= _BITS or not raised or not _narrowed(k, set(raised)):
         return k
     forms = Forms({}, free={name: made("scale", {_RAISED: 1.0}) for name in raised})
     forms.free |= {op.result.name: FIXED for op in walk_ops(k.body) if isinstance(op, MapOp) and op.op in _LOGARITHMS}
@@ -64,7 +66,7 @@ def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
     known = all(forms.of(v).kind in ("scale", "fixed") for v in stored)
     if not known or any("repaired" in text for text in forms.problems):
         return k
-    work = _Rewrite(frozenset(raised), forms, _BITS - bits)
+    work = _Rewrite(raised, forms, max(n for n in RAISED if n + bits <= _BITS))
     names = Peephole(k)
     body = tuple(x for op in k.body for x in work.stores(names, op))
     return Peephole(replace(k, body=body)).run(work.rule)
@@ -73,22 +75,21 @@ def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
 _LOGARITHMS = frozenset({"log", "log2"})
 
 
-def _exponentials(k: TileKernel, family: Family, bits: int) -> set[str]:
+def _exponentials(k: TileKernel, family: Family, bits: int) -> dict[str, Element]:
     """The exponentials of elements minus the reference of ``family``; none where the maximum does not bound them."""
     forms = Forms({key: slot for key, (slot, _) in family.items()})
     forms.block(k.body)
-    p = Peephole(k)
-    p.defs = forms.defs
-    found: set[str] = set()
+    references = References(k)
+    found: dict[str, Element] = {}
     for loop in walk_ops(k.body):
         if not (isinstance(loop, ForOp) and loop.results and loop.results[0].name in family):
             continue
         slot, new = family[loop.results[0].name]
         if isinstance(drift_scale(loop, slot, new, forms, bits), str):
-            return set()
+            return {}
         for op in walk_ops(loop.body):
-            if isinstance(op, MapOp) and op.op == "exp2" and difference(p, op.args[0]) is not None:
-                found.add(op.result.name)
+            if (e := references.element(op)) is not None:
+                found[e.result.name] = e
     return found
 
 
@@ -106,9 +107,9 @@ def _narrowed(k: TileKernel, names: set[str]) -> bool:
 
 @dataclass(slots=True)
 class _Rewrite:
-    names: frozenset[str]
+    elements: Mapping[str, Element]
     forms: Forms
-    bits: int
+    bits: float
     rows: dict[str, Value] = field(default_factory=dict)
 
     def stores(self, p: Peephole, op: TileOp) -> Iterator[TileOp]:
@@ -123,15 +124,14 @@ class _Rewrite:
         yield op
 
     def rule(self, p: Peephole, op: TileOp) -> Value | None:
-        if isinstance(op, MapOp) and op.result.name in self.names:
-            found = difference(p, op.args[0])
-            assert found is not None
-            x, k, r, below = found
-            if below.name not in self.rows or not p.is_here(self.rows[below.name]):
-                factor = p.const(-float(p.constant(k) or 0.0), k.type)
-                number = p.const(float(self.bits), TileType(DType.F32))
-                self.rows[below.name] = p.map("fma", [r, factor, number])
-            return p.map("exp2", [p.map("fma", [x, k, self.rows[below.name]])])
+        if isinstance(op, MapOp) and op.result.name in self.elements:
+            e = self.elements[op.result.name]
+            x, r = (p.env.get(v.name, v) for v in (e.x, e.reference))
+            if r.name not in self.rows or not p.is_here(self.rows[r.name]):
+                factor, number = (p.const(c, TileType(DType.F32)) for c in (-e.factor, self.bits))
+                self.rows[r.name] = p.map("fma", [r, factor, number])
+            k = p.const(e.factor, TileType(DType.F32))
+            return p.map("exp2", [p.map("fma", [x, k, self.rows[r.name]])])
         if isinstance(op, MapOp) and op.op in _LOGARITHMS:
             form = self.forms.of(op.args[0])
             return None if form == FIXED else p.map(op.op, [self.lowered(p, op.args[0], form)])

@@ -10,6 +10,9 @@ import pytest
 from nautilus.core.numerics import round_to
 from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
+from nautilus.ma_tile.interp.module import run_module as run_registers
+from nautilus.vr_tile import text
+from nautilus.vr_tile.interp import run_module as run_tiles
 from tests.extremes import compiled, normal, outputs_at
 
 _ATTENTION = """dim H = 2, M = {m}, N = {n}, D = 16
@@ -63,3 +66,74 @@ def test_rows_of_equal_numbers() -> None:
     x = {"X": round_to(np.repeat(rows[:, None], 64, axis=1), DType.F32)}
     for level, got in outputs_at(r, x, "Y"):
         np.testing.assert_allclose(got, 1 / 64, rtol=1e-6, err_msg=level)
+
+
+_MOVING = """dim M = 39, N = 300, D = 16
+input Q: f16[M, D]
+input K: f16[N, D]
+input V: f16[N, D]
+output O: f32[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
+O[i, d] = sum[j](softmax[j](S[i, j]) * V[j, d])
+"""
+
+
+def _moving(queries: tuple[Any, Any], keys: tuple[Any, Any]) -> dict[str, Any]:
+    """Scores of ``queries[0] * keys[0] + queries[1] * keys[1]`` (times 1/4), exact in f32."""
+    q, k = np.zeros((39, 16)), np.zeros((300, 16))
+    q[:, 0], q[:, 1] = queries
+    k[:, 0], k[:, 1] = keys
+    return {"Q": q, "K": k, "V": normal(np.random.default_rng(0), (300, 16))}
+
+
+def _deviations(inputs: dict[str, Any]) -> dict[str, float]:
+    """The relative errors of the VR-tile and the MA-tile IR."""
+    r = compiled(_MOVING, until="ma-tile")
+    want = run_spec(r.modules["spec"], inputs)["O"]
+    tiles = run_tiles(r.modules["vr-tile"], inputs, mode="typed")["O"]
+    registers = run_registers(r.modules["ma-tile"], inputs)["O"]
+    size = np.linalg.norm(want)
+    return {level: float(np.linalg.norm(got - want) / size) for level, got in (("vr", tiles), ("ma", registers))}
+
+
+_ORDERS = {"ascending": slice(None), "descending": slice(None, None, -1)}
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_repairs_have_the_references_of_their_elements(order: str, sign: float) -> None:
+    """Scores of 2^22 that grow by 1 in every 8 keys: references are rounded by up to 1/16, each differently."""
+    steps = np.arange(300.0)[_ORDERS[order]] // 8
+    found = _deviations(_moving((sign * 2048.0, 1.0), (2047.0, steps)))
+    assert max(found.values()) <= 1e-3, found
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_references_that_become_far(order: str, sign: float) -> None:
+    """Scores of up to 2^27, in powers of two from row to row; two keys share each score."""
+    size = np.round(2.0 ** (np.arange(300) // 2 / 10))[_ORDERS[order]]
+    found = _deviations(_moving((sign * 2.0 ** (np.arange(39) % 13), 0.0), (size, 0.0)))
+    assert max(found.values()) <= 1e-3, found
+
+
+@pytest.mark.parametrize("order", _ORDERS)
+def test_neighbours_at_the_border(order: str) -> None:
+    """Scores around the border between near and far rows, 23 exponents apart."""
+    steps = (np.arange(300.0)[_ORDERS[order]] - 150) // 2 * 16
+    found = _deviations(_moving((8192.0, 4.0), (5680.0, steps)))
+    assert max(found.values()) <= 1e-3, found
+
+
+def test_a_far_row_is_that_of_scores_off_by_few_units() -> None:
+    """Two scores one unit in the last place apart, at 2^27: 11.5 exponents, of which a far row keeps a half."""
+    size = np.zeros(300)
+    size[7], size[11] = 1.0, 1.0
+    inputs = _moving((16384.0, 32.0), (size * 16384.0, np.zeros(300)))
+    inputs["K"][11, 1] = -1.0
+    inputs["V"] = np.zeros((300, 16))
+    inputs["V"][11] = 1.0
+    r = compiled(_MOVING)
+    assert " lt " in text.format(r.modules["vr-tile"])
+    (share,) = {float(x) for x in run_tiles(r.modules["vr-tile"], inputs, mode="typed")["O"].flat}
+    assert 2.0**-11.6 <= share <= 2.0**-5.6
