@@ -27,7 +27,7 @@ from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.numerics import eval_op, reduce_array, round_to, working
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec
-from nautilus.frontend.structural_zeros import absent
+from nautilus.frontend.structural_zeros import absent, element
 from nautilus.frontend.values import Value, line_up, union
 
 Array: TypeAlias = NDArray[Any]
@@ -280,7 +280,7 @@ class Evaluator:
         factors = product_factors(e)
         if factors is not None:
             values = [self.value(f) for f in factors]
-            made = self.contract(e, values) if all(finite(v) for v in values) or self._absent(e) is None else None
+            made = self.contract(e, values) if all(map(finite, values)) or absent(self, e.body) is None else None
             if made is not None:
                 return made
         inner = self.free[id(e.body)] | (self.free[id(e.cond)] if e.cond is not None else frozenset())
@@ -305,30 +305,25 @@ class Evaluator:
         assert total is not None
         return total
 
-    def _absent(self, e: Reduce) -> Value | None:
-        """Where the element of ``e`` is a structural zero of a sum; None if nowhere."""
-        return absent(self, e.body) if e.op == "sum" else None
-
     def zeros(self, name: str) -> Array | None:
         """The structural zeros of the definition ``name``; an axis of size 1 stands for all; None if it has none."""
         return self.buffers.zeros(name, self.params) if isinstance(self.buffers, Tensors) else None
 
     def reduce_here(self, e: Reduce) -> Value:
         body = self.value(e.body)
-        kept = [] if e.cond is None else [self.value(e.cond)]
-        missing = None if finite(body) else self._absent(e)
-        if missing is not None:
-            kept.append(Value(~missing.array, missing.names))
+        if e.op == "sum" and not finite(body):
+            body = element(self, e.body)
+        values = [body] if e.cond is None else [body, self.value(e.cond)]
         axes = {a.name for a in e.axes}
-        names = tuple(sorted(axes.union(*(v.names for v in (body, *kept))), key=self.order.__getitem__))
+        names = tuple(sorted(axes.union(*(v.names for v in values)), key=self.order.__getitem__))
         array = line_up(body, names, self.order)
-        for holds in kept:
+        if e.cond is not None:
             start = identity_of(e.op, e.dtype).value
-            array = np.where(line_up(holds, names, self.order), array, np.asarray(start, array.dtype))
+            array = np.where(line_up(values[1], names, self.order), array, np.asarray(start, array.dtype))
         array = np.broadcast_to(array, tuple(len(self.ranges[n]) for n in names))
         positions = tuple(i for i, n in enumerate(names) if n in axes)
-        rest = tuple(n for n in names if n not in axes)
-        return Value(self.combined(e, array, positions), rest)
+        kept = tuple(n for n in names if n not in axes)
+        return Value(self.combined(e, array, positions), kept)
 
     def combined(self, e: Reduce, terms: Array, axes: tuple[int, ...]) -> Array:
         """The reduction ``e`` of ``terms`` over ``axes``."""

@@ -12,6 +12,7 @@ Any other zero is an ordinary number: a literal outside a conditional expression
 empty domain, and a result that rounds to 0.
 
 A term of a ``sum`` that is a structural zero is absent from it, whatever the other factors hold, NaN and inf included.
+The terms are the operands of additions and subtractions in the element of the sum.
 Only then does the distinction matter: a product with finite factors and a structural zero is 0 anyway.
 Scalar IR expresses the same rule by guards (:mod:`nautilus.scalar.analysis.masking`).
 """
@@ -46,6 +47,20 @@ class Evaluation(Protocol):
 def absent(run: Evaluation, e: Expr) -> Value | None:
     """Where ``e`` is a structural zero, as booleans; None if it is one nowhere."""
     return _Search(run).absent(e)
+
+
+def element(run: Evaluation, e: Expr) -> Value:
+    """The element ``e`` of a sum without the terms that are structural zeros."""
+    if isinstance(e, Op) and e.op in ("add", "sub"):
+        parts = [element(run, x) for x in e.args]
+        names = union(parts, run.order)
+        return Value(eval_op(e.op, [line_up(v, names, run.order) for v in parts], e.dtype), names)
+    value, missing = run.value(e), absent(run, e)
+    if missing is None:
+        return value
+    names = union((value, missing), run.order)
+    array = line_up(value, names, run.order)
+    return Value(np.where(line_up(missing, names, run.order), np.zeros((), array.dtype), array), names)
 
 
 class _Search:

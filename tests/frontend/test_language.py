@@ -165,6 +165,7 @@ def test_masked_infinities_do_no_harm() -> None:
         "T[i, j] * Z[j]",
         "L[i, j] * Z[j]",
         "W[i, j] * Z[j] * Z[j] / Z[j]",
+        "j - (W[i, j] * -Z[j] - 2) - j - 2",
     ],
 )
 def test_a_structural_zero_is_absent_from_a_sum(terms: str) -> None:

@@ -98,6 +98,7 @@ GUARDS = {
     "L[i, j] * Y[j] / 3": "j <= i",
     "(W[i, j] if keep[j] else 0) * Y[j]": "keep[j] and j <= i",
     "C[i, j] * Y[j]": "select(i > 3, not keep[j] and j <= i, j < 2)",
+    "X[i, j] + (W[i, j] * Y[j] - T[i, j] * Y[j])": "",
     "W[i, j] + Y[j]": None,
     "W[i, j] * 0 + 0 * Y[j]": None,
 }
