@@ -43,7 +43,14 @@ from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec
-from nautilus.scalar.analysis.masking import Presence, absorb_selects, certainly_in_range, negation, presence, settled
+from nautilus.scalar.analysis.masking import (
+    Presence,
+    absorb_selects,
+    certainly_in_range,
+    guarded_terms,
+    negation,
+    presence,
+)
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
 Scope = Mapping[str, "int | Param"]  # index variable -> extent, outer first
@@ -148,7 +155,7 @@ class _Lowering:
         cond = None if e.cond is None else self.hoist(e.cond, inner, path, owner)
         body = self.hoist(e.body, inner, path if cond is None else (*path, cond), owner)
         if e.op == "sum" and e.dtype.is_float:
-            body, guard = settled(body, self.present)
+            body, guard = guarded_terms(body, self.present)
             cond = conjunction((cond, guard))
         else:
             body, cond = absorb_selects(e.op, body, cond)

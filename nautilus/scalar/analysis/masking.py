@@ -96,7 +96,7 @@ def presence(e: Expr, known: Mapping[str, Presence]) -> Expr | None:
     return None
 
 
-def settled(e: Expr, known: Mapping[str, Presence]) -> tuple[Expr, Expr | None]:
+def guarded_terms(e: Expr, known: Mapping[str, Presence]) -> tuple[Expr, Expr | None]:
     """The element ``e`` of a sum and its guard, in which a term that is a structural zero is not evaluated."""
     if isinstance(e, Op) and e.op in ("add", "sub"):
         return with_children(e, tuple(_term(x, known) for x in e.args)), None
@@ -104,7 +104,7 @@ def settled(e: Expr, known: Mapping[str, Presence]) -> tuple[Expr, Expr | None]:
 
 
 def _term(e: Expr, known: Mapping[str, Presence]) -> Expr:
-    value, guard = settled(e, known)
+    value, guard = guarded_terms(e, known)
     return value if guard is None else calc("select", guard, value, identity("sum", e.dtype))
 
 
