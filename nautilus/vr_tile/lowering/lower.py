@@ -20,10 +20,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nautilus.core.errors import InternalError, UnsupportedError, in_kernel
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity
+from nautilus.core.expr.infer import make
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, free_vars, identity, loads
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import TRUE, conjuncts
 from nautilus.core.tiles import TileType
@@ -307,7 +309,33 @@ class _Lower:
             names = b.names(c)
             if not (names <= found.a_axes or names <= found.b_axes):
                 return None
+        if any(b.names(c) & reduced and not self.is_bound(c, reduced) for c in (*guard, *more)):
+            return self.inside(found)
         return found
+
+    def is_bound(self, c: Expr, reduced: frozenset[str]) -> bool:
+        """Whether ``c`` is the constant end of the reduction, which leaves an element of every tile that is visited."""
+        fixed = frozenset(a.var for a in self.grid) | (self.b.names(c) - reduced)
+        ends = isinstance(c, Op) and c.op in ("lt", "le") and isinstance(c.args[1], (Const, Param))
+        return ends and not loads(c) and not free_vars(c) & fixed
+
+    def inside(self, c: Contraction) -> Contraction | None:
+        """``c`` without factors behind the sum that an empty domain would make NaN: 0 / 0, and 0 * inf.
+
+        They become factors of an operand that has their axes; None where neither operand has them.
+        """
+        after: list[tuple[str, Expr | None]] = []
+        for op, arg in c.after:
+            names = frozenset[str]() if arg is None else self.b.names(arg)
+            if arg is None or (self.finite(arg) and (op != "div" or (isinstance(arg, Const) and arg.value != 0))):
+                after.append((op, arg))
+            elif names <= c.a_axes:
+                c = replace(c, a=make(op, c.a, arg))
+            elif names <= c.b_axes:
+                c = replace(c, b=make(op, c.b, arg))
+            else:
+                return None
+        return replace(c, after=tuple(after))
 
     def contracted(self, c: Contraction, guard: Sequence[Expr], acc: Value | None, hint: str) -> Value:
         """The dot of ``c``, accumulating into ``acc`` if the types are equal (otherwise the caller adds)."""
