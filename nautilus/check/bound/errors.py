@@ -254,6 +254,8 @@ class _Rounding(Evaluator):
     # ---- operations
     def compute(self, e: Expr) -> Value:
         value = super().compute(e)
+        if isinstance(e, Const) and e.dtype.is_float and round_to(value.array, e.dtype.compute) != value.array:
+            return Value(self.moved(value.array, self.unit(e.dtype)), value.names)
         if not isinstance(e, Op):
             return value
         made = self.operation(e, value)

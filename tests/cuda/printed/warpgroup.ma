@@ -317,6 +317,7 @@ module chain target sm_90a {
     wg.fence
     %s1 = mma wgmma.bf16 smem q[0] swizzle 128, smem k[1] swizzle 128 over d async : f32[i: 64, j: 128] #s
     wg.commit
+    wg.fence
     %o0 = mma wgmma.bf16 %p0, smem v[0] swizzle 64 over j async : f32[i: 64, e: 32] #o
     wg.commit
     wg.wait 1 %s1

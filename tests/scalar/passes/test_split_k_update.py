@@ -196,7 +196,7 @@ def test_chunks_of_a_size_known_at_launch(n: int) -> None:
     last = agree((chunked, inputs), sizes={"N": n})
     np.testing.assert_allclose(naive.run(last, inputs, {"N": n})["Y"], want["Y"], rtol=1e-9)
     assert len(last.kernels) == 2
-    assert re.search(r"seq j0 in .*j_chunk.*\.\.min\(", format_program(last))
+    assert re.search(r"seq j0 in .*j_chunk.*\.\..*min\(", format_program(last))
 
 
 def test_a_softmax_of_one_row_needs_its_chunks_twice() -> None:
