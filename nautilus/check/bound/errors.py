@@ -323,7 +323,9 @@ class _Rounding(Evaluator):
         count = self.terms(e, int(np.prod([terms.shape[a] for a in axes], dtype=np.int64)))
         if e.op == "prod":
             value = super().combined(e, terms, axes)
-            return self.moved(value, self.unit(e.dtype) * sqrt(count), self.floor(e.dtype))
+            steps = count * min(count, _LANES) if terms.size and np.ptp(terms) == 0.0 else count
+            # The partial products of equal factors are rounded alike, so that their errors add up and do not average out.
+            return self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
         axis = max(axes, key=lambda a: terms.shape[a])
         rest = tuple(a for a in axes if a != axis)
         parts = [
