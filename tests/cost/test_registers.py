@@ -36,7 +36,7 @@ COMPILED: list[tuple[str, dict[str, Any], bool]] = [
 ]
 
 
-#: ptxas serialises the wgmma instructions of this one, which the rule lets pass: it is planned again after ptxas said so
+#: ptxas serialises the wgmma instructions of this one, which the rule lets pass; it is planned again after ptxas
 MISSED = (CHAIN, {"O.warpgroup.row_tile": "192/3", "O.warpgroup.cluster": 1, "O.warpgroup.loop_tile": 96}, False)
 
 

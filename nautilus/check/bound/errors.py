@@ -324,7 +324,7 @@ class _Rounding(Evaluator):
         if e.op == "prod":
             value = super().combined(e, terms, axes)
             steps = count * min(count, _LANES) if terms.size and np.ptp(terms) == 0.0 else count
-            # The partial products of equal factors are rounded alike, so that their errors add up and do not average out.
+            # The partial products of equal factors are rounded alike, so that their errors add up.
             return self.moved(value, self.unit(e.dtype) * sqrt(steps), self.floor(e.dtype))
         axis = max(axes, key=lambda a: terms.shape[a])
         rest = tuple(a for a in axes if a != axis)
