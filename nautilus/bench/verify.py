@@ -32,9 +32,9 @@ import numpy as np
 
 from nautilus.bench.contenders import Verdict
 from nautilus.check.bound.stated import Bound
-from nautilus.check.compare import exact, relative
+from nautilus.check.compare import exact, overflown, relative
 from nautilus.core.numerics import Array, from_storage, round_to
-from nautilus.core.types import LARGEST, DType
+from nautilus.core.types import DType
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.restrict import Restricted, restrict, sampled
 from nautilus.frontend.spec import Spec
@@ -42,7 +42,6 @@ from nautilus.frontend.spec import Spec
 PEER_SLACK = 4.0
 F32_SLACK = 2e-5
 COLUMNS = 512
-_EDGE = 1 / 64  # relative distance below the largest number within which rounding decides about overflow
 _TIES = 1 / 200  # allowed share of different integers where computed floats decide them
 _BLOCK = 1 << 20
 T = TypeVar("T")
@@ -105,7 +104,7 @@ def _rows(known: References, name: str, dtype: DType, raw: Array, bound: Bound, 
     if not dtype.is_float:
         wrong = exact(got, want, _TIES if bound.ties else 0.0)
         return Verdict(wrong is None, 0.0, 0.0, f"{name}, sampled rows: {wrong.text}" if wrong else "")
-    got = np.where(_overflown(got, want, dtype), want, got)
+    got = np.where(overflown(got, want, dtype), want, got)
     error, allowed = relative(got, want), slack * bound.relative
     detail = "" if error <= allowed else f"{name}, sampled rows: relative error {error:.1e}, allowed {allowed:.1e}"
     return Verdict(error <= allowed, error, allowed, detail)
@@ -130,19 +129,9 @@ def _compare(raw: Array, want: Array, dtype: DType) -> _Part:
         good = np.isfinite(delta)
         if good.all():
             return _Part(float(np.dot(delta, delta)), float(np.dot(b, b)), 0, 0)
-        bad = np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b)) | _overflown(a, b, dtype)))
+        bad = np.count_nonzero(~good & ~((a == b) | (np.isnan(a) & np.isnan(b)) | overflown(a, b, dtype)))
         delta, b = delta[good], b[good]
     return _Part(float(np.dot(delta, delta)), float(np.dot(b, b)), int(bad), 0)
-
-
-def _overflown(a: Array, b: Array, dtype: DType) -> Array:
-    """Elements that are inf on one side and of the same sign and close to the largest number or above on the other."""
-    if dtype not in LARGEST:
-        return np.zeros(np.shape(a), bool)
-    least = (1.0 - _EDGE) * LARGEST[dtype]
-    one = np.isinf(a) != np.isinf(b)
-    found: Array = one & (np.abs(a) >= least) & (np.abs(b) >= least) & (np.signbit(a) == np.signbit(b))
-    return found
 
 
 def _everything(name: str, dtype: DType, raw: Array, want: Array, bound: Bound, slack: float) -> Verdict:

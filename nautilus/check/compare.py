@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nautilus.core.numerics import Array
-from nautilus.core.types import FORMATS, DType
+from nautilus.core.types import FORMATS, LARGEST, DType
 
+_EDGE = 1 / 64  # relative distance below the largest number within which rounding decides about overflow
 _FLIPS = 1 / 200  # allowed share of elements that round differently when both sides compute over the reals
 
 
@@ -89,6 +90,19 @@ def within(got: Array, want: Array, allowed: float) -> Difference | None:
         return None
     typical = allowed / max(1.0, np.sqrt(delta.size))
     return _difference(got, want, np.abs(delta) > typical, relative(got, want))
+
+
+def overflown(got: Array, want: Array, dtype: DType) -> Array:
+    """Elements that are inf on one side and close to the largest number of ``dtype``, with the same sign, on the other.
+
+    Rounding decides about their overflow.
+    """
+    if dtype not in LARGEST:
+        return np.zeros(np.shape(got), bool)
+    least = (1.0 - _EDGE) * LARGEST[dtype]
+    one = np.isinf(got) != np.isinf(want)
+    close = (np.abs(got) >= least) & (np.abs(want) >= least) & (np.signbit(got) == np.signbit(want))
+    return np.asarray(one & close)
 
 
 def same_reals(
