@@ -33,7 +33,10 @@ def test_help() -> None:
     assert cost("--help") < 0.3
 
 
+LIMIT = 2.5  # of which about 0.5 evaluates the stated bound
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention/window_prefill", "attention/softcap_prefill", "matmul/swiglu"])
 def test_spec_to_cuda(name: str, tmp_path: Path) -> None:
-    assert cost(f"specs/{name}.naut", "--arch", "sm_90", "-o", str(tmp_path / "kernel.cu")) < 2.0
+    assert cost(f"specs/{name}.naut", "--arch", "sm_90", "-o", str(tmp_path / "kernel.cu")) < LIMIT

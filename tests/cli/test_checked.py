@@ -19,7 +19,7 @@ from nautilus.runtime import nvrtc
 from tests.endtoend.collection.warpgroups import ATTENTION
 
 #: The rules' first choice has too few registers, which ptxas alone knows.
-TEXT = dedent(ATTENTION["a mask as an input"]).lstrip()
+TEXT = dedent(ATTENTION["relative bias"]).lstrip()
 PLAIN = "dim M = 3, N = 5\ninput X: f16[M, N]\noutput Y: f16[M]\nY[i] = sum[j](X[i, j])\n"
 
 

@@ -133,7 +133,7 @@ def test_the_schedule_of_the_database_is_the_one_to_explain(monkeypatch: pytest.
 
 
 def test_a_kernel_that_ptxas_refuses_is_explained_as_it_ends() -> None:
-    request = Request(Path("masked.naut"), text=dedent(ATTENTION["a mask as an input"]).lstrip())
+    request = Request(Path("masked.naut"), text=dedent(ATTENTION["relative bias"]).lstrip())
     found = explain(request)
     assert found["from"] == "the default rules, after the first plan of O was rejected" and found["fault"] is None
     schedule = build_cubin(request)[0].context.schedule
