@@ -5,7 +5,7 @@ A step without a change is proved trivially and has no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from nautilus.check.levels import Level
@@ -18,13 +18,20 @@ STAGES = ("scalar", "vr-tile")
 
 
 def verdicts(
-    levels: Sequence[Level], inputs: Sequence[Mapping[str, Array]], params: Mapping[str, int | float | bool], seed: int
+    levels: Sequence[Level],
+    inputs: Sequence[Mapping[str, Array]],
+    params: Mapping[str, int | float | bool],
+    seed: int,
+    approximated: Callable[[Level], Collection[str]] = lambda _: (),
 ) -> Iterator[tuple[Level, Verdict]]:
-    """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them."""
+    """The level that each step made, and the verdict on that step; ``inputs`` as :class:`Validator` takes them.
+
+    ``approximated``: the outputs that a step may change by a stated error.
+    """
     validator = Validator(inputs, params, seed)
     known = [level for level in levels if level.stage in STAGES]
     for before, after in pairwise(known):
-        yield after, validator.validate(before.module, after.module)
+        yield after, validator.validate(before.module, after.module, approximated(after))
 
 
 def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:

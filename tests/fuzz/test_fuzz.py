@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nautilus.targets.records import TARGETS
 from tests.fuzz.campaign import FUZZERS, Campaign
 from tests.fuzz.case import OK, Fuzzer, Verdict, judged
 from tests.fuzz.levels import attempt
@@ -25,10 +26,10 @@ def test_some_cases(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda p: p.stem)
-@pytest.mark.parametrize("seed", range(9))
-def test_corpus(path: Path, seed: int) -> None:
-    """Seeds go over the targets, and over the kinds of inputs."""
-    verdict = attempt(path.read_text(), seed * 8)
+@pytest.mark.parametrize("number", range(len(TARGETS) + 2))
+def test_corpus(path: Path, number: int) -> None:
+    """The seeds go over all targets, and over kinds of inputs."""
+    verdict = attempt(path.read_text(), number * (len(TARGETS) + 1))
     assert verdict.status == "ok", verdict.message
 
 

@@ -8,7 +8,7 @@ not have (``sqrt(x) ** 2 = x``) or a rounded constant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +43,13 @@ class Validator:
     constants: Constants = field(default_factory=Constants)
     _kept: dict[int, tuple[Any, dict[str, Results | Exception]]] = field(default_factory=dict)
 
-    def validate(self, before: Program | TileModule, after: Program | TileModule) -> Verdict:
-        """The verdict on the pass that made ``after`` from ``before``."""
+    def validate(
+        self, before: Program | TileModule, after: Program | TileModule, approximated: Collection[str] = ()
+    ) -> Verdict:
+        """The verdict on the pass that made ``after`` from ``before``.
+
+        The outputs ``approximated`` may change by a stated error, which this engine does not know: they are undecided.
+        """
         if _interface(before) != _interface(after):
             return Verdict("refuted", detail="the inputs or the outputs differ")
         left, right = self.results(before), self.results(after)
@@ -59,13 +64,16 @@ class Validator:
             if isinstance(new, Exception):
                 return Verdict("not decided", detail=f"the module after: {new}")
             for name in old:
+                if name in approximated:
+                    undecided = undecided or f"{name} is approximated by the hardware"
+                    continue
                 found = compare(old[name], new[name])
                 if found.status == "refuted":
                     return Verdict("refuted", detail=f"{name}{found.detail}; point {kind}")
                 compared += found.points
                 undecided = undecided or (f"the residues of {name} do not decide" if found.status == "tested" else "")
         if not compared:
-            return Verdict("not decided", detail="no output is finite at any point")
+            return Verdict("not decided", detail=undecided or "no output is finite at any point")
         return Verdict("tested", compared, undecided) if undecided else Verdict("proved", compared)
 
     def results(self, module: Program | TileModule) -> dict[str, Results | Exception]:

@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nautilus.core.errors import InternalError, UnsupportedError, in_kernel
+from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, Param, free_vars, identity, loads
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity, loads, substitute
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import TRUE, conjuncts
 from nautilus.core.tiles import TileType
@@ -309,15 +310,14 @@ class _Lower:
             names = b.names(c)
             if not (names <= found.a_axes or names <= found.b_axes):
                 return None
-        if any(b.names(c) & reduced and not self.is_bound(c, reduced) for c in (*guard, *more)):
+        if not all(self.holds_first(c, reduced) for c in (*guard, *more) if b.names(c) & reduced):
             return self.inside(found)
         return found
 
-    def is_bound(self, c: Expr, reduced: frozenset[str]) -> bool:
-        """Whether ``c`` is the constant end of the reduction, which leaves an element of every tile that is visited."""
-        fixed = frozenset(a.var for a in self.grid) | (self.b.names(c) - reduced)
-        ends = isinstance(c, Op) and c.op in ("lt", "le") and isinstance(c.args[1], (Const, Param))
-        return ends and not loads(c) and not free_vars(c) & fixed
+    def holds_first(self, c: Expr, reduced: frozenset[str]) -> bool:
+        """Whether ``c`` certainly holds where the reduced axes are 0, so that no row has an empty domain."""
+        zero = integer(0)
+        return not loads(c) and self.b.known(substitute(c, dict.fromkeys(reduced, zero))) == TRUE
 
     def inside(self, c: Contraction) -> Contraction | None:
         """``c`` without factors behind the sum that an empty domain would make NaN: 0 / 0, and 0 * inf.

@@ -1,0 +1,77 @@
+"""What follows a compilation that failed: the request of the next attempt, and when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
+from nautilus.core.schedule import Schedule
+from nautilus.cuda.module import CudaModule
+from nautilus.passes.compilation import Request, Result
+from nautilus.passes.manager import Record
+from nautilus.passes.pipelines import SCALAR
+
+_PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
+#: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
+_SPILLED = 64
+_SMALLER = 1.5  # the least factor by which a plan shrinks because it spills
+
+
+class Resources(Protocol):
+    """What an assembler says of a kernel: its symbol, registers a thread, bytes a thread stored by spills."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def registers(self) -> int: ...
+    @property
+    def spill_stores(self) -> int: ...
+
+
+@dataclass
+class Repeated:
+    """An instrument that ends an attempt whose schedule is the one that failed before, with the same failure."""
+
+    schedule: Schedule | None = None
+    error: ScheduleError | UnsupportedError | None = None
+    planned: Schedule | None = None
+
+    def after(self, record: Record) -> None:
+        if record.base != _PLANNED:
+            return
+        self.planned = record.context.schedule
+        if self.error is not None and self.planned == self.schedule:
+            raise self.error
+
+
+def next_request(
+    request: Request, tuned: bool, error: ScheduleError | UnsupportedError, again: bool = False
+) -> Request:
+    """``request`` after its schedule failed with ``error``. Raises ``error`` where nothing else is to be tried.
+
+    A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have a ladder of
+    conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept.  ``again``:
+    the last fallback has left the schedule as it was.
+    """
+    if tuned:
+        return replace(request, lookup=None)
+    kernel, known = error.kernel, request.fallbacks
+    if isinstance(error, SpillError):
+        return replace(request, fallbacks=known.after_spill(kernel, error.excess, again))
+    if not kernel or request.gives_kernels or known.exhausted(kernel):
+        raise error
+    excess = error.excess if isinstance(error, ScheduleError) else 0.0
+    return replace(request, fallbacks=known.after(kernel, excess, again))
+
+
+def note_spills(request: Request, result: Result, module: CudaModule, resources: Sequence[Resources]) -> None:
+    """Put spilled registers into ``result``. Raises SpillError where a smaller plan of the rules may spill less."""
+    spilling = [(module.kernels.get(r.kernel, r.kernel), r) for r in resources if r.spill_stores]
+    result.spills = tuple((name, r.spill_stores) for name, r in spilling)
+    for name, r in spilling:
+        ours = not (request.gives_kernels or result.tuned or name in result.context.fallbacks.spilling)
+        if ours and r.spill_stores > _SPILLED:
+            excess = max(_SMALLER, 1 + r.spill_stores / (4 * max(r.registers, 1)))
+            raise SpillError(f"{r.spill_stores} bytes of registers are spilled", kernel=name, excess=excess)
