@@ -23,12 +23,12 @@ from nautilus.frontend.values import Value, line_up
 #: The unit roundoff of f32, and of f64.
 U32: Final = 2.0**-24
 U64: Final = 2.0**-53
-#: Terms of a sum in one accumulation of the tensor core, and in one of the short sums of 8-bit floats.
-_STEP, _SHORT = 8, 128
+#: Bytes of an operand's terms in one accumulation of the tensor core, and terms of a short sum of 8-bit floats.
+_STEP, _SHORT = 32, 128
 #: Parallel partial sums of a reduction outside the tensor core.
 _LANES = 32
-#: What a tensor core cuts off a sum, in units of u at each accumulation, and in 8-bit MMAs relative to the sum so far.
-_CUT, _SHORT_CUT = 0.08, 2.0**-13
+#: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
+_CUT, _SHORT_CUT = 1.0, 2.0**-13
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
 #: a multiple of an intermediate result, or the terms of a sum in another order.
 _LARGEST = 2.0**120
@@ -344,7 +344,8 @@ class _Rounding(Evaluator):
         parts = (left[:, :, a:b] @ right[:, a:b] for a, b in pairwise(cuts))
         count = self.terms(e, depth)
         engine = self.engine(e)
-        value = self.summed(e, parts, count, count if engine is None else count / _STEP, engine is not None)
+        chain = count if engine is None else count * FORMATS[engine].bits / (8 * _STEP)
+        value = self.summed(e, parts, count, chain, engine is not None)
         if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
             value = self.short(value, (left * left) @ (right * right), count)
         return value
@@ -361,24 +362,24 @@ class _Rounding(Evaluator):
     def summed(self, e: Reduce, parts: Any, count: int, chain: float, cuts: bool = False) -> Array:
         """The sum of ``parts`` with the errors of a chain of ``chain`` additions; ``cuts``: of a tensor core."""
         total: Array | None = None
-        squares: Array = np.zeros(())
+        prefixes, squares = np.zeros(()), np.zeros(())
         number = 0
         for p in parts:
             total = p if total is None else total + p
-            squares, number = squares + total * total, number + 1
+            prefixes, squares, number = prefixes + total, squares + total * total, number + 1
         if total is None or count <= 1:
             return total if total is not None else np.zeros(())
         u = self.unit(e.dtype)
         size = u * sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
         if self.probe.regular:  # in any order, so the chain may be as long as the sum
             size = size + _REGULAR * u * count * np.abs(total)
-        if cuts and self.probe.coherent:
-            size = size + _CUT * u * chain * np.abs(total)
         least = self.floor(e.dtype)
         if least and not float(np.max(np.abs(total), initial=0.0)) <= _LARGEST:
             total = np.where(np.abs(total) > _LARGEST, np.copysign(np.inf, total), total)
         size = np.maximum(size, least * (total != 0.0))
         moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
+        if cuts and self.probe.coherent:  # every partial sum loses magnitude
+            moved = moved - self.probe.size * _CUT * u * chain * prefixes / number
         return np.where(np.isfinite(total), moved, total)
 
     def short(self, total: Array, squares: Array, count: int) -> Array:
