@@ -234,6 +234,12 @@ def input_of(case: Case) -> Any:
     return module
 
 
+def output_of(case: Case) -> Any:
+    """The module that the passes of a case make."""
+    module = input_of(case)
+    return run_passes(passes_of(case), module, case.stage, context_of(case, module))
+
+
 def printed(case: Case, module: Any) -> str:
     """The text that CHECK lines match: that of ``module``, or of what it is lowered to."""
     if not case.has("PRINT"):

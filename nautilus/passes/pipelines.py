@@ -133,6 +133,8 @@ MA_TILE = Stage(
         "finalise.repeat_waits:RepeatWaits",
         "finalise.split_positions:SplitPositions",
         "finalise.limit_unrolling:LimitUnrolling",
+        "copies.pair_fragments:PairFragments",
+        "finalise.request_registers:RequestRegisters",
         "finalise.approximate:Approximate",
     ),
     verify="nautilus.ma_tile.verify.module:verify",

@@ -16,6 +16,7 @@ from nautilus.cuda.tensor_maps import copy_of
 from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.ir.ops import TmaLoad, walk_ops
 from nautilus.ma_tile.passes.finalise.initialise_mbarriers import InitialiseMbarriers
+from nautilus.ma_tile.passes.mma.async_mma import AsyncMma
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
@@ -57,7 +58,7 @@ CHECK-NEXT: }
 
 
 def test_text(filecheck: Callable[..., None]) -> None:
-    m = InitialiseMbarriers().apply(parse(cluster()))
+    m = AsyncMma().apply(InitialiseMbarriers().apply(parse(cluster())))
     verify(m)
     text = emit_module(m)
     filecheck(text, CHECKS)
@@ -76,7 +77,7 @@ def rows(text: str) -> str:
 
 
 def test_a_single_slab_is_cut_by_rows() -> None:
-    m = InitialiseMbarriers().apply(parse(rows(cluster())))
+    m = AsyncMma().apply(InitialiseMbarriers().apply(parse(rows(cluster()))))
     (load,) = [op for op in walk_ops(m.kernels[0].body) if isinstance(op, TmaLoad) and op.multicast > 1]
     copy = copy_of(m, m.kernels[0], load)
     assert (copy.map.box, copy.slabs, copy.part_axis, copy.part_size, copy.part_bytes) == ((64, 32), 1, 1, 32, 4096)

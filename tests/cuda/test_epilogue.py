@@ -11,6 +11,7 @@ from nautilus.cuda.emit import emit_module
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.passes.finalise.initialise_mbarriers import InitialiseMbarriers
 from nautilus.ma_tile.passes.finalise.limit_unrolling import LimitUnrolling
+from nautilus.ma_tile.passes.finalise.request_registers import RequestRegisters
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.runtime.nvrtc import compile_cuda
@@ -24,7 +25,7 @@ PLAN: dict[str, Any] = {"persistent": "static", "stages": 4}
 
 def built(m: MemModule) -> str:
     """The text of ``m``, which must compile for sm_90a without spills, warnings and serialised wgmma."""
-    text = emit_module(LimitUnrolling().apply(InitialiseMbarriers().apply(m)))
+    text = emit_module(RequestRegisters().apply(LimitUnrolling().apply(InitialiseMbarriers().apply(m))))
     done = compile_cuda(text, "sm_90a")
     assert "warning" not in done.log.lower() and "(C7" not in done.log, done.log
     assert all(r.spill_stores == r.spill_loads == r.stack_bytes == 0 for r in done.resources), done.log

@@ -10,7 +10,7 @@ import pytest
 
 from nautilus.cuda.emit import emit_module
 from nautilus.driver import Request, compile_file
-from tests.ir_files import cases_in, input_of
+from tests.ir_files import cases_in, output_of
 from tests.shipped import ROOT
 
 NVCC = shutil.which("nvcc")
@@ -67,7 +67,7 @@ def test_awkward_names(tmp_path: Path) -> None:
     "name", ["warp roles", "dynamic tiles", "outstanding MMAs", "8-bit floats that threads convert"]
 )
 def test_tensor_maps_are_encoded_by_the_host(name: str, tmp_path: Path) -> None:
-    text = emit_module(input_of(cases_in(Path(__file__).parent / "printed" / "warpgroup.ma")[name]))
+    text = emit_module(output_of(cases_in(Path(__file__).parent / "printed" / "warpgroup.ma")[name]))
     assert "cudaGetDriverEntryPointByVersion" in text
     nvcc(text, tmp_path, "sm_90a")
 

@@ -10,10 +10,10 @@ from nautilus.cuda.emit import emit_module
 from nautilus.cuda.ops.wgmma import pieces
 from nautilus.runtime.nvrtc import Compiled, compile_cuda
 from tests.cuda.test_shipped import unused
-from tests.ir_files import cases_in, input_of
+from tests.ir_files import cases_in, output_of
 
 FILES = [Path(__file__).parent / "printed" / name for name in ("wgmma.ma", "warpgroup.ma")]
-PROGRAMS = {n: input_of(case) for path in FILES for n, case in cases_in(path).items()}
+PROGRAMS = {n: output_of(case) for path in FILES for n, case in cases_in(path).items()}
 
 
 def built(text: str) -> Compiled:

@@ -135,7 +135,7 @@ def choice(noun: str, words: Collection[str]) -> Syntax:
             r.ts.fail(f"expected one of the {noun}s, found {r.ts.describe()}")
         return r.ts.name()
 
-    return Syntax(noun.upper(), str, read, words=tuple(words))
+    return Syntax(noun.upper(), str, read, lambda r: r.ts.text in words, words=tuple(words))
 
 
 def word_of(noun: str, kinds: type[enum.Enum]) -> Syntax:

@@ -57,18 +57,18 @@ def print_mma(w: Writer, op: ma.MmaOp) -> None:
 
 
 def print_steps(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], call: str, acc: str) -> None:
-    """Print each k-step: load A, then load and use B two column tiles at a time, so that few registers are live."""
+    """Print each k-step: load A, then load and use B by one or two column tiles, so that few registers are live."""
     a = "a[m]" if isinstance(op.a, ma.Slot) else _registers(w, op.a, f"(k + {t.steps} * m) * {_A_REGS}")
     w.line("#pragma unroll")
     with w.braces(f"for (int k = 0; k < {t.steps}; ++k)"):
         if isinstance(op.a, ma.Slot):
             w.line(f"u32 a[{t.row_tiles}][{_A_REGS}];")
             fetch_a(w, op.a, t, lanes, op.result.layout, "k", "a")
-        count = 2 if "b" in lanes else 1
+        count = 2 if op.paired else 1
         for first, last in ((0, t.col_tiles // count * count), (t.col_tiles // count * count, t.col_tiles)):
             if first == last:
                 continue
-            group = count if first == 0 else 1
+            group = min(count, last - first)
             w.line("#pragma unroll")
             with w.braces(f"for (int n = {first}; n < {last}; n += {group})"):
                 if isinstance(op.b, ma.Slot):
@@ -176,11 +176,11 @@ def lane_addresses(w: Writer, op: ma.MmaOp, t: Tiling) -> dict[str, Lane]:
     out: dict[str, Lane] = {}
     for name, slot in (("a", op.a), ("b", op.b)):
         if isinstance(slot, ma.Slot) and w.smem[slot.buffer].dtype.bytes == 2:
-            out[name] = lane_address(w, slot, op.result.layout, t, name == "a", pairs=t.col_tiles > 1)
+            out[name] = lane_address(w, slot, op.result.layout, t, name == "a", paired=op.paired)
     return out
 
 
-def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *, pairs: bool) -> Lane:
+def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *, paired: bool) -> Lane:
     """Declare the address that a lane gives to ldmatrix for the first block of its warp's part.
 
     Later blocks are multiples of 8 rows and 16 columns away.  One xor therefore applies their column bytes to the
@@ -195,9 +195,9 @@ def lane_address(w: Writer, slot: ma.Slot, layout: str, t: Tiling, is_a: bool, *
         if not major:
             lane = {axis: f"{w.lane} / 8 % 2 * 8", t.k: f"{w.lane} % 8 + {w.lane} / 16 * 8"}
     elif major:
-        lane = {axis: f"{w.lane} % 8 + {w.lane} / 16 * 8" if pairs else f"{w.lane} % 8", t.k: f"{w.lane} / 8 % 2 * 8"}
+        lane = {axis: f"{w.lane} % 8 + {w.lane} / 16 * 8" if paired else f"{w.lane} % 8", t.k: f"{w.lane} / 8 % 2 * 8"}
     else:
-        lane = {axis: f"{w.lane} / 16 * 8" if pairs else "0", t.k: f"{w.lane} % 16"}
+        lane = {axis: f"{w.lane} / 16 * 8" if paired else "0", t.k: f"{w.lane} % 16"}
     if base != "0":
         lane[axis] = f"{base} + {lane[axis]}"
     if not (major or base == "0" or _aligned(w, slot, layout, axis)):
@@ -239,7 +239,7 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
         fetch_a(w, op.a, t, lanes, layout, k, f"a[{stage}]")
     if isinstance(op.b, ma.Slot):
         if "b" in lanes:
-            load_tiles(w, op.b, lanes["b"], t, k, lambda n: f"b[{stage}][{n}]", is_a=False)
+            load_tiles(w, op.b, lanes["b"], t, k, lambda n: f"b[{stage}][{n}]", is_a=False, paired=op.paired)
             return
         w.line("#pragma unroll")
         with w.braces(f"for (int n = 0; n < {t.col_tiles}; ++n)"):
@@ -249,7 +249,7 @@ def fetch(w: Writer, op: ma.MmaOp, t: Tiling, lanes: dict[str, Lane], k: str, st
 def fetch_a(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout: str, k: str, target: str) -> None:
     """Load the A fragments of k-step ``k``, one row tile after another."""
     if "a" in lanes:
-        load_tiles(w, slot, lanes["a"], t, k, lambda m: f"{target}[{m}]", is_a=True)
+        load_tiles(w, slot, lanes["a"], t, k, lambda m: f"{target}[{m}]", is_a=True, paired=False)
         return
     w.line("#pragma unroll")
     with w.braces(f"for (int m = 0; m < {t.row_tiles}; ++m)"):
@@ -257,11 +257,19 @@ def fetch_a(w: Writer, slot: ma.Slot, t: Tiling, lanes: dict[str, Lane], layout:
 
 
 def load_tiles(
-    w: Writer, slot: ma.Slot, lane: Lane, t: Tiling, k: str, target: Callable[[str | int], str], *, is_a: bool
+    w: Writer,
+    slot: ma.Slot,
+    lane: Lane,
+    t: Tiling,
+    k: str,
+    target: Callable[[str | int], str],
+    *,
+    is_a: bool,
+    paired: bool,
 ) -> None:
     """Load all fragments of k-step ``k`` by ldmatrix; ``target(tile)`` is the first register of the tile.
 
-    One instruction reads a row tile of A or two column tiles of B; the last column tile may be alone.
+    One instruction reads a row tile of A, or one or (``paired``) two column tiles of B; the last one may be alone.
     """
     if is_a:
         w.line("#pragma unroll")
@@ -269,15 +277,16 @@ def load_tiles(
             at = {t.m: "m * 16", t.k: f"{k} * 16"}
             load_matrix(w, slot, lane, at, t.k, target("m"), _A_REGS, is_a=True)
         return
-    pairs, rest = divmod(t.col_tiles, 2)
-    if pairs:
+    step = 2 if paired else 1
+    whole = t.col_tiles // step * step
+    if whole:
         w.line("#pragma unroll")
-        with w.braces(f"for (int n = 0; n < {2 * pairs}; n += 2)"):
+        with w.braces(f"for (int n = 0; n < {whole}; n += {step})"):
             at = {t.n: "n * 8", t.k: f"{k} * 16"}
-            load_matrix(w, slot, lane, at, t.k, target("n"), 2 * _B_REGS, is_a=False)
-    if rest:
-        at = {t.n: str(16 * pairs), t.k: f"{k} * 16"}
-        load_matrix(w, slot, lane, at, t.k, target(2 * pairs), _B_REGS, is_a=False)
+            load_matrix(w, slot, lane, at, t.k, target("n"), step * _B_REGS, is_a=False)
+    if whole < t.col_tiles:
+        at = {t.n: str(8 * whole), t.k: f"{k} * 16"}
+        load_matrix(w, slot, lane, at, t.k, target(whole), _B_REGS, is_a=False)
 
 
 def load_matrix(
@@ -304,9 +313,9 @@ def print_matrix_load(w: Writer, op: ma.MatrixLoad) -> None:
         return f"&{name}[{tile * width if isinstance(tile, int) else f'{tile} * {width}'}]"
 
     with w.braces(""):
-        lane = lane_address(w, op.slot, op.result.layout, t, is_a, pairs=tiles > 1 and steps == 1)
+        lane = lane_address(w, op.slot, op.result.layout, t, is_a, paired=op.paired)
         if steps == 1:
-            load_tiles(w, op.slot, lane, t, str(op.start // 16), target, is_a=is_a)
+            load_tiles(w, op.slot, lane, t, str(op.start // 16), target, is_a=is_a, paired=op.paired)
             return
         w.line("#pragma unroll")
         with w.braces(f"for (int k = 0; k < {steps}; ++k)"):

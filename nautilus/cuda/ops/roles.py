@@ -10,8 +10,8 @@ from nautilus.cuda.ops.pipelines import declare_pipeline_states
 from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import CONSUMER
-from nautilus.targets.limits import limits
 
+_CHANGES = {ma.INCREASE: "registers_more", ma.DECREASE: "registers_less"}
 Body = Callable[[Writer, tuple[ma.MemOp, ...]], None]
 
 
@@ -47,9 +47,9 @@ def print_roles(w: Writer, op: ma.RolesOp, body: Body) -> None:
 def _print_role(w: Writer, role: ma.Role, body: Body) -> None:
     saved = dict(w.env), dict(w.ranges), w.single
     if role.registers is not None:
-        launched = limits(w.module.target).registers_at_launch(32 * w.kernel.warps)
-        name = "registers_less" if role.registers < launched else "registers_more"
-        w.line(f"{w.speller.use(name)}<{role.registers}>();")
+        if role.change is None:
+            raise UnsupportedError("registers without 'increase' or 'decrease' (request-registers)", role.name)
+        w.line(f"{w.speller.use(_CHANGES[role.change])}<{role.registers}>();")
     if role.single:
         w.single = True
         with w.braces(f"if (threadIdx.x == {32 * role.first_warp})"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
+from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Const
 from nautilus.core.index.simplify import simplify
@@ -56,16 +57,9 @@ class Operand:
 
 
 def print_wgmma(w: Writer, op: ma.MmaOp) -> None:
-    """Print the instructions of one warpgroup MMA; a synchronous one has its own fence, commit and wait."""
+    """Print the instructions of one warpgroup MMA. Raises UnsupportedError for the synchronous form."""
     if not op.is_async:
-        w.line(f"{w.speller.use('wgmma_fence')}();")
-    _issue(w, op)
-    if not op.is_async:
-        w.line(f"{w.speller.use('wgmma_commit')}();")
-        print_wait(w, ma.WgWait(0, (op.result,)))
-
-
-def _issue(w: Writer, op: ma.MmaOp) -> None:
+        raise UnsupportedError("a synchronous warpgroup MMA (async-mma)", op.result.name)
     instr = WGMMA[op.instr]
     acc = w.declare(op.result) if op.acc is None else accumulator(w, op)
     first = _first_adds(w, op)

@@ -27,9 +27,9 @@ Meaning.
 * ``mma`` with an instruction of :data:`WGMMA` is a wgmma: a consumer of 4 warps computes 64 or 128 rows.  Operand ``a``
   is a fragment in :func:`wg_a_layout` or a slot, ``b`` is a slot (of 2-byte types in either major, of others with
   ``over`` last), each with swizzle 128, 64 or 32.  Without ``async`` it is synchronous, as if fence, commit and wait
-  stood around it.  With ``async`` it is only issued.  Its result, and any stage or fragment that it reads, may not be
-  accessed before a ``wg.wait`` lists the result.  A chain of MMAs into one accumulator needs no wait between them
-  (``acc`` may be the outstanding result of an earlier MMA).
+  stood around it; a pass replaces this form, which the emitter refuses.  With ``async`` it is only issued.  Its
+  result, and any stage or fragment that it reads, may not be accessed before a ``wg.wait`` lists the result.  A chain
+  of MMAs into one accumulator needs no wait between them (``acc`` may be the outstanding result of an earlier MMA).
 * ``wg.fence`` stands between the last write of the consumer's threads to a fragment (operand or accumulator) and
   the asynchronous MMA that uses it, and at the start of each group, because the assembler may move registers there.
 * ``wg.commit`` closes a group of asynchronous MMAs.  ``wg.wait n`` waits until at most the n youngest groups of the

@@ -35,11 +35,15 @@ Meaning.
 * ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
   machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler unrolls a loop as it likes,
   and the loop over k completely.
+* ``convert`` permutes the registers of each thread.  With equal layouts the result has the registers of the operand;
+  with ``copy`` it always has registers of its own.
+* ``paired``: one ldmatrix reads the fragments of two neighbouring column tiles of the right operand.
 * ``roles``: disjoint warp ranges run different code concurrently.  A role of several ``consumers`` is divided into
   equal parts of whole warps.  Each consumer runs the whole body, its layouts cover the warps of one consumer,
   and the variable ``consumer`` (also in the body of a kernel with ``consumers``) is its number.  ``single``: only
   thread 0 of the first warp runs the body, which may contain control flow, ``let``, ``advance``, mbarrier ops, TMA
-  copies and tile-scheduler ops, but no op on a fragment.
+  copies and tile-scheduler ops, but no op on a fragment.  ``registers``: the number that each thread of the role has.
+  ``increase`` or ``decrease`` says how it compares with what the launch allocates (PTX ISA, "setmaxnreg").
 
 The physical interpreter (``ma_tile.interp.module``) chooses adversarially wherever the hardware may choose.  The
 verifier (``ma_tile.verify.module``) rejects by default and requires one definition per fragment, layouts that cover
@@ -124,6 +128,9 @@ from nautilus.ma_tile.ir.values import Slot as Slot
 from nautilus.ma_tile.ir.values import Smem as Smem
 
 _ZERO = Const(0, DType.I32)
+PAIRED = flag("paired")
+INCREASE, DECREASE = "increase", "decrease"
+CHANGE = FieldRole(Kind.ATTRIBUTE, syntax.choice("change", (INCREASE, DECREASE)))
 
 
 @op(MA)
@@ -159,10 +166,11 @@ class ReduceOp:
     span: Span = SPAN
 
 
-@op(MA, "convert $arg")
+@op(MA, "convert $arg( $copy)?")
 class ConvertOp:
     result: Frag = declare(RESULT)
     arg: Frag = declare(OPERAND)
+    copy: bool = declare(flag("copy"), default=False)
     span: Span = SPAN
 
 
@@ -214,7 +222,7 @@ class SharedLoad:
     span: Span = SPAN
 
 
-@op(MA, "ld.matrix $slot at $axis $start")
+@op(MA, "ld.matrix $slot at $axis $start( $paired)?")
 class MatrixLoad:
     """Operand fragments of one k-step through ldmatrix; ``axis`` is contracted, ``start`` in elements."""
 
@@ -222,6 +230,7 @@ class MatrixLoad:
     slot: Slot = declare(READ_SLOT)
     axis: str = declare(AXIS)
     start: int = declare(INTEGER)
+    paired: bool = declare(PAIRED, default=False)
     span: Span = SPAN
 
 
@@ -289,7 +298,11 @@ class MbarWait:
     span: Span = SPAN
 
 
-@op(MA, "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $is_async)?( zero_init $zero_init)?( unroll $unroll)?")
+@op(
+    MA,
+    "mma $instr $a, $b( + $acc)? over $over( ahead $ahead)?( $paired)?( $is_async)?"
+    "( zero_init $zero_init)?( unroll $unroll)?",
+)
 class MmaOp:
     """``result = acc + a . b`` over axis ``over``; acc None means zero.
 
@@ -304,6 +317,7 @@ class MmaOp:
     acc: Frag | None = declare(OPERAND)
     over: str = declare(AXIS)
     ahead: int = declare(INTEGER, default=0)
+    paired: bool = declare(PAIRED, default=False)
     is_async: bool = declare(flag("async"), default=False)
     zero_init: Expr | None = declare(EXPR, default=None)
     unroll: int | None = declare(INTEGER, default=None)
@@ -324,9 +338,15 @@ class ForOp(CommonFor[Frag, "MemOp"]):
     unroll: int | None = declare(INTEGER, default=None)
 
 
-@part("role $name warps $first_warp..$last_warp( registers $registers)?( consumers $consumers)?( $single)? {$body}")
+@part(
+    "role $name warps $first_warp..$last_warp( registers $registers( $change)?)?( consumers $consumers)?( $single)?"
+    " {$body}"
+)
 class Role:
-    """``consumers``: number of equal parts that each run the body; ``single``: only one thread runs it."""
+    """``consumers``: number of equal parts that each run the body; ``single``: only one thread runs it.
+
+    ``change``: how ``registers`` compares with what the launch allocates (None: not decided yet).
+    """
 
     name: str = declare(NAME)
     first_warp: int = declare(INTEGER)
@@ -335,6 +355,7 @@ class Role:
     body: tuple[MemOp, ...] = declare(REGION)
     consumers: int = declare(INTEGER, default=1)
     single: bool = declare(flag("single"), default=False)
+    change: str | None = declare(CHANGE, default=None)
 
 
 @op(MA, "roles {$roles}")

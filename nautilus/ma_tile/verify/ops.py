@@ -14,6 +14,7 @@ from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import GROUP_WARPS, WGMMA, TmaStore
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads, slice_registers
 from nautilus.ma_tile.ir.ops import (
+    INCREASE,
     MMA,
     AsyncCommit,
     AsyncCopy,
@@ -238,6 +239,9 @@ def cp_async(s: KernelScope, op: AsyncCopy) -> None:
         s.mbar(*op.mbar)
 
 
+_PAIRS = "paired loads read 16-bit fragments of two column tiles"
+
+
 def matrix_load(s: KernelScope, op: MatrixLoad) -> None:
     """Operand fragments of 16-bit types by ldmatrix."""
     buffer, t = s.slot(op.slot), op.result.type
@@ -255,6 +259,8 @@ def matrix_load(s: KernelScope, op: MatrixLoad) -> None:
     x = (free[0], sizes[free[0]])
     ok = any(is_operand(layout, instr, x, k, g, a) for g in warp_grids(layout.warps) for a in (True, False))
     s.need(ok, "fragments are in the instruction's layout", f"%{op.result.name}")
+    ok = layout.reg[1].axis == op.axis and layout.reg[2].size == 1 and layout.reg[-1].size > 1
+    s.need(ok or not op.paired, _PAIRS, f"%{op.result.name}")
 
 
 # -- MMA --------------------------------------------------------------------------------------
@@ -281,6 +287,8 @@ def mma(s: KernelScope, op: MmaOp) -> None:
         same = (op.acc.type.dtype, op.acc.layout) == (r.dtype, op.result.layout) and _axes(op.acc.type) == _axes(r)
         s.need(same, "the accumulator has the result's type and layout", f"%{op.acc.name}")
     s.need(op.ahead >= 0, "ahead is not negative", str(op.ahead))
+    halves = isinstance(op.b, Slot) and b.dtype.bytes == 2 and op.instr in MMA
+    s.need(not op.paired or halves, _PAIRS, f"%{op.result.name}")
     if op.unroll is not None:
         ok = op.unroll > 0 and op.instr == "fma" and isinstance(op.a, Slot) and isinstance(op.b, Slot)
         s.need(ok, "unroll of an MMA is positive and needs fma with shared operands", f"%{op.result.name}")
@@ -313,6 +321,7 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     grid = acc_grid(layout, m, n)
     if grid is None:
         s.fail("fragments are in the instruction's layout", f"%{op.result.name} is no accumulator")
+    s.need(not op.paired or layout.reg[2].size > 1, _PAIRS, f"%{op.result.name}")
     for x, side, is_a in ((op.a, m, True), (op.b, n, False)):
         if isinstance(x, Frag):
             ok = is_operand(s.layout(x.layout), op.instr, side, (op.over, depth), grid, is_a)
@@ -441,6 +450,9 @@ def roles(s: KernelScope, op: RolesOp) -> None:
             whole = not s.target.warpgroup or r.first_warp % GROUP_WARPS == r.last_warp % GROUP_WARPS == 0
             s.need(whole, "register budgets are of whole warpgroups", r.name)
             more += len(warps) * (r.registers - launch)
+            fits = r.change is None or (r.registers >= launch if r.change == INCREASE else r.registers <= launch)
+            s.need(fits, "budgets change what the launch allocates", f"{r.name}: {r.registers} of {launch}")
+        s.need(r.registers is not None or r.change is None, "only budgets change", r.name)
     detail = f"{more} a lane more than {launch} for each of {s.kernel.warps} warps"
     s.need(more <= 0, "the registers of the roles are those that the launch allocates", detail)
     for r in op.roles:

@@ -207,6 +207,7 @@ module reduce target sm_80 {
 
 ; CASE: a pipelined product of a row-major operand
 ; ARCH: sm_80
+; RUN: pair-fragments
 ; PRINT: cuda
 module gemm target sm_80 {
   input A: f16[64, 128]
@@ -253,6 +254,7 @@ module gemm target sm_80 {
 ; CASE: a pipelined product of a column-major operand
 ; ldmatrix transposes.
 ; ARCH: sm_80
+; RUN: pair-fragments
 ; PRINT: cuda
 module gemm target sm_80 {
   input A: f16[64, 128]
@@ -299,6 +301,7 @@ module gemm target sm_80 {
 ; CASE: back-to-back products
 ; The first result is an operand of the second as it is.
 ; ARCH: sm_80
+; RUN: pair-fragments
 ; PRINT: cuda
 module chained target sm_80 {
   input Q: f16[64, 64]

@@ -2,6 +2,7 @@
 
 ; CASE: warp roles
 ; C = A . B in tiles of 128 x 128: a producer and two consumers with 64 rows each, pipelines of two stages.
+; RUN: request-registers
 ; PRINT: cuda
 module mm target sm_90a {
   input A: f16[512, 256]
@@ -121,6 +122,7 @@ module mm target sm_90a {
 
 ; CASE: static tiles
 ; Two axes without a tile axis are one axis of the map; rows of 64 elements are one slab without a swizzle.
+; RUN: request-registers
 ; PRINT: cuda
 module copy target sm_90a {
   input X: f16[5, 4, 64, 64]
@@ -168,6 +170,7 @@ module copy target sm_90a {
 ; CHECK: CU_TENSOR_MAP_SWIZZLE_NONE
 
 ; CASE: snake tiles
+; RUN: request-registers
 ; PRINT: cuda
 module copy target sm_90a {
   input X: f16[5, 4, 64, 64]
@@ -207,6 +210,7 @@ module copy target sm_90a {
 
 ; CASE: dynamic tiles
 ; The producer takes tiles from a counter and sends them through a queue.
+; RUN: request-registers
 ; PRINT: cuda
 module copy target sm_90a {
   input X: f16[5, 4, 64, 64]

@@ -2,6 +2,7 @@
 ; K-major operands step 32 bytes a k-step, MN-major ones whole rows.
 
 ; CASE: both k-major
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 64]
@@ -37,6 +38,7 @@ module product target sm_90a {
 
 ; CASE: two slabs deep
 ; The second slab of A is 64 rows of 128 bytes away, that of B 32 rows.
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 128]
@@ -68,6 +70,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: slabs of 64 bytes
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 64]
@@ -100,6 +103,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: slabs of 32 bytes
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: bf16[64, 64]
@@ -132,6 +136,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: B has contiguous columns
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 64]
@@ -163,6 +168,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: B has contiguous columns in slabs of 64 bytes
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 64]
@@ -195,6 +201,7 @@ module product target sm_90a {
 
 ; CASE: A has contiguous rows, B contiguous columns
 ; The second block of 64 rows is the next slab.
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 128]
@@ -228,6 +235,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: 128 rows
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[128, 64]
@@ -259,6 +267,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: more columns, in whole slabs
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[64, 64]
@@ -291,6 +300,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: from registers
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f16[128, 64]
@@ -325,6 +335,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: bf16
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: bf16[64, 64]
@@ -357,6 +368,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: tf32
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: tf32[64, 32]
@@ -390,6 +402,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: tf32 from registers
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: tf32[64, 32]
@@ -423,6 +436,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: signed bytes
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: i8[64, 128]
@@ -458,6 +472,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: unsigned bytes
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: u8[64, 64]
@@ -489,6 +504,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: 8-bit floats
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f8e4m3[64, 128]
@@ -523,6 +539,7 @@ module product target sm_90a {
 ; CHECK-NEXT: fence_operand{{.*}}(c);
 
 ; CASE: 8-bit floats from registers
+; RUN: async-mma
 ; PRINT: cuda
 module product target sm_90a {
   input A: f8e5m2[64, 128]

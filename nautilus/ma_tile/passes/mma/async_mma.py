@@ -18,8 +18,8 @@ wait that retires the MMA, with the ``advance`` of its pipeline if that follows 
 needed before, the advance stays and the stage to release is kept in a variable.  A pipeline of n stages has at
 most n - 1 of them unreleased when the code waits for its next one, else no producer could fill that stage.
 
-With ``outstanding_mma``, loops that only accumulate go further (``rewriting.outstanding_mma``).  An MMA whose
-accumulator is used elsewhere too keeps waiting for itself, as the old value must survive.
+With ``outstanding_mma``, loops that only accumulate go further (``rewriting.outstanding_mma``).  An MMA updates its
+accumulator in place.  Where the old value is used elsewhere too, the MMA gets a copy of it, made in front of its fence.
 PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 """
 
@@ -173,8 +173,8 @@ class _Line:
         if isinstance(op, MbarWait):
             self.retire(self._blocking(mentioned))
         self._finalise(mentioned)
-        if isinstance(op, MmaOp) and self._may_pend(op):
-            self._issue(op)
+        if isinstance(op, MmaOp) and is_wgmma(op):
+            self._issue(self._with_own_accumulator(op))
             return
         self.retire(self._needed(op))
         self.out.append(self._inside(op))
@@ -189,11 +189,14 @@ class _Line:
         self.out += [x.op for g in done for x in g.after]
 
     # -- MMAs -----------------------------------------------------------------------------------
-    def _may_pend(self, op: MmaOp) -> bool:
-        """The accumulator is this MMA's alone, so that it may be updated in place."""
-        if not is_wgmma(op):
-            return False
-        return op.acc is None or (op.acc.name in self.local and self.work.uses[op.acc.name] == 1)
+    def _with_own_accumulator(self, op: MmaOp) -> MmaOp:
+        """``op`` with an accumulator that only it uses, so that it may be updated in place."""
+        if op.acc is None or (op.acc.name in self.local and self.work.uses[op.acc.name] == 1):
+            return op
+        copy = ConvertOp(self.work.names.frag(op.acc, "copy"), op.acc, True, op.span)
+        self.retire(self._needed(copy))
+        self.out.append(copy)
+        return replace(op, acc=copy.result)
 
     def _issue(self, op: MmaOp) -> None:
         self.retire(self._needed(op))
@@ -210,11 +213,9 @@ class _Line:
             return len(self.groups)
         inner = list(walk_ops((op,)))
         used = {name for x in inner for name in reads(x)}
-        own = isinstance(op, MmaOp) and self._may_pend(op)
+        own = isinstance(op, MmaOp) and is_wgmma(op)
         if own and isinstance(op, MmaOp) and op.acc is not None and op.acc not in (op.a, op.b):
             used.discard(op.acc.name)
-        elif isinstance(op, MmaOp) and is_wgmma(op) and not own:
-            return len(self.groups)  # waits for itself, and so for all before it
         lost = {arg for x in inner for d in defined(x) for arg in self.overwrites.get(d.name, ())}
         written = _written((op,))
         if any(isinstance(x, Barrier) for x in inner):

@@ -83,7 +83,7 @@ class _Hold:
             for n in members:
                 (out[n],) = rebuild((body[n],), lambda op, fixed=fixed: (self._mma(op, fixed),))  # type: ignore[misc]
             loads = [
-                MatrixLoad(f, slot, over, 0, body[members[0]].span) for (slot, over, _), f in self.resident.items()
+                MatrixLoad(f, slot, over, 0, span=body[members[0]].span) for (slot, over, _), f in self.resident.items()
             ]
             out[members[0] : members[0]] = loads
         return tuple(out)

@@ -121,10 +121,25 @@
 ; INPUT: rescaled.ma
 ; EDIT: %on_0 = mma => %old = neg %os_0 : f32[i: 64, d: 64] #o\n%on_0 = mma
 ; RUN: async-mma
+; COMPLETE: synchronize, await-copies
 ; CHECK: %s_0 = mma {{.*}} async
-; CHECK-NOT: async
-; CHECK: + %os_0 over j : f32
-; CHECK-NOT: async
+; CHECK: %os_0 = mul
+; CHECK-NEXT: %old = neg %os_0
+; CHECK: %os_0_copy = convert %os_0 copy : f32[i: 64, d: 64] #o
+; CHECK-NEXT: wg.fence
+; CHECK-NEXT: %on_0 = mma {{.*}} + %os_0_copy over j async
+; CHECK-NEXT: wg.commit
+; CHECK-NEXT: wg.wait 0 %on_0
+
+; CASE: an accumulator of every iteration is copied in each
+; INPUT: rescaled.ma
+; EDIT: + %os_0 over j => + %o0 over j
+; RUN: async-mma
+; COMPLETE: synchronize, await-copies
+; CHECK: for t0
+; CHECK: %[[C:o0_copy[_0-9]*]] = convert %o0 copy
+; CHECK-NEXT: wg.fence
+; CHECK-NEXT: %on_0 = mma {{.*}} + %[[C]] over j async
 
 ; CASE: asynchronous MMAs stay as they are
 ; INPUT: rescaled.ma
