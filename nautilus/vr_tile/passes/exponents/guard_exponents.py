@@ -27,6 +27,8 @@ the inputs is left alone: ``|e|`` is at most 2^-14.  Every other group has one o
   reference agree up to the error of ``x``.
 * ``r * c`` does not overflow: ``f`` is at most 1, or the range of ``r`` permits it.  An ``r`` of inf or NaN is far,
   and the element is NaN as in ``x - r``.  An old reference of -inf has the repair 0.
+* A guarded reference ``select(u == -inf, 0, u)`` is read as ``max(u, lowest)`` where ``0 < f <= 1``: one instruction
+  instead of two.  A row whose ``u`` is -inf has elements and repairs of exp2(-inf) with either reference.
 
 **Difference**, for all other groups: ``(x - r) * k + n``, an operation more for each element.  Numbers that are loaded
 are exact at any size, and an open group needs the reference that it stores.  Memory bounds most kernels of such groups.
@@ -126,11 +128,24 @@ class _Guard:
         if r.name not in self.rows or not p.is_here(self.rows[r.name][1]):
             scalar = TileType(DType.F32)
             c = p.const(factors.near, scalar)
+            key, r = r.name, _finite(p, r, factors)
             if factors.limit is not None:
                 near = p.map("lt", [p.map("abs", [r]), p.const(factors.limit, scalar)])
                 c = p.select(near, c, p.const(factors.far, scalar))
-            self.rows[r.name] = c, _scaled(p, r, c, factors.raised)
+            self.rows[key] = c, _scaled(p, r, c, factors.raised)
+            return self.rows[key]
         return self.rows[r.name]
+
+
+def _finite(p: Peephole, r: Value, factors: _Factors) -> Value:
+    """``r``, or the maximum of the lowest number and the value that ``r`` guards against -inf."""
+    match p.producer(r):
+        case MapOp(op="select", args=(test, zero, u)) if p.constant(zero) == 0.0 and 0.0 < factors.far <= 1.0:
+            guard = p.producer(test)
+            top, bottom = guard.args if isinstance(guard, MapOp) and guard.op == "eq" else (None, None)
+            if top == u and bottom is not None and p.constant(bottom) == float("-inf"):
+                return p.map("max", [u, p.const(value_limits(DType.F32)[0], TileType(DType.F32))])
+    return r
 
 
 def _scaled(p: Peephole, v: Value, c: Value, n: float) -> Value:
