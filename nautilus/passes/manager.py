@@ -108,8 +108,8 @@ def prepared(step: Step, module: Any, context: Context) -> Context:
     stage = step.stage
     if step.name in stage.decisions:
         made = load(stage.planner)
-        decided = made(**bind(made, context, {})).decide(step.name, module, context.schedule)
-        return replace(context, schedule=decided)
+        decided, fallbacks = made(**bind(made, context, {})).decide(step.name, module, context.schedule)
+        return replace(context, schedule=decided, fallbacks=fallbacks)
     if step.spec is None and stage.header:
         function = load(stage.header)
         return replace(context, header=function(module, **bind(function, context, {}, skip=1)))

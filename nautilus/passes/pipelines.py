@@ -76,7 +76,7 @@ SCALAR = Stage(
     verify="nautilus.scalar.verify:verify",
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
-    planner="nautilus.planner.planner:Planner",
+    planner="nautilus.passes.selection.planner:PricedPlanner",
     decisions=("inline", "pack", "split-k-update", "fuse"),
 )
 VR_TILE = Stage(

@@ -23,7 +23,7 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
-from nautilus.planner.kernel import bare, dot_of
+from nautilus.planner.dots import bare, dot_of
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.analysis.axes import Unified, unify

@@ -10,6 +10,7 @@ The rules apply in this order:
   a tile, and that most reductions have.  A further long axis is allowed only where a single definition reduces over
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
 * A row that fits in a tile needs no loop and no repair term.
+* A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * A definition joins the loop of its operands if every running result that it reads has a repair term.  Otherwise it
   is computed in the next loop, which recomputes its block-wise operands.
 
@@ -27,6 +28,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
+from nautilus.planner.dots import Dot, ceil_pow2, dot_of, floor_pow2
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def, size
@@ -37,47 +39,12 @@ MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
+COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
+FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
+SHORT = 1024  # rows of columns that are not worth a split
+FULL = 128  # blocks with which most multiprocessors have one
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A product-sum over tiles: free axes of either operand and the contracted ones."""
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    inner: tuple[str, ...]
-
-
-def ceil_pow2(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
-def floor_pow2(n: int) -> int:
-    return 1 << (max(1, n).bit_length() - 1)
-
-
-def dot_of(d: Def) -> Dot | None:
-    """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
-    match d.op, bare(d.value):
-        case "sum", Op(op="mul", args=(a, b)):
-            left, right = free_vars(a), free_vars(b)
-        case _:
-            return None
-    rows = tuple(x.name for x in d.par if x.name in left - right)
-    columns = tuple(x.name for x in d.par if x.name in right - left)
-    inner = tuple(x.name for x in d.red if x.name in left & right)
-    if not rows or not columns or not inner or len(inner) != len(d.red):
-        return None
-    return Dot(rows, columns, inner)
-
-
-def bare(e: Expr) -> Expr:
-    """``e`` without the conversions around it."""
-    while isinstance(e, Op) and e.op in ("cast", "narrow"):
-        e = e.args[0]
-    return e
 
 
 @dataclass(slots=True)
@@ -110,6 +77,10 @@ class _Group:
     def work(self, d: Def) -> int:
         """Points of the index space of ``d``."""
         return prod(self.extent(a.name) for a in d.axes)
+
+    def terms(self) -> int:
+        """Terms of the longest reduction."""
+        return max((prod(self.extent(a.name) for a in d.red) for d in self.defs), default=1)
 
     def tile(self, axis: str) -> int:
         return self.roles[axis].tile if axis in self.roles else 1
@@ -182,6 +153,9 @@ def _inner_roles(g: _Group, rest: list[str]) -> None:
         for x in rest:
             g.roles[x] = AxisPlan(x, TILE, ceil_pow2(g.extent(x)))
         return
+    if not g.dots and len(reduced) > 1:
+        _box_roles(g, rest, chunked)
+        return
     if reduced:
         long = [x for x in reduced if g.extent(x) > MAX_TILE] or reduced
         g.loop = max(long, key=lambda x: (x in chunked, len(g.reducers(x)), g.extent(x)))
@@ -189,6 +163,35 @@ def _inner_roles(g: _Group, rest: list[str]) -> None:
     for x in rest:
         if x != g.loop:
             g.roles[x] = _other_role(g, x)
+
+
+def _box_roles(g: _Group, rest: list[str], chunked: list[str]) -> None:
+    """Roles of a row of several axes (module docstring)."""
+    near = sorted(rest, key=lambda x: _nearness(g, x), reverse=True)
+    most = COLUMN_ROWS if _vector_axis(g) not in rest else MAX_ROW
+    volume, left = 1, list[str]()
+    for x in near:
+        size = ceil_pow2(g.extent(x))
+        if x in chunked or volume * size > most:
+            left.append(x)
+            continue
+        g.roles[x], volume = AxisPlan(x, TILE, size), volume * size
+    shared = [x for x in left if len(g.holders(x)) > 1] or [x for x in left if x != _vector_axis(g)] or left
+    if chunked or shared:
+        g.loop = max(chunked or shared, key=g.extent)
+        g.roles[g.loop] = AxisPlan(g.loop, LOOP, 1)
+    for x in left:
+        if x != g.loop and (len(g.holders(x)) > 1 or len(g.reducers(x)) != 1):
+            raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
+        if x != g.loop:
+            g.roles[x] = AxisPlan(x, LOOP, floor_pow2(max(1, BLOCK // volume)) if x == _vector_axis(g) else 1)
+
+
+def _nearness(g: _Group, axis: str) -> int:
+    """The largest position of ``axis`` in the index of a load of an input, counted from the first dimension."""
+    names = {d.name for d in g.defs}
+    reads = [ld for d in g.defs for ld in d.reads() if ld.buffer not in names]
+    return max((n for ld in reads for n, e in enumerate(ld.index, -len(ld.index)) if axis in free_vars(e)), default=-99)
 
 
 def _row_fits(g: _Group, rest: list[str]) -> bool:
@@ -247,13 +250,19 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
     last = [a.name for a in g.defs[-1].par]
     whole = [x for x in grid if g.cut_by(x) is None]  # a block has one chunk
     order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
-    budget = BLOCK if g.loop is None else BLOCK // 64 if fast in grid else 1
+    budget = BLOCK if g.loop is None else BLOCK // COLUMN_ROWS if fast in grid else 1
+    if len({a.name for d in g.defs for a in d.red} - set(grid)) > 1 and g.loop is not None and fast in grid:
+        budget = BLOCK // COLUMN_ROWS * g.volume()  # the tile has rows of columns already
     if not any(d.is_reduction for d in g.defs):
         budget = 1024
     for x in order[:2]:
         room = max(1, budget // g.volume())
-        tile = min(room, ceil_pow2(g.extent(x)))
-        g.roles[x] = AxisPlan(x, GRID, floor_pow2(tile))
+        tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
+        if x == fast and g.loop is not None and g.terms() <= SHORT:
+            others = prod(g.extent(y) for y in grid if y != x)
+            while tile > FEW_COLUMNS and others * -(-g.extent(x) // tile) < FULL:
+                tile //= 2
+        g.roles[x] = AxisPlan(x, GRID, tile)
 
 
 def _dot_tiles(g: _Group, grid: list[str]) -> None:
@@ -309,7 +318,10 @@ def _unchunked_step(g: _Group) -> None:
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, max(16, min(want, extent)))
         return
     room = max(1, MAX_ROW // g.volume(frozenset({g.loop})))
-    limit = 4096 if _vector_axis(g) == g.loop else 64
+    fast = _vector_axis(g)
+    limit = 4096 if fast == g.loop else COLUMN_ROWS
+    if g.terms() <= SHORT and fast in g.roles and g.roles[fast].role == GRID:
+        limit = max(limit, BLOCK // g.tile(fast))
     g.roles[g.loop] = AxisPlan(g.loop, LOOP, min(floor_pow2(min(room, limit)), extent))
 
 

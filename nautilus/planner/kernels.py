@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
+from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
@@ -20,11 +21,12 @@ from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUS
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
 from nautilus.planner.conservative import plain, smaller
-from nautilus.planner.kernel import dot_of, one_by_one, plan_kernel
+from nautilus.planner.dots import dot_of
+from nautilus.planner.kernel import SHORT, one_by_one, plan_kernel
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
-from nautilus.scalar.analysis.definitions import Def, read_defs
+from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, blocks
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
@@ -34,6 +36,7 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
+FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 _Ops = tuple[str, ...]
 
 
@@ -201,7 +204,8 @@ def _starves(plan: KernelPlan, defs: dict[str, Def], parts: list[KernelPlan]) ->
     if not defs[parts[0].name].is_reduction or any(dot_of(defs[o]) for o in plan.ops):
         return False
     merged = _grid_size(plan, defs)
-    return merged < 4 and any(_grid_size(p, defs) >= 16 * merged for p in parts)
+    long = any(prod(size(a) or SHORT for a in defs[o].red) > SHORT for o in plan.ops)
+    return merged < (FEW_BLOCKS if long else 4) and any(_grid_size(p, defs) >= 16 * merged for p in parts)
 
 
 def _edges(defs: dict[str, Def], group: dict[str, _Ops]) -> dict[_Ops, set[_Ops]]:

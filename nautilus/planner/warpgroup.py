@@ -23,7 +23,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.planner.kernel import Dot
+from nautilus.planner.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID

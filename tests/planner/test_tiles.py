@@ -36,7 +36,7 @@ def test_products_are_wide_where_shared_memory_is(spec: str) -> None:
 
 
 def test_few_blocks_stay_narrow() -> None:
-    k = planned("matmul/f16", "sm_90", M=1024, N=1024)
+    k = planned("matmul/f16", "sm_90", M=1024, N=1024, K=256)
     assert (tiles(k)["i"], tiles(k)["j"]) == (128, 128)
 
 

@@ -1,0 +1,48 @@
+"""The planner of a compilation: the rules of :mod:`nautilus.planner`, and the cost model where rules leave a choice.
+
+Each decision starts from what the rules say.  Where the structure of a program suggests another plan, both are lowered
+to MA-tile IR (:mod:`nautilus.passes.selection.trial`), and the one with the shorter predicted time is taken, if the
+gain is clear.  Candidates are generated for few programs, so most compilations make no trial.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.schedule import Schedule
+from nautilus.passes.manager import Context
+from nautilus.passes.selection import split_choice
+from nautilus.planner.planner import Planner
+from nautilus.scalar.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPlanner:
+    """``fallbacks``: kernels that failed later with what the rules chose first."""
+
+    arch: str
+    precision: str = "fast"
+    fallbacks: Fallbacks = NO_FALLBACKS
+
+    def decide(self, before: str, program: Program, schedule: Schedule | None) -> tuple[Schedule, Fallbacks]:
+        """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``.
+
+        The fallbacks are those of trials that had to take them, so that the compilation does not fail in the same way.
+        """
+        given = schedule or Schedule()
+        decided = Planner(self.arch, self.fallbacks).decide(before, program, given)
+        if before == "split-k-update" and given.splits is None and not given.kernels and not given.batch_invariant:
+            return self._splits(program, decided)
+        return decided, self.fallbacks
+
+    def _splits(self, program: Program, decided: Schedule) -> tuple[Schedule, Fallbacks]:
+        """``decided`` with the splits that the cost model prefers."""
+        start = replace(decided, splits=decided.splits or ())
+        found = split_choice.choose(program, self._context(start))
+        if found is None:
+            return decided, self.fallbacks
+        return replace(decided, splits=found.schedule.splits or decided.splits), found.fallbacks
+
+    def _context(self, schedule: Schedule) -> Context:
+        return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)

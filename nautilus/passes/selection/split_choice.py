@@ -1,0 +1,123 @@
+"""Splits of long reductions by the cost model, where the rules of :mod:`nautilus.planner.cuts` leave the card idle.
+
+The candidates are made from the plan of the rules: a kernel with fewer blocks than :data:`FEW` for each multiprocessor
+that takes :data:`WORTH` seconds or more, and whose loop no rule has split, has its longest loop cut into chunks that
+fill the multiprocessors once, twice, four or eight times.  A candidate replaces the choice of the rules where the
+prediction for the whole program, with the kernel that combines the chunks, is shorter by :data:`MARGIN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.schedule.plans import MAX_SPLITS
+from nautilus.cost.model import KernelEstimate
+from nautilus.passes.manager import Context
+from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
+from nautilus.planner.dots import floor_pow2
+from nautilus.planner.streaming import MULTIPROCESSORS
+from nautilus.scalar.analysis.axes import unify
+from nautilus.scalar.analysis.chunks import chunks_of
+from nautilus.scalar.analysis.definitions import Def, read_defs, size
+from nautilus.scalar.analysis.derived_names import LOOP, blocks
+from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
+
+FEW = 2  # blocks for each multiprocessor, from which on a kernel is not split
+FULL = 0.75  # the same for warpgroups, of which a multiprocessor holds one block
+WAVES = (1, 2, 4, 8)  # blocks for each multiprocessor that candidates aim at
+WORTH = 12e-6  # seconds of a kernel: a split adds a kernel of about 4 microseconds
+MARGIN = 0.2  # relative gain by the cost model below which the choice of the rules stays
+STEP = 0.97  # the time after twice as many chunks, at most, as a share of the time before
+SHORTEST = 256  # terms of the shortest reduction that is split
+TILE = 128 * 256  # elements of the largest tile of a result
+_KERNELS = 2  # kernels of a program that are looked at, the slowest ones
+_BEFORE = "pack"  # the pass before the one that carries splits out
+
+
+def choose(program: Program, context: Context) -> Trial | None:
+    """The best trial of ``program``, the result of :data:`_BEFORE`; None where no trial was made.
+
+    The trial has the splits of ``context.schedule`` where no others are clearly better.
+    """
+    many = limits(context.arch).multiprocessors or MULTIPROCESSORS
+    defs = read_defs(program)
+    if not any(_may_split(d, many) for d in defs.values()):
+        return None
+    best = attempt(program, context, _BEFORE, ATTEMPTS)
+    for kernel in [] if best is None else _idle(best, defs, many):
+        assert best is not None
+        base = best
+        for cuts in _cuts(program, defs, base.schedule, kernel, many):
+            found = attempt(program, _with(context, base, cuts), _BEFORE)
+            if found is None or found.spills > base.spills or found.seconds > STEP * best.seconds:
+                break  # more chunks only add partial results
+            best = found
+        if base.seconds - best.seconds < MARGIN * kernel.seconds:
+            best = base
+    return best
+
+
+def _with(context: Context, base: Trial, cuts: tuple[SplitPlan, ...]) -> Context:
+    """``context`` with the splits of ``base`` and ``cuts``, on the rungs that ``base`` needed."""
+    assert context.schedule is not None
+    splits = (*(base.schedule.splits or ()), *cuts)
+    return replace(context, schedule=replace(context.schedule, splits=splits), fallbacks=base.fallbacks)
+
+
+def _may_split(d: Def, many: int) -> bool:
+    """Whether ``d`` reduces a long axis, and its result may have few tiles."""
+    points, terms = (prod(size(a) or TILE for a in axes) for axes in (d.par, d.red))
+    return points < FEW * many * TILE and terms >= SHORTEST
+
+
+def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]:
+    """The slowest kernels that leave multiprocessors idle, and that no rule has split."""
+    cut = {c.op for c in first.schedule.splits or ()}
+    plans = {k.name: k for k in first.schedule.kernels}
+    whole = [
+        k
+        for k in first.estimate.kernels
+        if k.name in plans
+        and k.seconds >= WORTH
+        and k.tiles < (FEW * many if plans[k.name].mapping.engine == "warp" else FULL * many)
+        and all(o in defs and o not in cut and chunks_of(defs[o]) is None for o in plans[k.name].ops)
+    ]
+    return sorted(whole, key=lambda k: -k.seconds)[:_KERNELS]
+
+
+def _cuts(
+    program: Program, defs: dict[str, Def], schedule: Schedule, kernel: KernelEstimate, many: int
+) -> Iterator[tuple[SplitPlan, ...]]:
+    """The reductions over the longest loop of ``kernel``, in every number of chunks that is worth a trial."""
+    plan = next(k for k in schedule.kernels if k.name == kernel.name)
+    unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
+    loops = [a for a in plan.axes if a.role == LOOP]
+    found = {a.name: e for a in loops if isinstance(e := unified.extents[a.name], int)}
+    if not found:
+        return
+    loop = max(found, key=lambda x: found[x])
+    ends = [(d.name, at) for d in unified.defs for at, a in enumerate(d.red) if a.name == loop]
+    least = 2 if all(len(d.red) == 1 for d in unified.defs) else 1  # elements of a chunk
+    for count in _counts(found[loop] // least, kernel.tiles, many):
+        tile = _tile(plan.axis(loop).tile, found[loop], count)
+        yield tuple(SplitPlan(name, defs[name].red[at].name, count, tile) for name, at in ends)
+
+
+def _counts(extent: int, tiles: int, many: int) -> list[int]:
+    """Numbers of chunks that fill the multiprocessors, at most ``extent``, without empty chunks.
+
+    They are powers of two where the extent allows it, so that chunks are whole tiles of most extents.
+    """
+    wanted = (min(floor_pow2(many * w // tiles), extent, MAX_SPLITS) for w in WAVES)
+    return sorted({blocks(extent, blocks(extent, n)) for n in wanted if n > 1})
+
+
+def _tile(tile: int, extent: int, count: int) -> int:
+    """The largest part of ``tile`` of which ``count`` chunks, none of them empty, are whole multiples."""
+    while tile > 1 and blocks(extent, tile * blocks(blocks(extent, tile), count)) < count:
+        tile //= 2
+    return tile

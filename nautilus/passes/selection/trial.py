@@ -1,0 +1,81 @@
+"""A trial: the rest of the pipeline under a schedule that is not complete yet, and the predicted time of its kernels.
+
+A trial of what the rules say goes down the ladder of conservative fallbacks as the driver does, so that its time is
+that of the kernels that the driver would emit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError
+from nautilus.core.fallbacks import Fallbacks
+from nautilus.core.schedule import Schedule
+from nautilus.cost.model import Estimate, estimate
+from nautilus.cost.registers import register_fault
+from nautilus.ma_tile.analysis.code_size import check_code_size
+from nautilus.ma_tile.verify.module import verify
+from nautilus.passes.manager import Context, Step, prepared, steps
+from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
+from nautilus.scalar.ir import Program
+from nautilus.targets.limits import limits
+
+ATTEMPTS = 8  # of a trial of what the rules say; a candidate that fails once is dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A complete schedule, the estimate of its kernels, and the rungs of the ladder that these stand on.
+
+    ``spills``: some kernels certainly need too many registers.
+    """
+
+    schedule: Schedule
+    estimate: Estimate
+    fallbacks: Fallbacks
+    spills: bool
+
+    @property
+    def seconds(self) -> float:
+        """The predicted time of all kernels."""
+        return self.estimate.seconds
+
+
+def attempt(program: Program, context: Context, after: str, attempts: int = 1) -> Trial | None:
+    """Lower ``program``, the result of pass ``after`` of Scalar IR, to MA-tile IR; None where that is refused.
+
+    ``attempts``: how often, each on the next rung of the ladder.
+    """
+    todo = _steps(after)
+    for _ in range(attempts):
+        try:
+            return _lowered(program, context, todo)
+        except TargetLimitError as error:
+            refusal: ScheduleError | UnsupportedError = error.schedule_error()
+        except (ScheduleError, UnsupportedError) as error:
+            refusal = error
+        if not refusal.kernel or context.fallbacks.exhausted(refusal.kernel):
+            return None
+        excess = refusal.excess if isinstance(refusal, ScheduleError) else 0.0
+        context = replace(context, fallbacks=context.fallbacks.after(refusal.kernel, excess))
+    return None
+
+
+def _lowered(program: Program, context: Context, todo: tuple[Step, ...]) -> Trial | None:
+    module: Any = program
+    for step in todo:
+        context = prepared(step, module, context)
+        module = step.run(module, context)
+    verify(module)
+    check_code_size(module)
+    assert context.schedule is not None
+    spills = register_fault(module, limits(context.arch)) is not None
+    return Trial(context.schedule, estimate(module, context.arch), context.fallbacks, spills)
+
+
+def _steps(after: str) -> tuple[Step, ...]:
+    """The steps behind pass ``after`` of Scalar IR, down to the last one of MA-tile IR."""
+    later = STAGES[STAGES.index(SCALAR) + 1 : STAGES.index(CUDA)]
+    assert later[-1] is MA_TILE
+    return (*steps(SCALAR, after), *(step for stage in later for step in steps(stage)))

@@ -1,0 +1,47 @@
+"""Recognises matrix products: sums of products whose factors have free axes of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.scalar.analysis.definitions import Def
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A product-sum over tiles: free axes of either operand and the contracted ones."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    inner: tuple[str, ...]
+
+
+def ceil_pow2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def floor_pow2(n: int) -> int:
+    return 1 << (max(1, n).bit_length() - 1)
+
+
+def dot_of(d: Def) -> Dot | None:
+    """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
+    match d.op, bare(d.value):
+        case "sum", Op(op="mul", args=(a, b)):
+            left, right = free_vars(a), free_vars(b)
+        case _:
+            return None
+    rows = tuple(x.name for x in d.par if x.name in left - right)
+    columns = tuple(x.name for x in d.par if x.name in right - left)
+    inner = tuple(x.name for x in d.red if x.name in left & right)
+    if not rows or not columns or not inner or len(inner) != len(d.red):
+        return None
+    return Dot(rows, columns, inner)
+
+
+def bare(e: Expr) -> Expr:
+    """``e`` without the conversions around it."""
+    while isinstance(e, Op) and e.op in ("cast", "narrow"):
+        e = e.args[0]
+    return e

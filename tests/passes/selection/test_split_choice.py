@@ -1,0 +1,71 @@
+"""Splits by the cost model: which kernels are looked at, that the choice is faster, and that what is given stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, Result, compile_file
+from nautilus.passes.manager import Context
+from nautilus.passes.selection import split_choice
+from nautilus.passes.selection.planner import PricedPlanner
+from nautilus.passes.selection.trial import attempt
+from nautilus.scalar.ir import Program
+from nautilus.tune.search.trial_lowering import trials_of
+
+TALL = "dim M = 16, N = 1024, K = 16384\ninput A: f16[M, K]\ninput B: f16[N, K]\noutput C: f16[M, N]\n"
+PRODUCT = TALL + "C[i, j] = sum[k](A[i, k] * B[j, k])\n"
+NORM = "dim B = 32, M = 1024, N = 1000\ninput X: bf16[B, M, N]\noutput y: f32\n"
+NORM += "y = sqrt(sum[b, i, j](X[b, i, j] ** 2))\n"
+
+
+def request(text: str, **dims: int) -> Request:
+    return Request(Path("given.naut"), text=text, dims=dims, until="ma-tile")
+
+
+def program(text: str, **dims: int) -> Program:
+    return trials_of(request(text, **dims))[0].program
+
+
+def schedule_of(result: Result) -> Schedule:
+    assert result.context.schedule is not None
+    return result.context.schedule
+
+
+@pytest.mark.parametrize(("text", "op"), [(PRODUCT, "C_acc"), (NORM, "y_sum")])
+def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: str, op: str) -> None:
+    context = Context(schedule=Schedule(splits=()))
+    best = split_choice.choose(program(text), context)
+    whole = attempt(program(text), context, "pack")
+    assert best is not None and whole is not None
+    assert {c.op for c in best.schedule.splits or ()} == {op}
+    assert best.seconds < (1 - split_choice.MARGIN) * whole.seconds
+    assert schedule_of(compile_file(request(text))).splits == best.schedule.splits
+
+
+def test_a_result_of_many_tiles_makes_no_trial() -> None:
+    assert split_choice.choose(program(PRODUCT, M=16384, N=8192, K=64), Context(schedule=Schedule())) is None
+
+
+def test_a_fast_kernel_stays_whole() -> None:
+    found = split_choice.choose(program(PRODUCT, K=1024), Context(schedule=Schedule(splits=())))
+    assert found is not None and not found.schedule.splits
+
+
+@pytest.mark.parametrize("given", [Schedule(splits=()), Schedule(batch_invariant=True)])
+def test_what_the_schedule_says_stays(given: Schedule) -> None:
+    decided, _ = PricedPlanner("sm_90a").decide("split-k-update", program(PRODUCT), given)
+    assert decided == given
+
+
+def test_a_compilation_takes_the_rungs_of_its_trial() -> None:
+    """The first plan needs too much code; the trial finds the rung that compiles, and the driver keeps it."""
+    text = (
+        "dim H = 4, N = 2048, D = 64\ninput Q: bf16[H, N, D]\ninput K: bf16[H, N, D]\ninput V: bf16[H, N, D]\n"
+        "output O: f32[H, D, D]\nO[h, d, e] = sum[j](exp(f32(K[h, j, d])) * V[h, j, e])\n"
+    )
+    result = compile_file(request(text))
+    trial = split_choice.choose(program(text), Context(schedule=Schedule(splits=())))
+    assert trial is not None and result.context.fallbacks == trial.fallbacks

@@ -1,0 +1,57 @@
+"""Reductions over several axes: which axes are tiles, which one is the loop, and that every level computes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan
+from tests.endtoend.support import compiled, complaints, travel
+
+NEAR = """
+    dim B = 3, M = 70, N = 130
+    input X: f16[B, M, N]
+    output y: f32
+    y = sum[b, i, j](square(f32(X[b, i, j])))
+"""
+LONG = """
+    dim M = 3, N = 9001
+    input X: f32[M, N]
+    output y: f32[M]
+    y[m: M] = max[i: 2, j](X[m, j] * (1 + i))
+"""
+STATISTICS = """
+    dim B = 5, C = 2, H = 41, W = 63
+    input X: f32[B, C, H, W]
+    output Y: f32[B, C, H, W]
+    mu[c] = mean[b, y, x](X[b, c, y, x])
+    va[c] = mean[b, y, x](square(X[b, c, y, x] - mu[c]))
+    Y[b, c, y, x] = (X[b, c, y, x] - mu[c]) * rsqrt(va[c] + 1e-5)
+"""
+COLUMNS = """
+    dim B = 3, M = 301, C = 40
+    input X: bf16[B, M, C]
+    output y: f32[C]
+    y[c] = sum[b, i](f32(X[b, i, c]))
+"""
+
+
+def roles(plan: KernelPlan) -> dict[str, tuple[str, int]]:
+    return {a.name: (a.role, a.tile) for a in plan.axes}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (NEAR, {"i": ("loop", 8), "b": ("tile", 4), "j": ("tile", 256)}),
+        (LONG, {"m": ("grid", 1), "i": ("tile", 2), "j": ("loop", 4096)}),
+        (STATISTICS, {"c": ("grid", 1), "b": ("loop", 2), "y": ("tile", 64), "x": ("tile", 64)}),
+        (COLUMNS, {"c": ("grid", 16), "i": ("loop", 128), "b": ("tile", 4)}),
+    ],
+)
+def test_axes_near_in_memory_are_tiles(text: str, expected: dict[str, tuple[str, int]]) -> None:
+    made = travel(text, "sm_90a")
+    assert made.result.context.schedule is not None
+    (plan,) = made.result.context.schedule.kernels
+    assert roles(plan) == expected
+    assert complaints(made) == []
+    assert all(r.spill_stores == 0 for r in compiled(made))
