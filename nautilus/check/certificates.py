@@ -57,8 +57,9 @@ def misplaced(c: Certificate, before: object, after: object, alone: bool = True)
     old, new = Parts.of(before), Parts.of(after)
     if c.subject not in old.names | new.names:
         return f"the modules have no {c.subject}"
-    sides: list[tuple[Expr, Parts]] = [(c.before, old), (c.after, new)] if c.rule == "narrow" else []
-    if c.rule == "factor" and alone:
+    whole = isinstance(c.before, Reduce)  # a narrowed factor whose scale has left the sum
+    sides: list[tuple[Expr, Parts]] = [(c.before, old), (c.after, new)] if c.rule == "narrow" and not whole else []
+    if (c.rule == "factor" and alone) or (c.rule == "narrow" and whole):
         found = [(n, m) for s, m in ((c.before, old), (c.after, new)) for n in walk(s) if isinstance(n, Reduce)]
         sides = [(part, m) for n, m in found for part in (n.body, n.cond) if part is not None]
     missing = next((part for part, module in sides if part not in module.expressions), None)
@@ -138,7 +139,9 @@ def _narrow(c: Certificate) -> str:
     met = [n for name, e in c.bindings if name == "meets" for n in _through_casts(e) if isinstance(n, Load)]
     if not met or not all(n.dtype.bits <= 16 for n in met):
         return "a narrowed factor must meet a 16-bit or 8-bit operand"
-    kinds = [n.dtype for n in _through_casts(c.after) if isinstance(n, Op) and n.op == "narrow"]
+    sums = [n.body for n in walk(c.after) if isinstance(n, Reduce)]
+    factors = sums[0].args if sums and isinstance(sums[0], Op) and sums[0].op == "mul" else (c.after,)
+    kinds = [n.dtype for f in factors for n in _through_casts(f) if isinstance(n, Op) and n.op == "narrow"]
     if len(kinds) != 1 or kinds[0].bits < met[0].dtype.bits:
         return "the factor is not rounded exactly once, or the type is narrower than that of the other factor"
     return ""

@@ -255,6 +255,13 @@ HELPERS: Mapping[str, Helper] = {
         "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "
         "T y = 1; for (; n > 0; n >>= 1, a *= a) if (n & 1) y *= a; return y; }"
     ),
+    "binade": Helper(
+        "// The largest power of two that is at most x, and within [2^-100, 2^127].\n"
+        "__device__ __forceinline__ float binade(float x) "
+        "{ return __int_as_float(min(max(__float_as_int(x), 27 << 23) & 0x7f800000, 254 << 23)); }\n"
+        "__device__ __forceinline__ double binade(double x) "
+        "{ return x >= 0x1p-100 ? exp2(fmin((double)ilogb(x), 127.0)) : x == x ? 0x1p-100 : 0x1p127; }"
+    ),
     "sign_of": Helper(
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"

@@ -247,6 +247,12 @@ def _hypot(k: Constants, a: Number, b: Number) -> Number:
     return _sqrt(k, numbers.add(numbers.multiply(a, a), numbers.multiply(b, b)))
 
 
+def _binade(k: Constants, a: Number) -> Number:
+    """A power of two, which its own residues represent."""
+    real = np.where(np.isnan(a.real), np.inf, a.real)
+    return numbers.exactly(np.exp2(np.clip(np.floor(np.log2(np.maximum(real, 2.0**-101))), -100, 127)))
+
+
 _erf, _erfc = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
 
 _ON_NUMBERS: Mapping[str, Callable[..., Number]] = {
@@ -281,6 +287,7 @@ _ON_NUMBERS: Mapping[str, Callable[..., Number]] = {
     "sqrt": _sqrt,
     "rsqrt": _rsqrt,
     "rsqrt_approx": _rsqrt,
+    "binade": _binade,
     "cbrt": _unknown("cbrt", np.cbrt),
     "hypot": _hypot,
     "sigmoid": _sigmoid,

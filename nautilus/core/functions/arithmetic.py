@@ -20,6 +20,10 @@ def _fma(a: float, b: float, c: float) -> float:
     return a * b + c
 
 
+def _binade(a: float) -> float:
+    return 2.0 ** min(max(math.frexp(a)[1] - 1, -100), 127) if a > 0 else 2.0**-100
+
+
 def _sign(a: float) -> float:
     return (a > 0) - (a < 0)
 
@@ -95,6 +99,9 @@ _ROUNDING = (
            Call("floorf", "floor", "{0}"), "floor", interval=iv.widened(1, 0), derivative=("0.0",), named=True),
     _EXACT("ceil", 1, "the least integer that is not below x", "np.ceil", math.ceil,
            Call("ceilf", "ceil", "{0}"), "ceil", interval=iv.widened(0, 1), derivative=("0.0",), named=True),
+    _EXACT("binade", 1, "the largest power of two that is at most x, and within [2^-100, 2^127]; the compiler makes it",
+           "arrays.binade", _binade, Call("binade", "binade"), "", types=Types.FLOAT,
+           interval=iv.within(2.0**-100, 2.0**127), slots=3.0),
     _EXACT("round", 1, "the nearest integer, ties to even", "np.rint", round,
            Call("rintf", "rint", "{0}"), "round", interval=iv.widened(1, 1), derivative=("0.0",), named=True),
     _EXTREME("min", 2, "the smaller one; NaN if one is NaN; -0 is less than +0", "arrays.minimum", min,

@@ -41,6 +41,13 @@ def rsqrt(x: Array) -> Array:
     return np.asarray(1.0 / np.sqrt(x))
 
 
+def binade(x: Array) -> Array:
+    """The largest power of two that is at most ``x``, and within [2^-100, 2^127]; 2^127 of inf and NaN."""
+    _, exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))
+    least = np.where(x <= 0.0, -100, np.clip(exponent - 1, -100, 127))
+    return np.asarray(np.ldexp(1.0, np.where(np.isfinite(x) | (x < 0.0), least, 127)))
+
+
 def rcp(x: Array) -> Array:
     return np.asarray(1.0 / x)
 

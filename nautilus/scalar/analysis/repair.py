@@ -29,6 +29,8 @@ to its identity that fails, so a *reference* replaces it: ``select(r == identity
 * ``r`` is a sum in a factor or a function, with ``r = 0``: ``c = 1``, for old and new.  After the loop the accumulator
   is *finalised*: it is repaired from the last reference to ``r`` itself, unless it equals its own identity (otherwise
   an empty domain with ``r = 0`` would give 0 * inf).
+* ``r`` is a maximum in functions whose results are positive and finite for every argument, also for the identity
+  (``binade``): no reference is needed.  While ``r`` is the identity, the accumulator is its own.
 * ``r`` is a maximum as a plain term under max or min (``x - r``): ``c = 0``, for old and new.  The accumulator's
   domain is a subset of the domain of ``r``, so it is empty where the domain of ``r`` is empty.
 
@@ -58,6 +60,9 @@ from nautilus.core.functions.intervals import Interval
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
 from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
+
+
+_TINY = 2.0**-127  # a ratio of two such factors, where the larger one is above, may be 0, as it is over the reals
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +388,10 @@ def _references(
             raw.append(plain or in_exponent)
             finalise |= refs[-1] is not None
         else:
+            if isinstance(parts.g, Prod) and used == {"function"} and _positive_functions(parts.g, symbol):
+                refs.append(None)
+                raw.append(True)
+                continue
             covered = used == {"exponent"} and set(r.guard) <= set(guard)
             if isinstance(parts.g, Lin) and used == {"plain"} and set(r.guard) <= set(guard):
                 raw.append(False)
@@ -421,6 +430,16 @@ def _uses(g: Prod | Lin, symbol: Var) -> set[str]:
     if isinstance(g, Prod) and any(n == symbol for a, _ in g.powers for n in walk(a)):
         found.add("function")
     return found
+
+
+def _positive_functions(g: Prod, symbol: Var) -> bool:
+    """Whether every factor with ``symbol`` is a function of it with positive, finite results for every argument."""
+    for atom, _ in g.powers:
+        if any(n == symbol for n in walk(atom)):
+            lo, hi = interval(atom, {})
+            if not (isinstance(atom, Op) and atom.args == (symbol,) and lo >= _TINY and hi <= 1 / _TINY):
+                return False
+    return True
 
 
 def _bounded(parts: _Parts, symbol: Var, element: Expr, combiner: str) -> bool:

@@ -127,13 +127,12 @@ def _tame(n: Expr) -> bool:
 
 
 def _take_out(program: Program, d: Def, split: Split, certificates: list[Certificate]) -> Program:
-    sum_name = d.name if d.buffer.space is Space.TEMP else fresh_name(program, f"{d.name}_acc")
-    raw = replace(d, name=sum_name, buffer=replace(d.buffer, name=sum_name, space=Space.TEMP), value=split.varying)
+    raw = inner_sum(program, d, split.varying)
     finite = all(certainly_finite(f) for f in split.up) and not split.down
     cond = TRUE if finite else nonempty(d)
     added: list[Def] = []
     if cond is None:
-        auxiliary = _any(program, d, sum_name)
+        auxiliary = _any(program, d, raw.name)
         added.append(auxiliary)
         cond = Load(auxiliary.name, _index(auxiliary), DType.BOOL, d.span)
     load = Load(raw.name, _index(raw), raw.buffer.dtype, d.span)
@@ -142,19 +141,33 @@ def _take_out(program: Program, d: Def, split: Split, certificates: list[Certifi
     if cond != TRUE:
         value = Op("select", (cond, value, zero), value.dtype, d.span)
     certificates.append(_certificate(d, split, cond, finite, bool(added)))
+    return with_inner_sum(program, d, raw, value, added)
+
+
+def inner_sum(program: Program, d: Def, value: Expr) -> Def:
+    """The sum of ``value`` over the domain of ``d``: a temp that has the name of ``d``, if ``d`` is a temp as well."""
+    name = d.name if d.buffer.space is Space.TEMP else fresh_name(program, f"{d.name}_acc")
+    return replace(d, name=name, buffer=replace(d.buffer, name=name, space=Space.TEMP), value=value)
+
+
+def with_inner_sum(program: Program, d: Def, raw: Def, value: Expr, added: Sequence[Def]) -> Program:
+    """``program`` where ``d`` is ``value``, which reads the sum ``raw`` (:func:`inner_sum`) and the defs ``added``.
+
+    Readers of a temp take its value.
+    """
     kernels: list[Kernel] = []
     for k in program.kernels:
         if k.name != d.name:
             kernels.append(k)
             continue
         kernels += [kernel_of(x) for x in (*added, raw)]
-        if sum_name != d.name:
+        if raw.name != d.name:
             kernels.append(kernel_of(replace(d, red=(), op=None, value=value, guard=None)))
     new = [x.buffer for x in (*added, raw) if x.name != d.name]
     out = replace(program, buffers=(*program.buffers, *new), kernels=tuple(kernels))
-    if sum_name != d.name:
+    if raw.name != d.name:
         return out
-    return replace_reads(out, replace(d, red=(), op=None, value=value, guard=None), skip=sum_name)
+    return replace_reads(out, replace(d, red=(), op=None, value=value, guard=None), skip=raw.name)
 
 
 def _index(d: Def) -> tuple[Expr, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.check.certificates import check
 from nautilus.core.certificate import Certificate
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text
@@ -58,8 +59,8 @@ def test_probabilities() -> None:
         ("(erf(f32(X[i, k])) + 1)", "f16", " 2]"),
         ("max(min(f32(X[i, k]), 6), 0)", "f16", "[0, 6]"),
         ("(X[i, k] if k > 2 else 0.5) * 0.25", "f16", "[-65504, 65504]"),
-        ("f32(X[i, k]) * X[i, k]", "tf32", "4.29"),
-        ("exp(f32(X[i, k]))", "tf32", "inf"),
+        ("f32(X[i, k]) * X[i, k]", "f16", "4.29"),  # scaled
+        ("exp(f32(X[i, k]))", "f16", "inf"),  # scaled
         ("f32(X[i, k]) * a[i] * exp(-abs(k - i))", "f16", "[-65504, 65504]"),
         ("exp(-abs(f32(X[i, k])))", "f16", "[0, 1]"),
         ("rsqrt(1 + exp(f32(X[i, k])))", "f16", "[0, 1]"),
@@ -74,8 +75,53 @@ def test_ranges_decide(factor: Any, target: str, note: str) -> None:
 
 def test_tf32_on_both_sides() -> None:
     """A product of tf32 and f16 would have no matrix unit."""
-    p, _ = narrowed(product("Y[i, j] = sum[k](exp(X[i, k]) * W[k, j])"))
-    expect(p, "cast<f32>(narrow<tf32>(exp(cast<f32>(X[i, k])))) * cast<f32>(narrow<tf32>(cast<f32>(W[k, j])))")
+    p, _ = narrowed(product("E[i, k] = exp(X[i, k]) - max[k](X[i, k])\nY[i, j] = sum[k](E[i, k] * W[k, j])"))
+    expect(p, "cast<f32>(narrow<tf32>(exp(cast<f32>(X[i, k])) - E_max[i])) * cast<f32>(narrow<tf32>(cast<f32>(W[k, j])))")
+
+
+def test_a_scale_from_the_largest_magnitude() -> None:
+    p, (c,) = narrowed(product("Y[i, j] = sum[k | k != j](exp(X[i, k]) * W[k, j])"))
+    expect(p, "narrow<tf32>(")  # the condition would need a maximum for each element
+    p, (c,) = narrowed(product("Y[i, j] = sum[k | k != i](exp(X[i, k]) * W[k, j])"))
+    expect(p, "Y_largest[i] max= abs(exp(cast<f32>(X[i, k]))) where i != k")
+    expect(p, "narrow<f16>(exp(cast<f32>(X[i, k])) * (16384.0 / binade(Y_largest[i])))")
+    expect(p, "Y[i, j] = Y_acc[i, j] * (binade(Y_largest[i]) / 16384.0)")
+    assert check(c).ok
+
+
+def test_a_constant_scale_of_a_range_that_is_little_larger() -> None:
+    p, (c,) = narrowed(product("Y[i, j] = sum[k]((f32(X[i, k]) + X[i, 0]) * W[k, j])"))
+    expect(p, "narrow<f16>((cast<f32>(X[i, k]) + cast<f32>(X[i, 0])) * 0.5)")
+    expect(p, "Y[i, j] = Y_acc[i, j] * 2.0")
+    assert check(c).ok
+
+
+def test_a_bf16_tensor_beside_one_of_f16_keeps_its_range() -> None:
+    spec = load_text(
+        "dim M = 5, N = 6, K = 7\ninput X: f16[M, K]\ninput W: bf16[K, N]\noutput Y: f32[M, N]\n"
+        "Y[i, j] = sum[k](X[i, k] * W[k, j])\n"
+    )
+    p, _ = narrowed(spec)
+    expect(p, "cast<f32>(X[i, k]) * cast<f32>(narrow<f16>(cast<f32>(W[k, j]) * (16384.0 / binade(Y_largest[j]))))")
+    x = {"X": np.full((5, 7), 2.0**-10), "W": np.full((7, 6), 2.0**100)}
+    np.testing.assert_array_equal(run_program(p, x, mode="typed")["Y"], np.full((5, 6), 7 * 2.0**90))
+
+
+@pytest.mark.parametrize(
+    ("large", "want"),
+    [(np.inf, np.inf), (-np.inf, -np.inf), (np.nan, np.nan), (3e38, 3e38), (1e-28, 1e-28), (0.0, 0.0)],
+)
+def test_scaled_factors_keep_what_f32_holds(large: float, want: float) -> None:
+    """Infinite, huge and tiny magnitudes, beside a number of the other sign that is finite in f32."""
+    p, _ = narrowed(product("Y[i, j] = sum[k](f32(X[i, k]) * a[i] * X[i, k] * (k + 1) * W[k, j])", dtype="f32"))
+    x = {"X": np.ones((5, 7)), "W": np.zeros((7, 6)), "a": np.ones(5)}
+    x["X"][:, 0], x["W"][0] = np.sqrt(abs(large)), 1.0
+    x["X"][:] = x["X"][:, :1] if large < 1 else x["X"]  # no larger number beside a tiny one
+    x["X"][:, 0] = np.nan if np.isnan(large) else x["X"][:, 0]
+    x["a"][:] = -1.0 if large < 0 else 1.0
+    x["W"][1:] = 0.0 if np.isfinite(want) else 1.0
+    y = run_program(p, x, mode="typed")["Y"]
+    np.testing.assert_allclose(y, np.full((5, 6), want), rtol=2.0**-10)
 
 
 @pytest.mark.parametrize("largest", [300.0, 6e4])
