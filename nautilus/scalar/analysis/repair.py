@@ -61,7 +61,6 @@ from nautilus.core.types import DType
 from nautilus.scalar.analysis.ranges.repair_range import interval, partial_sums, unproved
 from nautilus.scalar.analysis.symbolic import Lin, Prod, emit_difference, emit_ratio, linear_form, op, product_form
 
-
 _TINY = 2.0**-127  # a ratio of two such factors, where the larger one is above, may be 0, as it is over the reals
 
 

@@ -134,8 +134,8 @@ class Narrowed:
             proof = "the range of the factor fits"
             if self.target is not DType.F16:
                 proof = f"{self.target} keeps the exponent range of f32"
-            certificate = self._certificate(self.factor, self.small(""), proof)
-            return replace(program, kernels=tuple(made if k.name == d.name else k for k in program.kernels)), certificate
+            kernels = tuple(made if k.name == d.name else k for k in program.kernels)
+            return replace(program, kernels=kernels), self._certificate(self.factor, self.small(""), proof)
         added: list[Def] = []
         name = ""
         if (m := self.scale.largest) is not None:

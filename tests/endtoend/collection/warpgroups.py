@@ -107,6 +107,21 @@ PRODUCTS = {
         output Z: f16[N, N]
         Y[i, j] = sum[k](A[i, k] * A[k, j])
         Z[i, j] = sum[k](A[i, k] * A[j, k])""",
+    "an operand that is computed": """
+        dim M = 150, N = 136, K = 160
+        input A: f16[M, K]
+        input g: f32[K]
+        input B: f16[K, N]
+        output Y: f16[M, N]
+        Y[i, j] = sum[k](relu(A[i, k]) * g[k] * B[k, j])""",
+    "chained": """
+        dim M = 150, K = 64, L = 203, N = 64
+        input A: f16[M, K]
+        input B: f16[L, K]
+        input C: f16[L, N]
+        output Y: f16[M, N]
+        T[i, l] = sum[k](A[i, k] * B[l, k]) / 8
+        Y[i, j] = sum[l](T[i, l] * C[l, j]) / 8""",
 }
 
 ATTENTION = {
@@ -196,6 +211,16 @@ ATTENTION = {
         output O: f16[H, M, D]
         S[h, i, j] = sum[d](Q[h, i, d] * K[h, j, d]) / sqrt(D)
         O[h, i, d] = sum[j](softmax[j](S[h, i, j]) * V[h, j, d])""",
+    "squares instead of a softmax": _attention("""
+        output O: f16[B, H, M, D]
+        {S}
+        O[b, h, i, d] = sum[j](relu(S[b, h, i, j]) ** 2 * V[b, h, j, d]) / N"""),
+    "values' gradient": _attention("""
+        input G: f16[B, H, M, D]
+        input L: f32[B, H, M]
+        output dV: f16[B, H, N, D]
+        P[b, h, i, j] = exp(sum[d](Q[b, h, i, d] * K[b, h, j, d]) / 8 - abs(L[b, h, i]) - 4)
+        dV[b, h, j, d] = sum[i](P[b, h, i, j] * G[b, h, i, d])"""),
 }
 
 #: kernels that keep the general plan: by a rule of the default schedule, or because a level refuses the other
@@ -255,13 +280,6 @@ PLAIN = {
         input B: f16[K, N]
         output Y: f16[M, N]
         Y[i, j] = sum[k](A[row[i], k] * B[k, j])""",
-    "an operand that is computed": """
-        dim M = 150, N = 136, K = 160
-        input A: f16[M, K]
-        input g: f32[K]
-        input B: f16[K, N]
-        output Y: f16[M, N]
-        Y[i, j] = sum[k](relu(A[i, k]) * g[k] * B[k, j])""",
     "a convolution": """
         dim C = 64, F = 136, N = 150, R = 3
         input X: f16[N, C]
@@ -295,14 +313,6 @@ PLAIN = {
         input V: f16[H, N, D]
         output O: f16[H, D]
         O[h, d] = sum[j](softmax[j](sum[e: D](Q[h, e] * K[h, j, e]) / 8) * V[h, j, d])""",
-    "chained": """
-        dim M = 150, K = 64, L = 203, N = 64
-        input A: f16[M, K]
-        input B: f16[L, K]
-        input C: f16[L, N]
-        output Y: f16[M, N]
-        T[i, l] = sum[k](A[i, k] * B[l, k]) / 8
-        Y[i, j] = sum[l](T[i, l] * C[l, j]) / 8""",
     "a stored product feeds another": """
         dim M = 150, K = 160, L = 136, N = 72
         input A: f16[M, K]
@@ -320,10 +330,6 @@ PLAIN = {
     "a banded left operand": _product("""
         output Y: f16[M, N]
         Y[i, j] = sum[k | k <= i](A[i, k] * B[k, j])"""),
-    "squares instead of a softmax": _attention("""
-        output O: f16[B, H, M, D]
-        {S}
-        O[b, h, i, d] = sum[j](relu(S[b, h, i, j]) ** 2 * V[b, h, j, d]) / N"""),
     "lengths": _attention("""
         input len: i32[B]
         output O: f16[B, H, M, D]
@@ -344,12 +350,6 @@ PLAIN = {
         {S}
         T[b, h, i, j] = sum[d](Q2[b, h, i, d] * K2[b, h, j, d]) / sqrt(D)
         O[b, h, i, d] = sum[j]((softmax[j](S[b, h, i, j]) - lam * softmax[j](T[b, h, i, j])) * V[b, h, j, d])"""),
-    "values' gradient": _attention("""
-        input G: f16[B, H, M, D]
-        input L: f32[B, H, M]
-        output dV: f16[B, H, N, D]
-        P[b, h, i, j] = exp(sum[d](Q[b, h, i, d] * K[b, h, j, d]) / 8 - abs(L[b, h, i]) - 4)
-        dV[b, h, j, d] = sum[i](P[b, h, i, j] * G[b, h, i, d])"""),
     "weights behind a mask, a ragged head": """
         dim H = 2, M = 64, N = 330, D = 24
         input Q: f16[H, M, D]
@@ -362,9 +362,9 @@ PLAIN = {
         O[h, i, e] = sum[j](P[h, i, j] * V[h, j, e])""",
 }
 
-#: what f16 cannot hold without knowing how large it is, bf16 can
+#: bf16 needs no scale
 ATTENTION |= {
-    f"{name}, brain floats": PLAIN[name].replace("f16", "bf16")
+    f"{name}, brain floats": (PRODUCTS | ATTENTION | PLAIN)[name].replace("f16", "bf16")
     for name in ("chained", "squares instead of a softmax", "sinks", "values' gradient")
 }
 

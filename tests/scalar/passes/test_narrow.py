@@ -76,7 +76,7 @@ def test_ranges_decide(factor: Any, target: str, note: str) -> None:
 def test_tf32_on_both_sides() -> None:
     """A product of tf32 and f16 would have no matrix unit."""
     p, _ = narrowed(product("E[i, k] = exp(X[i, k]) - max[k](X[i, k])\nY[i, j] = sum[k](E[i, k] * W[k, j])"))
-    expect(p, "cast<f32>(narrow<tf32>(exp(cast<f32>(X[i, k])) - E_max[i])) * cast<f32>(narrow<tf32>(cast<f32>(W[k, j])))")
+    expect(p, "(narrow<tf32>(exp(cast<f32>(X[i, k])) - E_max[i])) * cast<f32>(narrow<tf32>(cast<f32>(W[k, j])))")
 
 
 def test_a_scale_from_the_largest_magnitude() -> None:
