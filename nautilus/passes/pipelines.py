@@ -70,7 +70,8 @@ SCALAR = Stage(
     passes=_passes(
         "nautilus.scalar.passes",
         *("simplify:Simplify", "inline:Inline", "simplify:Simplify", "factor:Factor", "simplify:Simplify"),
-        *("narrow:Narrow", "dead:Dead", "pack:Pack", "split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
+        *("narrow:Narrow", "operands.store_operands:StoreOperands", "dead:Dead", "pack:Pack"),
+        *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
     ),
     verify="nautilus.scalar.verify:verify",

@@ -218,7 +218,9 @@ class _Run:
         t = op.value.type
         index, mask = self.where(op, t)
         dtype = self.module.buffer(op.buffer).dtype
-        data = eval_op("cast", [self.values[op.value.name][1]], dtype, self.mode)
+        data = self.values[op.value.name][1]
+        if t.dtype is not dtype or dtype is dtype.compute:  # else the value is of this type, or was narrowed to it
+            data = eval_op("cast", [data], dtype, self.mode)
         if op.index:
             self.memory[op.buffer][tuple(i[mask] for i in index)] = np.broadcast_to(data, t.shape)[mask]
         elif mask:

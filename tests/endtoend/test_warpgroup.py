@@ -17,6 +17,7 @@ from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import Schedule
 from nautilus.driver import Request, build_cubin, compile_file
 from nautilus.ma_tile.passes.grid import persistent_grid
+from nautilus.scalar.passes.operands import store_operands
 from nautilus.targets.limits import limits
 from tests.endtoend import fuzz_products, schedules
 from tests.endtoend.collection import warpgroups
@@ -59,6 +60,22 @@ def test_every_level_of_what_a_cubin_holds(name: str) -> None:
     # the header says which: a schedule that leaves the engine out is one of the general plan
     header = result.cuda[: result.cuda.index("typedef")]
     assert ('"engine": "warpgroup"' in header) == ("warpgroup" in engines(made))
+
+
+STORED = ("PRODUCTS: an operand that is computed", "PLAIN: an operand through a table", "PLAIN: every second row")
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_stored_operands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a large product stores: each level agrees, and the product is one of warpgroups."""
+    monkeypatch.setattr(store_operands, "AGAIN", 64)
+    monkeypatch.setattr(store_operands, "TERMS", 1)
+    made = compilation(EVERY[name].replace("N = 136", "N = 520"))
+    wrong = complaints(made)
+    assert not wrong, "\n".join(wrong)
+    assert made.result.context.schedule is not None
+    assert made.result.context.schedule.kernels[-1].mapping.engine == "warpgroup"
+    assert any(b.name.endswith("_left") for b in made.result.modules["scalar"].buffers)
 
 
 ADVERSE = (

@@ -21,6 +21,7 @@ from nautilus.check.validate.memory import Malformed, Memory, Unsupported, contr
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.core.buffers import Buffer
 from nautilus.core.buffers import Space as Where
+from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Op, Param, loads
 from nautilus.core.numerics import Array
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
@@ -157,7 +158,8 @@ class _Run:
             if at.reduced:
                 raise Malformed(f"{s.buffer} is stored inside a reduction")
             index = (*before, *(space.array(i, mask) for i in s.index))
-            target.write(index, space.value(s.value, mask), np.broadcast_to(mask, full), s.value.dtype)
+            source = stored_value(s.value, target.dtype).dtype
+            target.write(index, space.value(s.value, mask), np.broadcast_to(mask, full), source)
             return
         combined = self.reduction(s, space, at, masks, full)
         runs = np.asarray(np.broadcast_to(mask, full).any(axis=at.reduced, keepdims=True))

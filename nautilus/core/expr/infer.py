@@ -88,3 +88,14 @@ def make(op: str, *args: Expr, dtype: DType | None = None) -> Op:
 def make_reduce(op: str, axes: tuple[Axis, ...], cond: Expr | None, body: Expr) -> Reduce:
     """A ``Reduce`` with its type inferred. Raises DTypeError."""
     return Reduce(op, axes, cond, body, reduce_dtype(op, body.dtype))
+
+
+def stored_value(e: Expr, dtype: DType) -> Expr:
+    """What a store of ``e`` to a buffer of ``dtype`` writes.
+
+    A value that was narrowed to ``dtype`` and widened again is not rounded a second time.
+    """
+    match e:
+        case Op(op="cast", args=(Op(op="narrow", dtype=narrow) as inner,)) if narrow is dtype:
+            return inner
+    return e

@@ -24,6 +24,7 @@ import numpy as np
 from nautilus.core.buffers import Buffer
 from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Load, Param, Var, free_vars, identity, loads, walk
 from nautilus.core.index.simplify import conjuncts
 from nautilus.core.numerics import Array, Mode, eval_op, from_storage, reduce_array, round_to
@@ -252,7 +253,10 @@ class _Run:
         mask = self._masked(space, guards)
         if mask is None:
             return
-        value = self._rounded(space.eval(s.value, mask), self.dtypes[s.buffer])
+        dtype = self.dtypes[s.buffer]
+        value = space.eval(s.value, mask)
+        if stored_value(s.value, dtype) is s.value:
+            value = self._rounded(value, dtype)
         self._write(space, s.buffer, space.access(s.buffer, s.index, mask), value, mask)
 
     def _rounded(self, value: Array, dtype: DType) -> Array:

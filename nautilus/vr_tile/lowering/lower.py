@@ -25,7 +25,7 @@ from dataclasses import replace
 from nautilus.core.errors import InternalError, UnsupportedError, in_kernel
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.infer import make
+from nautilus.core.expr.infer import make, stored_value
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Load, Op, identity, loads, substitute
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import TRUE, conjuncts
@@ -83,6 +83,7 @@ class _Lower:
         self.grid = grid
         self.vector_dots = vector_dots
         self.b = Builder(axes, {x.name: x for x in p.buffers})
+        self.stored = {x.name: x.dtype for x in p.buffers}
         self.locals = {x.name: x for x in k.locals}
         self.types = {
             name: self.b.type(self.locals[name].dtype, names)
@@ -172,7 +173,7 @@ class _Lower:
         if isinstance(s.value, Const):
             v = b.const(s.value.value, b.type(s.value.dtype, names))
         else:
-            v = b.spread(b.value(s.value), names)
+            v = b.spread(b.value(stored_value(s.value, self.stored[s.buffer])), names)
         mask = TRUE if s.guard is None else b.index(s.guard)
         b.emit(StoreOp(s.buffer, index, v, None if mask == TRUE else mask, s.span))
 

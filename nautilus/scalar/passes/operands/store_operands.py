@@ -1,0 +1,129 @@
+"""``store-operands``: operands that copy units cannot load become tensors in memory.
+
+A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
+Where the operand is narrowed (``narrow``), or its rows are gathered or strided, each of these tiles would compute it
+again, in the loop that should do nothing but multiply, and no bulk copy brings it to shared memory.  Here it becomes a
+temp of its own, in the type that the matrix unit reads:
+
+    C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
+
+    C_left[i, k] = f32(narrow<f16>(x[i, k]))  ;  C[i, j] sum= f32(C_left[i, k]) * f32(B[k, j])
+
+The store does not round again, because the value is one of the temp's type.  An operand is stored where
+
+* the product has one contracted axis, one axis of the operand's own, and no condition, so that every element is read;
+* each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
+  the launch of one more kernel take a small part of the time that the product saves;
+* the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more);
+* its rows, in the order of that tensor, are multiples of 16 bytes along an axis of the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+
+AGAIN = 512  # terms of which an element is an operand, at least
+TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
+_ROW = 16  # bytes of which rows of a tensor are multiples, for bulk copies
+_GROWTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOperands:
+    """Store the operands of large products that are computed, gathered or strided."""
+
+    name = "store-operands"
+
+    def apply(self, program: Program) -> Program:
+        """The program with one more definition for each such operand."""
+        for name, d in find_defs(program).items():
+            for side in (0, 1):
+                d = find_defs(program)[name]
+                made = operand(d, side, {b.name: b for b in program.buffers})
+                program = program if made is None else _stored(program, d, side, made)
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A factor of a product as a tensor over ``axes`` of ``dtype``."""
+
+    factor: Expr
+    axes: tuple[Axis, ...]
+    dtype: DType
+
+
+def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
+    """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is."""
+    value = d.value
+    if d.op != "sum" or d.guard is not None or not (isinstance(value, Op) and value.op == "mul" and len(d.red) == 1):
+        return None
+    mine, other = value.args[side], value.args[1 - side]
+    used, rest = free_vars(mine), free_vars(other)
+    axes = tuple(a for a in d.axes if a.name in used)
+    own = {a.name for a in d.par if a.name in used - rest}
+    tile = own | {a.name for a in d.red}
+    sizes = [size(a) for a in d.axes]
+    if len(own) != 1 or not {a.name for a in d.red} <= used & rest or None in sizes:
+        return None
+    if not any(a.name in rest - used for a in d.par):
+        return None
+    elements, terms = prod(size(a) or 1 for a in axes), prod(n or 1 for n in sizes)
+    dtype = _dtype(mine, tile)
+    if dtype is None or terms < max(TERMS, AGAIN * elements):
+        return None
+    order = _order(mine, axes, buffers, elements)
+    if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
+        return None
+    return Operand(mine, order, dtype)
+
+
+def _dtype(factor: Expr, tile: set[str]) -> DType | None:
+    """The type of a narrowed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None."""
+    match factor:
+        case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
+            return dtype
+        case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_half:
+            along = [e for e in index if free_vars(e) & tile]
+            return None if all(isinstance(e, Var) for e in along) else dtype
+    return None
+
+
+def _order(factor: Expr, axes: tuple[Axis, ...], buffers: Mapping[str, Buffer], elements: int) -> tuple[Axis, ...]:
+    """``axes`` in the order of the largest tensor that ``factor`` reads; () where that tensor is much smaller."""
+
+    def count(ld: Load) -> int:
+        return prod(n for n in buffers[ld.buffer].shape if isinstance(n, int))
+
+    read = [ld for ld in loads(factor) if frozenset[str]().union(*map(free_vars, ld.index)) >= {a.name for a in axes}]
+    if not read:
+        return ()
+    largest = max(read, key=count)
+    if elements > _GROWTH * count(largest):
+        return ()
+    place = {v: n for n, e in enumerate(largest.index) for v in free_vars(e)}
+    return tuple(sorted(axes, key=lambda a: place[a.name]))
+
+
+def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
+    """``program`` where ``d`` reads factor ``side`` from a temp."""
+    name = fresh_name(program, f"{d.name}_{('left', 'right')[side]}")
+    span = made.factor.span
+    buffer = Buffer(name, made.dtype, tuple(a.extent for a in made.axes), Space.TEMP, span)
+    temp = Def(name, buffer, made.axes, (), None, made.factor, None, span)
+    load = Load(name, tuple(Var(a.name) for a in made.axes), made.dtype, span)
+    assert isinstance(d.value, Op)
+    factors = list(d.value.args)
+    factors[side] = Op("cast", (load,), DType.F32, span)
+    new = kernel_of(replace(d, value=replace(d.value, args=tuple(factors))))
+    kernels = tuple(x for k in program.kernels for x in ((kernel_of(temp), new) if k.name == d.name else (k,)))
+    return replace(program, buffers=(*program.buffers, buffer), kernels=kernels)

@@ -1,0 +1,111 @@
+"""``store-operands``: which operands become tensors, in what order, and what stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nautilus.frontend.semantics.check import load_text
+from nautilus.frontend.spec import Spec
+from nautilus.scalar.interp.program import run_program
+from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.passes.factor import Factor
+from nautilus.scalar.passes.inline import Inline
+from nautilus.scalar.passes.narrow import Narrow
+from nautilus.scalar.passes.operands import store_operands
+from nautilus.scalar.passes.operands.store_operands import StoreOperands
+from nautilus.scalar.passes.simplify import Simplify
+from tests.scalar.expect import expect, sound
+from tests.scalar.programs.specs import agree
+
+
+@pytest.fixture(autouse=True)
+def _small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_operands, "AGAIN", 4)
+    monkeypatch.setattr(store_operands, "TERMS", 64)
+
+
+def product(body: str) -> Spec:
+    return load_text(
+        "dim M = 5, N = 24, K = 8\ninput X: f16[M, K]\ninput Z: f16[2 * M, K]\ninput W: f16[K, N]\n"
+        f"input at: i32[M]\ninput a: f32[K]\noutput Y: f32[M, N]\n{body}\n"
+    )
+
+
+def ready(spec: Spec) -> Program:
+    p = Dead().apply(Factor().apply(Simplify().apply(Inline().apply(lower(spec)))))
+    return Dead().apply(Narrow().apply(p))
+
+
+def stored(body: str) -> Program:
+    spec = product(body)
+    p = StoreOperands().apply(ready(spec))
+    sound(p)
+    agree(spec, p)  # over the reals nothing happened: the stores do not round a second time
+    return p
+
+
+@pytest.mark.parametrize(
+    ("body", "temp"),
+    [
+        ("sum[k](tanh(f32(X[i, k])) * W[k, j])", "Y_left[i, k] = cast<f32>(narrow<f16>(tanh(cast<f32>(X[i, k]))))"),
+        ("sum[k](Z[2 * i, k] * W[k, j])", "Y_left[i, k] = cast<f32>(Z[i * 2, k])"),
+        ("sum[k](Z[at[i], k] * W[k, j])", "Y_left[i, k] = cast<f32>(Z[at[i], k])"),
+    ],
+)
+def test_a_left_operand(body: str, temp: str) -> None:
+    p = stored(f"Y[i, j] = {body}")
+    expect(p, "temp Y_left: f16[5, 8]")
+    expect(p, temp)
+    expect(p, "sum= cast<f32>(Y_left[i, k]) * cast<f32>(W[k, j])")
+
+
+def test_a_right_operand_keeps_the_order_of_its_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_operands, "AGAIN", 5)
+    p = stored("Y[i, j] = sum[k](X[i, k] * sigmoid(W[k, j]))")
+    expect(p, "temp Y_right: f16[8, 24]")
+    expect(p, "sum= cast<f32>(X[i, k]) * cast<f32>(Y_right[k, j])")
+
+
+def test_a_scaled_operand_is_stored_after_its_maximum() -> None:
+    p = stored("Y[i, j] = sum[k](X[i, k] * a[k] * W[k, j])")
+    expect(p, "Y_largest[i] max=")
+    expect(p, "temp Y_acc_left: f16[5, 8]")
+    names = [k.name for k in p.kernels]
+    assert names == ["Y_largest", "Y_acc_left", "Y_acc", "Y"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Y[i, j] = sum[k](X[i, k] * W[k, j])",  # both are tensors that bulk copies load
+        "Y[i, j] = sum[k | k <= i](tanh(f32(X[i, k])) * W[k, j])",  # a condition
+        "Y[i, j] = sum[k](tanh(a[k] + i) * W[k, j])",  # much larger than what it is made from
+        "Y[i, j] = sum[k: 6](tanh(f32(X[i, k])) * W[k, j])",  # rows of 12 bytes
+        "Y[i, j] = max[k](tanh(f32(X[i, k])) * W[k, j])",  # no product
+    ],
+)
+def test_left_alone(body: str) -> None:
+    p = ready(product(body))
+    assert StoreOperands().apply(p) is p
+
+
+def test_small_products_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = ready(product("Y[i, j] = sum[k](tanh(f32(X[i, k])) * W[k, j])"))
+    for name, value in (("AGAIN", 25), ("TERMS", 5 * 24 * 8 + 1)):
+        with monkeypatch.context() as m:
+            m.setattr(store_operands, name, value)
+            assert StoreOperands().apply(p) is p
+
+
+def test_the_same_bits() -> None:
+    """The operand is rounded once, as in the product."""
+    spec = product("Y[i, j] = sum[k](X[i, k] * a[k] * W[k, j])")
+    p = ready(spec)
+    rng = np.random.default_rng(4)
+    x = {"X": rng.standard_normal((5, 8)) * 300, "W": rng.standard_normal((8, 24)), "a": rng.standard_normal(8) * 1e5}
+    x |= {"at": np.zeros(5), "Z": np.zeros((10, 8))}
+    before, after = (run_program(q, x, mode="typed")["Y"] for q in (p, StoreOperands().apply(p)))
+    np.testing.assert_array_equal(after, before)
