@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from functools import lru_cache
 from pathlib import Path
@@ -48,6 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and gpu_problem():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=gpu_problem()))
+
+
+@pytest.fixture(autouse=True)
+def fresh_plans(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The planner remembers a program's plans; a test that changes its constants neither finds nor leaves any."""
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    from nautilus.planner.kernels import known_of
+
+    known_of.cache_clear()
+    yield
+    known_of.cache_clear()
 
 
 @pytest.fixture

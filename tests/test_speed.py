@@ -33,7 +33,7 @@ def test_help() -> None:
     assert cost("--help") < 0.3
 
 
-LIMIT = 2.5  # of which about 0.5 evaluates the stated bound
+LIMIT = 2.0
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def default_splits(
     out: list[SplitPlan] = []
     for plan in default_schedule(program, arch, fallbacks).kernels:
         unified = unify([defs[o] for o in plan.ops], tuple(p.name for p in program.params))
-        loop = _loop(plan, unified, stored(program, defs, plan.ops))
+        loop = _loop(plan, unified, stored(program, plan.ops))
         if loop is None:
             continue
         tile, extent = plan.axis(loop).tile, unified.extents[loop]

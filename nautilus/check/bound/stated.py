@@ -25,7 +25,9 @@ from nautilus.frontend.spec import Spec, Tensor
 #: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
 #: up to 1.25 units.
 PROBES = (*(Probe(n, False, 2.0) for n in range(3)), *(Probe(n, True, 1.25) for n in range(2)))
-_BUDGET = 1 << 20  # points of the sampled evaluation
+_BUDGET = 1 << 18  # points of the sampled evaluation
+_FAR = 16  # the excess over the budget at which sums are shortened by two steps at once
+_NODES = 16  # operations of a definition that count as one
 _GATHERED = 1 << 17  # elements of an input, where it is read at computed indices only
 _LONGEST = 1 << 14  # terms of a sum in the sampled evaluation
 _RUNTIME = 1024  # the size of a dim that is known only at launch and has no smaller bound
@@ -191,9 +193,10 @@ def _cut(program: Spec, budget: int) -> tuple[Spec, Mapping[str, Array]]:
         kept = {n: np.linspace(0, n - 1, most).astype(np.int64) for n in sorted(extents) if n > most}
         same = {t.name: _same_indices(t, chosen.get(t.name, {}), kept) for t in program.outputs}
         cut = min((restrict(program, c, kept) for c in (chosen, same)), key=lambda r: _points(r.spec))
-        if most <= 32 or _points(cut.spec) <= budget:
+        points = _points(cut.spec)
+        if most <= 32 or points <= budget:
             return cut.spec, cut.rows
-        most //= 2
+        most //= 2 if points < _FAR * budget else 4
 
 
 def _same_indices(t: Tensor, chosen: Mapping[int, Array], kept: Mapping[int, Array]) -> dict[int, Array]:
@@ -231,8 +234,9 @@ def _points(spec: Spec) -> int:
     total = sum(_volume(t.shape) for t in spec.inputs)
     for d in spec.definitions:
         outer = {a.name: a for a in d.axes}
-        total += _volume([a.extent for a in d.axes])
-        for e in walk(d.expr):
+        nodes = list(walk(d.expr))
+        total += _volume([a.extent for a in d.axes]) * max(1, len(nodes) // _NODES)
+        for e in nodes:
             if isinstance(e, Reduce):
                 used = [a for n, a in outer.items() if n in _names(e)]
                 many = _volume([a.extent for a in (*used, *e.axes)])

@@ -37,13 +37,16 @@ _SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
 class _Nested:
-    """An expression with sub-expressions. It stores its hash, because a look-up would otherwise traverse all of them.
+    """An expression with sub-expressions.  It stores what would otherwise be found by traversing all of them again and
+    again: its hash, its loads and its free variables.
 
-    The hash is no field of the dataclass, so a copy does not have it, and it is not pickled.
+    These are no fields of the dataclass, so a copy does not have them, and they are not pickled.
     """
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_free", "_hash", "_loads")
+    _free: frozenset[str]
     _hash: int
+    _loads: tuple[Load, ...]
 
     def _kept_hash(self, *parts: object) -> int:
         try:
@@ -167,6 +170,7 @@ COMBINERS: Mapping[str, Combiner] = {
     "all": Combiner("all", "and"),
 }
 
+_NO_NAMES: frozenset[str] = frozenset()
 _INT_RANGE = {DType.I32: 32, DType.I64: 64}
 
 
@@ -256,13 +260,31 @@ def substitute(e: Expr, env: Mapping[str, Expr]) -> Expr:
 
 def free_vars(e: Expr) -> frozenset[str]:
     """Names of the index variables that occur in ``e`` and are not bound by a Reduce inside it."""
+    if not isinstance(e, _Nested):
+        return frozenset((e.name,)) if isinstance(e, Var) else _NO_NAMES
+    try:
+        return e._free
+    except AttributeError:
+        found = _free_vars(e)
+        object.__setattr__(e, "_free", found)
+        return found
+
+
+def _free_vars(e: Expr) -> frozenset[str]:
     nodes = list(walk(e))
     if not any(isinstance(n, Reduce) for n in nodes):
         return frozenset(n.name for n in nodes if isinstance(n, Var))
-    inner = frozenset[str]().union(*(free_vars(c) for c in children(e)))
+    inner = _NO_NAMES.union(*(free_vars(c) for c in children(e)))
     return inner - {a.name for a in e.axes} if isinstance(e, Reduce) else inner
 
 
 def loads(e: Expr) -> tuple[Load, ...]:
     """Every distinct load in ``e``, in order of first occurrence."""
-    return tuple(dict.fromkeys(n for n in walk(e) if isinstance(n, Load)))
+    if not isinstance(e, _Nested):
+        return ()
+    try:
+        return e._loads
+    except AttributeError:
+        found = tuple(dict.fromkeys(n for n in walk(e) if isinstance(n, Load)))
+        object.__setattr__(e, "_loads", found)
+        return found

@@ -34,7 +34,7 @@ class _Classes:
 
     def find(self, k: Key) -> Key:
         while self.parent[k] != k:
-            k = self.parent[k]
+            self.parent[k] = k = self.parent[self.parent[k]]  # halves the path, so that long chains stay cheap
         return k
 
     def can(self, a: Key, b: Key) -> bool:
@@ -121,17 +121,31 @@ def _misaligned(defs: Sequence[Def]) -> tuple[tuple[str, str], ...]:
 
 
 def _horizontal(classes: _Classes, defs: Sequence[Def], *, reductions_only: bool) -> None:
-    """Unify axes with which two definitions index one input at one position, where that is possible."""
+    """Unify axes with which two definitions index one input at one position, where that is possible.
+
+    Of loads whose axes are already the same, one stands for all.
+    """
     seen: dict[str, list[tuple[Def, Load]]] = {}
     names = {d.name for d in defs}
     for d in reversed(defs):
         for ld in d.reads():
             if ld.buffer in names:
                 continue
-            for other, theirs in seen.setdefault(ld.buffer, []):
+            others = seen.setdefault(ld.buffer, [])
+            for other, theirs in others:
                 if other is not d:
                     _unify_reads(classes, (d, ld), (other, theirs), reductions_only)
-            seen[ld.buffer].append((d, ld))
+            mine = _axes_read(classes, d, ld)
+            if all(_axes_read(classes, *x) != mine for x in others):
+                others.append((d, ld))
+
+
+def _axes_read(classes: _Classes, d: Def, ld: Load) -> tuple[tuple[Key, bool] | None, ...]:
+    """For each position of the index, the class of the axis there and whether it is reduced; None for no plain axis."""
+    reduced = {a.name for a in d.red}
+    own = {a.name for a in d.axes}
+    found = (x.name if isinstance(x, Var) and x.name in own else None for x in ld.index)
+    return tuple(None if n is None else (classes.find((d.name, n)), n in reduced) for n in found)
 
 
 def _unify_reads(classes: _Classes, a: tuple[Def, Load], b: tuple[Def, Load], reductions_only: bool) -> None:

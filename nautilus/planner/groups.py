@@ -1,0 +1,93 @@
+"""The definitions of a program as a graph, and groups of them that are to share a kernel.
+
+A *group* is the names of its definitions in the order of dependence.  ``groups`` maps a definition to its group; one
+that is not in it is a group of its own.  All functions take time that is linear in the definitions and their reads,
+because the planner asks for every definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nautilus.scalar.analysis.definitions import Def
+
+Group: TypeAlias = tuple[str, ...]
+Groups: TypeAlias = Mapping[str, Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """``place``: definition -> its place in the order of dependence.
+
+    ``operands``, ``readers``: definition -> the definitions that it reads, and those that read it, in that order.
+    """
+
+    place: Mapping[str, int]
+    operands: Mapping[str, Group]
+    readers: Mapping[str, Group]
+
+    def group(self, groups: Groups, name: str) -> Group:
+        """The group of ``name``."""
+        return groups.get(name, (name,))
+
+    def union(self, parts: Iterable[Group]) -> Group:
+        """The definitions of ``parts`` as one group."""
+        return tuple(sorted({n for g in parts for n in g}, key=self.place.__getitem__))
+
+    def stored(self, outputs: frozenset[str], group: Group) -> frozenset[str]:
+        """The definitions of ``group`` that stay in memory: ``outputs``, and the operands of other groups."""
+        inside = frozenset(group)
+        return outputs | {n for n in group if not inside.issuperset(self.readers[n])}
+
+    def cyclic(self, groups: Groups, merged: Group) -> bool:
+        """Whether another group would read from ``merged`` and be read by it, through any number of groups."""
+        inside = frozenset(merged)
+        seen: set[Group] = set()
+        todo = [o for n in merged for o in self.operands[n] if o not in inside]
+        while todo:
+            found = self.group(groups, todo.pop())
+            if found in seen:
+                continue
+            seen.add(found)
+            read = [o for n in found for o in self.operands[n]]
+            if not inside.isdisjoint(read):
+                return True
+            todo += read
+        return False
+
+    def ordered(self, groups: Groups) -> tuple[Group, ...]:
+        """All groups, operands first: in rounds, each of the groups whose operands are of earlier rounds.
+
+        Raises AssertionError where groups depend on each other.
+        """
+        whole = dict.fromkeys(self.group(groups, n) for n in self.place)
+        needs = {g: {self.group(groups, o) for n in g for o in self.operands[n]} - {g} for g in whole}
+        readers: dict[Group, list[Group]] = {g: [] for g in whole}
+        for g, found in needs.items():
+            for o in found:
+                readers[o].append(g)
+        places = {g: p for p, g in enumerate(whole)}
+        missing = {g: len(found) for g, found in needs.items()}
+        ready, out = [g for g in whole if not missing[g]], []
+        while ready:
+            out += ready
+            free = []
+            for g in (r for done in ready for r in readers[done]):
+                missing[g] -= 1
+                free += [g] if not missing[g] else []
+            ready = sorted(free, key=places.__getitem__)
+        assert len(out) == len(whole), "groups depend on each other"
+        return tuple(out)
+
+
+def graph_of(defs: Mapping[str, Def]) -> Graph:
+    """The graph of ``defs``, which are in the order of dependence."""
+    operands = {n: tuple(dict.fromkeys(ld.buffer for ld in d.reads() if ld.buffer in defs)) for n, d in defs.items()}
+    readers: dict[str, list[str]] = {n: [] for n in defs}
+    for n, found in operands.items():
+        for o in found:
+            readers[o].append(n)
+    places = {n: p for p, n in enumerate(defs)}
+    return Graph(places, operands, {n: tuple(found) for n, found in readers.items()})

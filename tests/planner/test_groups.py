@@ -1,0 +1,62 @@
+"""Groups of definitions: their order, cycles through other groups, what stays in memory, and the limit of a kernel."""
+
+from __future__ import annotations
+
+from nautilus.frontend.semantics.check import load_text
+from nautilus.planner.groups import Graph, graph_of
+from nautilus.planner.kernels import MOST, default_schedule
+from nautilus.scalar.analysis.definitions import read_defs
+from nautilus.scalar.lowering import lower
+
+DIAMOND = """
+dim N = 64
+input X: f32[N]
+output Y: f32[N]
+A[i] = X[i] * 2
+B[i] = exp(A[i])
+C[i] = sin(A[i])
+Y[i] = B[i] + C[i]
+"""
+
+
+def diamond() -> Graph:
+    return graph_of(read_defs(lower(load_text(DIAMOND))))
+
+
+def test_the_graph_has_operands_and_readers_in_order() -> None:
+    graph = diamond()
+    assert graph.operands == {"A": (), "B": ("A",), "C": ("A",), "Y": ("B", "C")}
+    assert graph.readers == {"A": ("B", "C"), "B": ("Y",), "C": ("Y",), "Y": ()}
+    assert graph.union([("Y",), ("A", "C")]) == ("A", "C", "Y")
+
+
+def test_a_group_that_another_one_reads_and_is_read_by_is_cyclic() -> None:
+    graph = diamond()
+    assert graph.cyclic({}, ("A", "Y"))
+    assert not graph.cyclic({}, ("A", "B", "C"))
+    apart = {"B": ("B", "C"), "C": ("B", "C")}
+    assert graph.cyclic(apart, ("A", "Y"))
+    assert not graph.cyclic(apart, ("A", "B", "C", "Y"))
+
+
+def test_groups_are_ordered_in_rounds() -> None:
+    graph = diamond()
+    assert graph.ordered({}) == (("A",), ("B",), ("C",), ("Y",))
+    assert graph.ordered({"C": ("C", "Y"), "Y": ("C", "Y")}) == (("A",), ("B",), ("C", "Y"))
+
+
+def test_outputs_and_operands_of_other_groups_stay_in_memory() -> None:
+    graph = diamond()
+    assert graph.stored(frozenset({"Y"}), ("A", "B")) == {"A", "B", "Y"}
+    assert graph.stored(frozenset({"Y"}), ("A", "B", "C")) == {"B", "C", "Y"}
+
+
+def test_no_kernel_has_more_definitions_than_the_limit() -> None:
+    count = 3 * MOST
+    outputs = "".join(f"output Y{n}: f32[N, N]\n" for n in range(count))
+    body = "".join(f"Y{n}[i, j] = X[i, j] + {n}\n" for n in range(count))
+    program = lower(load_text("dim N = 64\ninput X: f32[N, N]\n" + outputs + body))
+    kernels = default_schedule(program).kernels
+    assert len(kernels) == 3
+    assert sorted(o for k in kernels for o in k.ops) == sorted(read_defs(program))
+    assert max(len(k.ops) for k in kernels) == MOST
