@@ -5,6 +5,7 @@ with its title.  What stands before the first case is a comment.  Directives are
 
 ====================== ==========================================================================================
 ``; INPUT: file``      the program is that of ``tests/<level>/inputs/file``; without it, the case holds its program
+``; SPEC``             the program is a spec, and the input its lowering to the level (``.scalar``)
 ``; EDIT: old => new`` every ``old`` in the program becomes ``new``; ``\\n`` is a line break; ``old`` must occur
 ``; FIRST: P {JSON}``  run pass P in front; edits behind this line change its result
 ``; RUN: P {JSON}``    run pass P (its registry name) with options; several lines run in order
@@ -13,6 +14,9 @@ with its title.  What stands before the first case is a comment.  Directives are
 ``; PLAN: K JSON``     instead of a schedule: fields of the plan of kernel K; without a name, of all other kernels
 ``; ARCH: A``          the target (default sm_90a)
 ``; CHECK...:``        FileCheck lines, matched against the printed result; they may stand inside the program
+``; CERTIFICATE: A: B``
+                       the passes leave a certificate that begins with A (``RULE in BUFFER``) and contains B; the
+                       certificates of a case are those that it names, or any number where it names none
 ``; UNCHANGED``        the passes leave the module as it is; without this line they must change it
 ``; AGAIN``            the passes leave their own result as it is
 ``; ERROR: text``      the passes, or the verifier after them, raise an error that contains the text
@@ -40,11 +44,13 @@ import numpy as np
 import pytest
 
 from nautilus.core.buffers import Space
+from nautilus.core.certificate import Certificate
 from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule
 from nautilus.core.schedule.plans import VERSION
 from nautilus.core.types import DType
+from nautilus.frontend.semantics.check import load_text
 from nautilus.passes.manager import Context, Step
 from nautilus.passes.pipelines import MA_TILE, SCALAR, VR_TILE, PassSpec, Stage
 from nautilus.passes.pipelines import stage as stage_of
@@ -52,7 +58,7 @@ from nautilus.passes.pipelines import stage as stage_of
 SUFFIXES: Mapping[str, Stage] = {s.suffix: s for s in (SCALAR, VR_TILE, MA_TILE)}
 INPUTS = Path(__file__).parent
 _TITLE = re.compile(r"^; CASE: (.+)$", re.MULTILINE)
-_NAMES = "INPUT|EDIT|FIRST|RUN|PRINT|SCHEDULE|PLAN|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN"
+_NAMES = "INPUT|SPEC|CERTIFICATE|EDIT|FIRST|RUN|PRINT|SCHEDULE|PLAN|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN"
 _DIRECTIVE = re.compile(rf"^\s*; ({_NAMES})(?::[ ]*(.*))?$")
 _PLAN = re.compile(r"(\w*)\s*(\{.*\})\s*")
 _CAPITALS = re.compile(r"\s*;\s*[A-Z]{3,}[A-Z-]*(:|$)")
@@ -176,12 +182,28 @@ def planned(lines: list[str], module: Any) -> Schedule | None:
     return Schedule.from_json(json.dumps({"version": VERSION, "kernels": kernels}))
 
 
+def derived(passes: list[PassSpec], module: Any, stage: Stage, context: Context) -> tuple[Any, list[Certificate]]:
+    """``module`` after ``passes``, each result of which must verify, and their certificates."""
+    found: list[Certificate] = []
+    for spec in passes:
+        module, certificates = Step(stage, spec.name, spec, False).derive(module, context)
+        load(stage.verify)(module)
+        found += certificates
+    return module, found
+
+
 def run_passes(passes: list[PassSpec], module: Any, stage: Stage, context: Context) -> Any:
     """``module`` after ``passes``; each result must verify."""
-    for spec in passes:
-        module = Step(stage, spec.name, spec, False).run(module, context)
-        load(stage.verify)(module)
-    return module
+    return derived(passes, module, stage, context)[0]
+
+
+def check_certificates(case: Case, found: list[Certificate]) -> None:
+    """The certificates are those that the case names."""
+    named = [line.split(": ", 1) for line in case.all("CERTIFICATE")]
+    texts = [c.text() for c in found]
+    for head, part in named:
+        assert any(t.startswith(f"{head}:") and part in t for t in texts), f"no {head} with {part!r} in {texts}"
+    assert not named or len(texts) == len({head for head, _ in named}), f"other certificates: {texts}"
 
 
 def random_inputs(module: Any) -> dict[str, Any]:
@@ -222,8 +244,14 @@ def input_of(case: Case) -> Any:
     """The module that a case starts from: its program behind its edits and passes in front, in their order."""
     stage, text = case.stage, program_of(case)
     parse = load(stage.parse)
+    if case.has("SPEC"):  # edits change the spec
+        for value in case.all("EDIT"):
+            text = edited(text, value)
+        lines = (line.strip() for line in text.splitlines())
+        spec = load_text("\n".join(line for line in lines if not line.startswith(";")) + "\n")
+        text = load(stage.format)(load(stage.lower)(spec))
     for name, value in case.directives:
-        if name == "EDIT":
+        if name == "EDIT" and not case.has("SPEC"):
             text = edited(text, value)
         elif name == "FIRST":
             module = parse(text, "<case>")
@@ -256,10 +284,12 @@ def check_case(case: Case) -> None:
         with pytest.raises(NautilusError, match=re.escape(case.one("ERROR", ""))):
             run_passes(passes, before, stage, context)
         return
-    after = run_passes(passes, before, stage, context)
+    after, certificates = derived(passes, before, stage, context)
+    check_certificates(case, certificates)
     assert parse(write(after), "<case>") == after, "the result does not read back from its text"
     if case.has("UNCHANGED"):
         assert write(after) == write(before), "the passes change a module that they must leave as it is"
+        assert not certificates, "the passes leave certificates of nothing"
         return
     assert not passes or write(after) != write(before), "the passes leave the module as it is"
     assert "CHECK" in case.text, "a case that changes the module has CHECK lines"

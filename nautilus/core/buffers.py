@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Param
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.op_fields import DTYPE, LITERAL, NAME
+from nautilus.core.ops import SPAN, FieldRole, Kind, declare, part
+from nautilus.core.source import Span
+from nautilus.core.text.assembly import Reader, Syntax
+from nautilus.core.text.syntax import words
 from nautilus.core.types import DType
-
-_SPAN = field(default=NO_SPAN, compare=False, repr=False)
 
 
 class Space(enum.Enum):
@@ -21,25 +23,42 @@ class Space(enum.Enum):
     LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
+def _show_shape(shape: tuple[int | Param, ...]) -> str:
+    return ", ".join(e.name if isinstance(e, Param) else str(e) for e in shape)
+
+
+def _read_shape(r: Reader) -> tuple[int | Param, ...]:
+    def extent() -> int | Param:
+        at = r.ts.span()
+        return Param(r.ts.name(), DType.I32, at) if r.ts.kind == "name" else r.ts.integer()
+
+    return r.list(extent) if r.ts.text != "]" else ()
+
+
+#: a name is a runtime size
+SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[(NUMBER | NAME), ...]", _show_shape, _read_shape))
+SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
+
+
+@part("$space $name: $dtype[$shape]")
 class Buffer:
     """A tensor in memory, row-major. ``shape`` in elements; a runtime extent is a Param."""
 
-    name: str
-    dtype: DType
-    shape: tuple[int | Param, ...]
-    space: Space
-    span: Span = _SPAN
+    name: str = declare(NAME)
+    dtype: DType = declare(DTYPE)
+    shape: tuple[int | Param, ...] = declare(SHAPE)
+    space: Space = declare(SPACE)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@part("param $name: $dtype( = $default)?")
 class ScalarParam:
     """A number given at launch, or a runtime size (``default`` None, dtype i32)."""
 
-    name: str
-    dtype: DType
-    default: int | float | bool | None = None
-    span: Span = _SPAN
+    name: str = declare(NAME)
+    dtype: DType = declare(DTYPE)
+    default: int | float | bool | None = declare(LITERAL, default=None)
+    span: Span = SPAN
 
 
 @dataclass(frozen=True, slots=True)

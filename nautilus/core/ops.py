@@ -267,8 +267,7 @@ def _declared(cls: type[T], format: str | None, effects: frozenset[Effect]) -> t
         defaults = {f.name: f.default for f in fields(new) if f.default is not MISSING}  # type: ignore[arg-type]
         absent = defaults | {n: False for n, r in found.roles.items() if r.flag}
         written = {n: r.syntax for n, r in found.roles.items() if r.syntax is not None}
-        form = Form(new, format, written, absent, found.regions[0][0] if found.regions else None)
-        form.result = "result" in found.roles
+        form = Form(new, format, written, absent)
         form.carries = next(iter(found.names(Kind.CARRIED)), None)
         register(form)
     return new

@@ -17,7 +17,7 @@ from nautilus import __version__
 from nautilus.core.buffers import Space
 from nautilus.core.expr.nodes import Const
 from nautilus.core.schedule import Schedule, said
-from nautilus.core.text.expressions import format_number
+from nautilus.core.text.tokens import format_number
 from nautilus.cuda.host import kernel_symbol, workspace_offsets
 from nautilus.frontend.spec import Spec
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule

@@ -32,16 +32,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
-from nautilus.core.expr.nodes import Const, Expr
-from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, VARIABLE, WRITE_MEMORY
-from nautilus.core.ops import SPAN, FieldRole, Level, declare, op
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr
+from nautilus.core.op_fields import COMBINER, EXPR, EXPRS, NAME, VARIABLE, WRITE_MEMORY
+from nautilus.core.ops import SPAN, FieldRole, Level, declare, op, part
 from nautilus.core.ops import Kind as FieldKind
-from nautilus.core.source import NO_SPAN, Span
-from nautilus.core.text.syntax import REGION, word_of
+from nautilus.core.source import Span
+from nautilus.core.text.assembly import Form, Reader, form_of
+from nautilus.core.text.modules import LOADED, LOCALS, PARAMS, kernels
+from nautilus.core.text.syntax import REGION, words
 
 
 class Kind(enum.Enum):
@@ -63,7 +65,7 @@ class Kind(enum.Enum):
         return self in (Kind.RED, Kind.TILE_RED)
 
 
-KIND = FieldRole(FieldKind.ATTRIBUTE, word_of("kind", Kind))
+KIND = FieldRole(FieldKind.ATTRIBUTE, words({k.value: k for k in Kind}))
 BODY = FieldRole(FieldKind.REGION, replace(REGION, grammar="stmt*"))
 #: the statements of this IR
 SCALAR = Level("scalar", "value")
@@ -106,26 +108,46 @@ class Update:
 
 Stmt: TypeAlias = Loop | Store | Update
 SCALAR.close(Stmt)
+form_of(Loop).nests = "kind"
 
 
-@dataclass(frozen=True, slots=True)
+def _assignment(r: Reader) -> Form | None:
+    """The form of an assignment: an update where a combiner stands behind the index."""
+    ts, at, depth = r.ts, 2, 1
+    if ts.peek() != "[":
+        return None
+    while depth and ts.peek(at):
+        depth += (ts.peek(at) == "[") - (ts.peek(at) == "]")
+        at += 1
+    if ts.peek(at) in COMBINERS:
+        return form_of(Update)
+    if ts.peek(at) != "=" and not depth:
+        ts.pos += at
+        ts.fail(f"expected '=' or a combiner, found {ts.describe()}")
+    return form_of(Store)
+
+
+SCALAR.forms.choose = _assignment
+
+
+@part("kernel $name {$locals $body}")
 class Kernel:
     """One launch: its locals and its loop nest."""
 
-    name: str
-    locals: tuple[Buffer, ...]
-    body: tuple[Stmt, ...]
-    span: Span = field(default=NO_SPAN, compare=False, repr=False)
+    name: str = declare(NAME)
+    locals: tuple[Buffer, ...] = declare(LOCALS)
+    body: tuple[Stmt, ...] = declare(BODY)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@part("program $name {$buffers $params $kernels}")
 class Program:
     """A whole spec at the Scalar level. ``buffers`` in argument order: inputs, outputs, temps."""
 
-    name: str
-    buffers: tuple[Buffer, ...]
-    params: tuple[ScalarParam, ...]
-    kernels: tuple[Kernel, ...]
+    name: str = declare(NAME)
+    buffers: tuple[Buffer, ...] = declare(LOADED)
+    params: tuple[ScalarParam, ...] = declare(PARAMS)
+    kernels: tuple[Kernel, ...] = declare(kernels(Kernel))
 
     def buffer(self, name: str) -> Buffer:
         """The argument or temp called ``name``. Raises KeyError."""

@@ -22,7 +22,7 @@ from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.independence import same_iteration, undetermined
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
-from nautilus.scalar.text import format_stmt
+from nautilus.scalar.text import first_line
 
 _LEVEL = "scalar"
 _INDEX = frozenset({DType.I32, DType.I64})
@@ -48,7 +48,7 @@ def verify(program: Program) -> None:
 
 
 def _at(s: Stmt) -> str:
-    return format_stmt(s)[0]
+    return first_line(s)
 
 
 def _offence(s: Store | Update | Loop, detail: str) -> Offence:

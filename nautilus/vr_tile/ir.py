@@ -31,7 +31,6 @@ kernel stores; a store's index uses every axis of its value; every op has a span
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
@@ -45,12 +44,16 @@ from nautilus.core.op_fields import (
     NAME,
     OPERAND,
     READ_MEMORY,
+    REGION,
+    TILE_AXES,
     TYPE,
     UNWRITTEN,
     WRITE_MEMORY,
 )
-from nautilus.core.ops import RESULT, SPAN, Level, declaration, declare, op, part, walk
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.ops import RESULT, SPAN, FieldRole, Kind, Level, declaration, declare, op, part, walk
+from nautilus.core.source import Span
+from nautilus.core.text import syntax
+from nautilus.core.text.modules import BUFFERS, PARAMS, kernels
 from nautilus.core.tiles import TileAxis, TileType
 
 
@@ -148,25 +151,28 @@ class GridAxis:
     extent: Expr = declare(EXPR)
 
 
-@dataclass(frozen=True, slots=True)
+GRID = FieldRole(Kind.ATTRIBUTE, syntax.several(GridAxis, "grid"))
+
+
+@part("kernel $name grid($grid) axes($axes) {$body}")
 class TileKernel:
     """One launch on tiles. ``axes`` lists every tile axis in canonical order."""
 
-    name: str
-    grid: tuple[GridAxis, ...]
-    axes: tuple[TileAxis, ...]
-    body: tuple[TileOp, ...]
-    span: Span = field(default=NO_SPAN, compare=False, repr=False)
+    name: str = declare(NAME)
+    grid: tuple[GridAxis, ...] = declare(GRID)
+    axes: tuple[TileAxis, ...] = declare(TILE_AXES)
+    body: tuple[TileOp, ...] = declare(REGION)
+    span: Span = SPAN
 
 
-@dataclass(frozen=True, slots=True)
+@part("module $name {$buffers $params $kernels}")
 class TileModule:
     """A whole spec at the VR-tile level."""
 
-    name: str
-    buffers: tuple[Buffer, ...]
-    params: tuple[ScalarParam, ...]
-    kernels: tuple[TileKernel, ...]
+    name: str = declare(NAME)
+    buffers: tuple[Buffer, ...] = declare(BUFFERS)
+    params: tuple[ScalarParam, ...] = declare(PARAMS)
+    kernels: tuple[TileKernel, ...] = declare(kernels(TileKernel))
 
     def buffer(self, name: str) -> Buffer:
         """The argument or temp called ``name``. Raises KeyError."""

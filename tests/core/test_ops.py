@@ -166,8 +166,8 @@ def test_tables() -> None:
 
 def test_grammar() -> None:
     assert grammar({"value": "'%'NAME"}, {"type": Val}, TOY.ops) == (
-        "value    := '%'NAME\n"
         "type     := dtype ['[' axes ']']\n"
+        "value    := '%'NAME\n"
         "op       := value '=' 'make' number ':' type\n"
         "         | 'put' value ['at' (NUMBER | '(' expr ')') ['by' NUMBER]] ['loud']\n"
         "         | 'keep' NUMBER [value, ...]\n"

@@ -110,7 +110,7 @@ def _role_changes(role: Role, scarce: bool) -> Iterator[tuple[str, Role]]:
     if role.registers is not None and scarce:
         yield "registers 256", replace(role, registers=256)
     if role.registers is not None and scarce and role.single:  # it gives up registers that others take
-        yield "no registers", replace(role, registers=None)
+        yield "no registers", replace(role, registers=None, change=None)
     if role.consumers > 1:
         yield "consumers -1", replace(role, consumers=role.consumers - 1)
 

@@ -1,88 +1,73 @@
-"""Assembly formats: one string an op from which its printer, its parser and its line of the grammar derive.
+"""Assembly formats: one string a class from which its printer, its parser and its line of the grammar derive.
 
-A format is the text of an op with ``$field`` where a field stands, for example
+A format is the text of an op, or of another declared class, with ``$field`` where a field stands, for example
 ``"st.shared $slot( block $block)?, $value vec $vec"``::
 
-    $field     the field, in the syntax of its role (:mod:`nautilus.core.text.syntax`)
-    ( ... )?   printed where a field in it differs from its default; parsed where its first token is next
-    {$body}    the ops of a region, a line each; the text between the body and ``}`` is printed as a line of its own
-    all else   printed literally, spaces included; parsed token by token
+    $field      the field, in the syntax of its role (:mod:`nautilus.core.text.syntax`)
+    ( ... )?    printed where a field in it differs from its default; parsed where its first token is next
+    {$a $b ...} fields of which each item is a line, or lines, of its own; what follows them up to ``}`` is a line too
+    all else    printed literally, spaces included; parsed token by token
 
-An op with a result is printed as ``%name = FORMAT : TYPE``, an op with several as ``%a, %b = FORMAT``.  A format is
-compiled once, when its class is declared (:mod:`nautilus.core.ops`).
+An op with a result is printed as ``%name = FORMAT : TYPE``, an op with several as ``%a, %b = FORMAT``.  A module and
+its kernels are declared in the same way.  A format is compiled once, when its class is declared
+(:mod:`nautilus.core.ops`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from nautilus.core.source import Span
-from nautilus.core.text.declarations import Declarations, format_buffer, format_param
 from nautilus.core.text.expressions import ExprParser
 from nautilus.core.text.tokens import TokenStream, token_texts
 from nautilus.core.types import DType
 
 STEP = "  "
 _FORMAT = re.compile(r"\$(?P<field>\w+)|(?P<open>\()|(?P<optional>\)\?)|(?P<close>\))|(?P<text>[^$()]+)")
+_LINES = re.compile(r"\$(\w+) ?")
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
     """The syntax of a field. ``begins`` tests whether the next token may start it (only for optional fields).
 
-    ``words``: the words that it can begin with, where they are known.  ``finish`` computes the final value of the
-    field from the parsed value and the type of the op's result.
+    ``words``: the words that it can begin with, where they are known.  ``items``: of a field in braces, its items,
+    each a line or an instance of a declared class.  ``show`` and ``finish`` of a field that depends on the element type
+    of the result take that type as well; ``finish`` computes the final value from the parsed one.
     """
 
     grammar: str
-    show: Callable[[Any], str]
+    show: Callable[..., str]
     read: Callable[[Reader], Any]
     begins: Callable[[Reader], bool] | None = None
     words: tuple[str, ...] = ()
+    items: Callable[[Any], Iterable[Any]] = tuple
     finish: Callable[[Reader, Any, DType], Any] | None = None
 
 
-class Reader:
+class Reader(ExprParser):
     """A parser of one module of a level: its tokens, and the declarations and values before the next token."""
 
     def __init__(self, ts: TokenStream, forms: Forms) -> None:
-        self.ts, self.forms = ts, forms
-        self.buffers: dict[str, DType] = {}
-        self.params: dict[str, DType] = {}
-        self.dtypes: dict[str, DType] = {}
-        self.values: dict[str, Any] = {}
-        self.expr = ExprParser(ts, self.buffers, self.params, self.dtypes).parse
-
-    def module(self, kernel: Callable[[Reader], Any], declared: Declarations) -> tuple[Any, ...]:
-        """``{ buffer* param* kernel* }``; gives the kernels."""
-        ts, kernels = self.ts, list[Any]()
-        with ts.braces() as more:
-            while more():
-                if declared.accept() is None:
-                    if ts.text != "kernel":
-                        ts.fail(f"expected input, output, temp, param or kernel, found {ts.describe()}")
-                    self.values.clear()
-                    self.dtypes.clear()
-                    kernels.append(kernel(self))
-        ts.end()
-        return tuple(kernels)
+        super().__init__(ts, {}, {}, {})
+        self.forms = forms
+        self.defined: dict[str, Any] = {}
 
     def use(self) -> Any:
         """A value that is defined already."""
         name = self.ts.ref()
-        if name not in self.values:
+        if name not in self.defined:
             self.ts.pos -= 1
             self.ts.fail(f"unknown {self.forms.noun} %{name}")
-        return self.values[name]
+        return self.defined[name]
 
     def define(self, value: Any) -> Any:
         """Register ``value`` for the ops after it."""
-        self.values[value.name] = value
-        self.dtypes[value.name] = value.type.dtype
+        self.defined[value.name] = value
+        self.values[value.name] = value.type.dtype
         return value
 
     def list(self, item: Callable[[], Any]) -> tuple[Any, ...]:
@@ -94,18 +79,20 @@ class Reader:
 
     def op(self) -> Any:
         """One op. Raises IRParseError."""
-        ts, at, span = self.ts, self.ts.pos, self.ts.span()
+        ts, at = self.ts, self.ts.pos
         names = self.list(ts.ref) if ts.kind == "ref" else ()
         if names:
             ts.expect("=")
         form = (self.forms.defining if names else self.forms.statements).get(ts.text)
+        if form is None and not names and self.forms.choose is not None:
+            form = self.forms.choose(self)
         if form is None:
             if names and ts.kind == "name":
                 ts.fail(f"unknown operation {ts.text!r}")
             ts.fail(f"expected an operation, found {ts.describe()}")
         if len(names) > 1 and not form.carries:
             ts.fail(f"only a loop defines several {self.forms.noun}s")
-        return form.read_op(self, names, span, at)
+        return form.read_op(self, names, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +119,15 @@ def _text(text: str) -> _Text:
 
 
 class _Field:
-    def __init__(self, name: str, syntax: Syntax) -> None:
+    """A field; ``dtype`` is the path to the element type of the instance, for a syntax that depends on it."""
+
+    def __init__(self, name: str, syntax: Syntax, dtype: str) -> None:
         self.name, self.syntax, self.words = name, syntax, syntax.words
-        show = syntax.show
-        get = attrgetter(name) if syntax.finish is None else attrgetter(name, "result.type.dtype")
+        show, get = syntax.show, attrgetter(name)
         self.show: Callable[[Any], str] = lambda x: show(get(x))
+        if syntax.finish is not None:
+            both = attrgetter(name, dtype)
+            self.show = lambda x: show(*both(x))
 
     def begins(self, r: Reader) -> bool:
         return self.syntax.begins is not None and self.syntax.begins(r)
@@ -184,24 +175,30 @@ class Form:
     """The text form of one class: compiled from its format and the syntax of each field.
 
     ``absent``: the values of optional fields that are not written.  ``carries``: the field of a loop's carried values,
-    which gives the types of its results.
+    which gives the types of its results.  ``nests``: the field that a loop has in common with an only loop inside it
+    where both are one line, as in ``par i in 0..4, j in 0..8 {``.
     """
 
-    def __init__(
-        self, cls: type, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any], region: str | None
-    ) -> None:
-        self.cls, self.region, self.absent = cls, region, dict[str, Any]()
-        self.result = False
+    def __init__(self, cls: type, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> None:
+        self.cls, self.absent = cls, dict[str, Any]()
+        names = {f.name for f in fields(cls)}
+        self.result, self.spanned = "result" in names, "span" in names
         self.carries: str | None = None
-        self._fields: set[str] = set()
-        self._finished = [(n, s.finish) for n, s in syntaxes.items() if s.finish is not None]
-        head, _, tail = format.partition(f"${region}") if region else (format, "", "")
+        self.nests: str | None = None
+        head, brace, rest = format.partition("{")
+        at = 0
+        self.lines: list[tuple[str, Syntax]] = []
+        while brace and (m := _LINES.match(rest, at)):
+            if m[1] not in syntaxes:
+                raise TypeError(f"{cls.__name__}: the format {format!r} has no field ${m[1]}")
+            self.lines.append((m[1], syntaxes[m[1]]))
+            at = m.end()
+        self._fields = {name for name, _ in self.lines}
         self.head = self._compile(head, syntaxes, absent)
-        self.tail = self._compile(tail, syntaxes, absent)
-        self._body = syntaxes[region] if region else None
-        missing = syntaxes.keys() - self._fields - {region}
-        if missing:
+        self.tail = self._compile(rest[at:].removesuffix("}").strip(), syntaxes, absent)
+        if missing := syntaxes.keys() - self._fields:
             raise TypeError(f"{cls.__name__}: the format {format!r} lacks {', '.join(sorted(missing))}")
+        self._finished = [(n, s.finish) for n, s in syntaxes.items() if s.finish is not None]
 
     def _compile(self, format: str, syntaxes: Mapping[str, Syntax], absent: Mapping[str, Any]) -> tuple[_Item, ...]:
         stack: list[tuple[list[_Item], dict[str, Any]]] = [([], {})]
@@ -225,7 +222,7 @@ class Form:
                 if name not in syntaxes:
                     raise TypeError(f"{self.cls.__name__}: the format {format!r} has no field ${name}")
                 self._fields.add(name)
-                items.append(_Field(name, syntaxes[name]))
+                items.append(_Field(name, syntaxes[name], "result.type.dtype" if self.result else "dtype"))
                 inner[name] = absent.get(name)
         return tuple(stack[0][0])
 
@@ -236,47 +233,83 @@ class Form:
 
     def begins(self, r: Reader) -> bool:
         """Whether the form may begin at the next token."""
-        return self.head[0].begins(r)
+        return self.head[0].begins(r) or r.ts.text in self.head[0].words[:1]
 
     # -- printing -----------------------------------------------------------------------------
     def text(self, x: Any) -> str:
-        """``x`` as one line; where it has a region, the line ends in the brace that opens it."""
+        """``x`` as one line; where it has lines inside, it ends in the brace that opens them."""
         text = "".join([i.show(x) for i in self.head])
         if self.result:
             value = x.result
             return f"%{value.name} = {text} : {form_of(type(value)).text(value)}"
+        if self.lines:
+            text += "{"
         if self.carries and x.results:
             return f"{', '.join([f'%{v.name}' for v in x.results])} = {text}"
         return text
 
     def add_lines(self, x: Any, depth: int, out: list[str]) -> None:
         """Append the lines of ``x``."""
-        pad = STEP * depth
-        out.append(pad + self.text(x))
-        if self.region is not None:
-            for inner in getattr(x, self.region):
-                form_of(type(inner)).add_lines(inner, depth + 1, out)
-            last = "".join([i.show(x) for i in self.tail]).removesuffix("}").strip()
-            if last:
-                out.append(pad + STEP + last)
+        pad, text = STEP * depth, self.text(x)
+        while self.nests and (inner := self._nested(x)) is not None:
+            x = inner
+            text = f"{text.removesuffix(' {')}, {self.text(x).removeprefix(self.head[0].show(x)).lstrip()}"
+        out.append(pad + text)
+        if self.lines:
+            for name, syntax in self.lines:
+                for item in syntax.items(getattr(x, name)):
+                    if isinstance(item, str):
+                        out.append(pad + STEP + item)
+                    else:
+                        form_of(type(item)).add_lines(item, depth + 1, out)
+            if self.tail:
+                out.append((pad + STEP + "".join([i.show(x) for i in self.tail])).rstrip())
             out.append(pad + "}")
 
+    def _nested(self, x: Any) -> Any:
+        """The only loop inside ``x`` if it goes on the line of ``x``."""
+        assert self.nests is not None
+        body = getattr(x, self.lines[0][0])
+        alone = len(body) == 1 and type(body[0]) is self.cls
+        return body[0] if alone and getattr(body[0], self.nests) == getattr(x, self.nests) else None
+
     # -- parsing ------------------------------------------------------------------------------
-    def read(self, r: Reader) -> dict[str, Any]:
-        """The fields of the form at the next token."""
+    def read(self, r: Reader, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The fields of the form at the next token; ``known``: the first one, of a loop inside a nest."""
         out = dict(self.absent)
-        for i in self.head:
+        if self.spanned:
+            out["span"] = r.ts.span()
+        out |= known or {}
+        for i in self.head[1 if known else 0 :]:
             i.read(r, out)
-        if self._body is not None:
-            outer = r.values.keys() - {arg.name for arg, _ in (out[self.carries] if self.carries else ())}
-            out[self.region or ""] = self._body.read(r)
-            for i in self.tail:
-                i.read(r, out)
-            for name in r.values.keys() - outer:
-                del r.values[name], r.dtypes[name]
+        if self.nests and r.ts.accept(","):
+            out[self.lines[0][0]] = (self.cls(**self.read(r, {self.nests: out[self.nests]})),)
+        elif self.lines:
+            self._read_lines(r, out)
+        if self._finished and not self.result:
+            self._finish(r, out, out["dtype"])
         return out
 
-    def read_op(self, r: Reader, names: tuple[str, ...], span: Span, at: int) -> Any:
+    def _read_lines(self, r: Reader, out: dict[str, Any]) -> None:
+        r.ts.expect("{")
+        outer = r.defined.keys() - {arg.name for arg, _ in (out[self.carries] if self.carries else ())}
+        for name, syntax in self.lines:
+            out[name] = syntax.read(r)
+        for i in self.tail:
+            i.read(r, out)
+        if r.ts.text != "}":
+            words = [*dict.fromkeys(w for _, s in self.lines for w in s.words), "'}'"]
+            r.ts.fail(f"expected {' or '.join(words)}, found {r.ts.describe()}")
+        r.ts.pos += 1
+        for name in r.defined.keys() - outer:
+            del r.defined[name], r.values[name]
+
+    def _finish(self, r: Reader, out: dict[str, Any], dtype: DType) -> None:
+        for name, finish in self._finished:
+            if out[name] is not None:
+                out[name] = finish(r, out[name], dtype)
+
+    def read_op(self, r: Reader, names: tuple[str, ...] = (), at: int = 0) -> Any:
         """The op that defines ``names``; its first token is number ``at``."""
         out = self.read(r)
         if self.carries:
@@ -290,14 +323,13 @@ class Form:
             r.ts.expect(":")
             value = r.forms.value
             out["result"] = result = r.define(value.cls(name=names[0], **value.read(r)))
-            for name, finish in self._finished:
-                out[name] = finish(r, out[name], result.type.dtype)
-        return self.cls(**out, span=span)
+            self._finish(r, out, result.type.dtype)
+        return self.cls(**out)
 
     def grammar(self) -> str:
         """The right side of the form's production."""
-        body = self._body.grammar if self._body is not None else ""
-        text = " ".join(x for x in (_grammar(self.head), body, _grammar(self.tail)) if x)
+        inner = ["'{'", *(s.grammar for _, s in self.lines), _grammar(self.tail), "'}'"] if self.lines else []
+        text = " ".join(filter(None, [_grammar(self.head), *inner]))
         if self.carries:
             return f"[value, ... '='] {text}"
         return f"value '=' {text} ':' type" if self.result else text
@@ -317,10 +349,14 @@ def register(form: Form) -> None:
 
 
 class Forms:
-    """The ops of a level by their first word. ``noun`` is the level's word for a value, ``of`` the class of values."""
+    """The ops of a level by their first word. ``noun`` is the level's word for a value, ``of`` the class of values.
+
+    ``choose``: the form of an op that begins with no word of its own, from what follows.
+    """
 
     def __init__(self, noun: str, of: type | None = None) -> None:
         self.noun, self._of = noun, of
+        self.choose: Callable[[Reader], Form | None] | None = None
         self.statements: dict[str, Form] = {}
         self.defining: dict[str, Form] = {}
 
@@ -353,22 +389,8 @@ def format_ops(body: tuple[Any, ...], depth: int = 0) -> list[str]:
     return out
 
 
-def format_module(head: str, buffers: Any, params: Any, kernels: Iterable[list[str]]) -> str:
-    """The text of a module from its first words, its declarations and the lines of each kernel."""
-    lines = [head + " {", *(STEP + format_buffer(b) for b in buffers), *(STEP + format_param(p) for p in params)]
-    return "\n".join([*lines, *(STEP + line for k in kernels for line in k), "}"]) + "\n"
-
-
-#: the productions of :mod:`nautilus.core.text.declarations`, which all levels share
-DECLARATIONS: Mapping[str, str] = {
-    "buffer": "('input' | 'output' | 'temp') NAME ':' dtype '[' extent, ... ']'",
-    "param": "'param' NAME ':' dtype ['=' number]",
-    "extent": "NUMBER | NAME",
-}
-
-
 def grammar(start: Mapping[str, str], parts: Mapping[str, type], ops: Iterable[type], op: str = "op") -> str:
-    """The grammar of a level: ``start`` as it is, then one production a declared part, and one for all its ops."""
-    rows = {**start, **{name: form_of(cls).grammar() for name, cls in parts.items()}}
+    """The grammar of a level: a production for each declared part, those of ``start`` as they are, one for the ops."""
+    rows = {**{name: form_of(cls).grammar() for name, cls in parts.items()}, **start}
     lines = [f"{name:<8} := {text}" for name, text in rows.items()]
     return "\n".join([*lines, f"{op:<8} := " + ("\n" + 9 * " " + "| ").join(form_of(c).grammar() for c in ops)]) + "\n"

@@ -19,20 +19,6 @@ Operation types are not written: ``core.expr.infer.result_dtype`` gives them.  `
 neg on the literal 1, ``-1`` a literal.  ``;`` starts a comment.  A space follows the mod operator,
 because ``%8`` is a value.  A NaN literal is ``math.nan`` itself, so it compares equal to its like.
 
-An IR parser reads structure from a :class:`TokenStream` and expressions through it::
-
-    ts = TokenStream(Source("a.scalar", "loop i in 0..M { O[i] = Q[i] * 2.0 }"))
-    ex = ExprParser(ts, buffers={"Q": DType.F32}, params={"M": DType.I32})
-    ts.expect("loop")                       # IRParseError with a caret if it is not there
-    var = ts.name()                         # "i"
-    ts.expect("in"); lo = ex.parse(); ts.expect(".."); hi = ex.parse()
-    with ts.braces() as more:
-        while more():
-            span = ts.span()                # of the line; cheap
-            target = ts.name()
-            index = ts.brackets(ex.parse)   # [e, e, ...]
-            ts.expect("="); value = ex.parse()
-
 Names may contain dots (``cp.async``, ``tile.red``); ``0..128`` is three tokens.
 """
 
@@ -44,18 +30,8 @@ from nautilus.core.expr.infer import DTypeError, reduce_dtype, result_dtype
 from nautilus.core.expr.nodes import COMBINERS, OPS, Axis, Const, Expr, Load, Op, Param, Reduce, Ref, Var
 from nautilus.core.functions import BY_SYMBOL
 from nautilus.core.source import Source
-from nautilus.core.text.tokens import IRParseError, TokenStream, format_number
+from nautilus.core.text.tokens import TokenStream, format_number
 from nautilus.core.types import DType
-
-__all__ = [
-    "ExprParser",
-    "IRParseError",
-    "TokenStream",
-    "format_expr",
-    "format_list",
-    "format_number",
-    "parse_expr",
-]
 
 # -- expressions: printing --------------------------------------------------------------------
 
@@ -146,16 +122,16 @@ class ExprParser:
     def __init__(
         self,
         ts: TokenStream,
-        buffers: Mapping[str, DType] | None = None,
-        params: Mapping[str, DType] | None = None,
-        values: Mapping[str, DType] | None = None,
+        buffers: dict[str, DType] | None = None,
+        params: dict[str, DType] | None = None,
+        values: dict[str, DType] | None = None,
     ) -> None:
         self.ts = ts
-        self.buffers: Mapping[str, DType] = {} if buffers is None else buffers
-        self.params: Mapping[str, DType] = {} if params is None else params
-        self.values: Mapping[str, DType] = {} if values is None else values
+        self.buffers: dict[str, DType] = {} if buffers is None else buffers
+        self.params: dict[str, DType] = {} if params is None else params
+        self.values: dict[str, DType] = {} if values is None else values
 
-    def parse(self) -> Expr:
+    def expr(self) -> Expr:
         """Take one expression. Raises IRParseError."""
         try:
             return self._binary(_OR)
@@ -280,9 +256,7 @@ class ExprParser:
             axes.append(self._axis())
         cond = self._full() if ts.accept("|") else None
         ts.expect("]")
-        ts.expect("(")
-        body = self._full()
-        ts.expect(")")
+        (body,) = ts.brackets(self._full, "()")
         try:
             return Reduce(op, tuple(axes), cond, body, reduce_dtype(op, body.dtype), ts.span())
         except DTypeError as err:
@@ -304,12 +278,12 @@ class ExprParser:
 
 def parse_expr(
     text: str,
-    buffers: Mapping[str, DType] | None = None,
-    params: Mapping[str, DType] | None = None,
-    values: Mapping[str, DType] | None = None,
+    buffers: dict[str, DType] | None = None,
+    params: dict[str, DType] | None = None,
+    values: dict[str, DType] | None = None,
 ) -> Expr:
     """Parse ``text``, which must be one expression. Raises IRParseError."""
     ts = TokenStream(Source("<expr>", text))
-    e = ExprParser(ts, buffers, params, values).parse()
+    e = ExprParser(ts, buffers, params, values).expr()
     ts.end()
     return e

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Collection
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -113,53 +112,61 @@ VALUE = Syntax("value", lambda v: f"%{v.name}", lambda r: r.use())
 VALUES = Syntax("value, ...", _values, lambda r: r.list(r.use) if r.ts.kind == "ref" else (), _begins_values)
 CARRIED = Syntax("value '=' value, ...", _pairs, _read_pairs)
 #: the number of a constant, in the form of the result's type
-LITERAL = Syntax("number", lambda x: format_number(*x), _read_literal, finish=_finish_literal)
-REGION = Syntax("op*", lambda _: "", _block)
+LITERAL = Syntax("number", format_number, _read_literal, finish=_finish_literal)
+REGION = Syntax("op*", str, _block)
+
+
+def words(table: Mapping[str, Any], grammar: str = "") -> Syntax:
+    """One of the words of ``table``, which stands for the value there."""
+    text_of = {value: word for word, value in table.items()}
+
+    def read(r: Reader) -> Any:
+        if r.ts.text not in table:
+            r.ts.fail(f"expected {' or '.join(table)}, found {r.ts.describe()}")
+        return table[r.ts.name()]
+
+    listed = " | ".join(f"'{w}'" for w in table)
+    grammar = grammar or (f"({listed})" if len(table) > 1 else listed)
+    return Syntax(grammar, text_of.__getitem__, read, lambda r: r.ts.text in table, tuple(table))
 
 
 def flag(word: str) -> Syntax:
     """A bool field that is true where ``word`` is written."""
-
-    def read(r: Reader) -> bool:
-        r.ts.expect(word)
-        return True
-
-    return Syntax(f"'{word}'", lambda _: word, read, lambda r: r.ts.text == word, (word,))
+    return words({word: True})
 
 
-def choice(noun: str, words: Collection[str]) -> Syntax:
-    """One of ``words``. ``noun`` is its name in the grammar."""
-
-    def read(r: Reader) -> str:
-        if r.ts.text not in words:
-            r.ts.fail(f"expected one of the {noun}s, found {r.ts.describe()}")
-        return r.ts.name()
-
-    return Syntax(noun.upper(), str, read, lambda r: r.ts.text in words, words=tuple(words))
-
-
-def word_of(noun: str, kinds: type[enum.Enum]) -> Syntax:
-    """A member of an enumeration by its value."""
-    by_word = {k.value: k for k in kinds}
-    one = choice(noun, by_word)
-    words = " | ".join(f"'{w}'" for w in by_word)
-    return Syntax(f"({words})", lambda k: str(k.value), lambda r: by_word[one.read(r)], words=one.words)
+def choice(noun: str, names: Iterable[str]) -> Syntax:
+    """One of ``names``. ``noun`` is its name in the grammar."""
+    return words({n: n for n in names}, noun.upper())
 
 
 def part(cls: type, name: str) -> Syntax:
     """The syntax of a declared class that is not an op. ``name`` is its name in the grammar."""
     form = form_of(cls)
-    return Syntax(name, form.text, lambda r: cls(**form.read(r)), form.begins)
+    return Syntax(name, form.text, lambda r: cls(**form.read(r)), form.begins, form.keywords)
 
 
-def parts(cls: type, name: str) -> Syntax:
-    """Any number of instances of a declared class, up to the closing brace."""
+def several(cls: type, name: str) -> Syntax:
+    """Any number of instances of a declared class, separated by commas, in parentheses."""
     one = part(cls, name)
 
     def read(r: Reader) -> tuple[Any, ...]:
+        return () if r.ts.text == ")" else r.list(lambda: one.read(r))
+
+    return Syntax(f"[{name}, ...]", lambda xs: ", ".join(map(one.show, xs)), read)
+
+
+def parts(
+    cls: type, name: str, words: tuple[str, ...] = (), note: Callable[[Reader, Any], None] = lambda r, x: None
+) -> Syntax:
+    """Any number of instances of a declared class, which begin with one of ``words``; ``note`` gets each of them."""
+    one, first = part(cls, name), words or form_of(cls).keywords
+
+    def read(r: Reader) -> tuple[Any, ...]:
         out: list[Any] = []
-        while r.ts.text != "}":
+        while r.ts.text in first and r.ts.peek() != "[":  # else a store to a buffer with that name
             out.append(one.read(r))
+            note(r, out[-1])
         return tuple(out)
 
-    return Syntax(f"{name}*", lambda _: "", read)
+    return Syntax(f"{name}*", str, read, words=first)

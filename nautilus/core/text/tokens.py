@@ -1,7 +1,7 @@
 """The lexer and token stream that all IR parsers share.
 
 A name may contain dots (``cp.async``), a number may have a type suffix (``1i64``), ``%name`` is a
-value, ``#name`` a layout, ``$name`` a param, and ``;`` starts a comment.
+value, ``#name`` a layout, ``$name`` a param, ``8x2`` an extent with a stride, and ``;`` starts a comment.
 :mod:`nautilus.core.text.expressions` has an example of its use.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeVar
 
 from nautilus.core.errors import Diagnostic, DiagnosticError
@@ -26,11 +25,11 @@ _SUFFIX = "|".join(sorted(_DTYPES, key=len, reverse=True))
 _TOKEN = re.compile(
     rf"""(?P<space>[ \t\r\n]+|;[^\n]*)
     |(?P<name>[A-Za-z_]\w*(?:\.\w+)*)
+    |(?P<extent>\d+x\d+)
     |(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?:{_SUFFIX})?(?!\w))
     |(?P<ref>%[A-Za-z0-9_]+(?:\.\w+)*)
     |(?P<hash>\#\w+)
     |(?P<param>\$[A-Za-z_]\w*)
-    |(?P<string>"[^"\n]*")
     |(?P<punct>\.\.|//|<=|>=|==|!=|->|[-+*/%<>=()\[\]{{}},:|@])
     |(?P<bad>.)""",
     re.VERBOSE | re.ASCII,
@@ -82,7 +81,7 @@ class TokenStream:
     # -- look-ahead ---------------------------------------------------------------------------
     @property
     def kind(self) -> str:
-        """Kind of the next token: name number ref hash param string punct end."""
+        """Kind of the next token: name extent number ref hash param punct end."""
         return self.kinds[self.pos]
 
     @property
@@ -142,7 +141,8 @@ class TokenStream:
         text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
         return "the end of the text" if self.kind == "end" else repr(text)
 
-    def _take(self, kind: str, what: str) -> str:
+    def take(self, kind: str, what: str) -> str:
+        """Take a token of ``kind``, which messages call ``what``."""
         if self.kinds[self.pos] != kind:
             self.fail(f"expected {what}, found {self.describe()}")
         self.pos += 1
@@ -150,19 +150,15 @@ class TokenStream:
 
     def name(self) -> str:
         """Take an identifier (dots allowed)."""
-        return self._take("name", "a name")
+        return self.take("name", "a name")
 
     def ref(self) -> str:
         """Take ``%name``; gives the name without ``%``."""
-        return self._take("ref", "a value (%name)")[1:]
+        return self.take("ref", "a value (%name)")[1:]
 
     def hash(self) -> str:
         """Take ``#name``; gives the name without ``#``."""
-        return self._take("hash", "a layout (#name)")[1:]
-
-    def string(self) -> str:
-        """Take ``"..."``; gives the contents (no escapes)."""
-        return self._take("string", "a string")[1:-1]
+        return self.take("hash", "a layout (#name)")[1:]
 
     def dtype(self) -> DType:
         """Take the name of an element type."""
@@ -180,24 +176,9 @@ class TokenStream:
         self.pos += 1
         return sign * int(self.texts[self.pos - 1])
 
-    def number(self, dtype: DType) -> int | float | bool:
-        """Take a literal of type ``dtype`` as :func:`format_number` prints it (no suffix)."""
-        at = self.pos
-        negative = self.accept("-")
-        found = self.literal(negative)
-        value = found.value if found is not None else None
-        if (
-            value is None
-            or (dtype is DType.BOOL) != isinstance(value, bool)
-            or (dtype.is_int and not isinstance(value, int))
-        ):
-            self.pos = at
-            self.fail(f"expected a literal of type {dtype}, found {self.describe()}")
-        return float(value) if dtype.is_float else value
-
     def literal(self, negative: bool = False) -> Const | None:
         """Take a literal whose sign has been taken already; None if the next token is no literal."""
-        text, start = self.text, self.pos
+        text = self.text
         value: int | float | bool
         dtype: DType | None = None
         if self.kind == "number":
@@ -221,9 +202,7 @@ class TokenStream:
             return None
         if negative and value == value:
             value = -value
-        span = self.span() if start < len(self.texts) else None
-        assert span is not None
-        return Const(value, dtype or (DType.F32 if isinstance(value, float) else DType.I32), span)
+        return Const(value, dtype or (DType.F32 if isinstance(value, float) else DType.I32), self.span())
 
     def annotation(self) -> DType | None:
         """Take ``:type`` glued to the token before it, if it is there."""
@@ -245,34 +224,16 @@ class TokenStream:
     def brackets(self, item: Callable[[], T], pair: str = "[]") -> tuple[T, ...]:
         """Take ``[item, item, ...]`` (possibly empty) between the two characters of ``pair``."""
         self.expect(pair[0])
-        return self.items(item, pair[1])
-
-    def items(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
-        """Take ``item, item, ... close`` (possibly no item), including the closing token."""
-        if self.accept(close):
-            return ()
-        out = [item()]
-        while self.accept(","):
+        out = [] if self.text == pair[1] else [item()]
+        while self.text != pair[1]:
+            self.expect(",")
             out.append(item())
-        self.expect(close)
+        self.pos += 1
         return tuple(out)
-
-    @contextmanager
-    def braces(self) -> Iterator[Callable[[], bool]]:
-        """``with ts.braces() as more: while more(): ...`` takes ``{ ... }``."""
-        self.expect("{")
-
-        def more() -> bool:
-            if self.kind == "end":
-                self.fail("expected '}', found the end of the text")
-            return self.text != "}"
-
-        yield more
-        self.expect("}")
 
 
 def format_number(value: int | float | bool, dtype: DType) -> str:
-    """A literal without type suffix; read back by :meth:`TokenStream.number`."""
+    """A literal without type suffix."""
     if dtype is DType.BOOL:
         return "true" if value else "false"
     return repr(float(value)) if dtype.is_float else str(int(value))

@@ -57,7 +57,7 @@ instruction's own layout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
@@ -79,8 +79,9 @@ from nautilus.core.op_fields import (
     flag,
 )
 from nautilus.core.ops import RESULT, SPAN, Effect, FieldRole, Kind, declare, op, part, walk
-from nautilus.core.source import NO_SPAN, Span
+from nautilus.core.source import Span
 from nautilus.core.text import syntax
+from nautilus.core.text.modules import BUFFERS, PARAMS, kernels
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir.async_ops import WITHOUT_WGMMA
 from nautilus.ma_tile.ir.async_ops import AdvanceOp as AdvanceOp
@@ -114,7 +115,9 @@ from nautilus.ma_tile.ir.values import (
     BARRIER,
     BARRIER_STAGE,
     COPY_SLOT,
+    DECODE,
     LAYOUT,
+    LAYOUTS,
     MA,
     OPERAND_OR_SLOT,
     READ_SLOT,
@@ -130,7 +133,7 @@ from nautilus.ma_tile.ir.values import Smem as Smem
 _ZERO = Const(0, DType.I32)
 PAIRED = flag("paired")
 INCREASE, DECREASE = "increase", "decrease"
-CHANGE = FieldRole(Kind.ATTRIBUTE, syntax.choice("change", (INCREASE, DECREASE)))
+CHANGE = FieldRole(Kind.ATTRIBUTE, syntax.words({w: w for w in (INCREASE, DECREASE)}))
 
 
 @op(MA)
@@ -374,7 +377,10 @@ MemOp: TypeAlias = (
 MA.close(MemOp)
 
 
-@dataclass(frozen=True, slots=True)
+@part(
+    "kernel $name grid $blocks warps $warps min_blocks $min_blocks( consumers $consumers)?( cluster $cluster)?"
+    " {$decode $layouts $smem $mbars $pipelines $body}"
+)
 class MemKernel:
     """One launch: ``blocks`` blocks of ``warps`` warps. ``decode`` gives grid variables from ``block``.
 
@@ -382,19 +388,21 @@ class MemKernel:
     ``consumer``.  ``cluster``: number of consecutive blocks in a cluster.
     """
 
-    name: str
-    blocks: Expr
-    warps: int
-    min_blocks: int
-    decode: tuple[tuple[str, Expr], ...]
-    layouts: Mapping[str, FragLayout]
-    smem: tuple[Smem, ...]
-    mbars: tuple[Mbar, ...]
-    body: tuple[MemOp, ...]
-    span: Span = field(default=NO_SPAN, compare=False, repr=False)
-    consumers: int = 1
-    pipelines: tuple[PipelineState, ...] = ()
-    cluster: int = 1
+    name: str = declare(NAME)
+    blocks: Expr = declare(EXPR)
+    warps: int = declare(INTEGER)
+    min_blocks: int = declare(INTEGER)
+    decode: tuple[tuple[str, Expr], ...] = declare(DECODE)
+    layouts: Mapping[str, FragLayout] = declare(LAYOUTS)
+    smem: tuple[Smem, ...] = declare(FieldRole(Kind.ATTRIBUTE, syntax.parts(Smem, "smem")))
+    mbars: tuple[Mbar, ...] = declare(FieldRole(Kind.ATTRIBUTE, syntax.parts(Mbar, "mbar")))
+    body: tuple[MemOp, ...] = declare(REGION)
+    span: Span = SPAN
+    consumers: int = declare(INTEGER, default=1)
+    pipelines: tuple[PipelineState, ...] = declare(
+        FieldRole(Kind.ATTRIBUTE, syntax.parts(PipelineState, "pipeline")), default=()
+    )
+    cluster: int = declare(INTEGER, default=1)
 
     @property
     def pdl(self) -> bool:
@@ -408,15 +416,15 @@ class MemKernel:
         return max(ends, default=0)
 
 
-@dataclass(frozen=True, slots=True)
+@part("module $name target $target {$buffers $params $kernels}")
 class MemModule:
     """A whole spec at the MA-tile level, for one architecture (``sm_80`` ...)."""
 
-    name: str
-    target: str
-    buffers: tuple[Buffer, ...]
-    params: tuple[ScalarParam, ...]
-    kernels: tuple[MemKernel, ...]
+    name: str = declare(NAME)
+    target: str = declare(NAME)
+    buffers: tuple[Buffer, ...] = declare(BUFFERS)
+    params: tuple[ScalarParam, ...] = declare(PARAMS)
+    kernels: tuple[MemKernel, ...] = declare(kernels(MemKernel))
 
     def buffer(self, name: str) -> Buffer:
         """The argument or temp called ``name``. Raises KeyError."""

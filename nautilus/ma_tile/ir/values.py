@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import DTYPE, EXPR, INTEGER, NAME, TILE_AXES, TYPE, UNWRITTEN
 from nautilus.core.ops import Access, FieldRole, Kind, Level, declare, part
@@ -10,7 +12,7 @@ from nautilus.core.text.assembly import Reader, Syntax
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.ir.layout import SmemLayout, tile_shape
+from nautilus.ma_tile.ir.layout import FragLayout, Mode, SmemLayout, tile_shape
 
 LAYOUT = FieldRole(Kind.LAYOUT, syntax.LAYOUT)
 
@@ -119,6 +121,48 @@ def _read_stage(r: Reader) -> tuple[str, Expr]:
     return name, stage
 
 
+def _lets(decode: tuple[tuple[str, Expr], ...]) -> list[str]:
+    return [f"let {var} = {format_expr(e)}" for var, e in decode]
+
+
+def _read_lets(r: Reader) -> tuple[tuple[str, Expr], ...]:
+    out: list[tuple[str, Expr]] = []
+    while r.ts.accept("let"):
+        var = r.ts.name()
+        r.ts.expect("=")
+        out.append((var, r.expr()))
+    return tuple(out)
+
+
+def _layouts(layouts: Mapping[str, FragLayout]) -> list[str]:
+    return [f"layout #{name} = {layout}" for name, layout in layouts.items()]
+
+
+def _read_layouts(r: Reader) -> dict[str, FragLayout]:
+    out: dict[str, FragLayout] = {}
+    while r.ts.accept("layout"):
+        name, parts = r.ts.hash(), list[tuple[Mode, ...]]()
+        r.ts.expect("=")
+        for word in ("reg", "lane", "warp"):
+            r.ts.expect(word)
+            parts.append(r.ts.brackets(lambda: _read_mode(r), "()"))
+        out[name] = FragLayout(*parts)
+    return out
+
+
+def _read_mode(r: Reader) -> Mode:
+    copies = r.ts.accept("*")
+    axis = None if copies else r.ts.name()
+    r.ts.expect(":")
+    if axis is None:
+        return Mode(r.ts.integer(), None)
+    size, _, stride = r.ts.take("extent", "an extent and a stride, as 8x2").partition("x")
+    return Mode(int(size), axis, int(stride))
+
+
+#: variables of the grid, in terms of ``block``: each ``let`` in front of all other parts of a kernel
+DECODE = FieldRole(Kind.ATTRIBUTE, Syntax("let*", str, _read_lets, items=_lets))
+LAYOUTS = FieldRole(Kind.ATTRIBUTE, Syntax("layout*", str, _read_layouts, items=_layouts))
 _SLOT = syntax.part(Slot, "slot")
 READ_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.READ)
 WRITE_SLOT = FieldRole(Kind.SLOT, _SLOT, Access.WRITE)

@@ -32,7 +32,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.interp.contraction import contract
 from nautilus.scalar.interp.space import Access, Mask, Memory, Range, ScalarRunError, Space, Tables, both
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
-from nautilus.scalar.text import format_stmt
+from nautilus.scalar.text import first_line
 
 __all__ = ["ScalarRunError", "run_program"]
 
@@ -213,7 +213,7 @@ class _Run:
             if "\n" in str(e):
                 raise
             place = ", ".join(f"{k}={v}" for k, v in (at.env or {}).items())
-            raise ScalarRunError(f"{e}\n  in kernel {self.kernel.name}: {format_stmt(s)[0]} ({place})") from None
+            raise ScalarRunError(f"{e}\n  in kernel {self.kernel.name}: {first_line(s)} ({place})") from None
 
     def _parts(self, guard: Expr | None) -> tuple[Expr, ...]:
         """The conjuncts of a guard, the same objects for every call."""

@@ -14,7 +14,8 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.nodes import Axis
 from nautilus.core.source import Source
-from nautilus.core.text.expressions import ExprParser, TokenStream, format_expr
+from nautilus.core.text.expressions import ExprParser, format_expr
+from nautilus.core.text.tokens import TokenStream
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.domains import nonempty
@@ -25,7 +26,7 @@ M, N = 5, 6
 
 def reduction(guard: Any, red: tuple[str, ...] = ("j",)) -> Def:
     ts = TokenStream(Source("<guard>", guard))
-    e = ExprParser(ts, {"T": DType.I32}).parse()
+    e = ExprParser(ts, {"T": DType.I32}).expr()
     axes = tuple(Axis(r, N) for r in red)
     par = (Axis("i", M), Axis("k", M))
     return Def("S", Buffer("S", DType.F32, (M, M), Where.TEMP), par, axes, "sum", e, e)

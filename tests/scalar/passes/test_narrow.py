@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,40 +42,6 @@ def product(body: str, dtype: str = "f16", weight: str = "f16") -> Spec:
         f"dim M = 5, N = 6, K = 7\ninput X: {dtype}[M, K]\ninput W: {weight}[K, N]\ninput a: f32[M]\n"
         f"output Y: f32[M, N]\n{body}\n"
     )
-
-
-def test_probabilities() -> None:
-    p, (c,) = narrowed(ATTENTION)
-    expect(p, "sum= cast<f32>(narrow<f16>(exp(S_sum[b, h, i, j] * 0.35355339059327373 - P_max[b, h, i]))) * cast")
-    assert c.notes == ("the factor is in [0, 1]",)
-
-
-@pytest.mark.parametrize(
-    ("factor", "target", "note"),
-    [
-        ("sigmoid(f32(X[i, k]))", "f16", "[0, 1]"),
-        ("tanh(f32(X[i, k])) * 300", "f16", "[-1, 1]"),
-        ("(erf(f32(X[i, k])) + 1)", "f16", " 2]"),
-        ("max(min(f32(X[i, k]), 6), 0)", "f16", "[0, 6]"),
-        ("(X[i, k] if k > 2 else 0.5) * 0.25", "f16", "[-65504, 65504]"),
-        ("f32(X[i, k]) * X[i, k]", "f16", "4.29"),  # scaled
-        ("exp(f32(X[i, k]))", "f16", "inf"),  # scaled
-        ("f32(X[i, k]) * a[i] * exp(-abs(k - i))", "f16", "[-65504, 65504]"),
-        ("exp(-abs(f32(X[i, k])))", "f16", "[0, 1]"),
-        ("rsqrt(1 + exp(f32(X[i, k])))", "f16", "[0, 1]"),
-        ("(i * 3 - k + f32(X[i, k]) * 0)", "f16", "[-6, 12]"),
-    ],
-)
-def test_ranges_decide(factor: Any, target: str, note: str) -> None:
-    p, (c,) = narrowed(product(f"Y[i, j] = sum[k]({factor} * W[k, j])"))
-    expect(p, f"narrow<{target}>(")
-    assert note in c.notes[0]
-
-
-def test_tf32_on_both_sides() -> None:
-    """A product of tf32 and f16 would have no matrix unit."""
-    p, _ = narrowed(product("E[i, k] = exp(X[i, k]) - max[k](X[i, k])\nY[i, j] = sum[k](E[i, k] * W[k, j])"))
-    expect(p, "(narrow<tf32>(exp(cast<f32>(X[i, k])) - E_max[i])) * cast<f32>(narrow<tf32>(cast<f32>(W[k, j])))")
 
 
 def test_a_scale_from_the_largest_magnitude() -> None:
@@ -133,50 +98,6 @@ def test_no_factor_overflows(factor: str, largest: float) -> None:
     real, typed = (run_program(p, x, mode=m)["Y"] for m in ("real", "typed"))
     assert np.isfinite(typed).all()
     np.testing.assert_allclose(typed, real, rtol=2.0**-10)
-
-
-def test_bf16_needs_no_proof() -> None:
-    p, _ = narrowed(product("Y[i, j] = sum[k](exp(X[i, k]) * W[k, j])", weight="bf16"))
-    expect(p, "cast<f32>(narrow<bf16>(exp(cast<f32>(X[i, k])))) * cast<f32>(W[k, j])")
-
-
-def test_a_maximum_over_another_domain_proves_nothing() -> None:
-    """P's domain is wider than the maximum's: the difference may be positive."""
-    body = "E[i, k] = exp(X[i, k] - max[k | k <= i](X[i, k]))\nY[i, j] = sum[k](E[i, k] * W[k, j])"
-    expect(narrowed(product(body))[0], "narrow<tf32>(exp(")
-    body = "E[i, k] = exp(X[i, k] - max[k | k <= i](X[i, k]))\nY[i, j] = sum[k | k <= i - 1](E[i, k] * W[k, j])"
-    expect(narrowed(product(body))[0], "narrow<f16>(exp(")
-    body = "E[i, k] = exp(X[i, k] - max[k](X[(i + 1) % 5, k]))\nY[i, j] = sum[k](E[i, k] * W[k, j])"
-    expect(narrowed(product(body))[0], "narrow<tf32>(exp(")
-
-
-def test_a_share_of_a_sum_is_at_most_one() -> None:
-    spec = product("P[i, k] = softmax[k](X[i, k])\nY[i, j] = sum[k](P[i, k] * W[k, j])")
-    p = Dead().apply(Simplify().apply(Inline().apply(lower(spec))))  # not factored
-    q, (c,) = Narrow().derive(p)
-    sound(q)
-    agree(spec, q)
-    assert c.notes == ("the factor is in [0, 1]",)
-    expect(q, "narrow<f16>(exp(")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "Y[i, j] = sum[k](X[i, k] * W[k, j])",  # both are tensors
-        "Y[i, j] = sum[k](exp(X[i, k]) * sin(W[k, j]))",  # neither is
-        "Y[i, j] = sum[k](exp(W[k, j]) * W[k, j]) + a[i]",  # no axis of its own
-        "Y[i, j] = max[k](exp(X[i, k]) * W[k, j])",  # not a sum
-    ],
-)
-def test_left_alone(body: str) -> None:
-    p = ready(product(body))
-    assert Narrow().derive(p) == (p, ())
-
-
-def test_f32_tensors_stay() -> None:
-    p = ready(product("Y[i, j] = sum[k](exp(X[i, k]) * W[k, j])", weight="f32"))
-    assert Narrow().derive(p) == (p, ())
 
 
 def test_strict_and_schedule() -> None:

@@ -1,0 +1,59 @@
+"""The text form of modules, which all levels share: declarations of buffers and params, then kernels.
+
+A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.
+A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.expr.nodes import Param
+from nautilus.core.ops import FieldRole, Kind, Level
+from nautilus.core.source import Source
+from nautilus.core.text.assembly import Reader, form_of, format_ops
+from nautilus.core.text.syntax import parts
+from nautilus.core.text.tokens import TokenStream
+
+M = TypeVar("M")
+_GLOBAL = tuple(s.value for s in Space if s is not Space.LOCAL)
+
+
+def _note_buffer(r: Reader, b: Buffer) -> None:
+    r.buffers[b.name] = b.dtype
+
+
+def _note_param(r: Reader, p: ScalarParam) -> None:
+    r.params[p.name] = p.dtype
+
+
+BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL))
+#: buffers that expressions read
+LOADED = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL, _note_buffer))
+LOCALS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", (Space.LOCAL.value,), _note_buffer))
+PARAMS = FieldRole(Kind.ATTRIBUTE, parts(ScalarParam, "param", note=_note_param))
+
+
+def kernels(cls: type) -> FieldRole:
+    """The kernels of a module."""
+    return FieldRole(Kind.ATTRIBUTE, parts(cls, "kernel"))
+
+
+def format_module(module: Any) -> str:
+    """The text of a module of any level."""
+    return "\n".join(format_ops((module,))) + "\n"
+
+
+def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
+    """The module that ``text`` is, whole; ``name`` is the file's, for messages. Raises IRParseError."""
+    r = Reader(TokenStream(Source(name, text)), level.forms)
+    fields = form_of(cls).read(r)
+    r.ts.end()
+
+    def extent(e: int | Param) -> int | Param:  # its param is declared after it
+        return replace(e, dtype=r.params.get(e.name, e.dtype)) if isinstance(e, Param) else e
+
+    fields["buffers"] = tuple(replace(b, shape=tuple(map(extent, b.shape))) for b in fields["buffers"])
+    return cls(**fields)

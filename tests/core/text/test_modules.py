@@ -1,0 +1,73 @@
+"""Declarations read back as they are printed, at every level by the same code."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.expr.nodes import Param
+from nautilus.core.op_fields import NAME
+from nautilus.core.ops import Level, declare, part
+from nautilus.core.text.modules import BUFFERS, PARAMS, format_module, parse_module
+from nautilus.core.text.tokens import IRParseError
+from nautilus.core.types import DType
+
+TEXT = """\
+toy t {
+  input x: f16[4, N]
+  temp s: f32[]
+  output y: bf16[N]
+  param N: i32
+  param eps: f32 = 1e-06
+}
+"""
+
+
+@part("toy $name {$buffers $params}")
+class Toy:
+    name: str = declare(NAME)
+    buffers: tuple[Buffer, ...] = declare(BUFFERS)
+    params: tuple[ScalarParam, ...] = declare(PARAMS)
+
+
+def read(lines: str) -> Toy:
+    return parse_module(Toy, Level("toy", "value"), f"toy t {{ {lines} }}", "<test>")
+
+
+def test_round_trip() -> None:
+    m = parse_module(Toy, Level("toy", "value"), TEXT, "<test>")
+    assert [b.space for b in m.buffers] == [Space.INPUT, Space.TEMP, Space.OUTPUT]
+    assert {p.name: p.dtype for p in m.params} == {"N": DType.I32, "eps": DType.F32}
+    assert format_module(m) == TEXT
+    assert (m.buffers[0].span.line, m.params[1].span.line) == (2, 6)
+
+
+def test_a_shape_takes_the_type_of_a_size_declared_later() -> None:
+    assert read("input x: f16[N] param N: i64").buffers[0].shape == (Param("N", DType.I64),)
+
+
+def test_numbers() -> None:
+    written = {"i32": "-1", "f32": "2.5", "f16": "-inf", "bool": "true", "f64": "nan", "bf16": "3"}
+    m = read(" ".join(f"param p_{t}: {t} = {n}" for t, n in written.items()))
+    values = [p.default for p in m.params]
+    assert values[:4] == [-1, 2.5, -math.inf, True] and values[3] is True
+    assert isinstance(values[4], float) and math.isnan(values[4])
+    assert values[5] == 3.0 and isinstance(values[5], float)
+
+
+def test_what_is_no_declaration_is_named() -> None:
+    with pytest.raises(IRParseError) as e:
+        read("input x: f16[2] kernel k")
+    assert e.value.message == "expected input or output or temp or param or '}', found 'kernel'"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["input x f16[2]", "input x: f99[2]", "param eps: f32 = x", "temp x: f32[%]", "param p: bool = 3",
+     "local x: f32[2]", "param p: i32 = 1.5"],
+)  # fmt: skip
+def test_broken(text: str) -> None:
+    with pytest.raises(IRParseError):
+        read(text)
