@@ -58,7 +58,9 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
             result.lookup_failure = lookup_failure
             return result
         except (ScheduleError, UnsupportedError) as error:
-            request = next_request(request, result.tuned, error, again=error is repeated.error)
+            request = next_request(
+                request, result.tuned, error, again=error is repeated.error, schedule=result.context.schedule
+            )
             accepted = error.kernel in request.fallbacks.spilling
             repeated = Repeated() if accepted else Repeated(repeated.planned, error)
             lookup_failure = first_line(error) if result.tuned else lookup_failure

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
-from nautilus.core.schedule import Schedule
+from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cuda.module import CudaModule
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.manager import Record
@@ -47,17 +47,19 @@ class Repeated:
 
 
 def next_request(
-    request: Request, tuned: bool, error: ScheduleError | UnsupportedError, again: bool = False
-) -> Request:
+    request: Request, tuned: bool, error: ScheduleError | UnsupportedError, again: bool = False,
+    schedule: Schedule | None = None,
+) -> Request:  # fmt: skip
     """``request`` after its schedule failed with ``error``. Raises ``error`` where nothing else is to be tried.
 
     A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have a ladder of
     conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept.  ``again``:
-    the last fallback has left the schedule as it was.
+    the last fallback has left the schedule as it was.  ``schedule``: the one that failed.  A kernel that computes tiles
+    of another one again has the plan of that one.
     """
     if tuned:
         return replace(request, lookup=None)
-    kernel, known = error.kernel, request.fallbacks
+    kernel, known = recomputed(error.kernel, schedule), request.fallbacks
     if isinstance(error, SpillError):
         return replace(request, fallbacks=known.after_spill(kernel, error.excess, again))
     if not kernel or request.gives_kernels or known.exhausted(kernel):
@@ -71,7 +73,8 @@ def note_spills(request: Request, result: Result, module: CudaModule, resources:
     spilling = [(module.kernels.get(r.kernel, r.kernel), r) for r in resources if r.spill_stores]
     result.spills = tuple((name, r.spill_stores) for name, r in spilling)
     for name, r in spilling:
-        ours = not (request.gives_kernels or result.tuned or name in result.context.fallbacks.spilling)
+        accepted = name in result.context.fallbacks.spilling or recomputed(name, result.context.schedule) != name
+        ours = not (request.gives_kernels or result.tuned or accepted)
         if ours and r.spill_stores > _SPILLED:
             excess = max(_SMALLER, 1 + r.spill_stores / (4 * max(r.registers, 1)))
             raise SpillError(f"{r.spill_stores} bytes of registers are spilled", kernel=name, excess=excess)

@@ -93,6 +93,7 @@ VR_TILE = Stage(
             "exponents.raise_exponents:RaiseExponents",
             "lazy_rescale:LazyRescale",
             "exponents.guard_exponents:GuardExponents",
+            "masked.recompute_masked:RecomputeMasked",
             "dce:Dce",
         ),
     ),

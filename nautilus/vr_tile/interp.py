@@ -208,11 +208,29 @@ class _Run:
         if self.mode == "typed" and t.dtype is DType.F32:
             wide = [w.astype(np.float32) for w in wide]
         subscripts = f"{terms[0]},{terms[1]}->{''.join(letters[n] for n in t.names)}"
-        total = np.einsum(subscripts, *wide, optimize=True)
+        if op.mask is not None and not all(np.isfinite(w).all() for w in wide):
+            total = self.masked_sum(op, wide)
+        else:
+            total = np.einsum(subscripts, *wide, optimize=True)
         out = round_to(total, t.dtype if self.mode == "typed" else _wide(t.dtype))
         if op.acc is not None:
             out = eval_op("add", [self.spread(op.acc.name, t), out], t.dtype, self.mode)
         return out
+
+    def masked_sum(self, op: DotOp, sides: Sequence[Array]) -> Array:
+        """The sum of the products whose mask holds; ``sides``: the operands in the type of the sum."""
+        assert op.mask is not None
+        axes = {a.name: a for v in (op.a, op.b) for a in v.type.axes}
+        names = (*op.result.type.names, *op.axes)
+
+        def aligned(data: Array, have: TileType) -> Array:
+            order = [n for n in names if n in have.names]
+            sizes = [axes[n].size if n in have.names else 1 for n in names]
+            return data.transpose([have.names.index(n) for n in order]).reshape(sizes)
+
+        a, b = (aligned(w, v.type) for w, v in zip(sides, (op.a, op.b), strict=True))
+        products = np.where(aligned(self.values[op.mask.name][1], op.mask.type), a * b, np.zeros((), a.dtype))
+        return np.asarray(products.sum(axis=tuple(range(len(op.result.type.names), len(names)))))
 
     def store(self, op: StoreOp) -> None:
         t = op.value.type

@@ -19,13 +19,15 @@ that of an earlier loop of the chain; the iteration order may start in the middl
 ``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
 of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,
 i64); its contracted axes occur in both operands and not in the result; every other axis of an operand
-is in the result.
+is in the result.  The axes of its mask are axes of its operands.  Where the mask is false an operand is 0, so that the
+mask decides only about products with inf and NaN.  ``recompute-masked`` replaces masks, which no lower level has.
 
 Invariants (``vr_tile.verify``): SSA (one definition, before its uses, scopes nest); one size per axis
 name in a kernel (the ``axes`` list); result type of an elementwise operation is the union of its
 operands' axes and ``core.expr.infer``'s type; masks are bool; carried types are constant; stores go to
-outputs and temps; loads come from inputs, temps and outputs of earlier kernels, never from what the
-kernel stores; a store's index uses every axis of its value; every op has a span.
+outputs and temps; a kernel may overwrite what an earlier one stored if none has loaded it; loads come
+from inputs, temps and outputs of earlier kernels, never from what the kernel stores; a store's index
+uses every axis of its value; every op has a span.
 """
 
 from __future__ import annotations
@@ -111,15 +113,16 @@ class ReduceOp:
     span: Span = SPAN
 
 
-@op(VR, "dot $a, $b( + $acc)? over $axes")
+@op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?")
 class DotOp:
-    """``result = acc + sum over axes of a * b`` (acc None: 0)."""
+    """``result = acc + sum over axes of a * b`` (acc None: 0), without the products whose ``mask`` is false."""
 
     result: Value = declare(RESULT)
     a: Value = declare(OPERAND)
     b: Value = declare(OPERAND)
     acc: Value | None = declare(OPERAND)
     axes: tuple[str, ...] = declare(AXES)
+    mask: Value | None = declare(OPERAND, default=None)
     span: Span = SPAN
 
 

@@ -52,10 +52,11 @@ def verify(m: TileModule) -> None:
     for b in m.buffers:
         if b.space is Space.LOCAL:
             _fail("buffers are inputs, outputs and temps", b.name, "a local has no place here", b.span)
-    written: set[str] = set()
+    written, read = set[str](), set[str]()
     for k in m.kernels:
-        _Kernel(m, k, frozenset(written)).check()
+        _Kernel(m, k, frozenset(written), frozenset(read)).check()
         written |= {op.buffer for op in walk_ops(k.body) if isinstance(op, StoreOp)}
+        read |= {op.buffer for op in walk_ops(k.body) if isinstance(op, LoadOp)}
 
 
 def _fail(rule: str, node: str, detail: str, span: Span = NO_SPAN) -> NoReturn:
@@ -80,6 +81,7 @@ class _Kernel:
     module: TileModule
     kernel: TileKernel
     written: frozenset[str]  # by earlier kernels
+    read: frozenset[str]  # by earlier kernels
     vars: set[str] = field(default_factory=set)
     values: dict[str, TileType] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)
@@ -225,7 +227,7 @@ def _store(k: _Kernel, op: StoreOp) -> None:
         "stores go to outputs and temps",
         f"{b.name} is {b.space.value}",
     )
-    k.need(b.name not in k.written, "one kernel writes a buffer", b.name)
+    k.need(b.name not in k.read, "what was read is not overwritten", b.name)
     have = op.value.type.dtype
     k.need(have in (b.dtype, b.dtype.compute), "stores take the storage or compute type", f"{have} to {b.dtype}")
     k.access(op, b, op.value.type)
@@ -272,6 +274,9 @@ def _dot(k: _Kernel, op: DotOp) -> None:
         str(t.dtype),
     )
     k.need(op.acc is None or op.acc.type == t, "the accumulator has the result's type", "")
+    if op.mask is not None:
+        inside = set(op.mask.type.names) <= set(a.names) | set(b.names)
+        k.need(op.mask.type.dtype is DType.BOOL and inside, "a dot's mask is bool over axes of its operands", "")
 
 
 def _for(k: _Kernel, op: ForOp) -> None:

@@ -149,6 +149,11 @@ class _Run:
         t = op.result.type
         dims = tuple(self.dim(a) for a in op.axes)
         a, b = (self.grown(self.values(v.name), dims, v.type) for v in (op.a, op.b))
+        if op.mask is not None:
+            zero: Value = numbers.exactly(np.asarray(0.0)) if isinstance(a, Number) else np.zeros((), a.dtype)
+            present = self.values(op.mask.name)
+            assert not isinstance(present, Number)
+            a = numbers.choose(present, a, zero)
         if isinstance(a, Number) and isinstance(b, Number):
             out: Value = contracted(a, b, dims)
         else:

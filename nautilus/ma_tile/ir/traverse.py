@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.expr.nodes import Expr, Ref, substitute, walk
 from nautilus.core.index.simplify import simplify
 from nautilus.core.ops import Access, Kind, declaration, map_fields, map_regions, regions
-from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan
+from nautilus.core.schedule import MappingPlan, Schedule, WarpgroupPlan, WarpPlan, mapping_of
 from nautilus.ma_tile.ir.ops import AsyncCopy, Frag, MemKernel, MemModule, MemOp, Slot, walk_ops
 from nautilus.ma_tile.ir.values import MA
 
@@ -142,10 +142,7 @@ def variables(op: MemOp) -> tuple[str, ...]:
 
 def plan_of(schedule: Schedule | None, kernel: MemKernel) -> MappingPlan | None:
     """The mapping of ``kernel``; None where the schedule has no such kernel."""
-    for k in schedule.kernels if schedule is not None else ():
-        if k.name == kernel.name:
-            return k.mapping
-    return None
+    return mapping_of(schedule, kernel.name)
 
 
 def warp_plan_of(schedule: Schedule | None, kernel: MemKernel) -> WarpPlan | None:

@@ -18,7 +18,7 @@ from math import prod
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan
+from nautilus.core.schedule import MappingPlan, Schedule, WarpPlan, mapping_of
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.ma_tile.lowering.warp import lower_warp_kernel
 from nautilus.ma_tile.lowering.warpgroup import lower_warpgroup_kernel
@@ -28,9 +28,10 @@ from nautilus.vr_tile.ir import TileKernel, TileModule, results, walk_ops
 
 def lower_raw(module: TileModule, schedule: Schedule | None, target: str, strict: bool = False) -> MemModule:
     """Lower without waits, barriers and shared-memory offsets (for the passes that place them)."""
-    plans = {k.name: k.mapping for k in schedule.kernels} if schedule is not None else {}
     buffers = {b.name: b for b in module.buffers}
-    kernels = tuple(lower_kernel(k, buffers, plans.get(k.name, WarpPlan()), target, strict) for k in module.kernels)
+    kernels = tuple(
+        lower_kernel(k, buffers, mapping_of(schedule, k.name) or WarpPlan(), target, strict) for k in module.kernels
+    )
     return MemModule(module.name, target, module.buffers, module.params, kernels)
 
 

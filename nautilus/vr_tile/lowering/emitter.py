@@ -59,11 +59,13 @@ class Emitter:
         self.emit(ReduceOp(v, combiner, arg, over, self.span))
         return v
 
-    def dot(self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "") -> Value:
+    def dot(
+        self, a: Value, b: Value, acc: Value | None, axes: Sequence[str], hint: str = "", mask: Value | None = None
+    ) -> Value:
         names = {*a.type.names, *b.type.names} - set(axes)
         v = self.fresh(self.type(a.type.dtype.compute, names), hint)
         ordered = tuple(n for n in self.axes if n in axes)
-        self.emit(DotOp(v, a, b, acc, ordered, self.span))
+        self.emit(DotOp(v, a, b, acc, ordered, mask, self.span))
         return v
 
     def select(self, cond: Value, a: Value, b: Value, hint: str = "") -> Value:

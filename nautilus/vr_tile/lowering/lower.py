@@ -12,8 +12,8 @@
   conjunct, or of such a load and a factor that is always finite (an integer).  A factor that could be inf or NaN does
   not qualify, because 0 * inf is NaN.
 * In a ``dot``, every operand that has all axes of the conjunct is masked: a plain load by its own mask, at no cost, and
-  a computed operand by a select.  An operand without those axes is not masked, so an inf or NaN in it at an excluded
-  point gives 0 * inf there.
+  a computed operand by a select.  An operand without those axes is not masked, and an inf or NaN in it at an excluded
+  point would give 0 * inf: the ``dot`` has such a conjunct as its mask.
 * Consecutive loops over adjoining ranges, in any order, share a ``chain`` if their bodies differ only in guards.
 """
 
@@ -347,11 +347,18 @@ class _Lower:
         left, right = self.operand(x, c.a_axes, guard), self.operand(y, c.b_axes, guard)
         kept = b.type(left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
         use = acc if acc is not None and not c.after and acc.type == kept else None
-        v = b.dot(left, right, use, sorted(c.axes), hint)
+        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard))
         for op, arg in c.after:
             args = (v,) if arg is None else (v, b.value(arg))
             v = b.map(op, args, v.type.dtype, hint)
         return v
+
+    def absent(self, c: Contraction, guard: Sequence[Expr]) -> Value | None:
+        """The mask of the products of ``c``: the conjuncts with axes that an operand of possible inf or NaN lacks."""
+        sides = ((c.a, c.a_axes), (c.b, c.b_axes))
+        return self.condition(
+            [g for g in guard if any(not (self.b.names(g) <= axes or self.finite(e)) for e, axes in sides)]
+        )
 
     def operand(self, e: Expr, axes: frozenset[str], guard: Sequence[Expr]) -> Value:
         """An operand of a dot, which is 0 where a conjunct of ``guard`` over its axes is false."""

@@ -89,6 +89,7 @@ def _key(op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) ->
             return (name, tuple(sorted(names) if name in _COMMUTES else names), t)
         case ReduceOp(combiner=combiner, arg=arg, axes=axes):
             return ("reduce", combiner, arg.name, frozenset(axes), t)
-        case DotOp(a=a, b=b, acc=acc, axes=axes):
+        case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask):
             names = sorted((a.name, b.name))
-            return ("dot", tuple(names), None if acc is None else acc.name, frozenset(axes), t)
+            more = [None if v is None else v.name for v in (acc, mask)]
+            return ("dot", tuple(names), *more, frozenset(axes), t)

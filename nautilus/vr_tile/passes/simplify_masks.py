@@ -12,7 +12,19 @@ from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.index.simplify import TRUE
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.assumptions import Assumptions
-from nautilus.vr_tile.ir import ConstOp, ForOp, IndexOp, LoadOp, MapOp, StoreOp, TileKernel, TileModule, TileOp, Value
+from nautilus.vr_tile.ir import (
+    ConstOp,
+    DotOp,
+    ForOp,
+    IndexOp,
+    LoadOp,
+    MapOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+)
 from nautilus.vr_tile.rewriting import each_kernel, rename
 
 
@@ -80,6 +92,8 @@ def _op(op: TileOp, scope: _Scope) -> TileOp | None:
                 return op
             scope.env[result.name] = side
             return None
+        case DotOp(mask=Value(name=present)) if scope.constants.get(present, False):
+            return replace(op, mask=None)
         case ForOp():
             lo, hi = scope.simple(op.lo), scope.simple(op.hi)
             inner = _block(op.body, scope.within(op.var, op.lo, op.hi, loop=True))

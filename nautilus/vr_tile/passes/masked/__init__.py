@@ -1,0 +1,1 @@
+"""Passes for dots with a mask."""

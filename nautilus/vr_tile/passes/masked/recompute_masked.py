@@ -1,0 +1,233 @@
+"""``recompute-masked``: replaces the masks of dots, which matrix instructions do not have.
+
+An operand is 0 where the mask of a dot is false, so a product with a finite element of the other operand is absent
+anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
+
+    kernel O { ... %acc = dot %a, %b + %old over k where %m ... store O[...], f(%acc) }
+
+    kernel O        { ... %acc = dot %a, %b + %old over k ... store O[...], f(%acc)
+                      store O_nan[tile, i], (any element of row i of %acc is NaN) }
+    kernel O_masked { the body of O for each tile in which a row is NaN, with masked products one by one }
+
+* Without NaN in the accumulators the masks made no difference.  A NaN is never lost between the dot and the end of the
+  kernel (``analysis.not_a_number``); where that is not known, the dot itself becomes a loop of rank-one updates
+  (``vr_tile.rank_one``), and the kernel needs no second one.
+* The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
+  what the first one stored.  NaN that the maths itself has is computed again too.
+* A block of the second kernel looks at several tiles.  Without NaN it reads one flag a row and ends, so that the
+  launch is most of its cost, and the loops of the first kernel are those that they would be without a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Ref, Var, substitute
+from nautilus.core.ops import Kind, map_fields
+from nautilus.core.schedule.recomputed import ROWS, recomputing
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.analysis.not_a_number import finished
+from nautilus.vr_tile.ir import (
+    DotOp,
+    ForOp,
+    GridAxis,
+    LoadOp,
+    StoreOp,
+    TileKernel,
+    TileModule,
+    TileOp,
+    Value,
+    walk_ops,
+)
+from nautilus.vr_tile.passes.dce import Dce
+from nautilus.vr_tile.rank_one import rank_one
+from nautilus.vr_tile.rewriting import Peephole
+from nautilus.vr_tile.subtiles import independent, subtiles
+
+_BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
+_MOST_FLAGS = 8192  # rows that a block of the second kernel looks at
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeMasked:
+    """Replace the masks of dots."""
+
+    name = "recompute-masked"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` without masks of dots, with a buffer of flags and a second kernel for each kernel with masks."""
+        if not any(_masked(k) for k in module.kernels):
+            return module
+        names = {b.name for b in module.buffers} | {x.name for x in module.params} | {k.name for k in module.kernels}
+        buffers, kernels = list(module.buffers), list[TileKernel]()
+        for k in module.kernels:
+            work = _Rewrite(k, names)
+            kernels += work.kernels()
+            buffers += [f.buffer for f in work.flags]
+        return Dce().apply(replace(module, buffers=tuple(buffers), kernels=tuple(kernels)))
+
+
+def _masked(k: TileKernel) -> tuple[DotOp, ...]:
+    return tuple(op for op in walk_ops(k.body) if isinstance(op, DotOp) and op.mask is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    """``buffer[tile, row]``: whether ``value`` is NaN at position ``row`` of ``axis`` (None: anywhere) in a tile."""
+
+    buffer: Buffer
+    value: Value
+    axis: str | None
+    rows: int
+
+
+class _Rewrite:
+    """The kernels that replace ``k``. ``names``: those of the module, to which new ones are added."""
+
+    def __init__(self, k: TileKernel, names: set[str]) -> None:
+        self.k, self.names = k, names
+        loops = {op.var for op in walk_ops(k.body) if isinstance(op, ForOp)}
+        self.variables = {a.name for a in k.axes} | {g.var for g in k.grid} | loops
+        extents = [int(g.extent.value) for g in k.grid if isinstance(g.extent, Const)]
+        self.extents = extents if len(extents) == len(k.grid) else None
+        self.tiles = prod(extents)
+        self.seen: set[str] = set()  # the dots whose NaN a flag shows
+        self.flags = self.find_flags() if self.extents is not None else []
+
+    def find_flags(self) -> list[_Flags]:
+        """Flags for the dots with a mask whose NaN reaches the end of the kernel."""
+        found: dict[str, _Flags] = {}
+        for op in _masked(self.k):
+            end = finished(self.k, op.result)
+            if end is None or not end.type.axes or op.mask is None:
+                continue
+            self.seen.add(op.result.name)
+            if end.name not in found:
+                axis = next((n for n in end.type.names if n in op.mask.type.names), None)
+                rows = next((a.size for a in end.type.axes if a.name == axis), 1)
+                name = unused(f"{self.k.name}_nan", self.names)
+                buffer = Buffer(name, DType.BOOL, (self.tiles, rows), Space.TEMP, self.k.span)
+                found[end.name] = _Flags(buffer, end, axis, rows)
+        return list(found.values())
+
+    def kernels(self) -> tuple[TileKernel, ...]:
+        """``k`` itself where no dot has a mask; else the kernels that replace it."""
+        if not _masked(self.k):
+            return (self.k,)
+        first = self.without_masks(self.seen)
+        if not self.flags:
+            return (first,)
+        p = Peephole(first)
+        p.span = self.k.span
+        p.out = list(first.body)
+        for f in self.flags:
+            bad = p.reduce("any", p.map("ne", (f.value, f.value)), [n for n in f.value.type.names if n != f.axis])
+            row = integer(0) if f.axis is None else Var(f.axis)
+            p.emit(StoreOp(f.buffer.name, (self.number(), row), bad, None, p.span))
+        return replace(first, body=tuple(p.out)), self.second()
+
+    def without_masks(self, plain: set[str]) -> TileKernel:
+        """``k`` in which the dots ``plain`` ignore their masks, and other masked dots are rank-one updates."""
+
+        def rule(p: Peephole, op: TileOp) -> Value | None:
+            if not isinstance(op, DotOp) or op.mask is None or op.result.name in plain:
+                return None
+            return rank_one(p, op, p.defs, unused(f"{op.axes[0]}1", self.variables))
+
+        changed = Peephole(self.k).run(rule)
+        return replace(changed, body=tuple(map(_plain, changed.body)))
+
+    def number(self) -> Expr:
+        """The number of a tile in the grid."""
+        out: Expr = integer(0)
+        for g, n in zip(self.k.grid, self.extents or (), strict=True):
+            out = Var(g.var) if out == integer(0) else calc("add", calc("mul", out, n), Var(g.var))
+        return out
+
+    @property
+    def each(self) -> int:
+        """Tiles that a block of the second kernel looks at."""
+        return min(-(-self.tiles // _BLOCKS), max(1, _MOST_FLAGS // max(f.rows for f in self.flags)))
+
+    # -- the second kernel ---------------------------------------------------------------------
+    def second(self) -> TileKernel:
+        """The kernel that computes the tiles with NaN again::
+
+        for t in 0..(flags of any of the tiles of the block) * tiles {
+          for again in 0..(flags of tile t) * parts { the body of k for a part of tile t }
+        }
+        """
+        k, each = self.k, self.each
+        tile, t, block, again = (unused(x, self.variables) for x in ("tile", "t", "c", "again"))
+        lines = [TileAxis(unused("row", self.variables), f.rows) for f in self.flags]
+        parts, exact = self.in_parts(self.without_masks(set()), again)
+        more = [a for a in (TileAxis(tile, each), *lines) if a.size > 1]
+        p = Peephole(replace(exact, axes=(*more, *exact.axes)))
+        p.span = k.span
+        first = calc("mul", Var(block), each)
+        some = self.any_flag(p, calc("add", first, Var(tile)) if each > 1 else first, [tile] if each > 1 else [], lines)
+        outer, p.out = p.out, []
+        number = calc("add", first, Var(t))
+        here = self.any_flag(p, number, [], lines)
+        at = dict(zip((g.var for g in k.grid), _digits(number, self.extents or ()), strict=True))
+        body = tuple(_substituted(op, at) for op in exact.body)
+        p.emit(ForOp((), again, integer(0), calc("mul", here, parts), (), body, (), None, k.span))
+        loop = ForOp((), t, integer(0), calc("mul", some, each), (), tuple(p.out), (), None, k.span)
+        grid = (GridAxis(block, integer(-(-self.tiles // each))),)
+        name = unused(recomputing(k.name), self.names)
+        return TileKernel(name, grid, p.kernel.axes, (*outer, loop), k.span)
+
+    def in_parts(self, k: TileKernel, var: str) -> tuple[int, TileKernel]:
+        """How many parts of a tile ``k`` computes one after the other, and ``k`` for part ``var``."""
+        axis, rows = self.flags[0].axis, self.flags[0].rows
+        if axis is None or rows <= ROWS or rows % ROWS or not independent(k, axis):
+            return 1, k
+        return rows // ROWS, subtiles(k, axis, ROWS, Var(var))
+
+    def any_flag(self, p: Peephole, tile: Expr, names: Sequence[str], lines: Sequence[TileAxis]) -> Expr:
+        """1 if a flag of ``tile``, which varies with ``names``, is set, else 0. ``lines``: the axes of the rows."""
+        total: Value | None = None
+        mask = calc("lt", tile, self.tiles) if self.tiles % self.each else None
+        for f, line in zip(self.flags, lines, strict=True):
+            row = Var(line.name) if f.rows > 1 else integer(0)
+            flag = p.fresh(p.type(DType.BOOL, [*names, line.name]), f.buffer.name.lower())
+            p.emit(LoadOp(flag, f.buffer.name, (tile, row), mask, p.span))
+            bad = p.reduce("any", flag, flag.type.names) if flag.type.axes else flag
+            total = bad if total is None else p.map("or", (total, bad))
+        assert total is not None
+        one, zero = (p.const(n, TileType(DType.I32)) for n in (1, 0))
+        return Ref(p.select(total, one, zero).name, DType.I32)
+
+
+def _plain(op: TileOp) -> TileOp:
+    if isinstance(op, ForOp):
+        return replace(op, body=tuple(map(_plain, op.body)))
+    return replace(op, mask=None) if isinstance(op, DotOp) else op
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """``name``, or with underscores behind it where it is ``taken``, to which it is added."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _digits(number: Expr, extents: Iterable[int]) -> list[Expr]:
+    """The position of tile ``number`` along each axis of a grid, the last of which varies fastest."""
+    out: list[Expr] = []
+    for n in reversed(list(extents)):
+        out.insert(0, calc("mod", number, n) if n > 1 else integer(0))
+        number = calc("floordiv", number, n) if n > 1 else number
+    return out
+
+
+def _substituted(op: TileOp, at: dict[str, Expr]) -> TileOp:
+    """``op`` with variables of the grid replaced."""
+    new: TileOp = map_fields(op, {Kind.EXPR: lambda e: substitute(e, at)})
+    return replace(new, body=tuple(_substituted(x, at) for x in new.body)) if isinstance(new, ForOp) else new

@@ -1,0 +1,38 @@
+"""The work of a kernel on parts of its tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Expr, Var, substitute
+from nautilus.core.ops import Kind, Rules, map_fields
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, TileOp, Value, walk_ops
+
+
+def independent(k: TileKernel, axis: str) -> bool:
+    """Whether the positions along ``axis`` of the tiles of ``k`` are computed independently of each other."""
+    return not any(isinstance(op, DotOp | ReduceOp) and axis in op.axes for op in walk_ops(k.body))
+
+
+def subtiles(k: TileKernel, axis: str, size: int, part: Expr) -> TileKernel:
+    """``k`` on part ``part`` of its tiles, which has ``size`` elements along the independent ``axis``.
+
+    ``size`` divides the size of the axis.
+    """
+    at = {axis: calc("add", calc("mul", part, size), Var(axis))}
+
+    def type_(t: TileType) -> TileType:
+        return replace(t, axes=tuple(TileAxis(a.name, size) if a.name == axis else a for a in t.axes))
+
+    def value(v: Value) -> Value:
+        return replace(v, type=type_(v.type))
+
+    def op(x: TileOp) -> TileOp:
+        rules: Rules = {Kind.RESULT: value, Kind.OPERAND: value, Kind.EXPR: lambda e: substitute(e, at)}
+        new: TileOp = map_fields(x, rules)
+        return replace(new, body=tuple(map(op, new.body))) if isinstance(new, ForOp) else new
+
+    axes = tuple(TileAxis(axis, size) if a.name == axis else a for a in k.axes)
+    return replace(k, axes=axes, body=tuple(map(op, k.body)))

@@ -1,0 +1,62 @@
+"""Masked dots on inf and NaN: the module after the pass has the results of the module before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nautilus.vr_tile.interp import run_module
+from nautilus.vr_tile.passes.masked.recompute_masked import RecomputeMasked
+from nautilus.vr_tile.text import parse
+from nautilus.vr_tile.verify import verify
+
+_MODULES = [
+    "module" + text.partition("; CHECK")[0]
+    for text in (Path(__file__).parent / "recompute_masked.vr").read_text().split("\nmodule")[1:3]
+]
+
+
+@pytest.mark.parametrize("text", _MODULES, ids=["sum of a loop", "sum inside a loop"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("row", [0, 7, 20])
+def test_garbage_behind_a_mask_reaches_no_other_row(text: str, value: float, row: int) -> None:
+    before = parse(text)
+    after = RecomputeMasked().apply(before)
+    verify(after)
+    rng = np.random.default_rng(row)
+    shapes = {b.name: b.shape for b in before.buffers}
+    inputs = {name: rng.standard_normal(shapes[name]) for name in ("A", "B")}  # type: ignore[arg-type]
+    inputs["B"][row, ::2] = value
+    with np.errstate(all="ignore"):
+        want, got = (run_module(m, inputs, {}, "real")["O"] for m in (before, after))
+    np.testing.assert_allclose(got, want)
+    assert np.isfinite(want[:row]).all()
+
+
+def test_an_operand_behind_the_mask_on_either_side() -> None:
+    """Where both operands lack an axis of the mask's conjuncts, neither one's NaN reaches another element."""
+    text = """module m {
+  input A: f32[8, 8]
+  input B: f32[8, 8]
+  output O: f32[8, 8]
+  kernel O grid() axes(i: 8, k: 8, n: 8) {
+    %a = load A[i, k] where k <= i : f32[i: 8, k: 8]
+    %b = load B[k, n] where k <= n : f32[k: 8, n: 8]
+    %m = index k <= i and k <= n : bool[i: 8, k: 8, n: 8]
+    %s = dot %a, %b over k where %m : f32[i: 8, n: 8]
+    store O[i, n], %s
+  }
+}
+"""
+    before = parse(text)
+    after = RecomputeMasked().apply(before)
+    rng = np.random.default_rng(0)
+    inputs = {"A": rng.standard_normal((8, 8)), "B": rng.standard_normal((8, 8))}
+    inputs["A"][6, 3] = np.inf
+    inputs["B"][5, 6] = np.nan
+    with np.errstate(all="ignore"):
+        want, got = (run_module(m, inputs, {}, "real")["O"] for m in (before, after))
+    np.testing.assert_allclose(got, want)
+    assert np.isfinite(want[6, :3]).all() and np.isfinite(want[:5, 6]).all()
