@@ -1,7 +1,7 @@
 """The kernel that computes tiles of another one again: its name and its mapping, which no schedule holds.
 
 ``recompute-masked`` (:mod:`nautilus.vr_tile.passes.masked`) makes it.  It rarely has work, so that its mapping is the
-same everywhere: one row tile of matrix instructions for each warp, and no pipeline.
+same everywhere: few rows, so that registers and shared memory suffice on every target, and no pipeline.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from nautilus.core.schedule.mapping import MappingPlan, WarpPlan
 from nautilus.core.schedule.plans import Schedule
 
-ROWS = 64  # of a tile
+ROWS = 32  # of a tile
 _SUFFIX = "_masked"
-_MAPPING = WarpPlan(stages=0, warps=(ROWS // 16, 1), epilogue="direct", prefetch_fragments=0)
+_MAPPING = WarpPlan(stages=0, warps=(ROWS // 16, 2), epilogue="direct", prefetch_fragments=0)
 
 
 def recomputing(name: str) -> str:
