@@ -11,10 +11,11 @@ WORKERS ?= auto
 PYTEST_ARGS ?=
 N       ?= 10000
 FUZZ_ARGS ?=
+MUTATION_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo specs test test-fast test-quick gpu-test fuzz coverage lint format types wheel clean
+.PHONY: help setup demo specs test test-fast test-quick gpu-test fuzz mutation coverage lint format types wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -52,6 +53,10 @@ test-quick: $(READY) ## Seconds: the shape of the code, its words, the pass mana
 
 fuzz: $(READY) ## N random specs, schedules, dumps, files and command lines on all cores; goes on where it stopped
 	$(BIN)/python -m tests.fuzz --count $(N) $(FUZZ_ARGS)
+
+mutation: $(READY) ## N random mutants of the compiler's code against the tests near them; goes on where it stopped
+	@$(BIN)/python -c 'import cosmic_ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutation]'
+	$(BIN)/python -m tests.mutation --count $(N) $(MUTATION_ARGS)
 
 coverage: $(READY) ## Which lines and branches the tests reach, in out/coverage
 	@mkdir -p $(OUT)

@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,8 @@ FUZZERS: Mapping[str, Fuzzer] = {
     f.name: f
     for f in (*levels.fuzzers(), *texts.fuzzers(), *files.fuzzers(), *command_line.fuzzers())
 }  # fmt: skip
-_RUN = 50  # seeds that a process takes at a time
+_RUN = 20  # seeds that a process takes at a time
+_LIFE = 100  # runs of a process, whose caches grow
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,11 @@ def _runs(names: Iterable[str], count: int, seed: int, done: set[tuple[str, int]
                 yield name, at, min(_RUN, seed + count - at)
 
 
-def _start() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
+Verdicts = dict[str, Counter[str]]  # by fuzzer
+
+
+def _tried(verdicts: Verdicts) -> int:
+    return sum(found.total() for found in verdicts.values())
 
 
 @dataclass
@@ -77,11 +84,12 @@ class Campaign:
     count: int
     seed: int = 0
     workers: int = 1
+    seconds: float = inf
 
-    def progress(self) -> tuple[set[tuple[str, int]], Counter[str]]:
+    def progress(self) -> tuple[set[tuple[str, int]], Verdicts]:
         """The finished runs and the verdicts of all of them; an incomplete line at the end is not finished."""
         done: set[tuple[str, int]] = set()
-        verdicts = Counter[str]()
+        verdicts: Verdicts = {name: Counter() for name in self.names}
         path = self.folder / "progress.jsonl"
         for line in path.read_text().splitlines() if path.exists() else ():
             try:
@@ -90,18 +98,22 @@ class Campaign:
                 continue
             if row["fuzzer"] in self.names and self.seed <= row["first"] < self.seed + self.count:
                 done.add((row["fuzzer"], row["first"]))
-                verdicts.update(row["verdicts"])
+                verdicts[row["fuzzer"]].update(row["verdicts"])
         return done, verdicts
 
-    def run(self) -> Iterator[tuple[int, int, Counter[str]]]:
-        """Try what is left.  Yields the numbers of tried and of all cases, and the verdicts so far."""
+    def run(self) -> Iterator[tuple[int, int, Verdicts]]:
+        """Try what is left, in runs that begin within ``seconds``.
+
+        Yields the numbers of tried and of all cases, and the verdicts so far.
+        """
         (self.folder / "found").mkdir(parents=True, exist_ok=True)
         done, verdicts = self.progress()
-        total = self.count * len(self.names)
+        total, end = self.count * len(self.names), time.monotonic() + self.seconds
         todo = _runs(self.names, self.count, self.seed, done)
-        yield sum(verdicts.values()), total, verdicts
-        with ProcessPoolExecutor(self.workers, get_context("spawn"), _start, max_tasks_per_child=40) as pool:
-            pending = {pool.submit(attempt, *job): job for job, _ in zip(todo, range(2 * self.workers), strict=False)}
+        yield _tried(verdicts), total, verdicts
+        os.environ["OMP_NUM_THREADS"] = "1"  # read when a process imports numpy
+        with ProcessPoolExecutor(self.workers, get_context("spawn"), max_tasks_per_child=_LIFE) as pool:
+            pending = {pool.submit(attempt, *job): job for job in islice(todo, 2 * self.workers)}
             while pending:
                 finished, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in finished:
@@ -110,10 +122,10 @@ class Campaign:
                     for failure in failures:
                         self.keep(failure)
                     self.write({"fuzzer": name, "first": first, "verdicts": dict(found)})
-                    verdicts.update(found)
-                    for job in (j for j, _ in zip(todo, range(1), strict=False)):
+                    verdicts[name].update(found)
+                    for job in islice(todo, 1 if time.monotonic() < end else 0):
                         pending[pool.submit(attempt, *job)] = job
-                yield sum(verdicts.values()), total, verdicts
+                yield _tried(verdicts), total, verdicts
 
     def write(self, row: Mapping[str, object]) -> None:
         with (self.folder / "progress.jsonl").open("a") as out:
@@ -126,6 +138,11 @@ class Campaign:
             path.write_text(failure.text)
             record = {"fuzzer": failure.fuzzer, "seed": failure.seed, "message": failure.verdict.message}
             path.with_name(path.name + ".why").write_text(json.dumps(record, indent=1) + "\n")
+
+    def found(self) -> Iterator[tuple[Path, str]]:
+        """The file of every found case, and why it fails."""
+        for path in sorted((self.folder / "found").glob("*.why")):
+            yield path.with_suffix(""), json.loads(path.read_text())["message"]
 
     def minimised(self) -> Iterator[tuple[Path, str]]:
         """Make every found case smaller.  Yields its file and why it fails."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ _WORDS = (
     "(",
     "%9",
 )
+_BASES = 24  # small specs that schedules and dumps are made from
 
 
 @cache
@@ -62,15 +63,20 @@ def _compile(text: str, arch: str, schedule: Schedule | None = None) -> Compilat
 def make_schedule(seed: int) -> str:
     """The number of a spec, and its schedule with some fields changed or the text damaged."""
     r = random.Random(seed)
-    number = r.randrange(24)
-    text, arch = _base(number)
-    schedule = _compile(text, arch).result.context.schedule
-    assert schedule is not None
-    raw: dict[str, Any] = json.loads(schedule.to_json())
+    number = r.randrange(_BASES)
+    raw: dict[str, Any] = json.loads(_schedule(number))
     for _ in range(r.randint(1, 3)):
         _change(r, raw)
     found = json.dumps(raw, indent=1)
     return f"{number}\n{_damage(r, found) if r.random() < 0.2 else found}"
+
+
+@cache
+def _schedule(number: int) -> str:
+    """The schedule of a base in its JSON form."""
+    schedule = _compile(*_base(number)).result.context.schedule
+    assert schedule is not None
+    return schedule.to_json()
 
 
 def _change(r: random.Random, raw: Any) -> None:
@@ -118,7 +124,14 @@ def attempt_schedule(text: str, seed: int) -> Verdict:
 def make_dump(seed: int) -> str:
     """A damaged dump of a compilation at a random pass."""
     r = random.Random(seed)
-    spec, arch = _base(r.randrange(24))
+    suffix, _, text = r.choice(_dumps(r.randrange(_BASES))).partition("\n")
+    return f"{suffix}\n{_damage(r, text)}"
+
+
+@cache
+def _dumps(number: int) -> Sequence[str]:
+    """The dumps of a base at every pass, each behind its suffix."""
+    spec, arch = _base(number)
     dumps: list[str] = []
 
     class Keep:
@@ -128,8 +141,7 @@ def make_dump(seed: int) -> str:
                 dumps.append(f"{record.stage.suffix}\n{header}{text_of(record)}")
 
     compile_file(Request(Path("given.naut"), arch, text=spec), [Keep()])
-    suffix, _, text = r.choice(dumps).partition("\n")
-    return f"{suffix}\n{_damage(r, text)}"
+    return dumps
 
 
 def attempt_dump(text: str, _seed: int) -> Verdict:

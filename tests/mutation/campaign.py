@@ -1,0 +1,97 @@
+"""A random sample of mutants, the tests for each, and the results, which are kept as they come.
+
+``sample.jsonl`` holds the sample: the first sites of a shuffled list, with one variant each.  ``results.jsonl`` has a
+line for each mutant that was tried; a later line about the same mutant replaces an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePath
+
+from tests.mutation import reach
+from tests.mutation.sites import Mutant, mutant, sites, sources
+from tests.mutation.trial import Outcome, trial
+
+#: CPU seconds of tests for one mutant, and their number
+SECONDS, TESTS = 12.0, 60
+_SLACK = 20.0  # CPU seconds for imports, and for what a mutant makes slower
+_ALWAYS = 8  # tests near the mutant that run even where they take longer together
+
+
+def sample(count: int, seed: int, words: tuple[str, ...] = ()) -> list[Mutant]:
+    """``count`` sites of the files whose paths contain one of ``words``, drawn at random, with one variant each."""
+    files = [f for f in sources() if not words or any(w in f for w in words)]
+    found = [variants for file in files for variants in sites(file).values()]
+    r = random.Random(seed)
+    r.shuffle(found)
+    return [mutant(r.choice(variants)) for variants in found[:count]]
+
+
+def chosen_for(m: Mutant, records: Mapping[str, reach.Record]) -> list[tuple[str, float]]:
+    """The tests to run: those that reach the statement, that of the same name first, then cheap ones first.
+
+    Where no test reaches the statement within a test, as at the level of a module, all that reach the file count.
+    """
+    found = [*reach.reaching(records, m.file, range(*m.statement))]
+    near = [(test, s) for test, s, here in found if here] or [(test, s) for test, s, _ in found]
+    name = PurePath(m.file).stem
+    near.sort(key=lambda t: (PurePath(t[0].partition("::")[0]).stem.removeprefix("test_") != name, t[1], t[0]))
+    out, total = list[tuple[str, float]](), 0.0
+    for test, seconds in near[:TESTS]:
+        if total + seconds <= SECONDS or (len(out) < _ALWAYS and seconds < SECONDS):
+            out.append((test, seconds))
+            total += seconds
+    return out
+
+
+def attempt(m: Mutant, records: Mapping[str, reach.Record]) -> Outcome:
+    """The outcome for one mutant; ``unreached`` where no test reaches its file."""
+    text, tests = m.text, chosen_for(m, records)
+    try:
+        compile(text, m.file, "exec")
+    except SyntaxError:
+        return Outcome("invalid")
+    if not tests:
+        return Outcome("unreached")
+    return trial(m.file, text, [t for t, _ in tests], _SLACK + 2 * sum(s for _, s in tests))
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A sample and its results in ``folder``; ``workers`` trials at a time."""
+
+    folder: Path
+    workers: int = 1
+
+    def draw(self, count: int, seed: int, words: tuple[str, ...]) -> list[Mutant]:
+        """The sample, as it was drawn by an earlier call with the same arguments or is drawn now."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path, head = self.folder / "sample.jsonl", json.dumps([count, seed, *words])
+        lines = path.read_text().splitlines() if path.exists() else []
+        if lines[:1] != [head]:
+            lines = [head, *(json.dumps(asdict(m)) for m in sample(count, seed, words))]
+            path.write_text("\n".join(lines) + "\n")
+        rows = map(json.loads, lines[1:])
+        return [Mutant(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}) for row in rows]
+
+    def results(self) -> dict[str, dict[str, str]]:
+        """The last result of each mutant by its key."""
+        path, out = self.folder / "results.jsonl", dict[str, dict[str, str]]()
+        for line in path.read_text().splitlines() if path.exists() else ():
+            row = json.loads(line)
+            out[row["key"]] = row
+        return out
+
+    def run(self, wanted: list[Mutant], words: tuple[str, ...] = ()) -> Iterator[tuple[Mutant, Outcome]]:
+        """Try ``wanted`` with the tests whose paths contain one of ``words``; each result is kept at once."""
+        records = reach.update(self.folder / "reach", self.workers, words)
+        with ThreadPoolExecutor(self.workers) as pool, (self.folder / "results.jsonl").open("a") as out:
+            for m, outcome in zip(wanted, pool.map(lambda m: attempt(m, records), wanted), strict=True):
+                out.write(json.dumps({"key": m.key, "verdict": outcome.verdict, "by": outcome.by}) + "\n")
+                out.flush()
+                yield m, outcome

@@ -1,0 +1,158 @@
+"""The mutants of a source file, by the operators of cosmic-ray.
+
+A site is a place in the text that an operator can change; an operator may have several variants there.  Some places
+are left out because a change there has no meaning at run time or changes speed only: annotations, docstrings, options
+of decorators, and ``strict=`` of ``zip``.  So are variants that exchange ``==`` and ``is``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+#: what is mutated: the passes and what they stand on, the emitter, the checker, the planner
+ROOMS = ("scalar", "vr_tile", "ma_tile", "cuda", "check", "planner")
+#: operators that need arguments, or make mutants of no interest
+_LEFT_OUT = ("Variable", "RemoveDecorator", "_Is", "_Is_", "_IsNot")
+#: leaves that no operator changes
+_UNCHANGED = frozenset({"name", "string", "newline", "endmarker", "fstring_start", "fstring_string", "fstring_end"})
+_PUNCTUATION = frozenset("()[]{},.:=") | {"->", ":=", "if", "else", "return", "for", "def", "import", "from", "class"}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """``operator`` applied to the ``occurrence``-th place of ``file`` that it can change; ``line`` counts from 1."""
+
+    file: str
+    line: int
+    column: int
+    operator: str
+    occurrence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """The lines ``before`` of ``file``, from ``line`` (from 1), become ``after``; ``statement``: the lines around."""
+
+    file: str
+    line: int
+    operator: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    statement: tuple[int, int]
+
+    @property
+    def key(self) -> str:
+        """What the mutant is, without the number of its line, which other changes of the file move."""
+        return f"{self.file} {' '.join(self.before)} => {' '.join(self.after)}"
+
+    @property
+    def text(self) -> str:
+        """The text of the file with the change. Raises ValueError where the file is another one."""
+        lines = (ROOT / self.file).read_text("utf-8").splitlines()
+        end = self.line - 1 + len(self.before)
+        if tuple(lines[self.line - 1 : end]) != self.before:
+            raise ValueError(f"{self.file}:{self.line} is not {self.before}")
+        lines[self.line - 1 : end] = self.after
+        return "\n".join(lines) + "\n"
+
+
+def sources() -> list[str]:
+    """Paths of the files that are mutated, relative to the root."""
+    found = [p for room in ROOMS for p in sorted((ROOT / "nautilus" / room).rglob("*.py"))]
+    return [str(p.relative_to(ROOT)) for p in found if p.stat().st_size]
+
+
+@cache
+def _operators() -> dict[str, Any]:
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    wanted = [n for n in operator_names() if not any(w in n.rpartition("/")[2] for w in _LEFT_OUT)]
+    return {name: get_operator(name)() for name in wanted}
+
+
+def sites(file: str) -> dict[tuple[int, int], list[Site]]:
+    """The variants of each site of ``file``, by line and column."""
+    from cosmic_ray.ast import get_ast
+
+    text = (ROOT / file).read_text("utf-8")
+    silent = _silent_spans(text)
+    counts = dict.fromkeys(_operators(), 0)
+    out: dict[tuple[int, int], list[Site]] = {}
+    for node in _nodes(get_ast(text)):
+        for name, operator in _operators().items():
+            for start, _end in operator.mutation_positions(node):
+                if not any(a <= start < b for a, b in silent):
+                    out.setdefault(start, []).append(Site(file, *start, name, counts[name]))
+                counts[name] += 1
+    return dict(sorted(out.items()))
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """Those that an operator may change, in the order in which cosmic-ray counts occurrences."""
+    if node.type not in _UNCHANGED and getattr(node, "value", "") not in _PUNCTUATION:
+        yield node
+    for child in getattr(node, "children", ()):
+        yield from _nodes(child)
+
+
+def mutant(site: Site) -> Mutant:
+    """The mutant at ``site``."""
+    from cosmic_ray.mutating import mutate_code
+
+    old = (ROOT / site.file).read_text("utf-8")
+    new = mutate_code(old, _operators()[site.operator], site.occurrence)
+    before, after = old.splitlines(), str(new).splitlines()
+    first = next(n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b)
+    last = next(n for n, (a, b) in enumerate(zip(before[::-1], after[::-1], strict=False)) if a != b)
+    lines = statement_lines(old).get(site.line, range(site.line, site.line + 1))
+    changed = tuple(before[first : len(before) - last]), tuple(after[first : len(after) - last])
+    return Mutant(site.file, first + 1, site.operator, *changed, (lines.start, lines.stop))
+
+
+_Span = tuple[tuple[int, int], tuple[int, int]]
+
+
+def _silent_spans(text: str) -> list[_Span]:
+    """The spans of what is left out."""
+    out = []
+    for node in ast.walk(ast.parse(text)):
+        parts: list[ast.AST | None] = []
+        match node:
+            case ast.FunctionDef():
+                parts = [node.returns, *node.decorator_list]
+            case ast.ClassDef():
+                parts = [*node.decorator_list]
+            case ast.arg() | ast.AnnAssign():
+                parts = [node.annotation]
+            case ast.keyword(arg="strict"):
+                parts = [node.value]
+            case ast.Assign(value=ast.Subscript(value=ast.Name(id="Callable" | "tuple" | "dict"))):
+                parts = [node.value]  # an alias of a type
+            case ast.Call(func=ast.Name(id="cast")):
+                parts = [node.args[0]]
+        out += [_span(p) for p in parts if p is not None]
+    return out
+
+
+def _span(node: Any) -> _Span:
+    return (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+
+
+def statement_lines(text: str) -> dict[int, range]:
+    """The lines of the innermost statement around each line of ``text``; of a compound statement, its head."""
+    out: dict[int, range] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            lines = range(node.lineno, max(last, node.lineno) + 1)
+            for n in lines:
+                if n not in out or len(lines) <= len(out[n]):
+                    out[n] = lines
+    return out

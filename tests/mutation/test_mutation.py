@@ -1,0 +1,57 @@
+"""The parts of mutation testing: a mutant is imported instead of its file, and a test that reaches it notices it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.campaign import Campaign, chosen_for
+from tests.mutation.sites import ROOT, Mutant, sources, statement_lines
+from tests.mutation.trial import trial
+
+TEST = "tests/vr_tile/passes/hoist.vr"
+FILE = "nautilus/vr_tile/passes/hoist.py"
+TITLES = [line[8:] for line in (ROOT / TEST).read_text().splitlines() if line.startswith("; CASE: ")]
+
+
+def test_a_mutant_is_killed_and_the_file_itself_survives() -> None:
+    text, tests = (ROOT / FILE).read_text(), [f"{TEST}::{title}" for title in TITLES]
+    assert trial(FILE, text, tests, 60).verdict == "survived"
+    broken = text.replace("def apply(", "def applied(")
+    assert broken != text
+    assert trial(FILE, broken, tests, 60).verdict == "killed"
+
+
+def test_a_mutant_changes_its_lines_alone() -> None:
+    text = (ROOT / FILE).read_text()
+    lines = text.splitlines()
+    mutant = Mutant(FILE, 3, "none", (lines[2],), ("x = 1",), (3, 4))
+    assert mutant.text.splitlines() == [*lines[:2], "x = 1", *lines[3:]]
+    with pytest.raises(ValueError, match="is not"):
+        _ = Mutant(FILE, 3, "none", ("y",), ("x",), (3, 4)).text
+
+
+def test_tests_that_reach_the_statement_come_in_the_order_of_their_time() -> None:
+    near = {FILE: [7]}
+    tests = {"tests/a.py::slow": (9.0, near), "tests/a.py::quick": (1.0, near), "tests/a.py::far": (0.1, {FILE: [8]})}
+    tests["tests/test_hoist.py::own"] = (2.0, near)
+    mutant = Mutant(FILE, 6, "none", ("",), ("",), (6, 8))
+    chosen = [t for t, _ in chosen_for(mutant, {"tests/a.py": {"tests": tests}})]
+    assert chosen == ["tests/test_hoist.py::own", "tests/a.py::quick", "tests/a.py::slow"]
+
+
+def test_statements() -> None:
+    found = statement_lines("if a:\n    f(\n        b)\nelse:\n    c\n")
+    assert {n: (r.start, r.stop) for n, r in found.items()} == {1: (1, 2), 2: (2, 4), 3: (2, 4), 5: (5, 6)}
+
+
+def test_a_sample_is_drawn_once(tmp_path: Path) -> None:
+    pytest.importorskip("cosmic_ray")
+    drawn = Campaign(tmp_path).draw(3, 0, ("passes/hoist",))
+    assert len(drawn) == 3 and all(m.file == FILE and compile(m.text, FILE, "exec") for m in drawn)
+    assert Campaign(tmp_path).draw(3, 0, ("passes/hoist",)) == drawn
+
+
+def test_all_rooms_are_mutated() -> None:
+    assert FILE in sources() and len(sources()) > 150

@@ -1,0 +1,106 @@
+"""A mutant and the tests near it, in a forked process that imports the mutant instead of the file."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import resource
+import select
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import spec_from_file_location
+from types import CodeType, ModuleType
+
+import pytest
+
+from tests.mutation.reach import silence
+from tests.mutation.sites import ROOT
+
+_MEMORY = 8 << 30  # bytes of address space of a trial
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``verdict`` is ``killed``, ``survived`` or ``timeout`` (which is killed too); ``by`` is the test that failed."""
+
+    verdict: str
+    by: str = ""
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self.text = text
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.text, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Gives the module of ``file`` the text ``text``."""
+
+    def __init__(self, file: str, text: str) -> None:
+        parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
+        self.name, self.path, self.text = ".".join(parts), str(ROOT / file), text
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.name:
+            return None
+        return spec_from_file_location(fullname, self.path, loader=_Loader(fullname, self.path, self.text))
+
+
+class _Chosen:
+    """A pytest plugin: only the tests ``order``, in this order; ``failed`` is the first that fails."""
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self.order, self.failed = {test: n for n, test in enumerate(order)}, ""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self.order), key=lambda i: self.order[i.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def trial(file: str, text: str, tests: Sequence[str], seconds: float) -> Outcome:
+    """Run ``tests`` in order until one fails, with ``text`` instead of ``file``, for ``seconds`` of CPU time."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            os.write(writer, json.dumps(_run(file, text, tests, seconds)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    ready, _, _ = select.select([reader], [], [], 10 * seconds + 60)
+    said = os.read(reader, 1 << 16) if ready else b""
+    os.close(reader)
+    if not ready:
+        os.kill(child, 9)
+    _, status = os.waitpid(child, 0)
+    if said:
+        return Outcome(*json.loads(said))
+    return Outcome("timeout" if not ready or os.WIFSIGNALED(status) else "killed", "the process ended")
+
+
+def _run(file: str, text: str, tests: Sequence[str], seconds: float) -> tuple[str, str]:
+    limit = int(seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    silence()
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("nautilus", "tests") and "tests.mutation" not in n]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Finder(file, text))
+    plugin = _Chosen(tests)
+    files = list(dict.fromkeys(str(ROOT / t.partition("::")[0]) for t in tests))
+    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[plugin])
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        return "untested", ""
+    return ("survived", "") if code == 0 else ("killed", plugin.failed or "collection")
