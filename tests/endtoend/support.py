@@ -67,7 +67,7 @@ def complaints(made: Compilation, seed: int = 0, kind: str = "random", stages: t
                 wrong = _difference(got[t.name], rounded[t.name], t.dtype, bound, allowed)
                 if wrong is None:
                     break
-            else:
+            if wrong is not None:
                 found.append(f"{stage}: {t.name}{wrong.text}, off by {wrong.measured:.2e}, bound {bound.relative:.1e}")
     return found
 

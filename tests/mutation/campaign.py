@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from tests.mutation import reach
 from tests.mutation.sites import Mutant, mutant, sites, sources
@@ -61,6 +62,11 @@ def attempt(m: Mutant, records: Mapping[str, reach.Record]) -> Outcome:
     return trial(m.file, text, [t for t, _ in tests], _SLACK + 2 * sum(s for _, s in tests))
 
 
+def _read(line: str) -> Mutant:
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()}
+    return Mutant(**fields)
+
+
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """A sample and its results in ``folder``; ``workers`` trials at a time."""
@@ -76,8 +82,7 @@ class Campaign:
         if lines[:1] != [head]:
             lines = [head, *(json.dumps(asdict(m)) for m in sample(count, seed, words))]
             path.write_text("\n".join(lines) + "\n")
-        rows = map(json.loads, lines[1:])
-        return [Mutant(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}) for row in rows]
+        return [_read(line) for line in lines[1:]]
 
     def results(self) -> dict[str, dict[str, str]]:
         """The last result of each mutant by its key."""

@@ -132,7 +132,7 @@ def silence() -> None:
     os.dup2(nowhere, 2)
 
 
-def reaching(records: dict[str, Record], source: str, lines: range) -> Iterator[tuple[str, float, bool]]:
+def reaching(records: Mapping[str, Record], source: str, lines: range) -> Iterator[tuple[str, float, bool]]:
     """The tests that reach ``source``: node id, CPU seconds, and whether they reach one of ``lines``."""
     for found in records.values():
         for test, (seconds, reached) in found["tests"].items():

@@ -88,7 +88,7 @@ def sites(file: str) -> dict[tuple[int, int], list[Site]]:
         for name, operator in _operators().items():
             for start, _end in operator.mutation_positions(node):
                 if not any(a <= start < b for a, b in silent):
-                    out.setdefault(start, []).append(Site(file, *start, name, counts[name]))
+                    out.setdefault(start, []).append(Site(file, start[0], start[1], name, counts[name]))
                 counts[name] += 1
     return dict(sorted(out.items()))
 

@@ -75,15 +75,44 @@ void read_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy prox
     }
 }
 
+// Threads may write the same value to one place: lanes of a warp in shared memory, and threads of a launch in global
+// memory. The value is known only after the store.
+static struct {
+    const u8* at;
+    size_t bytes;
+    u8 before[256];
+} rewritten;
+
+static void note_rewrite(const void* at, size_t bytes) {
+    rewritten.at = (const u8*)at;
+    rewritten.bytes = bytes;
+    memcpy(rewritten.before, at, bytes);
+}
+
+void settle_rewrite() {
+    if (rewritten.bytes && memcmp(rewritten.at, rewritten.before, rewritten.bytes))
+        fault("a store changes what another thread wrote, without an order between them");
+    rewritten.bytes = 0;
+}
+
+static bool same_warp(const Block& b, u32 e, u32 as) {
+    const u32 one = e >> TIME_BITS, other = as >> TIME_BITS;
+    return one < b.threads * b.cluster->size && one / b.threads == other / b.threads && one / 32 == other / 32;
+}
+
 void write_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy proxy, u32 as, const char* what) {
+    settle_rewrite();
     u32 last_writer = POISON, last_readers = POISON;
     for (u32 n = offset; n < offset + bytes; ++n) {
         const u32 w = b.writer[n], r = b.readers[n];
         if (w != last_writer || r != last_readers) {
             last_writer = w, last_readers = r;
-            if (w && !(proxy == Proxy::ASYNC ? clock.knows_proxied(w) : clock.knows(w)))
-                fault("%s writes shared byte %u, which %s wrote without an order (or a proxy fence) between them", what, n,
-                      who(b, w).c_str());
+            if (w && !(proxy == Proxy::ASYNC ? clock.knows_proxied(w) : clock.knows(w))) {
+                if (proxy == Proxy::ASYNC || !same_warp(b, w, as))
+                    fault("%s writes shared byte %u, which %s wrote without an order (or a proxy fence) between them", what, n,
+                          who(b, w).c_str());
+                if (!rewritten.bytes) note_rewrite(b.memory + n, offset + bytes - n);
+            }
             for (u32 e : sets[r])
                 if (!clock.knows(e))
                     fault("%s writes shared byte %u, which %s may still read", what, n, who(b, e).c_str());
@@ -167,19 +196,6 @@ void read_global(const void* p, size_t bytes, const Thread& t, const char* what)
     }
 }
 
-// Threads may write the same value to one place. The value is known only after the store.
-static struct {
-    const u8* at;
-    size_t bytes;
-    u8 before[256];
-} rewritten;
-
-void settle_rewrite() {
-    if (rewritten.bytes && memcmp(rewritten.at, rewritten.before, rewritten.bytes))
-        fault("a store changes what another thread of the launch wrote");
-    rewritten.bytes = 0;
-}
-
 void write_global(const void* p, size_t bytes, const Thread& t, const char* what) {
     settle_rewrite();
     if (region_of(p, bytes, what).role == 'i') fault("%s writes an input", what);
@@ -187,11 +203,7 @@ void write_global(const void* p, size_t bytes, const Thread& t, const char* what
     const size_t size = bytes;
     const bool early = gpu.dependent && !t.grid_waited;
     for (History* h = history + ((const u8*)p - space); bytes--; ++h) {
-        if (h->written == gpu.launch && h->writer != me && !rewritten.bytes) {
-            rewritten.at = (const u8*)p;
-            rewritten.bytes = size;
-            memcpy(rewritten.before, p, size);
-        }
+        if (h->written == gpu.launch && h->writer != me && !rewritten.bytes) note_rewrite(p, size);
         if (early && (h->written || h->read) && gpu.launch > 1) fault("%s writes memory of an earlier launch before the wait", what);
         h->writer = me;
         h->written = (u16)gpu.launch;

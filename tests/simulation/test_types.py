@@ -1,0 +1,101 @@
+"""The printed text for element types, launches and clusters that no shipped spec has at its small sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request
+from tests.endtoend.collection.decode import Decode, schedule
+from tests.simulation.compared import Case, differences, prepare
+from tests.simulation.simulate import MISSING, Fault
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
+
+PRODUCT = """
+dim M = 72, N = 48, K = 80
+input A: {a}[M, K]
+input B: {a}[{columns}]
+output C: {c}[M, N]
+C[i, j] = sum[k](A[i, k] * B[{at}])
+"""
+ROWS = """
+dim M = 5, N = 70
+input A: {a}[M, N]
+output S: {s}[M]
+output Y: {y}[M, N]
+S[i] = sum[j](A[i, j])
+Y[i, j] = {body}
+"""
+
+
+def product(a: str, c: str, *, transposed: bool = False) -> str:
+    columns, at = ("N, K", "j, k") if transposed else ("K, N", "k, j")
+    return PRODUCT.format(a=a, c=c, columns=columns, at=at)
+
+
+#: title -> text, target; the sums of products are exact
+PRODUCTS = {
+    "f8e4m3, warpgroup": (product("f8e4m3", "f32", transposed=True), "sm_90a"),
+    "f8e5m2, warpgroup, columns": (product("f8e5m2", "f16"), "sm_90a"),
+    "f8e4m3, warps": (product("f8e4m3", "f32", transposed=True), "sm_89"),
+    "f8e5m2, warps, columns": (product("f8e5m2", "f8e5m2"), "sm_120"),
+    "tf32, warpgroup": (product("tf32", "f32", transposed=True), "sm_90a"),
+    "tf32, warps": (product("tf32", "f32"), "sm_80"),
+    "f32": (product("f32", "f32"), "sm_80"),
+    "f64": (product("f64", "f64"), "sm_90a"),
+    "u8, warps": (product("u8", "i32", transposed=True), "sm_80"),
+    "u8, warpgroup": (product("u8", "i32", transposed=True), "sm_90a"),
+}
+#: title -> element type, type of the sum, type and value of an elementwise result
+ELEMENTWISE = {
+    "f64": ("f64", "f64", "f64", "exp(A[i, j]) / S[i]"),
+    "u8": ("u8", "i32", "u8", "A[i, j] // 3"),
+    "f8e4m3": ("f8e4m3", "f32", "f8e4m3", "A[i, j] * 0.5 + 1"),
+    "f8e5m2": ("f8e5m2", "f32", "f8e5m2", "tanh(A[i, j])"),
+    "bf16": ("bf16", "f32", "bf16", "A[i, j] / (1 + abs(S[i]))"),
+}
+
+
+def compiled(text: str, arch: str = "sm_90a", plan: Schedule | None = None, *, integers: bool = False) -> Case:
+    return prepare(Request(Path("given.naut"), arch, text=text.lstrip(), schedule=plan), integers=integers)
+
+
+def check(case: Case, folder: Path, number: int) -> None:
+    found = differences(case, sorted({0, 1 + number % 4}), folder)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str, tmp_path: Path) -> None:
+    text, arch = PRODUCTS[name]
+    check(compiled(text, arch, integers=True), tmp_path, list(PRODUCTS).index(name))
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_elementwise(name: str, tmp_path: Path) -> None:
+    a, s, y, body = ELEMENTWISE[name]
+    check(compiled(ROWS.format(a=a, s=s, y=y, body=body)), tmp_path, list(ELEMENTWISE).index(name))
+
+
+def test_split_k_over_a_cluster(tmp_path: Path) -> None:
+    text = Decode(201, heads=4, group=2).text
+    case = compiled(text, plan=schedule(text, 2, 2, 32))
+    assert [k.cluster for k in case.module.kernels] == [2] and "cluster_wait" in case.result.cuda
+    check(case, tmp_path, 1)
+
+
+def test_dependent_launch(tmp_path: Path) -> None:
+    """The second kernel is launched early; the wait in front of its reads is what makes it right."""
+    text = Decode(201, heads=4, group=2).text
+    plan = schedule(text, 3, 3, 16)
+    kernels = tuple(replace(k, mapping=replace(k.mapping, dependent_launch=True)) for k in plan.kernels)
+    case = compiled(text, plan=replace(plan, kernels=kernels))
+    assert "griddepcontrol.wait" in case.result.cuda and len(case.module.kernels) == 2
+    check(case, tmp_path, 2)
+    without = case.result.cuda.replace("griddepcontrol.wait", "griddepcontrol.launch_dependents")
+    with pytest.raises(Fault, match="before the wait"):
+        differences(case, [0], tmp_path, without)
