@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nautilus.cuda.emit import emit_module
+from nautilus.driver import Request, compile_file
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.runtime.nvrtc import compile_cuda
@@ -47,3 +48,11 @@ def test_no_index_is_computed_that_nobody_reads() -> None:
         body = emit_module(m).split("__global__")[1].split("#ifndef")[0]
         for declared in re.findall(r"^    const int (\w+) =", body, re.M):
             assert len(re.findall(rf"\b{declared}\b", body)) > 1, (name, declared)
+
+
+@pytest.mark.parametrize(("rows", "bits"), [(50_000, 32), (80_000, 64)])
+def test_an_offset_in_a_tensor_of_2_to_the_31_elements_has_64_bits(rows: int, bits: int) -> None:
+    text = f"dim M = {rows}, N = 30000\ninput X: u8[M, N]\noutput Y: i32[M]\nY[i] = sum[j](i32(X[i, j]))\n"
+    made = compile_file(Request(Path("given.naut"), "sm_80", text=text, until="ma-tile"))
+    loads = re.findall(r"X \+ [^;]*", emit_module(made.modules["ma-tile"]))
+    assert loads and all(("(long long)" in x) == (bits == 64) for x in loads), loads

@@ -51,11 +51,12 @@ def chosen_for(m: Mutant, records: Mapping[str, reach.Record]) -> list[tuple[str
 
 
 def attempt(m: Mutant, records: Mapping[str, reach.Record]) -> Outcome:
-    """The outcome for one mutant; ``unreached`` where no test reaches its file."""
-    text, tests = m.text, chosen_for(m, records)
+    """The outcome for one mutant: ``unreached`` where no test reaches its file, ``invalid`` where it is no program."""
+    tests = chosen_for(m, records)
     try:
+        text = m.text
         compile(text, m.file, "exec")
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return Outcome("invalid")
     if not tests:
         return Outcome("unreached")

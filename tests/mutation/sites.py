@@ -53,12 +53,13 @@ class Mutant:
 
     @property
     def text(self) -> str:
-        """The text of the file with the change. Raises ValueError where the file is another one."""
-        lines = (ROOT / self.file).read_text("utf-8").splitlines()
-        end = self.line - 1 + len(self.before)
-        if tuple(lines[self.line - 1 : end]) != self.before:
-            raise ValueError(f"{self.file}:{self.line} is not {self.before}")
-        lines[self.line - 1 : end] = self.after
+        """The text of the file with the change, which may have moved. Raises ValueError where its lines are gone."""
+        lines, size = (ROOT / self.file).read_text("utf-8").splitlines(), len(self.before)
+        places = [n for n in range(len(lines)) if tuple(lines[n : n + size]) == self.before]
+        if not places:
+            raise ValueError(f"{self.file} has no lines {self.before}")
+        at = min(places, key=lambda n: abs(n + 1 - self.line))
+        lines[at : at + size] = self.after
         return "\n".join(lines) + "\n"
 
 

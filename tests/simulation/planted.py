@@ -159,3 +159,21 @@ WARP = (
     ),
     Plant("a minimum, not a maximum", r"max\.NaN\.f32 %0, %1, %2", "min.NaN.f32 %0, %1, %2"),
 )
+
+#: of a decode kernel whose warps split the keys, besides
+DECODE = (
+    Plant("no wait for copies", *_call("cp_async_wait"), at=1),
+    Plant("one more group left to a wait", r"cp_async_wait<(\d)>", r"cp_async_wait<\1 + 1>", at=1),
+    Plant("no commit in front of the loop", *_call("cp_async_commit")),
+    Plant("no commit in the loop", *_call("cp_async_commit"), at=2),
+    Plant(
+        "no commit in the loop over the masked tiles",
+        *_call("cp_async_commit"),
+        at=3,
+        redundant={"decode": "the loop runs once at most, and nothing waits behind it"},
+    ),
+    Plant("no barrier of a warp", *_call("__syncwarp")),
+    Plant("no barrier in front of the partial results", *_call("__syncthreads")),
+    Plant("no barrier behind the partial results", *_call("__syncthreads"), at=1),
+    Plant("a partial result of another warp", r"\(consumer\) \* (\d+) \+ \(0\)", r"(1 - consumer) * \1 + (0)"),
+)

@@ -17,6 +17,7 @@ from nautilus.driver import Request
 from nautilus.ma_tile.passes.grid import persistent_grid
 from nautilus.targets.limits import limits
 from tests.endtoend import schedules
+from tests.endtoend.collection.decode import Decode, schedule
 from tests.shipped import ROOT
 from tests.simulation import planted
 from tests.simulation.compared import Case, differences, prepare
@@ -33,6 +34,7 @@ _PREFILL = {"B": 1, "H": 2, "M": 77, "N": 130, "D": 24}
 
 KINDS = {
     "attention": planted.WARPGROUP, "gemm": planted.WARPGROUP, "cluster": planted.CLUSTER, "warps": planted.WARP,
+    "decode": planted.DECODE,
 }  # fmt: skip
 CASES = [(kind, plant) for kind, plants in KINDS.items() for plant in plants]
 
@@ -55,6 +57,10 @@ def kernel(kind: str) -> Case:
         return _warpgroups(GEMM, _TIGHT, integers=True)
     if kind == "cluster":
         return _warpgroups(ATTENTION.replace("N = 200", "N = 328"), schedules.Change(_CLUSTER), integers=False)
+    if kind == "decode":
+        text = Decode(201, heads=4, group=2).text
+        plan = schedule(text, groups=1, warps=4, step=16, arch="sm_80")
+        return prepare(Request(Path("given.naut"), "sm_80", text=text, schedule=plan))
     return prepare(Request(ROOT / "specs/attention/causal_prefill.naut", "sm_80", _PREFILL))
 
 
