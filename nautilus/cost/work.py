@@ -30,6 +30,7 @@ from nautilus.ma_tile.ir.values import MA
 
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
+QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
 _SIZE = 1024  # assumed value of a size that is known only at launch
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
@@ -51,6 +52,7 @@ class Counts:
     special_under: Any = 0.0  # special-function results covered by outstanding MMAs
     issue_under: Any = 0.0  # warp instructions covered by outstanding MMAs
     stores: Any = 0.0  # warp instructions that store short pieces
+    rows: Any = 0.0  # rows in which the loads of a loop of wgmma read short pieces without a copy ahead
     shared: Any = 0.0  # bytes that warps read and write in shared memory
     drains: Any = 0.0  # waits for the last outstanding MMA
     barriers: Any = 0.0  # barriers of all threads of the block
@@ -137,6 +139,7 @@ class _Counter:
         self.warps = kernel.warps
         self.lazy = _rescales_lazily(kernel)
         self.depth = 0
+        self.wgmma = any(isinstance(op, MmaOp) and op.instr in WGMMA for op in ma.walk_ops(kernel.body))
         self.depths = {m.name: m.stages for m in kernel.mbars}
         self.late = frozenset(c.name.removesuffix("_done") for c in kernel.pipelines if c.name.endswith("_done"))
         self.iteration_bytes = 0.0
@@ -296,6 +299,8 @@ class _Counter:
                 c.read = c.read + times * size * share
                 self.unpipelined[r.name] = float(np.mean(share) * size)
                 self.elementwise(times, self.warps * (self.registers(r) / max(1, op.vec) + 4))
+                if self.wgmma and self.depth:
+                    c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
             case ma.GlobalStore(buffer=buffer, value=v):
                 self.stored.add(buffer)
                 count = self.warps * self.registers(v) / max(1, op.vec)

@@ -31,6 +31,7 @@ from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
+NARROW_STAGES = 4  # of a GEMM with few rows: three stages ahead, of 16 KB each
 FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
 
 
@@ -114,8 +115,10 @@ def _gemm(
     plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, dots: int
 ) -> KernelPlan:
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand."""
-    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or extent(unified, loop) < 2 * STEP:
+    if extent(unified, loop) < 2 * STEP:
         return plan
+    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64:
+        return _narrow_gemm(plan, limits, row, column, loop) if dots == 1 else plan
     m, n = 128, 128
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
     blocks = others * -(-extent(unified, row) // 128) * -(-extent(unified, column) // 256)
@@ -138,6 +141,19 @@ def _gemm(
         warps=warps, stages=stages, min_blocks=2 if pair else 1, raster_order="grouped",
         double_buffer_fragments=stages >= 3,
     )  # fmt: skip
+    return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
+
+
+def _narrow_gemm(plan: KernelPlan, limits: Limits, row: str, column: str, loop: str) -> KernelPlan:
+    """Tiles of a GEMM with few rows or columns, which streams its other operand in whole 128-byte rows."""
+    m, n = plan.axis(row).tile, plan.axis(column).tile
+    if max(m, n) < 64 or min(m, n) > 32:
+        return plan
+    stages = min(NARROW_STAGES, limits.smem_block // (2 * STEP * (m + n)))
+    if stages < 2:
+        return plan
+    warps = (1, 4) if n > m else (4, 1)
+    mapping = WarpPlan(warps=warps, stages=stages, raster_order="grouped", double_buffer_fragments=stages >= 3)
     return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
 
 

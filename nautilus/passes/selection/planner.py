@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
-from nautilus.passes.selection import split_choice
+from nautilus.passes.selection import inline_choice, split_choice
 from nautilus.planner.planner import Planner
 from nautilus.scalar.ir import Program
 
@@ -32,6 +32,10 @@ class PricedPlanner:
         """
         given = schedule or Schedule()
         decided = Planner(self.arch, self.fallbacks).decide(before, program, given)
+        if before == "inline" and given.inline is None and not given.kernels:
+            found = inline_choice.choose(program, self._context(decided))
+            if found is not None:
+                return replace(decided, inline=found.schedule.inline, splits=found.schedule.splits), found.fallbacks
         if before == "split-k-update" and given.splits is None and not given.kernels and not given.batch_invariant:
             return self._splits(program, decided)
         return decided, self.fallbacks

@@ -18,6 +18,7 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.dots import floor_pow2
+from nautilus.planner.planner import Planner
 from nautilus.planner.streaming import MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -36,6 +37,14 @@ SHORTEST = 256  # terms of the shortest reduction that is split
 TILE = 128 * 256  # elements of the largest tile of a result
 _KERNELS = 2  # kernels of a program that are looked at, the slowest ones
 _BEFORE = "pack"  # the pass before the one that carries splits out
+
+
+def priced(program: Program, context: Context) -> Trial | None:
+    """The trial of ``program`` with the splits of :func:`choose`, or with those of the rules; None where it fails."""
+    decided = Planner(context.arch, context.fallbacks).splits(program, context.schedule or Schedule())
+    start = replace(context, schedule=replace(decided, splits=decided.splits or ()))
+    given = context.schedule is not None and (context.schedule.splits is not None or context.schedule.batch_invariant)
+    return (None if given else choose(program, start)) or attempt(program, start, _BEFORE, ATTEMPTS)
 
 
 def choose(program: Program, context: Context) -> Trial | None:

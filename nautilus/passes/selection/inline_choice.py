@@ -1,0 +1,96 @@
+"""Elementwise definitions that are stored instead of computed again, by the cost model.
+
+The rule of the pass ``inline`` substitutes every elementwise definition into its readers.  In a product, each tile of
+the result then computes the operand again, in the loop that should do nothing but multiply.  A definition is a
+candidate where it is stored in a type of at most 16 bits, has arithmetic of its own, and is an operand of a product
+with :data:`AGAIN` times as many terms as it has elements.  All candidates of a program are stored together, since a
+product reaches the faster engine only if both of its operands are tensors; then each alone, if together they are not
+faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from nautilus.core.expr.nodes import Expr, Load, Op, walk
+from nautilus.passes.manager import Context, prepared, steps
+from nautilus.passes.pipelines import SCALAR
+from nautilus.passes.selection import split_choice
+from nautilus.passes.selection.trial import Trial
+from nautilus.planner.dots import bare
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs
+
+AGAIN = 512  # times that an element is an operand, at least
+MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
+_BEFORE = "simplify"  # the pass before the one that inlines
+_SPLIT = "split-k-update"  # the pass before which splits are chosen
+_ALONE = 3  # candidates that are tried alone
+
+
+def choose(program: Program, context: Context) -> Trial | None:
+    """The best trial of ``program``, the result of :data:`_BEFORE`; None where no trial was made.
+
+    Its schedule has the ``inline`` of ``context.schedule`` where no other one is clearly better.
+    """
+    schedule = context.schedule
+    assert schedule is not None and schedule.inline is not None
+    found = candidates(find_defs(program), schedule.inline)
+    if not found:
+        return None
+    first = _priced(program, context)
+    if first is None:
+        return None
+    for stored in _sets(found):
+        inline = tuple(n for n in schedule.inline if n not in stored)
+        made = _priced(program, replace(context, schedule=replace(schedule, inline=inline)))
+        if made is not None and made.spills <= first.spills and made.seconds < (1 - MARGIN) * first.seconds:
+            return made
+    return first
+
+
+def _priced(program: Program, context: Context) -> Trial | None:
+    """The trial of ``program`` with the splits that follow from what is inlined."""
+    module: Any = program
+    for step in steps(SCALAR, _BEFORE):
+        if step.name == _SPLIT:
+            break
+        context = prepared(step, module, context)
+        module = step.run(module, context)
+    return split_choice.priced(module, context)
+
+
+def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, ...]:
+    """The definitions among ``inline`` that products compute again for each of their tiles."""
+    found: dict[str, None] = {}
+    for d in defs.values():
+        if d.op == "sum" and isinstance(value := bare(d.value), Op) and value.op == "mul":
+            terms = prod(size(a) or 1 for a in d.axes)
+            found |= dict.fromkeys(n for e in value.args for n in _stored(e, defs, inline, terms))
+    return tuple(n for n in inline if n in found)
+
+
+def _stored(e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: int) -> Iterator[str]:
+    """The candidates that a factor of a product of ``terms`` terms reads, nearest first."""
+    for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
+        d = defs[ld.buffer]
+        elements = prod(size(a) or 1 for a in d.par)
+        if d.buffer.dtype.is_float and d.buffer.dtype.bytes <= 2 and _computes(d) and terms >= AGAIN * elements:
+            yield d.name
+        else:
+            yield from _stored(d.value, defs, inline, terms)
+
+
+def _computes(d: Def) -> bool:
+    """Whether ``d`` is more than a conversion of an element."""
+    return isinstance(bare(d.value), Op)
+
+
+def _sets(found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    yield found
+    if len(found) > 1:
+        yield from ((n,) for n in found[:_ALONE])
