@@ -19,11 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, free_vars
+from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
+from nautilus.core.index.groups import quotients, shared_group
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
-from nautilus.planner.dots import bare, dot_of
+from nautilus.planner.dots import Dot, bare, dot_of
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.analysis.axes import Unified, unify
@@ -72,11 +73,13 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
     found: dict[str, tuple[int, int, str, str]] = {}  # axis -> size, rows, and the names in the program
     refused: set[str] = set()
     for d in unified.defs:
-        dot = dot_of(d)
-        for k, a in enumerate(d.par if dot is not None else ()):
-            group = _shared(d, a.name)
+        if (product := _product(d)) is None:
+            continue
+        dot, factors = product
+        for k, a in enumerate(d.par):
+            group = shared_group(*factors, a.name)
             extent = size(a)
-            if dot is None or a.name in (*dot.rows, *dot.columns):
+            if a.name in (*dot.rows, *dot.columns):
                 continue
             if group is None or extent is None or extent % group or found.get(a.name, (group,))[0] != group:
                 refused.add(a.name)
@@ -85,30 +88,49 @@ def default_packs(program: Program) -> tuple[PackPlan, ...]:
             rows = min(prod(size(x) or ROWS for x in d.par if x.name in side) for side in sides)
             most = max(rows, found[a.name][1]) if a.name in found else rows
             found.setdefault(a.name, (group, most, d.name, defs[d.name].par[k].name))
-    return tuple(
+    packs = tuple(
         PackPlan(name, axis, group)
         for x, (group, rows, name, axis) in found.items()
         if x not in refused and rows * blocks(group, ROWS) < group * blocks(rows, ROWS)
     )
+    return packs or _statistics(unified, defs)
 
 
-def _shared(d: Def, axis: str) -> int | None:
-    """``G`` where one factor of product ``d`` has ``axis`` only as ``axis // G`` and the other has it otherwise."""
+def _statistics(unified: Unified, defs: dict[str, Def]) -> tuple[PackPlan, ...]:
+    """Packs of the axes along which elementwise definitions read the results of reductions in groups.
+
+    A group and its result then have an axis in common, so that they may share a kernel.
+    """
+    found: dict[str, PackPlan] = {}
+    sizes: dict[str, set[int]] = {}
+    for d in unified.defs:
+        for ld in d.reads():
+            reduced = ld.buffer in defs and defs[ld.buffer].is_reduction
+            for k, a in enumerate(d.par if reduced and not d.is_reduction else ()):
+                groups = frozenset[int]().union(*(quotients(e, a.name) for e in ld.index))
+                sizes.setdefault(a.name, set()).update(groups)
+                if groups and max(groups) > 1 and (size(a) or 1) % max(groups) == 0:
+                    found.setdefault(a.name, PackPlan(d.name, defs[d.name].par[k].name, max(groups)))
+    multiplied = {a.name for d in unified.defs if dot_of(d) is not None for a in d.axes}
+    return tuple(p for x, p in found.items() if sizes[x] == {p.size} and x not in multiplied)
+
+
+def _product(d: Def) -> tuple[Dot, tuple[Expr, Expr]] | None:
+    """``d`` as a matrix product with its factors.
+
+    Its rows may be the members of groups that one factor shares, and then it has no other rows.
+    """
     value = bare(d.value)
-    assert isinstance(value, Op)
-    found = [_quotients(e, axis) for e in value.args]
-    sizes = [next(iter(q)) for q in found if len(q) == 1 and 0 not in q]
-    return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
-
-
-def _quotients(e: Expr, axis: str) -> set[int]:
-    """Every ``G`` with which ``e`` has ``axis // G``; 0 for ``axis`` otherwise."""
-    match e:
-        case Var(name=name):
-            return {0} if name == axis else set()
-        case Op(op="floordiv", args=(Var(name=name), Const(value=n))) if name == axis and n > 1:
-            return {int(n)}
-    return set().union(*(_quotients(c, axis) for c in children(e)))
+    if d.op != "sum" or not isinstance(value, Op) or value.op != "mul":
+        return None
+    a, b = value.args
+    if (dot := dot_of(d)) is not None:
+        return dot, (a, b)
+    left, right = free_vars(a), free_vars(b)
+    inner = tuple(x.name for x in d.red if x.name in left & right)
+    free = tuple(x.name for x in d.par if x.name in left ^ right)
+    grouped = [x for x in d.par if shared_group(a, b, x.name)]
+    return (Dot((), free, inner), (a, b)) if free and grouped and inner and len(inner) == len(d.red) else None
 
 
 # -- splits -----------------------------------------------------------------------------------

@@ -187,11 +187,13 @@ def _box_roles(g: _Group, rest: list[str], chunked: list[str]) -> None:
             g.roles[x] = AxisPlan(x, LOOP, floor_pow2(max(1, BLOCK // volume)) if x == _vector_axis(g) else 1)
 
 
-def _nearness(g: _Group, axis: str) -> int:
-    """The largest position of ``axis`` in the index of a load of an input, counted from the first dimension."""
+def _nearness(g: _Group, axis: str) -> tuple[int, int]:
+    """(dimensions, position from the last one) of the input of most dimensions that has ``axis`` in its index."""
     names = {d.name for d in g.defs}
     reads = [ld for d in g.defs for ld in d.reads() if ld.buffer not in names]
-    return max((n for ld in reads for n, e in enumerate(ld.index, -len(ld.index)) if axis in free_vars(e)), default=-99)
+    found = [(len(ld.index), n) for ld in reads for n, e in enumerate(ld.index) if axis in free_vars(e)]
+    places = [(dimensions, n - dimensions) for dimensions, n in found]
+    return max(places, default=(0, 0))
 
 
 def _row_fits(g: _Group, rest: list[str]) -> bool:

@@ -231,6 +231,21 @@ def test_the_rule_does_not_cut_a_loop_that_reads_nothing() -> None:
     assert not default_splits(trials_of(Request(Path("given.naut"), text=text))[0].program)
 
 
+@pytest.mark.parametrize("rows", ["", "i, "])
+def test_heads_that_share_keys_are_rows_with_and_without_a_row_axis(rows: str) -> None:
+    one = rows.replace("i", "1")
+    text = (
+        f"dim H = 32, N = 4096, D = 128\ninput Q: f16[H, {one}D]\ninput K: f16[8, N, D]\ninput V: f16[8, N, D]\n"
+        f"output O: f16[H, {one}D]\nS[h, {rows}j] = sum[d](Q[h, {rows}d] * K[h // 4, j, d])\n"
+        f"P[h, {rows}j] = softmax[j](S[h, {rows}j])\nO[h, {rows}d] = sum[j](P[h, {rows}j] * V[h // 4, j, d])\n"
+    )
+    schedule = compile_file(Request(Path("given.naut"), text=text, until="scalar")).context.schedule
+    assert schedule is not None and [p.size for p in schedule.packs or ()] == [4]
+    assert max(c.interleave for c in schedule.splits or ()) == streaming.WARPS
+    tiles = {a.name: a.tile for a in schedule.kernels[0].axes if a.name != "i"}
+    assert tiles == {"j_chunk": 1, "h_group": 1, "h_member": 16, "j": 32, "d_1": 128, "d": 128}
+
+
 def test_a_loop_whose_chunks_failed_in_every_way_is_not_cut() -> None:
     program = Pack(plan_packs(decode(1, 4096))).apply(decode(1, 4096))
     assert default_splits(program) and not default_splits(program, fallbacks=Fallbacks.of({"P_max_part": UNFUSED}))

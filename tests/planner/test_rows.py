@@ -27,12 +27,22 @@ STATISTICS = """
     va[c] = mean[b, y, x](square(X[b, c, y, x] - mu[c]))
     Y[b, c, y, x] = (X[b, c, y, x] - mu[c]) * rsqrt(va[c] + 1e-5)
 """
+GROUPS = """
+    dim B = 2, C = 6, H = 65, W = 63
+    input X: f16[B, C, H, W]
+    input w: f16[C]
+    output Y: f16[B, C, H, W]
+    mu[n, g: 2] = mean[c: 3, y, x](f32(X[n, g * 3 + c, y, x]))
+    va[n, g: 2] = mean[c: 3, y, x](square(X[n, g * 3 + c, y, x] - mu[n, g]))
+    Y[n, c, y, x] = (X[n, c, y, x] - mu[n, c // 3]) * rsqrt(va[n, c // 3] + 1e-5) * w[c]
+"""
 COLUMNS = """
     dim B = 3, M = 301, C = 40
     input X: bf16[B, M, C]
     output y: f32[C]
     y[c] = sum[b, i](f32(X[b, i, c]))
 """
+GRID = {"n": ("grid", 1), "c_group": ("grid", 1)}
 
 
 def roles(plan: KernelPlan) -> dict[str, tuple[str, int]]:
@@ -45,6 +55,7 @@ def roles(plan: KernelPlan) -> dict[str, tuple[str, int]]:
         (NEAR, {"i": ("loop", 8), "b": ("tile", 4), "j": ("tile", 256)}),
         (LONG, {"m": ("grid", 1), "i": ("tile", 2), "j": ("loop", 4096)}),
         (STATISTICS, {"c": ("grid", 1), "b": ("loop", 2), "y": ("tile", 64), "x": ("tile", 64)}),
+        (GROUPS, GRID | {"c_member": ("loop", 1), "y": ("tile", 128), "x": ("tile", 64)}),
         (COLUMNS, {"c": ("grid", 16), "i": ("loop", 128), "b": ("tile", 4)}),
     ],
 )

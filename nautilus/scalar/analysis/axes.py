@@ -150,11 +150,10 @@ def _axes_read(classes: _Classes, d: Def, ld: Load) -> tuple[tuple[Key, bool] | 
 
 def _unify_reads(classes: _Classes, a: tuple[Def, Load], b: tuple[Def, Load], reductions_only: bool) -> None:
     pairs = []
-    for x, y in zip(a[1].index, b[1].index, strict=True):
-        if isinstance(x, Var) and isinstance(y, Var):
-            ax, ay = a[0].axis(x.name), b[0].axis(y.name)
-            if ax is not None and ay is not None:
-                pairs.append((ax, ay))
+    for x, y in (pair for e, f in zip(a[1].index, b[1].index, strict=True) for pair in _variables(e, f)):
+        ax, ay = a[0].axis(x), b[0].axis(y)
+        if ax is not None and ay is not None:
+            pairs.append((ax, ay))
     keys = [((a[0].name, x.name), (b[0].name, y.name)) for x, y in pairs]
     if not all(classes.can(x, y) for x, y in keys):
         return

@@ -33,6 +33,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
 from nautilus.core.functions.intervals import magnitude
+from nautilus.core.index.groups import shared_group
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
@@ -235,7 +236,8 @@ def _tensor(e: Expr) -> DType | None:
 def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
     """Factor ``k`` is a tensor, the others are computed, and together they make a matrix product.
 
-    That is: both sides have a parallel axis of their own, and share a reduced one.
+    That is: both sides have a parallel axis of their own, or one of them has and the other one is shared by groups of
+    points, and they share a reduced one.
     """
     met, others = _tensor(parts[k]), [p for n, p in enumerate(parts) if n != k]
     if met is None or not others or (len(others) == 1 and not _computed(others[0], met)):
@@ -243,7 +245,9 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
     left = frozenset[str]().union(*(free_vars(o) for o in others))
     right = free_vars(parts[k])
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
-    return bool(par & (left - right)) and bool(par & (right - left)) and bool(red & left & right)
+    own = [par & (left - right), par & (right - left)]
+    grouped = any(shared_group(_product(others), parts[k], a) for a in par & left & right)
+    return any(own) and (all(own) or grouped) and bool(red & left & right)
 
 
 def _computed(e: Expr, met: DType) -> bool:
