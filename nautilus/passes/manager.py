@@ -30,7 +30,7 @@ from nautilus.targets.records import DEFAULT_TARGET
 class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
-    ``spec``: the Spec, if the compilation starts from one.
+    ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
     """
 
     arch: str = DEFAULT_TARGET
@@ -40,6 +40,7 @@ class Context:
     header: tuple[str, ...] = ()
     fallbacks: Fallbacks = NO_FALLBACKS
     spec: Any = None
+    trial: bool = False
 
     @property
     def target(self) -> str:

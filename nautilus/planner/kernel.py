@@ -153,7 +153,8 @@ def _inner_roles(g: _Group, rest: list[str]) -> None:
         for x in rest:
             g.roles[x] = AxisPlan(x, TILE, ceil_pow2(g.extent(x)))
         return
-    if not g.dots and len(reduced) > 1:
+    alike = all({*reduced} <= {a.name for a in d.red} for d in g.defs if d.is_reduction)
+    if not g.dots and len(reduced) > 1 and alike:
         _box_roles(g, rest, chunked)
         return
     if reduced:

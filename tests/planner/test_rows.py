@@ -49,6 +49,19 @@ def roles(plan: KernelPlan) -> dict[str, tuple[str, int]]:
     return {a.name: (a.role, a.tile) for a in plan.axes}
 
 
+def test_reductions_over_different_axes_keep_the_loop_that_they_share() -> None:
+    text = """
+        dim M = 64, N = 9000, D = 2048
+        input Z: f32[M, N]
+        input A: f32[M, D]
+        output y: f32[M]
+        y[i] = logsumexp[j](Z[i, j]) - sum[d](A[i, d] * A[i, d])
+    """
+    schedule = travel(text, "sm_90a", until="scalar").result.context.schedule
+    assert schedule is not None
+    assert all(roles(k)["j"] == ("loop", 4096) for k in schedule.kernels if "j" in roles(k))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

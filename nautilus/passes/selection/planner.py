@@ -13,17 +13,19 @@ from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
 from nautilus.passes.selection import inline_choice, split_choice
+from nautilus.passes.selection.trial import Trial
 from nautilus.planner.planner import Planner
 from nautilus.scalar.ir import Program
 
 
 @dataclass(frozen=True, slots=True)
 class PricedPlanner:
-    """``fallbacks``: kernels that failed later with what the rules chose first."""
+    """``fallbacks``: kernels that failed later with what the rules chose first; ``trial``: follows the rules alone."""
 
     arch: str
     precision: str = "fast"
     fallbacks: Fallbacks = NO_FALLBACKS
+    trial: bool = False
 
     def decide(self, before: str, program: Program, schedule: Schedule | None) -> tuple[Schedule, Fallbacks]:
         """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``.
@@ -32,21 +34,16 @@ class PricedPlanner:
         """
         given = schedule or Schedule()
         decided = Planner(self.arch, self.fallbacks).decide(before, program, given)
-        if before == "inline" and given.inline is None and not given.kernels:
+        found: Trial | None = None
+        if self.trial or given.kernels:
+            return decided, self.fallbacks
+        if before == "inline" and given.inline is None:
             found = inline_choice.choose(program, self._context(decided))
-            if found is not None:
-                return replace(decided, inline=found.schedule.inline, splits=found.schedule.splits), found.fallbacks
-        if before == "split-k-update" and given.splits is None and not given.kernels and not given.batch_invariant:
-            return self._splits(program, decided)
-        return decided, self.fallbacks
-
-    def _splits(self, program: Program, decided: Schedule) -> tuple[Schedule, Fallbacks]:
-        """``decided`` with the splits that the cost model prefers."""
-        start = replace(decided, splits=decided.splits or ())
-        found = split_choice.choose(program, self._context(start))
+        elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
+            found = split_choice.choose(program, self._context(given))
         if found is None:
             return decided, self.fallbacks
-        return replace(decided, splits=found.schedule.splits or decided.splits), found.fallbacks
+        return replace(decided, inline=found.schedule.inline, splits=found.schedule.splits), found.fallbacks
 
     def _context(self, schedule: Schedule) -> Context:
         return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)

@@ -18,7 +18,6 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.dots import floor_pow2
-from nautilus.planner.planner import Planner
 from nautilus.planner.streaming import MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
@@ -41,16 +40,15 @@ _BEFORE = "pack"  # the pass before the one that carries splits out
 
 def priced(program: Program, context: Context) -> Trial | None:
     """The trial of ``program`` with the splits of :func:`choose`, or with those of the rules; None where it fails."""
-    decided = Planner(context.arch, context.fallbacks).splits(program, context.schedule or Schedule())
-    start = replace(context, schedule=replace(decided, splits=decided.splits or ()))
-    given = context.schedule is not None and (context.schedule.splits is not None or context.schedule.batch_invariant)
-    return (None if given else choose(program, start)) or attempt(program, start, _BEFORE, ATTEMPTS)
+    schedule = context.schedule or Schedule()
+    given = schedule.splits is not None or schedule.batch_invariant
+    return (None if given else choose(program, context)) or attempt(program, context, _BEFORE, ATTEMPTS)
 
 
 def choose(program: Program, context: Context) -> Trial | None:
     """The best trial of ``program``, the result of :data:`_BEFORE`; None where no trial was made.
 
-    The trial has the splits of ``context.schedule`` where no others are clearly better.
+    The trial has the splits of the rules where no others are clearly better.
     """
     many = limits(context.arch).multiprocessors or MULTIPROCESSORS
     defs = read_defs(program)

@@ -15,12 +15,14 @@ from nautilus.core.schedule import Schedule
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.registers import register_fault
 from nautilus.ma_tile.analysis.code_size import check_code_size
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.manager import Context, Step, prepared, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 
+_PLANNED = SCALAR.decisions[-1]  # the pass before which a schedule is complete
 ATTEMPTS = 8  # of a trial of what the rules say; a candidate that fails once is dropped
 
 
@@ -45,28 +47,38 @@ class Trial:
 def attempt(program: Program, context: Context, after: str, attempts: int = 1) -> Trial | None:
     """Lower ``program``, the result of pass ``after`` of Scalar IR, to MA-tile IR; None where that is refused.
 
-    ``attempts``: how often, each on the next rung of the ladder.
+    What ``context.schedule`` leaves open is decided by the rules.  ``attempts``: how often, each on the next rung of
+    the ladder; a rung that changes nothing does not count.
     """
     todo = _steps(after)
-    for _ in range(attempts):
+    context = replace(context, trial=True)
+    failed: tuple[Schedule, ScheduleError | UnsupportedError] | None = None
+    while attempts:
+        module: Any = program
+        schedule, again = context.schedule, False
         try:
-            return _lowered(program, context, todo)
+            for step in todo:
+                ready = prepared(step, module, replace(context, schedule=schedule))
+                schedule = ready.schedule
+                if failed is not None and step.name == _PLANNED and schedule == failed[0]:
+                    again = True
+                    raise failed[1]
+                module = step.run(module, ready)
+            return _priced(module, ready)
         except TargetLimitError as error:
             refusal: ScheduleError | UnsupportedError = error.schedule_error()
         except (ScheduleError, UnsupportedError) as error:
             refusal = error
-        if not refusal.kernel or context.fallbacks.exhausted(refusal.kernel):
+        if not refusal.kernel or context.fallbacks.exhausted(refusal.kernel) or schedule is None:
             return None
+        failed, attempts = (schedule, refusal), attempts - (not again)
         excess = refusal.excess if isinstance(refusal, ScheduleError) else 0.0
-        context = replace(context, fallbacks=context.fallbacks.after(refusal.kernel, excess))
+        context = replace(context, fallbacks=context.fallbacks.after(refusal.kernel, excess, again))
     return None
 
 
-def _lowered(program: Program, context: Context, todo: tuple[Step, ...]) -> Trial | None:
-    module: Any = program
-    for step in todo:
-        context = prepared(step, module, context)
-        module = step.run(module, context)
+def _priced(module: MemModule, context: Context) -> Trial:
+    """The trial that ended with ``module``. Raises the errors of the verifier."""
     verify(module)
     check_code_size(module)
     assert context.schedule is not None

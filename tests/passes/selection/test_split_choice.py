@@ -36,7 +36,7 @@ def schedule_of(result: Result) -> Schedule:
 
 @pytest.mark.parametrize(("text", "op"), [(PRODUCT, "C_acc"), (NORM, "y_sum")])
 def test_a_long_reduction_with_few_blocks_is_split_where_that_is_faster(text: str, op: str) -> None:
-    context = Context(schedule=Schedule(splits=()))
+    context = Context(schedule=Schedule())
     best = split_choice.choose(program(text), context)
     whole = attempt(program(text), context, "pack")
     assert best is not None and whole is not None
@@ -50,7 +50,7 @@ def test_a_result_of_many_tiles_makes_no_trial() -> None:
 
 
 def test_a_fast_kernel_stays_whole() -> None:
-    found = split_choice.choose(program(PRODUCT, K=1024), Context(schedule=Schedule(splits=())))
+    found = split_choice.choose(program(PRODUCT, K=1024), Context(schedule=Schedule()))
     assert found is not None and not found.schedule.splits
 
 
@@ -67,5 +67,5 @@ def test_a_compilation_takes_the_rungs_of_its_trial() -> None:
         "output O: f32[H, D, D]\nO[h, d, e] = sum[j](exp(f32(K[h, j, d])) * V[h, j, e])\n"
     )
     result = compile_file(request(text))
-    trial = split_choice.choose(program(text), Context(schedule=Schedule(splits=())))
+    trial = split_choice.choose(program(text), Context(schedule=Schedule()))
     assert trial is not None and result.context.fallbacks == trial.fallbacks
