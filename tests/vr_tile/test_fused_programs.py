@@ -1,4 +1,4 @@
-"""What fusion really produces, lowered and rewritten, against the Scalar interpreter."""
+"""Fused programs of the Scalar IR, lowered and rewritten, against the Scalar interpreter."""
 
 from __future__ import annotations
 

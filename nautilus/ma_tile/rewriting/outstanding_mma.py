@@ -49,12 +49,12 @@ from nautilus.ma_tile.rewriting.renaming import Names, Renaming, uniform_ranges
 Body = tuple[MemOp, ...]
 
 
-def keep_outstanding(kernel: MemKernel, pin: bool = False) -> MemKernel:
+def keep_outstanding(kernel: MemKernel, volatile: bool = False) -> MemKernel:
     """``kernel`` with its accumulating loops in this form; their MMAs are pending then."""
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     pipelines = {c.name: c for c in kernel.pipelines}
     depth = {m.name: m.stages for m in kernel.mbars}
-    work = _Outstanding(pipelines, depth, uses, uniform_ranges(kernel), Names(kernel), pin, {})
+    work = _Outstanding(pipelines, depth, uses, uniform_ranges(kernel), Names(kernel), volatile, {})
     inside = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     body = _in_roles(kernel.body, work) if inside else work.scope(kernel.body)
     if body == kernel.body:
@@ -101,7 +101,7 @@ class _Outstanding:
     uses: Counter[str]
     ranges: Ranges
     names: Names
-    pin: bool
+    volatile: bool
     added: dict[str, PipelineState]  # state of a pipeline -> its release state
 
     def scope(self, body: Body) -> Body:
@@ -190,10 +190,10 @@ class _Outstanding:
                 body.append(op)
             if n == last:
                 body.append(WgCommit(op.span))
-        body.append(WgWait(1, (), self.pin, loop.span))
+        body.append(WgWait(1, (), self.volatile, loop.span))
         body += self._guarded(calc("lt", loop.lo, Var(loop.var)), releases, loop, calc("sub", Var(loop.var), 1))
         after = self._guarded(calc("lt", loop.lo, loop.hi), releases, loop, calc("sub", loop.hi, 1))
-        return (replace(loop, body=tuple(body)), WgWait(0, loop.results, self.pin, loop.span), *after)
+        return (replace(loop, body=tuple(body)), WgWait(0, loop.results, self.volatile, loop.span), *after)
 
     def _guarded(self, cond: Expr, releases: list[_Release], loop: ForOp, at: Expr) -> list[MemOp]:
         """The arrivals of iteration ``at`` where ``cond`` holds."""

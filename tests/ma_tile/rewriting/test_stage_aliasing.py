@@ -1,4 +1,4 @@
-"""A result that is stored through a stage of a pipeline: which stage, when it is released, and faults in it."""
+"""Stage aliasing: the stage through which a result is stored, when it is released, and planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``factor``: invariant factors leave sums, and an empty domain stays exactly 0."""
+"""``factor``: empty domains give exactly 0, and results stay the same. What the pass does: ``factor.scalar``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``inline``: definitions are copied into readers, originals and roundings are kept, and the size is bounded."""
+"""``inline``: the default rule, the bound on the size, certificates. What the pass does: ``inline.scalar``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``narrow``: the factors, their types, and the proof that they do not overflow."""
+"""``narrow``: no factor overflows, and results stay close. What the pass does: ``narrow.scalar``."""
 
 from __future__ import annotations
 

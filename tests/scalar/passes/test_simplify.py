@@ -1,4 +1,4 @@
-"""``simplify``: canonical indices, guards and values; results do not change."""
+"""``simplify``: results stay the same for all specs. What the pass does: ``simplify.scalar``."""
 
 from __future__ import annotations
 

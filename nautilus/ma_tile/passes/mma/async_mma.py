@@ -1,7 +1,7 @@
-"""Let warpgroup MMAs run beside other work: issue them, and wait only where something needs them.
+"""Issues warpgroup MMAs asynchronously, so that other work runs beside them, and waits only where it is necessary.
 
-Before this pass an MMA waits for itself.  Here it becomes ``pending`` in a group of its own
-(``wg.fence``, MMA, ``wg.commit``), and ``wg.wait n`` stands as late as it may.  Groups retire in
+Before this pass every MMA is synchronous.  The pass makes each of them asynchronous in a group of its own
+(``wg.fence``, MMA, ``wg.commit``) and places ``wg.wait n`` as late as it may stand.  Groups retire in
 order, so n is how many younger ones may stay outstanding.  Each group has its fence even where no fragment was
 touched since the last one: the assembler may move registers there (its C7519).  A group must be retired before
 
@@ -84,15 +84,15 @@ class AsyncMma:
         return each_kernel(module, one)
 
 
-def order(kernel: MemKernel, outstanding: bool = True, pin: bool = False) -> MemKernel:
+def order(kernel: MemKernel, outstanding: bool = True, volatile: bool = False) -> MemKernel:
     """``kernel`` with its MMAs pending; one that has pending MMAs already stays as it is."""
     if any(isinstance(op, MmaOp) and op.is_async for op in walk_ops(kernel.body)):
         return kernel
     if outstanding:
-        kernel = keep_outstanding(kernel, pin)
+        kernel = keep_outstanding(kernel, volatile)
     uses = Counter(name for op in walk_ops(kernel.body) for name in reads(op))
     roles = any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
-    work = _Order(Names(kernel), uses, pin, {c.name: c.stages for c in kernel.pipelines}, roles)
+    work = _Order(Names(kernel), uses, volatile, {c.name: c.stages for c in kernel.pipelines}, roles)
     body = work.scope(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=body)
 
@@ -103,7 +103,7 @@ class _Order:
 
     names: Names
     uses: Counter[str]
-    pin: bool
+    volatile: bool
     depth: Mapping[str, int]  # stages of each pipeline, by its name
     roles: bool  # the kernel has roles: their barriers are all there
 
@@ -185,7 +185,7 @@ class _Line:
             return
         done, self.groups = self.groups[:count], self.groups[count:]
         ready = tuple(g.result for g in done if g.result.name not in self.spent)
-        self.out.append(WgWait(len(self.groups), ready, self.work.pin))
+        self.out.append(WgWait(len(self.groups), ready, self.work.volatile))
         self.out += [x.op for g in done for x in g.after]
 
     # -- MMAs -----------------------------------------------------------------------------------
