@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import PackPlan, Schedule
 from nautilus.planner.kernels import default_schedule
 from nautilus.scalar.analysis.definitions import read_defs
@@ -145,19 +144,6 @@ def test_definitions_read_back() -> None:
     found = read_defs(program)["O"]
     assert [a.name for a in found.par] == ["b", "h_group", "h_member", "i", "d"]
     assert len(found.index) == 4 and found.at is not None
-
-
-def test_packs_that_do_not_fit_are_refused() -> None:
-    program, _ = grouped(1, 20, 8, 4)
-    with pytest.raises(ScheduleError, match="'S_sum' has no axis 'z'"):
-        packed(program, "S_sum", "z", 4)
-    with pytest.raises(ScheduleError, match="groups of 3 do not divide axis 'h'"):
-        packed(program, "S_sum", "h", 3)
-
-
-def test_without_packs_nothing_changes() -> None:
-    program, _ = grouped(1, 20, 8, 4)
-    assert Pack().apply(program) is program
 
 
 def grid(name: str, hi: int) -> Loop:

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pytest
 
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.dce import Dce
 from nautilus.vr_tile.passes.fold_scale import FoldScale
 from tests.vr_tile.support import check_pass, row
-
-
-@pytest.mark.parametrize(("combiner", "factor", "becomes"), [
-    ("max", 0.25, "max"), ("min", 0.25, "min"), ("max", -2.0, "min"), ("min", -2.0, "max"), ("sum", -2.0, "sum"),
-])  # fmt: skip
-def test_a_factor_leaves_a_reduction(combiner: str, factor: Any, becomes: str) -> None:
-    m = row(f"""
-      %a = const {factor} : f32
-      %s = mul %x, %a : f32[i: 4, j: 8]
-      %y = reduce {combiner} %s over j : f32[i: 4]""")
-    new = check_pass(m, FoldScale(), Dce())
-    assert f"reduce {becomes} %x over j" in text.format(new)
 
 
 def test_a_factor_leaves_a_masked_maximum() -> None:
