@@ -123,7 +123,8 @@ def same_reals(
         step = spacing(want, dtype)
         off = (delta != 0.0) & (np.abs(delta) <= 1.01 * step)
         if truth is not None:
-            tie = off & (np.abs(truth - (got + want) / 2) <= 1e-3 * step)
+            with np.errstate(invalid="ignore"):
+                tie = off & (np.abs(truth - (got + want) / 2) <= 1e-3 * step)
             delta, off = np.where(tie, 0.0, delta), off & ~tie
         if np.count_nonzero(off) <= max(2.0, _FLIPS * off.size):
             delta = np.where(off, 0.0, delta)

@@ -18,6 +18,8 @@ constant-columns     a value depends on the last position only
 ascending            grows along the last two axes: a running maximum changes at every step
 descending           falls along them: a running maximum never changes
 masked, unmasked     bool inputs all false, all true (only where a spec has one)
+garbage              random, but NaN, inf and the largest number at all elements that no result needs, and at a few
+                     that some rows leave out by a condition (:mod:`nautilus.check.needed`; only with conditions)
 ==================== =========================================================================
 """
 
@@ -30,20 +32,22 @@ from math import prod
 
 import numpy as np
 
+from nautilus.check.needed import with_garbage
 from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import FORMATS, DType
-from nautilus.frontend.spec import Spec, Tensor
+from nautilus.frontend.spec import Definition, Spec, Tensor
 
 KINDS = (
     "random", "large-logits", "one-hot", "equal", "zeros", "tiny", "huge", "constant-columns",
-    "ascending", "descending", "masked", "unmasked",
+    "ascending", "descending", "masked", "unmasked", "garbage",
 )  # fmt: skip
 
 #: kinds whose values are drawn one by one
-RANDOM = frozenset({"random", "large-logits", "tiny", "huge", "masked", "unmasked"})
+RANDOM = frozenset({"random", "large-logits", "tiny", "huge", "masked", "unmasked", "garbage"})
 
+_MOST_POINTS = 1 << 24  # of a definition, whose points are all looked at for the kind garbage
 _SMALL = 100  # bound of integers in arithmetic alone; 8-bit integers use their whole range
 
 
@@ -70,6 +74,9 @@ def kinds(spec: Spec) -> tuple[str, ...]:
     skipped = set() if has_bool else {"masked", "unmasked"}
     if not has_float:
         skipped |= {"large-logits", "tiny"}
+    conditions = any(_is_condition(e) for d in spec.definitions for e in walk(d.expr))
+    if not has_float or not conditions or max(map(_points, spec.definitions), default=0) > _MOST_POINTS:
+        skipped.add("garbage")
     return tuple(k for k in KINDS if k not in skipped)
 
 
@@ -102,7 +109,18 @@ def generate(
     for s in spec.scalars:
         given = (scalars or {}).get(s.name, s.default)
         numbers[s.name] = given if given is not None else _number(s.dtype)
+    if kind == "garbage":
+        arrays = with_garbage(spec, arrays, {**numbers, **known}, np.random.default_rng(seed))
     return InputSet(kind, seed, arrays, numbers, known)
+
+
+def _points(d: Definition) -> int:
+    """Points of the index space of a definition with its reductions."""
+    return prod(_extent(a) for a in (*d.axes, *(a for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes)))
+
+
+def _is_condition(e: Expr) -> bool:
+    return (isinstance(e, Reduce) and e.cond is not None) or (isinstance(e, Op) and e.op == "select")
 
 
 def _number(dtype: DType) -> int | float | bool:

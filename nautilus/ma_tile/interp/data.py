@@ -220,10 +220,13 @@ def _linear(buffer: Smem, element: Ints) -> Ints:
 
 
 def _agree(x: Array, element: Ints, op: ReduceOp) -> None:
-    """Raises Fault unless all threads with one element of the result have the same bits of it."""
+    """Raises Fault unless all threads with one element of the result have the same bits of it, or NaN.
+
+    The sign and the payload of a NaN depend on the order of the operands, and no result shows them.
+    """
     if element.shape != x.shape:
         raise Fault("layout", f"%{op.result.name} gets {x.shape[2]} registers, not {element.shape[2]}")
-    bits = encode(x, op.result.type.dtype)
+    bits = encode(np.where(x != x, np.nan, x) if x.dtype.kind == "f" else x, op.result.type.dtype)
     seen = np.zeros(int(element.max(initial=0)) + 1, bits.dtype)
     seen[element] = bits
     if not np.array_equal(seen[element], bits):

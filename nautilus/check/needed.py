@@ -1,0 +1,126 @@
+"""Which elements of the inputs the results of a Spec need, and which stand behind a false condition.
+
+The definitions are visited from the last to the first with the elements that later ones need.  Inside a definition,
+the condition of a reduction, the condition of a ``select`` and a structural zero
+(:mod:`nautilus.frontend.structural_zeros`) limit the points at which a load is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, children
+from nautilus.core.numerics import Array, eval_op, round_to
+from nautilus.core.types import FORMATS, DType
+from nautilus.frontend.interp import Evaluator, Tensors, exactly
+from nautilus.frontend.spec import Spec
+from nautilus.frontend.structural_zeros import absent
+from nautilus.frontend.values import Value, line_up, union
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """By tensor: the elements that some result needs, and those that some point leaves out by a false condition."""
+
+    read: Mapping[str, Array]
+    skipped: Mapping[str, Array]
+
+
+def needed(spec: Spec, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> Needed:
+    """What ``spec`` needs of ``inputs``; conditions that read tensors are evaluated on these.
+
+    ``params``: the values of scalars and runtime sizes.
+    """
+    buffers = Tensors({d.name: d for d in spec.definitions})
+    buffers.update(inputs)
+    for d in spec.definitions:
+        _, buffers[d.name] = exactly(d, buffers, params)
+    read = {name: np.zeros(x.shape, bool) for name, x in buffers.items()}
+    skipped = {name: np.zeros(x.shape, bool) for name, x in buffers.items()}
+    for d in reversed(spec.definitions):
+        at = np.ones(buffers[d.name].shape, bool) if d.is_output else read[d.name]
+        run = Evaluator(d, buffers, params)
+        _Visit(run, read, skipped).visit(d.expr, Value(at, tuple(a.name for a in d.axes)))
+    return Needed(read, skipped)
+
+
+def with_garbage(
+    spec: Spec, inputs: Mapping[str, Array], params: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, Array]:
+    """``inputs`` with NaN, inf and the largest number where a condition is false.
+
+    They stand at all elements of float tensors that no result needs, and at up to :data:`_FEW` that some point leaves
+    out by a condition and another one needs.
+    """
+    found = needed(spec, inputs, params)
+    out = dict(inputs)
+    for t in spec.inputs:
+        if not t.dtype.is_float:
+            continue
+        wild = ~found.read[t.name]
+        some = np.flatnonzero(found.read[t.name] & found.skipped[t.name])
+        wild.flat[rng.choice(some, min(_FEW, some.size), replace=False)] = True
+        values = np.array([np.nan, np.inf, -np.inf, FORMATS[t.dtype].largest])
+        made = np.where(wild, rng.choice(values, wild.shape), out[t.name])
+        out[t.name] = round_to(made, t.dtype)
+    return out
+
+
+_FEW = 3  # elements of a tensor that some results need
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    run: Evaluator
+    read: dict[str, Array]
+    skipped: dict[str, Array]
+
+    def visit(self, e: Expr, where: Value) -> None:
+        """Note the loads of ``e``, which is evaluated at the points ``where``."""
+        match e:
+            case Op(op="select", args=(c, a, b)):
+                self.visit(c, where)
+                cond = self.run.value(c)
+                self.visit(a, self.both(where, cond))
+                self.visit(b, self.both(where, Value(~cond.array, cond.names)))
+            case Reduce():
+                if e.cond is not None:
+                    self.visit(e.cond, where)
+                    where = self.both(where, self.run.value(e.cond))
+                self.element(e.op, e.body, where)
+            case Load():
+                for i in e.index:
+                    self.visit(i, where)
+                self.note(e, where)
+            case _:
+                for child in children(e):
+                    self.visit(child, where)
+
+    def element(self, op: str, e: Expr, where: Value) -> None:
+        """Note the loads of the element of a reduction ``op``: a term of a sum may be absent."""
+        if op == "sum" and isinstance(e, Op) and e.op in ("add", "sub"):
+            for x in e.args:
+                self.element(op, x, where)
+            return
+        missing = absent(self.run, e) if op == "sum" else None
+        self.visit(e, where if missing is None else self.both(where, Value(~missing.array, missing.names)))
+
+    def both(self, a: Value, b: Value) -> Value:
+        names = union((a, b), self.run.order)
+        return Value(eval_op("and", [line_up(v, names, self.run.order) for v in (a, b)], DType.BOOL), names)
+
+    def note(self, e: Load, where: Value) -> None:
+        index = [self.run.value(i) for i in e.index]
+        names = union((*index, where), self.run.order)
+        shape = tuple(len(self.run.ranges[n]) for n in names)
+        holds = np.broadcast_to(line_up(where, names, self.run.order), shape)
+        at = tuple(
+            np.broadcast_to(np.clip(line_up(v, names, self.run.order), 0, size - 1), shape)
+            for v, size in zip(index, self.read[e.buffer].shape, strict=True)
+        )
+        self.read[e.buffer][tuple(i[holds] for i in at)] = True
+        self.skipped[e.buffer][tuple(i[~holds] for i in at)] = True
