@@ -31,7 +31,7 @@ def test_a_kind_is_reproducible_and_rounded(kind: str) -> None:
         assert x.shape == t.shape
         assert np.array_equal(x, again.arrays[t.name], equal_nan=True)
         assert np.array_equal(x, round_to(x, t.dtype), equal_nan=True)
-        assert np.isfinite(x.astype(np.float64)).all()
+        assert kind == "garbage" or np.isfinite(x.astype(np.float64)).all()
 
 
 def test_seeds_differ() -> None:
