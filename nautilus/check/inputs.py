@@ -19,7 +19,7 @@ ascending            grows along the last two axes: a running maximum changes at
 descending           falls along them: a running maximum never changes
 masked, unmasked     bool inputs all false, all true (only where a spec has one)
 garbage              random, but NaN, inf and the largest number at all elements that no result needs, and at a few
-                     that some rows leave out by a condition (:mod:`nautilus.check.needed`; only with conditions)
+                     that some rows leave out by a condition (:mod:`nautilus.frontend.needed`; only with conditions)
 ==================== =========================================================================
 """
 
@@ -32,11 +32,11 @@ from math import prod
 
 import numpy as np
 
-from nautilus.check.needed import with_garbage
 from nautilus.core.expr.nodes import COMPARISONS, Axis, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
 from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import FORMATS, DType
+from nautilus.frontend.needed import with_garbage
 from nautilus.frontend.spec import Definition, Spec, Tensor
 
 KINDS = (

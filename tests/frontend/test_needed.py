@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nautilus.check.inputs import generate, kinds
-from nautilus.check.needed import needed
 from nautilus.frontend.interp import run_spec
+from nautilus.frontend.needed import needed
 from nautilus.frontend.semantics.check import load_text
 
 _LENGTHS = """dim B = 3, K = 9, N = 4
