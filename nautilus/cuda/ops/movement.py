@@ -17,7 +17,7 @@ from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls, mentions
 from nautilus.ma_tile.analysis.access import affine
 from nautilus.ma_tile.ir import ops as ma
-from nautilus.ma_tile.ir.layout import slice_registers, tile_shape
+from nautilus.ma_tile.ir.layout import FragLayout, slice_registers, tile_shape
 
 _WORDS = {16: "uint4", 8: "uint2", 4: "u32", 2: "u16", 1: "unsigned char"}
 _FIELDS = ("x", "y", "z", "w")
@@ -90,6 +90,11 @@ def place_exprs(w: Writer, op: ma.AsyncCopy | ma.GlobalLoad | ma.GlobalStore, la
     return rest if op.mask is None else [*rest, op.mask]
 
 
+def last_register(layout: FragLayout, axis: str) -> int:
+    """The largest position along ``axis`` that a register adds to the thread's base."""
+    return sum((m.size - 1) * m.stride for m in layout.reg if m.axis == axis)
+
+
 def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r: str) -> str:
     """Address of an element: a part that depends on the thread, and one that depends on register ``r``.
 
@@ -104,7 +109,9 @@ def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r
     w.env.clear()
     w.env.update(saved)
     steps = [(register_offset(layout, a, r), step) for a, step in strides.items() if step and r != "0"]
-    moved = [scaled(offset, step) for offset, step in steps if offset != "0"]
+    reach = sum(abs(step) * last_register(layout, a) for a, step in strides.items())
+    wide = "(long long)" if reach >= 2**31 else ""
+    moved = [scaled(Text.of(f"{wide}({o})", 14) if wide else o, step) for o, step in steps if o != "0"]
     return f"{text} + ({' + '.join(moved)})" if moved else text
 
 

@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Var, free_vars
 from nautilus.core.index.simplify import simplify
@@ -19,14 +22,15 @@ from nautilus.vr_tile.ir import ForOp, GridAxis, TileKernel, walk_ops
 
 Decode = tuple[tuple[str, Expr], ...]
 BLOCK = Var("block")
+MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension, and of an i32 block number
 
 
 def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]:
-    """(number of blocks, grid variables in terms of ``block``)."""
+    """(number of blocks, grid variables in terms of ``block``). Raises ScheduleError for more than a launch may have."""
     grid = kernel.grid
-    blocks: Expr = integer(1)
-    for g in grid:
-        blocks = _mul(blocks, g.extent)
+    blocks = _product(grid)
+    if isinstance(blocks, Const) and blocks.value > MOST_BLOCKS:
+        raise ScheduleError(f"{blocks.value} blocks; a launch has at most {MOST_BLOCKS}", kernel=kernel.name)
     if mapping.raster_order == "grouped" and len(grid) >= 2:
         return blocks, _grouped(grid, mapping.raster_group)
     if mapping.raster_order == "longest-first":
@@ -82,7 +86,7 @@ def _supertiles(first: list[GridAxis], rest: list[GridAxis], count: int) -> Deco
     return (*slow, *_linear(tuple(rest), calc("add", start, calc("mod", inside, here))))
 
 
-def _product(axes: list[GridAxis]) -> Expr:
+def _product(axes: Iterable[GridAxis]) -> Expr:
     out: Expr = integer(1)
     for g in axes:
         out = _mul(out, g.extent)
