@@ -46,11 +46,12 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION))
     lookup_failure = ""
     repeated = Repeated()
+    spec = None
     while True:
         result = Result(Context(request.arch, request.precision, dict(request.dims), request.schedule))
         result.context = replace(result.context, fallbacks=request.fallbacks)
         try:
-            _run(request, result, Pipeline([Verify(), repeated, *instruments]))
+            _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
                 check_code_size(result.modules[MA_TILE.name], request.fallbacks.last)
             if accept is not None:
@@ -61,6 +62,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
             request = next_request(
                 request, result.tuned, error, again=error is repeated.error, schedule=result.context.schedule
             )
+            spec = result.modules.get(SPEC.name)
             accepted = error.kernel in request.fallbacks.spilling
             repeated = Repeated() if accepted else Repeated(repeated.planned, error)
             lookup_failure = first_line(error) if result.tuned else lookup_failure
@@ -119,11 +121,14 @@ def _to_cuda(result: Result, until: str) -> Result | None:
     return whole
 
 
-def _run(request: Request, result: Result, pipeline: Pipeline) -> None:
-    """Fill ``result``: read the input, take its schedule from the tuning database if asked, run the stages."""
+def _run(request: Request, result: Result, pipeline: Pipeline, spec: Spec | None = None) -> None:
+    """Fill ``result``: read the input, take its schedule from the tuning database if asked, run the stages.
+
+    ``spec``: the input, where an earlier attempt has read it.
+    """
     if request.schedule is not None:
         check_schedule(request.schedule)
-    start, after = read_input(request, result, pipeline)
+    start, after = read_input(request, result, pipeline, spec)
     if start is SPEC and request.until == CUDA.name:
         _refuse_runtime_sizes(result.modules[SPEC.name])
     if request.lookup is not None and start is SPEC and request.schedule is None:

@@ -13,11 +13,14 @@ from nautilus.passes.manager import Pipeline, Step
 from nautilus.passes.pipelines import SPEC, Stage
 
 
-def read_input(request: Request, result: Result, pipeline: Pipeline) -> tuple[Stage, str | None]:
-    """Store the module of ``request`` and its context in ``result``; returns its stage and the last pass it has had."""
+def read_input(request: Request, result: Result, pipeline: Pipeline, known: Any = None) -> tuple[Stage, str | None]:
+    """Store the module of ``request`` and its context in ``result``; returns its stage and the last pass it has had.
+
+    ``known``: the Spec, where an earlier attempt has read it.
+    """
     start, after = stage_of(request.path), None
     if start is SPEC:
-        module = _read_spec(request, result, pipeline)
+        module = _read_spec(request, result, pipeline, known)
     else:
         module, result.context, after = read_dump(request.path, request.text, start, result.context, request.explicit)
         pipeline.show(Step(start, "parse", None, is_last=False), module, True, 0.0, result.context)
@@ -25,10 +28,10 @@ def read_input(request: Request, result: Result, pipeline: Pipeline) -> tuple[St
     return start, after
 
 
-def _read_spec(request: Request, result: Result, pipeline: Pipeline) -> Any:
+def _read_spec(request: Request, result: Result, pipeline: Pipeline, known: Any) -> Any:
     function, started = load(SPEC.lower), time.perf_counter()
     source: Any = request.path if request.text is None else request.text
-    spec = function(source, **bind(function, result.context, {}, skip=1))
+    spec = known if known is not None else function(source, **bind(function, result.context, {}, skip=1))
     result.context = replace(result.context, spec=spec)
     pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, time.perf_counter() - started, result.context)
     return spec

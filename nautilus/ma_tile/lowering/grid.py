@@ -26,7 +26,7 @@ MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension, and of an i32 block num
 
 
 def decode_grid(kernel: TileKernel, mapping: MappingPlan) -> tuple[Expr, Decode]:
-    """(number of blocks, grid variables in terms of ``block``). Raises ScheduleError for more than a launch may have."""
+    """(number of blocks, grid variables in terms of ``block``).  Raises ScheduleError for more than a launch has."""
     grid = kernel.grid
     blocks = _product(grid)
     if isinstance(blocks, Const) and blocks.value > MOST_BLOCKS:
