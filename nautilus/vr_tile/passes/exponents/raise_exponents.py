@@ -60,10 +60,11 @@ def _kernel(k: TileKernel, plan: KernelPlan | None) -> TileKernel:
     if bits >= _BITS or not raised or not _narrowed(k, set(raised)):
         return k
     forms = Forms({}, free={name: made("scale", {_RAISED: 1.0}) for name in raised})
-    forms.free |= {op.result.name: FIXED for op in walk_ops(k.body) if isinstance(op, MapOp) and op.op in _LOGARITHMS}
+    logarithms = [op for op in walk_ops(k.body) if isinstance(op, MapOp) and op.op in _LOGARITHMS]
+    forms.free |= {op.result.name: FIXED for op in logarithms}
     forms.block(k.body)
     stored = [op.value for op in walk_ops(k.body) if isinstance(op, StoreOp)]
-    known = all(forms.of(v).kind in ("scale", "fixed") for v in stored)
+    known = all(forms.of(v).kind in ("scale", "fixed") for v in (*stored, *(op.args[0] for op in logarithms)))
     if not known or any("repaired" in text for text in forms.problems):
         return k
     work = _Rewrite(raised, forms, max(n for n in RAISED if n + bits <= _BITS))
