@@ -69,7 +69,8 @@ SCALAR = Stage(
     lower="nautilus.scalar.lowering:lower",
     passes=_passes(
         "nautilus.scalar.passes",
-        *("simplify:Simplify", "inline:Inline", "simplify:Simplify", "factor:Factor", "simplify:Simplify"),
+        *("simplify:Simplify", "inline:Inline", "simplify:Simplify"),
+        *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
         *("narrow:Narrow", "operands.store_operands:StoreOperands", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),

@@ -21,13 +21,14 @@ from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
+from nautilus.scalar.passes.operands.split_sums import SplitSums
 from nautilus.scalar.passes.simplify import Simplify
 
 
 def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), Factor(schedule), Simplify()),
+        *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
         Narrow(schedule, strict=precision == "strict"),
     )
 

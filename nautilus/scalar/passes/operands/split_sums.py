@@ -1,0 +1,97 @@
+"""``split-sums``: a sum of matrix products over one domain becomes one sum for each product.
+
+``sum_k(a_ik * b_kj + c_ik * d_kj)`` is ``sum_k(a_ik * b_kj) + sum_k(c_ik * d_kj)``.  Matrix units compute each of the
+two and not their common form, whose element is no product.  The pass rewrites a sum whose every term is a product of
+factors with a parallel axis of their own on either side.  Sums may be associated again (``grammar/README.md``,
+"Numbers"), so the result has the error of two sums.  Where a term is inf or NaN, both forms are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars
+from nautilus.core.passes import CertifyingPass
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
+from nautilus.scalar.rewriting import find_defs, fresh_name
+
+_MOST_TERMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSums(CertifyingPass[Program]):
+    """Split every sum of matrix products."""
+
+    name = "split-sums"
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with a sum for each product, and a certificate for each sum that was split."""
+        certificates: list[Certificate] = []
+        for name in [k.name for k in program.kernels]:
+            d = find_defs(program).get(name)
+            parts = None if d is None else products(d)
+            if d is not None and parts is not None:
+                program = _split(program, d, parts, certificates)
+        return program, tuple(certificates)
+
+
+def products(d: Def) -> tuple[tuple[Expr, bool], ...] | None:
+    """The terms of ``d`` with whether they are subtracted; None unless there are several matrix products."""
+    if d.op != "sum" or not d.value.dtype.is_float:
+        return None
+    found = _terms(d.value, False)
+    several = 1 < len(found) <= _MOST_TERMS
+    return tuple(found) if several and all(_is_matrix_product(d, e) for e, _ in found) else None
+
+
+def _terms(e: Expr, negative: bool) -> list[tuple[Expr, bool]]:
+    match e:
+        case Op(op="add" | "sub" as name, args=(a, b)):
+            return _terms(a, negative) + _terms(b, negative != (name == "sub"))
+        case Op(op="neg", args=(a,)):
+            return _terms(a, not negative)
+    return [(e, negative)]
+
+
+def _is_matrix_product(d: Def, e: Expr) -> bool:
+    """Whether two factors of ``e`` have parallel axes that the other one has not, and share all reduced ones."""
+    par, red = {a.name for a in d.par}, {a.name for a in d.red}
+    sides = [free_vars(f) for f in _factors(e)]
+    sides = [s for s in sides if s & red]
+    pairs = ((a, b) for n, a in enumerate(sides) for b in sides[n + 1 :])
+    return any(par & (a - b) and par & (b - a) and red <= a & b for a, b in pairs)
+
+
+def _factors(e: Expr) -> list[Expr]:
+    if isinstance(e, Op) and e.op == "mul":
+        return _factors(e.args[0]) + _factors(e.args[1])
+    return [e]
+
+
+def _split(
+    program: Program, d: Def, parts: tuple[tuple[Expr, bool], ...], certificates: list[Certificate]
+) -> Program:
+    (first, negative), *rest = parts
+    raw = inner_sum(program, d, first)
+    added: list[Def] = []
+    for e, _ in rest:
+        name = fresh_name(program, f"{d.name}_term", [x.name for x in (*added, raw)])
+        added.append(replace(raw, name=name, buffer=replace(raw.buffer, name=name), value=e))
+    loads = [Load(x.name, tuple(Var(a.name) for a in x.par), x.buffer.dtype, d.span) for x in (raw, *added)]
+    sums = [Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e, _ in parts]
+    signs = [n for _, n in rest]
+    before = Reduce("sum", d.red, d.guard, d.value, d.value.dtype, d.span)
+    after = _total(list(sums), negative, signs)
+    proof = "a sum of sums is the sum of all terms, in any order"
+    certificates.append(Certificate("split-sums", d.name, before, after, (), (), (), proof, d.span))
+    return with_inner_sum(program, d, raw, _total(list(loads), negative, signs), added)
+
+
+def _total(sums: list[Expr], negative: bool, signs: list[bool]) -> Expr:
+    total: Expr = Op("neg", (sums[0],), sums[0].dtype) if negative else sums[0]
+    for e, minus in zip(sums[1:], signs, strict=True):
+        total = Op("sub" if minus else "add", (total, e), e.dtype)
+    return total
