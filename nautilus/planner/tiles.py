@@ -44,9 +44,13 @@ def size_kernel(
     """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     loops = [a.name for a in plan.axes if a.role == LOOP]
+    products = [d for d in unified.defs if d.name in dots]
+    if warpgroup and not light and all(map(_half_operands, products)):
+        found = _in_turn(plan, unified, limits, dots, loops)
+        if found is not None:
+            return found
     if not dots or len(loops) != 1:
         return plan
-    products = [d for d in unified.defs if d.name in dots]
     spread = {a.name: a.tile for a in plan.axes if a.role == GRID and a.tile > 1}
     rows = {x for dot in dots.values() for x in dot.rows if x in spread}
     columns = {x for dot in dots.values() for x in dot.columns if x in spread}
@@ -71,6 +75,23 @@ def size_kernel(
         wide = rule(plan, unified, limits, row, loops[0], dots, light) if warpgroup else None
         return wide or _back_to_back_gemm(plan, unified, limits, row, loops[0], dots)
     return plan
+
+
+def _in_turn(
+    plan: KernelPlan, unified: Unified, limits: Limits, dots: dict[str, Dot], loops: list[str]
+) -> KernelPlan | None:
+    """Tiles of products of which each has a contraction of its own, over the same rows and columns; else None."""
+    inner = [dot.inner for dot in dots.values()]
+    if len(dots) < 2 or not loops or len(set(inner)) != len(dots) or any(len(x) != 1 for x in inner):
+        return None
+    spread = {a.name for a in plan.axes if a.role == GRID and a.tile > 1}
+    rows = [spread & set(d.rows) for d in dots.values()]
+    columns = [spread & set(d.columns) for d in dots.values()]
+    alike = all(len(x) == 1 and x == side[0] for side in (rows, columns) for x in side)
+    if not alike or not set(loops) <= {x for (x,) in inner}:
+        return None
+    (row,), (column,) = rows[0], columns[0]
+    return None if row == column else warpgroup_rules.gemms_in_turn(plan, unified, limits, row, column, dots)
 
 
 def _fewer_stages(plan: KernelPlan, unified: Unified, limits: Limits, loop: str) -> KernelPlan:

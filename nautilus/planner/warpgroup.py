@@ -10,10 +10,13 @@ H200.  A kernel of another structure keeps the general plan.
   serialises the products of the warpgroups where they are short beside the elementwise work: for narrow accumulators,
   or for several special functions for each element between the products.
 * a GEMM: the tile with the best merit x useful area per wave of blocks.
+* several GEMMs with one result shape, whose loops run in turn: 128 rows, and the columns that leave registers for all
+  accumulators.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,7 +29,7 @@ from nautilus.core.types import DType
 from nautilus.planner.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.analysis.derived_names import GRID
+from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
@@ -134,6 +137,31 @@ def gemm(
         producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
     )  # fmt: skip
     return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, loop: step}, mapping)
+
+
+def gemms_in_turn(
+    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, dots: Mapping[str, Dot]
+) -> KernelPlan | None:
+    """Tiles of GEMMs with one result shape and a loop each, one after the other; None where they do not fit.
+
+    All accumulators exist at once, and each loop has pipelines of its own.
+    """
+    rows, columns = 128, 256 // len(dots) // CHUNK * CHUNK
+    if columns < CHUNK or extent(unified, row) < rows or extent(unified, column) < columns:
+        return None
+    loops = [x for dot in dots.values() for x in dot.inner if plan.axis(x).role == LOOP]
+    if any(extent(unified, x) < 2 * STEP for x in loops):
+        return None
+    stage = 2 * STEP * (rows + columns) * len(loops)
+    stages = min(4, (limits.smem_block - _RESERVE - WARPGROUPS * 2 * 2 * ROWS * CHUNK) // stage)
+    if stages < 2:
+        return None
+    mapping = WarpgroupPlan(
+        warpgroups=WARPGROUPS, stages=stages, epilogue="tma", store_columns=CHUNK, raster_order="grouped",
+        raster_group=1024 // rows, producer_registers=24, consumer_registers=240, persistent="static",
+        pipeline_mma=False,
+    )  # fmt: skip
+    return with_tiles(plan, {row: rows, column: columns} | dict.fromkeys(loops, STEP), mapping)
 
 
 def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:

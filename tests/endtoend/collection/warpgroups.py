@@ -51,6 +51,14 @@ PRODUCTS = {
         output Z: f32[M, N]
         Y[i, j] = relu(sum[k](A[i, k] * B[k, j]) + c[j])
         Z[i, j] = sum[k](A[i, k] * B[k, j]) * 0.5"""),
+    "a sum of two long products": """
+        dim M = 200, N = 136, K = 328
+        input A: f16[M, K]
+        input B: f16[K, N]
+        input C: f16[M, K]
+        input D: f16[K, N]
+        output Y: f16[M, N]
+        Y[i, j] = sum[k](A[i, k] * B[k, j] - C[i, k] * D[k, j])""",
     "two products of one operand": _product("""
         input C: f16[K, N]
         output Y: f16[M, N]
