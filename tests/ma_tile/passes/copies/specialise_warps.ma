@@ -152,6 +152,14 @@
 ; RUN: specialise-warps
 ; UNCHANGED
 
+; CASE: an address that threads compute, in a variable
+; INPUT: product.ma
+; EDIT: smem a  => layout #one = reg() lane(*:32) warp(*:4)\nsmem a 
+; EDIT: %zero = const => %p = const 1 : i32 #one\nlet p0 = %p * 2\nlet p1 = p0 + 1\n%zero = const
+; EDIT: B[j0 * 64 + j, => B[p1 + j,
+; RUN: specialise-warps
+; UNCHANGED
+
 ; CASE: a barrier of the whole block
 ; INPUT: product.ma
 ; EDIT: %zero = const => barrier\n%zero = const

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -148,3 +149,9 @@ def test_the_schedule_decides(across: bool) -> None:
     assert (count(low, "ld.matrix") > 0) is across
     assert count(low, "ahead 1") == (not across)
     agree(module, low)
+
+
+def test_axes_have_any_names() -> None:
+    """The axis of the reduction comes first in the alphabet, not last as elsewhere."""
+    text = re.sub(r"\bk\b", "a", STEPS)
+    assert count(compiled(text, WARPS), "ld.matrix") == count(compiled(STEPS, WARPS), "ld.matrix") > 0

@@ -16,6 +16,7 @@ CASES = cases_in(Path(__file__).with_name("specialise_warps.ma"))
     ("title", "reason"),
     [
         ("an address that threads compute", "depends on computed values"),
+        ("an address that threads compute, in a variable", "depends on computed values"),
         ("a barrier of the whole block", "Barrier needs all threads of the block"),
     ],
 )

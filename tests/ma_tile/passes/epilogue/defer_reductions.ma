@@ -159,3 +159,31 @@ module sums target sm_80 {
     st.global S[i], %l2 vec 1
   }
 }
+
+; CASE: a second loop whose sums reduce two axes
+; RUN: defer-reductions
+; ARCH: sm_80
+; UNCHANGED
+module sums target sm_80 {
+  input X: f32[8, 64]
+  output S: f32[8]
+  kernel sums grid 1 warps 1 min_blocks 1 {
+    layout #x = reg(j:4x4) lane(j:4x1, i:8x1) warp()
+    layout #y = reg(k:4x1) lane(j:4x1, i:8x1) warp()
+    layout #row = reg() lane(*:4, i:8x1) warp()
+    %l0 = const 0.0 : f32[i: 8] #row
+    %l1 = for t in 0..2 chain c carry(%l = %l0) {
+      %x = ld.global X[i, t * 16 + j] vec 1 : f32[i: 8, j: 16] #x
+      %p = reduce sum %x over j : f32[i: 8] #row
+      %n = add %l, %p : f32[i: 8] #row
+      yield %n
+    }
+    %l2 = for u in 2..4 chain c carry(%k = %l1) {
+      %y = ld.global X[i, u * 16 + j * 4 + k] vec 1 : f32[i: 8, j: 4, k: 4] #y
+      %q = reduce sum %y over j, k : f32[i: 8] #row
+      %b = add %k, %q : f32[i: 8] #row
+      yield %b
+    }
+    st.global S[i], %l2 vec 1
+  }
+}
