@@ -172,7 +172,8 @@ class _Liveness:
         results, args = defined(op), self.note(args_of(op))
         out = self.note(results)
         before = (after - out) | args
-        return before, max(self.cost(before), self.cost(after | out))
+        more = self.cost(out) if isinstance(op, ma.MmaOp) and op.instr in ma.MMA and ma.MMA[op.instr].parts > 1 else 0
+        return before, max(self.cost(before), self.cost(after | out) + more)  # more: the sum of few terms
 
     def loop(self, op: ma.ForOp, after: frozenset[str]) -> tuple[frozenset[str], int]:
         outer = after - self.note(op.results)

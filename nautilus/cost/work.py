@@ -345,11 +345,14 @@ class _Counter:
                 c.drains = c.drains + times
             return
         if op.instr in MMA:
-            c.warp_mma = c.warp_mma + times * flops / _rate(dtype)
+            parts = MMA[op.instr].parts
+            products = parts * (parts + 1) // 2
+            c.warp_mma = c.warp_mma + times * products * flops / _rate(dtype)
             rows, columns = self.split(op, 0), self.split(op, 1)
             fetched = (m * columns if isinstance(op.a, Slot) else 0) + (n * rows if isinstance(op.b, Slot) else 0)
             c.shared = c.shared + times * float(fetched * k * dtype.bytes)
-            self.elementwise(times, flops / 2 / 2048 + fetched * k * dtype.bytes / 512)
+            split = fetched * k / 32 * 3 + 2.0 * self.warps * self.registers(op.result) if parts > 1 else 0.0
+            self.elementwise(times, products * flops / 2 / 2048 + fetched * k * dtype.bytes / 512 + split)
             return
         self.elementwise(times, flops / 2 / 32 * 1.2)
 

@@ -23,6 +23,7 @@ from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
+from nautilus.cuda.ops.mma_parts import print_parts
 from nautilus.cuda.registers import thread_base
 from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.cuda.writer import Printers, Writer, axis_ranges
@@ -188,7 +189,12 @@ def print_if(w: Writer, op: ma.IfOp) -> None:
 
 def print_mma(w: Writer, op: ma.MmaOp) -> None:
     """Print the instructions of a warp or of a warpgroup."""
-    (warpgroup.print_wgmma if op.instr in WGMMA else matrix.print_mma)(w, op)
+    if op.instr in WGMMA:
+        warpgroup.print_wgmma(w, op)
+    elif op.instr in ma.MMA and ma.MMA[op.instr].parts > 1:
+        print_parts(w, op)
+    else:
+        matrix.print_mma(w, op)
 
 
 def print_convert(w: Writer, op: ma.ConvertOp) -> None:

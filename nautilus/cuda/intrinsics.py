@@ -266,6 +266,13 @@ HELPERS: Mapping[str, Helper] = {
         "template <class T> __device__ __forceinline__ T sign_of(T x) "
         "{ return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }"
     ),
+    "split_tf32": Helper(
+        "// x becomes the sum of two tf32 numbers: x rounded, and the rest, whose last bits an MMA does not read.\n"
+        "__device__ __forceinline__ void split_tf32(u32& x, u32& low) {\n"
+        "    const u32 high = (x + 0x1000u) & 0xffffe000u;\n"
+        "    low = __float_as_uint(__fsub_rn(__uint_as_float(x), __uint_as_float(high)));\n"
+        "    x = high;\n}"
+    ),
     "to_tf32": Helper(
         "__device__ __forceinline__ float to_tf32(float x) "
         '{ u32 y; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x)); return __uint_as_float(y); }'

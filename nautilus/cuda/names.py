@@ -45,7 +45,7 @@ _USED = _words("""
 
 #: Variables of the emitted kernels and of the launcher.
 _LOCALS = _words("""
-    lane warp block smem shared r k m n stage lane_row word other first partial tile_counter status stream
+    lane warp block smem shared r k m n stage lane_row word other first part bad partial tile_counter status stream
     workspace attribute config sizes strides box map encode_map EncodeTiled CUresult CUtensorMap
 """)
 

@@ -60,7 +60,9 @@ class Writer:
         self.all_layouts.update(self.kernel.layouts)
         self.consumer_warps = consumer_warps(self.kernel)
         mmas = [op for op in ma.walk_ops(self.kernel.body) if isinstance(op, ma.MmaOp)]
-        self.operands = frozenset("ab" if any(op.instr in ma.MMA for op in mmas) else "")
+        of_warps = [ma.MMA[op.instr] for op in mmas if op.instr in ma.MMA]
+        more = ("a_low", "b_low", "part", "bad") if any(i.parts > 1 for i in of_warps) else ()
+        self.operands = frozenset(("a", "b", *more) if of_warps else ())
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""

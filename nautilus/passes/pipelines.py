@@ -95,6 +95,7 @@ VR_TILE = Stage(
             "lazy_rescale:LazyRescale",
             "exponents.guard_exponents:GuardExponents",
             "masked.recompute_masked:RecomputeMasked",
+            "decompose_operands:DecomposeOperands",
             "dce:Dce",
         ),
     ),

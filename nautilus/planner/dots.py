@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 
 
@@ -45,3 +46,15 @@ def bare(e: Expr) -> Expr:
     while isinstance(e, Op) and e.op in ("cast", "narrow"):
         e = e.args[0]
     return e
+
+
+def full_operands(d: Def) -> bool:
+    """Whether a factor of the product ``d`` needs all bits of f32, so that its matrices are multiplied in parts."""
+    value = bare(d.value)
+    if not (isinstance(value, Op) and value.op == "mul" and value.dtype is DType.F32):
+        return False
+    return not all(isinstance(e, Op) and e.op == "cast" and _is_narrow(e.args[0].dtype) for e in value.args)
+
+
+def _is_narrow(dtype: DType) -> bool:
+    return dtype.bits < 32 or dtype is DType.TF32

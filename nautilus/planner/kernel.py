@@ -28,7 +28,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.planner.dots import Dot, ceil_pow2, dot_of, floor_pow2
+from nautilus.planner.dots import Dot, ceil_pow2, dot_of, floor_pow2, full_operands
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def, size
@@ -43,6 +43,7 @@ COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
+IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
@@ -344,9 +345,21 @@ def _mapping(g: _Group) -> WarpPlan:
         for d in g.dots.values()
     )
     if both:
-        return WarpPlan(warps=(2 if rows >= 32 else 1, 2), stages=3, raster_order="grouped")
+        few = (2 if rows >= 32 else 1, 2)
+        full = any(full_operands(d) for d in g.defs if d.name in g.dots)
+        return WarpPlan(warps=_more_warps(g, few) if full else few, stages=3, raster_order="grouped")
     grid_of_warps = (max(1, min(8, rows // 16)), 1)
     return WarpPlan(warps=grid_of_warps, stages=2, raster_order="longest-first" if _uneven(g) else "natural")
+
+
+def _more_warps(g: _Group, warps: tuple[int, int]) -> tuple[int, int]:
+    """More warps for products in parts, which have a second array beside their accumulators (:data:`IN_PARTS`)."""
+    down, across = warps
+    for dot in g.dots.values():
+        m, n = (prod(g.tile(x) for x in side) for side in (dot.rows, dot.columns))
+        while m * n > 32 * IN_PARTS * down * across and down * across < 16:
+            down, across = (2 * down, across) if m // down > n // across else (down, 2 * across)
+    return down, across
 
 
 def _uneven(g: _Group) -> bool:

@@ -9,7 +9,9 @@
   whole loop.  A warp has 32 rows where the accumulators then fit in a thread's 255 registers with a margin (two MMAs
   use each fragment that is read from shared memory), else 16.
 
-The rules are measured on an H200 with 16-bit operands.  Other operand types keep the general plan.
+The rules are measured on an H200 with 16-bit operands, and for GEMMs of f32 in parts (``core.functions.parts``), which
+have 128 x 64 elements in four 64 x 32 warp tiles, two blocks on a multiprocessor.  Other operand types keep the general
+plan.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
-from nautilus.planner.dots import Dot, ceil_pow2, dot_of
+from nautilus.planner.dots import Dot, ceil_pow2, dot_of, full_operands
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
@@ -30,6 +32,7 @@ from nautilus.scalar.analysis.derived_names import GRID, LOOP
 from nautilus.targets.limits import Limits
 
 STEP = 64  # elements of the contraction in one stage of a GEMM: 128-byte rows
+PART_STEP = 32  # the same of a GEMM in parts: one short sum, and 128-byte rows of f32
 ACCUMULATORS = 160  # most accumulator registers of a thread in a back-to-back GEMM; ptxas spills above it
 NARROW_STAGES = 4  # of a GEMM with few rows: three stages ahead, of 16 KB each
 FULL = 100  # least number of blocks for wide tiles: most multiprocessors then have one
@@ -65,6 +68,8 @@ def size_kernel(
             if place and alike
             else None
         )
+        if place and place[3] == 1 and all(map(full_operands, products)):
+            return _gemm_in_parts(plan, unified, limits, *place[:3])
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None:
         wide = warpgroup_rules.gemm(plan, unified, limits, *place, light=light) if warpgroup else None
@@ -176,6 +181,23 @@ def _narrow_gemm(plan: KernelPlan, limits: Limits, row: str, column: str, loop: 
     warps = (1, 4) if n > m else (4, 1)
     mapping = WarpPlan(warps=warps, stages=stages, raster_order="grouped", double_buffer_fragments=stages >= 3)
     return with_tiles(plan, {row: m, column: n, loop: STEP}, mapping)
+
+
+def _gemm_in_parts(plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str) -> KernelPlan:
+    """Tiles of a GEMM of f32 in parts: warps of 64 x 32, or of 32 x 32 where there are few blocks."""
+    general = _fewer_stages(plan, unified, limits, loop)
+    if plan.axis(row).tile < 64 or plan.axis(column).tile < 64 or plan.axis(loop).tile != PART_STEP:
+        return general
+    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
+    blocks = others * -(-extent(unified, row) // 128) * -(-extent(unified, column) // 64)
+    m = 128 if blocks >= 2 * FULL and extent(unified, row) >= 128 else 64
+    stage = m * PART_STEP * 4 + PART_STEP * (64 * 4 + 32)
+    stages = min(3, limits.smem_block // stage)
+    if stages < 2:
+        return general
+    pair = 2 * (stages * stage + 1024) <= limits.smem_sm
+    mapping = WarpPlan(warps=(2, 2), stages=stages, min_blocks=2 if pair else 1, raster_order="grouped")
+    return with_tiles(plan, {row: m, column: 64, loop: PART_STEP}, mapping)
 
 
 def _back_to_back_gemm(

@@ -101,6 +101,7 @@ def describe_kernel(
         "axes": [{"name": a.name, "role": a.role, "tile": a.tile} for a in plan.axes],
         "engine": plan.mapping.engine,
         "options": said(plan.mapping),
+        "parts": sum(_in_parts(op) for op in ma.walk_ops(kernel.body)),
         "roles": roles(kernel),
         "order": order(plan, kernel),
         "pipelines": [
@@ -120,6 +121,10 @@ def describe_kernel(
 
 def _defined(program: Program) -> set[str]:
     return {k.name for k in program.kernels} | {b.name for b in program.buffers}
+
+
+def _in_parts(op: ma.MemOp) -> bool:
+    return isinstance(op, ma.MmaOp) and op.instr in ma.MMA and ma.MMA[op.instr].parts > 1
 
 
 def roles(kernel: MemKernel) -> str:
@@ -166,6 +171,8 @@ def kernel_lines(k: Mapping[str, Any]) -> list[str]:
     options = ", ".join(f"{name} {_shown(value)}" for name, value in k["options"].items() if name != "engine")
     if options:
         lines.append(f"  options    {options}")
+    if k["parts"]:
+        lines.append("  products   of f32 in two parts of tf32, three MMAs each (decompose_operands)")
     if k["reductions"]:
         lines.append(f"  reductions {k['reductions']}")
     return [*lines, f"  rule       {k['source']}"]

@@ -20,6 +20,7 @@ import numpy as np
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
+from nautilus.core.functions.parts import product_of_parts
 from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
@@ -208,10 +209,16 @@ class _Run:
         if self.mode == "typed" and t.dtype is DType.F32:
             wide = [w.astype(np.float32) for w in wide]
         subscripts = f"{terms[0]},{terms[1]}->{''.join(letters[n] for n in t.names)}"
+
+        def product(a: Array, b: Array) -> Array:
+            return np.asarray(np.einsum(subscripts, a, b, optimize=True))
+
         if op.mask is not None and not all(np.isfinite(w).all() for w in wide):
             total = self.masked_sum(op, wide)
+        elif op.parts is not None and self.mode == "typed":
+            total = product_of_parts(product, *wide)
         else:
-            total = np.einsum(subscripts, *wide, optimize=True)
+            total = product(*wide)
         out = round_to(total, t.dtype if self.mode == "typed" else _wide(t.dtype))
         if op.acc is not None:
             out = eval_op("add", [self.spread(op.acc.name, t), out], t.dtype, self.mode)

@@ -21,6 +21,8 @@ of one storage or compute type and accumulates in that type's compute type, its 
 i64); its contracted axes occur in both operands and not in the result; every other axis of an operand
 is in the result.  The axes of its mask are axes of its operands.  Where the mask is false an operand is 0, so that the
 mask decides only about products with inf and NaN.  ``recompute-masked`` replaces masks, which no lower level has.
+``parts 2`` permits products of f32 operands in two parts of tf32 each (``core.functions.parts``), with the error that
+is stated there.
 
 Invariants (``vr_tile.verify``): SSA (one definition, before its uses, scopes nest); one size per axis
 name in a kernel (the ``axes`` list); result type of an elementwise operation is the union of its
@@ -43,6 +45,7 @@ from nautilus.core.op_fields import (
     COMBINER,
     EXPR,
     EXPRS,
+    INTEGER,
     NAME,
     OPERAND,
     READ_MEMORY,
@@ -113,9 +116,12 @@ class ReduceOp:
     span: Span = SPAN
 
 
-@op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?")
+@op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?( parts $parts)?")
 class DotOp:
-    """``result = acc + sum over axes of a * b`` (acc None: 0), without the products whose ``mask`` is false."""
+    """``result = acc + sum over axes of a * b`` (acc None: 0), without the products whose ``mask`` is false.
+
+    ``parts``: the number of parts of tf32 that an operand may have.
+    """
 
     result: Value = declare(RESULT)
     a: Value = declare(OPERAND)
@@ -123,6 +129,7 @@ class DotOp:
     acc: Value | None = declare(OPERAND)
     axes: tuple[str, ...] = declare(AXES)
     mask: Value | None = declare(OPERAND, default=None)
+    parts: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 
 

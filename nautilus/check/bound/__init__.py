@@ -25,6 +25,10 @@ unit roundoff of the type in question.
   of 64 to 4096 products of 16-bit and of tf32 operands, sm_90a).  A sum of products of 8-bit floats loses 2^-13 of the
   partial sum with each term, in chains of 128 terms (``ma_tile.ir.async_ops``).  Sums of equal or
   ordered terms, which only ``check`` draws, have a quarter of ``u`` more for each term.
+* A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
+  (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24
+  additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 12 ``u``
+  of each term, with random signs; where all terms have one sign, 12 ``u`` of the sum.
 * A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
   way: where the error before the cast decides, it does, and one element in 1024 (at least one) does besides.
 * Results below the least normal number of f32 may become 0.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
-from math import sqrt
+from itertools import combinations, pairwise
+from math import prod, sqrt
 from typing import Any, Final
 
 import numpy as np
 
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, walk
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, free_vars, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.types import FORMATS, DType
@@ -29,6 +29,10 @@ _STEP, _SHORT = 32, 128
 _LANES = 32
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
+#: The error of products of f32 in parts: in units of u of a term, and of a short sum.
+_PARTED = 12.0
+#: The last place of the smallest numbers of tf32: what a part loses at least.
+_LEAST_PART = 2.0**-136
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
 #: a multiple of an intermediate result, or the terms of a sum in another order.
 _LARGEST = 2.0**120
@@ -61,22 +65,26 @@ class Probe:
 class Roundings:
     """What a program's roundings are besides those it shows.
 
-    ``terms``: the number of terms of a sum by (definition, axes) where it differs from that of the evaluated program.
-    ``hardware``: definitions in which functions may be approximated as for outputs of at most 16 bits.  ``computed``:
-    definitions whose values are not exact.
+    ``parts``: f32 factors of products may be multiplied in parts (``core.functions.parts``).  ``terms``: the number of
+    terms of a sum by (definition, axes) where it differs from that of the evaluated program.  ``hardware``: definitions
+    in which functions may be approximated as for outputs of at most 16 bits.  ``computed``: definitions whose values
+    are not exact.
     """
 
     fast: bool = True
+    parts: bool = False
     terms: Mapping[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     hardware: frozenset[str] = frozenset()
     computed: frozenset[str] = frozenset()
 
 
 def roundings(
-    spec: Spec, precision: str = "fast", terms: Mapping[tuple[str, tuple[str, ...]], int] | None = None
-) -> Roundings:
-    """What follows from the structure of ``spec``."""
-    return Roundings(precision == "fast", terms or {}, _narrow_only(spec), _computed(spec))
+    spec: Spec, precision: str = "fast", terms: Mapping[tuple[str, tuple[str, ...]], int] | None = None,
+    parts: bool = True,
+) -> Roundings:  # fmt: skip
+    """What follows from the structure of ``spec``; ``parts``: the schedule permits parts."""
+    fast = precision == "fast"
+    return Roundings(fast, fast and parts, terms or {}, _narrow_only(spec), _computed(spec))
 
 
 def _computed(spec: Spec) -> frozenset[str]:
@@ -334,7 +342,10 @@ class _Rounding(Evaluator):
         ]
         kept = tuple(a - (a > axis) for a in rest)
         parts = [reduce_array("sum", p, kept, e.dtype) for p in parts] if kept else parts
-        return self.summed(e, parts, count, count / _LANES)
+        value = self.summed(e, parts, count, count / _LANES)
+        if self.in_parts(e) and self.engine(e) is None:
+            value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
+        return value
 
     def product(self, e: Reduce, left: Array, right: Array) -> Array:
         if not e.dtype.is_float:
@@ -346,9 +357,29 @@ class _Rounding(Evaluator):
         engine = self.engine(e)
         chain = count if engine is None else count * FORMATS[engine].bits / (8 * _STEP)
         value = self.summed(e, parts, count, chain, engine is not None)
+        if engine is None and self.in_parts(e):
+            value = self.parted(e, value, (left * left) @ (right * right), count)
         if engine is not None and engine.is_float8 and self.how.fast and not self.probe.reals:
             value = self.short(value, (left * left) @ (right * right), count)
         return value
+
+    def in_parts(self, e: Reduce) -> bool:
+        """Whether the sum of products ``e`` may be one of f32 matrices in parts."""
+        return self.how.parts and e.dtype is DType.F32 and not self.probe.reals and _matrices(e)
+
+    def parted(self, e: Reduce, total: Array, squares: Array, count: int) -> Array:
+        """Errors of products in parts: of each term, and of each short sum what an MMA cuts off, with its sign."""
+        size = _PARTED * U32 * np.sqrt(squares)
+        if self.probe.coherent:
+            size = size + _PARTED * U32 * np.abs(total)
+        size = size + _LEAST_PART * sqrt(count) * self.others(e)
+        return np.asarray(total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape))
+
+    def others(self, e: Reduce) -> float:
+        """The largest factor of an error of one factor of the products ``e``: the product of the others, for each."""
+        found = [np.abs(self.value(f).array) for f in _factors(e.body)]
+        largest = [float(np.max(x, initial=0.0, where=np.isfinite(x))) for x in found]
+        return sum(prod(largest[:n] + largest[n + 1 :]) for n in range(len(largest)))
 
     def engine(self, e: Reduce) -> DType | None:
         """The type of both operands if tensor cores may compute the sum of products ``e``, else None."""
@@ -391,6 +422,25 @@ class _Rounding(Evaluator):
             many = np.abs(total) / np.where(typical > 0.0, typical, 1.0)
             return total + 0.5 * _SHORT_CUT * largest * many * self.signs(total.shape)
         return np.asarray(total + 0.5 * _SHORT_CUT * sqrt(count) * largest * self.signs(total.shape))
+
+
+def _matrices(e: Reduce) -> bool:
+    """Whether ``e`` is a sum of products of which two factors have an index each that the other lacks."""
+    summed = {a.name for a in e.axes}
+    own = [frozenset(free_vars(f)) - summed for f in _factors(e.body) if free_vars(f) & summed]
+    return any(a - b and b - a for a, b in combinations(set(own), 2))
+
+
+def _factors(e: Expr) -> Iterator[Expr]:
+    """The factors of a product behind conversions, signs and conditions."""
+    match e:
+        case Op(op="mul", args=(a, b)):
+            yield from _factors(a)
+            yield from _factors(b)
+        case Op(op="cast" | "neg", args=(x,)) | Op(op="select", args=(_, x, _)):
+            yield from _factors(x)
+        case _:
+            yield e
 
 
 def _operand(e: Expr) -> DType | None:

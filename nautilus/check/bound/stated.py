@@ -58,7 +58,10 @@ class Bound:
 def stated(spec: Spec, precision: str = "fast", schedule: Schedule | None = None) -> dict[str, Bound]:
     """The bound of every output of ``spec`` on standard normal inputs at its declared sizes."""
     options = Schedule() if schedule is None else schedule
-    choices = Schedule(inline=options.inline, factor=options.factor, narrow=options.narrow)
+    choices = Schedule(
+        inline=options.inline, factor=options.factor, narrow=options.narrow,
+        decompose_operands=options.decompose_operands,
+    )  # fmt: skip
     return dict(_stated(spec, precision, choices))
 
 
@@ -68,7 +71,7 @@ def _stated(spec: Spec, precision: str, schedule: Schedule) -> Mapping[str, Boun
     computed = roundings(program, precision).computed
     exact = {d.name: _is_exact(program, d.name, computed) for d in program.definitions}
     wanted = [t for t in spec.outputs if t.dtype.is_float and not exact[t.name]]
-    found = _sampled(program, precision, wanted) if wanted else {}
+    found = _sampled(program, precision, wanted, schedule.decompose_operands) if wanted else {}
     out: dict[str, Bound] = {}
     for t in spec.outputs:
         if not t.dtype.is_float:
@@ -93,7 +96,7 @@ def _has_form(e: Expr) -> bool:
 # -- the figure of the header -------------------------------------------------------------------
 
 
-def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor]) -> dict[str, float]:
+def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
     """Relative errors of the outputs ``wanted`` on standard normal inputs, at sampled elements."""
     fixed = _fixed(program)
     terms = {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(fixed)}
@@ -101,7 +104,7 @@ def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor]) -> dict[st
     count = _INPUTS if few else 1
     whole, rows = _cut(fixed, _BUDGET // count)
     cut, ranges = _shortened(whole, integer_ranges(fixed))
-    how = roundings(cut, precision, terms)
+    how = roundings(cut, precision, terms, parts)
     errors = {t.name: 0.0 for t in wanted}
     sizes = dict(errors)
     for seed in range(count):

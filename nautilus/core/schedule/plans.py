@@ -182,6 +182,14 @@ class Schedule:
         bool,
         option("Narrow computed factors of products to the type of the other factor.", read_by=("narrow",)),
     ] = True
+    decompose_operands: Annotated[
+        bool,
+        option(
+            "Multiply matrices of f32 on matrix units, each operand as the sum of two tf32 numbers. The stated error "
+            "bound includes it. Precision strict never does so.",
+            read_by=("decompose-operands",),
+        ),
+    ] = True
     version: Annotated[
         int,
         option("The version of this format.", values=(VERSION,)),

@@ -21,7 +21,7 @@ from nautilus.cuda.writer import Printers, Writer
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout, tile_shape
 
-if missing := sorted(name for name in ma.MMA if "mma_" + name.replace(".", "_") not in HELPERS):
+if missing := sorted(n for n, i in ma.MMA.items() if i.parts == 1 and "mma_" + n.replace(".", "_") not in HELPERS):
     raise TypeError(f"no helpers of {', '.join(missing)}")
 
 _A_REGS, _B_REGS = 4, 2  # 32-bit registers of one A and one B fragment, the same for every instruction
@@ -355,10 +355,15 @@ def _generic(w: Writer, slot: ma.Slot, at: dict[str, str]) -> str:
 
 def print_fma(w: Writer, op: ma.MmaOp, acc: str) -> None:
     """Print a dot by scalar instructions: for each k, one fused multiply-add for each accumulator."""
+    pragma = "#pragma unroll" if op.unroll is None else f"#pragma unroll {op.unroll}"
+    print_scalar_steps(w, op, acc, "0", str(_k_extent(w, op)), pragma)
+
+
+def print_scalar_steps(w: Writer, op: ma.MmaOp, acc: str, first: str, last: str, pragma: str) -> None:
+    """Print the loop of :func:`print_fma` for k from ``first`` to before ``last`` into the array ``acc``."""
     layout, dtype = w.layout(op.result), op.result.type.dtype
-    extent = _k_extent(w, op)
-    w.line("#pragma unroll" if op.unroll is None else f"#pragma unroll {op.unroll}")
-    with w.braces(f"for (int k = 0; k < {extent}; ++k)"):
+    w.line(pragma)
+    with w.braces(f"for (int k = {first}; k < {last}; ++k)"):
         texts = [_fma_operand(w, op, x, name, dtype, layout) for x, name in ((op.a, "a"), (op.b, "b"))]
         with w.registers("r", layout.registers) as r:
             a, b = (t.replace("$r", r) for t in texts)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr, Op, walk
 from nautilus.core.functions import FUNCTIONS
+from nautilus.core.functions.parts import DEPTH
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
@@ -101,8 +102,10 @@ class _Sizes:
             return out * min(depth, _ROLLED if rolled else depth) * (1.5 if op.result.type.dtype.bytes < 8 else 3)
         if op.instr not in ma.MMA:
             return out + 16.0  # warpgroup MMAs are few; their accumulators are operands of each
-        steps = depth // ma.MMA[op.instr].k
-        return steps * out / 4 * 2
+        instr = ma.MMA[op.instr]
+        if instr.parts > 1:  # three MMAs for each k-step of a short sum, and scalar ones
+            return min(depth, DEPTH) / instr.k * out * 2 + 4 * out
+        return depth // instr.k * out / 4 * 2
 
     def _extent(self, op: ma.MmaOp, axis: str) -> int:
         for x in (op.a, op.b):

@@ -13,13 +13,15 @@ from the address of each row's start, so a wrong swizzle permutes chunks; other 
 element by element.  What software decides, the rows and columns a warp starts at, comes from the
 declared layout of the result.
 
-Arithmetic: products are exact, sums are f32 (i32 for integers); tf32 drops 13 low bits.
+Arithmetic: products are exact, sums are f32 (i32 for integers); tf32 drops 13 low bits.  f32 operands are
+multiplied in two parts of tf32 (``core.functions.parts``).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from nautilus.core.functions.parts import multiplied, truncated
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, coords
@@ -83,13 +85,10 @@ def multiply(a: Array, b: Array, dtype: DType, acc: DType) -> Array:
             exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
             return np.asarray(exact.astype(np.int64).astype(np.int32))
         if dtype is DType.TF32:
-            a, b = _drop13(a), _drop13(b)
+            a, b = truncated(a), truncated(b)
+        if dtype is DType.F32:
+            return multiplied(a, b)
         return np.asarray(np.matmul(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)))
-
-
-def _drop13(x: Array) -> Array:
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
-    return np.asarray(bits.view(np.float32))
 
 
 def warp_tile(layout: FragLayout, result: TileType, m: str, n: str) -> tuple[Ints, Ints, int, int]:

@@ -1,13 +1,31 @@
-"""Completeness of the instruction tables: each element type has one instruction, or is listed as one without any."""
+"""Instructions of warps, and completeness of the tables: each element type has one instruction, or is listed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from nautilus.core.types import FORMATS, DType
 
 _STEP_BITS = 256  # of one row of an operand that an instruction contracts, the same for every element type
+
+
+@dataclass(frozen=True, slots=True)
+class MmaInstr:
+    """A matrix instruction: m x n x k, operand and accumulator types, per-lane operand widths.
+
+    ``a``/``b``: element types each operand may have; ``pack``: consecutive k elements in one register; ``parts``: of
+    an operand, which are numbers of a narrower type.
+    """
+
+    m: int
+    n: int
+    k: int
+    operands: frozenset[DType]
+    acc: DType
+    pack: int
+    parts: int = 1
 
 
 class Instruction(Protocol):

@@ -31,7 +31,8 @@ Meaning.
   operands are read before they are used.  ``zero_init``: where the uniform condition holds, ``acc`` counts as zero
   and is not read (wgmma only).  INSTR is a name in :data:`MMA` and fixes the physical
   fragments.  ``fma`` is the scalar instruction for every type; it takes both operands from shared
-  memory, or from registers whose layout does not split ``over`` between lanes.
+  memory, or from registers whose layout does not split ``over`` between lanes.  ``m16n8k8.tf32x2`` multiplies
+  f32 operands in shared memory in parts (``core.functions.parts``).
 * ``for``, ``chain``: as in the VR-tile IR.  ``unroll``: the number of iterations in the body of the loop in
   machine code, also of the loop over k of an ``fma`` MMA.  Without it the C++ compiler unrolls a loop as it likes,
   and the loop over k completely.
@@ -57,7 +58,6 @@ instruction's own layout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
@@ -102,6 +102,7 @@ from nautilus.ma_tile.ir.async_ops import WgFence as WgFence
 from nautilus.ma_tile.ir.async_ops import WgWait as WgWait
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents as GridLaunchDependents
 from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
+from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
 from nautilus.ma_tile.ir.instruction_tables import check_instructions
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
@@ -434,30 +435,16 @@ class MemModule:
         raise KeyError(name)
 
 
-@dataclass(frozen=True, slots=True)
-class MmaInstr:
-    """A matrix instruction: m x n x k, operand and accumulator types, per-lane operand widths.
-
-    ``a``/``b``: element types each operand may have; ``pack``: consecutive k elements in one register.
-    """
-
-    m: int
-    n: int
-    k: int
-    operands: frozenset[DType]
-    acc: DType
-    pack: int
-
-
 #: PTX ISA, "Matrix multiply-accumulate operation using mma instruction".
 MMA: Mapping[str, MmaInstr] = {
     "m16n8k16.f16": MmaInstr(16, 8, 16, frozenset({DType.F16}), DType.F32, 2),
     "m16n8k16.bf16": MmaInstr(16, 8, 16, frozenset({DType.BF16}), DType.F32, 2),
     "m16n8k8.tf32": MmaInstr(16, 8, 8, frozenset({DType.TF32}), DType.F32, 1),
+    "m16n8k8.tf32x2": MmaInstr(16, 8, 8, frozenset({DType.F32}), DType.F32, 1, parts=2),
     "m16n8k32.s8": MmaInstr(16, 8, 32, frozenset({DType.I8}), DType.I32, 4),
     "m16n8k32.u8": MmaInstr(16, 8, 32, frozenset({DType.U8}), DType.I32, 4),
 }
-check_instructions("MMA", MMA, WITHOUT_WGMMA | {DType.F8E4M3, DType.F8E5M2})
+check_instructions("MMA", MMA, (WITHOUT_WGMMA - {DType.F32}) | {DType.F8E4M3, DType.F8E5M2})
 
 
 def acc_layout(m: str, n: str, tile: tuple[int, int], warps: tuple[int, int]) -> FragLayout:

@@ -14,7 +14,9 @@ from nautilus.core.buffers import Buffer
 from nautilus.core.expr.nodes import Expr, Ref, walk
 from nautilus.core.schedule import MappingPlan
 from nautilus.ma_tile.analysis.access import RefAxes, vector_width
+from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.ops import MMA
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions, sources_of
 from nautilus.ma_tile.lowering.layouts import a_fragment, spread
 from nautilus.vr_tile import ir as vr
@@ -69,7 +71,7 @@ class _Chains:
         leaves = (vr.LoadOp, vr.ConstOp, vr.IndexOp, vr.ParamOp)
         if not all(isinstance(s, leaves) for s in sources_of(v, self.defs)):
             return {}
-        if side == "a" and plan.instr != "fma":
+        if side == "a" and plan.instr != "fma" and (plan.instr in WGMMA or MMA[plan.instr].parts == 1):
             layout = a_fragment(plan, self.sizes)
         else:
             layout = spread(v.type.axes, self._vec(v), self.warps)

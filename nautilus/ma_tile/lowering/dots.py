@@ -125,7 +125,8 @@ def _draft(
     plan = DotPlan("fma", m, n, over[0], (1, 1), swap=m != free_a[0])
     a, b = ({x.type.dtype for x in forms(v, defs)} for v in (op.a, op.b))
     for name, i in table.items():
-        if a & b & i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0:
+        permitted = not isinstance(i, MmaInstr) or i.parts == 1 or op.parts == i.parts
+        if a & b & i.operands and i.acc is op.result.type.dtype and sizes[over[0]] % i.k == 0 and permitted:
             return replace(plan, instr=name)
     return plan
 

@@ -4,7 +4,7 @@ The contiguous axis of a staged tile is the one contiguous in global memory, so 
 16-byte pieces; ``ldmatrix`` reads 16-bit operands in either orientation, other types are read by
 plain loads.  Rows of 16-bit matrix operands are swizzled by the widest pattern that divides them;
 everything else is padded by 16 bytes a row, which keeps 16-byte alignment and moves successive
-rows to different banks (tf32 rows along N: 32 bytes, four rows are read at once).
+rows to different banks (32-bit rows along N: 32 bytes, four rows are read at once).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def place(axes: tuple[TileAxis, ...], dtype: DType, instr: str, k: str) -> Place
         for width in (128, 64, 32):
             if row % width == 0:
                 return Placement(axes, width, 0)
-    if dtype is DType.TF32 and axes and axes[-1].name != k:
+    if instr != "fma" and dtype.bytes == 4 and axes and axes[-1].name != k:
         return Placement(axes, 0, 32)
     return Placement(axes, 0, pad_for(row))
 

@@ -99,7 +99,7 @@ class _WarpLowering(Lowering):
         if isinstance(entry.op, vr.LoadOp) and entry.op.buffer not in self.stored:
             entry.slots[purpose] = self._stage(entry, entry.op, plan)
             return entry.slots[purpose]
-        if plan.instr != "fma":
+        if plan.instr != "fma" and MMA[plan.instr].parts == 1:  # parts are made from shared memory
             grabbed = self._as_fragment(entry, plan, side)
             if grabbed is not None:
                 return grabbed

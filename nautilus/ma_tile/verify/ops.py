@@ -324,6 +324,7 @@ def _matrix(s: KernelScope, op: MmaOp, a: TileType, b: TileType, layout: FragLay
     s.need(not op.paired or layout.reg[2].size > 1, _PAIRS, f"%{op.result.name}")
     for x, side, is_a in ((op.a, m, True), (op.b, n, False)):
         if isinstance(x, Frag):
+            s.need(instr.parts == 1, "operands in parts are in shared memory", f"%{x.name}")
             ok = is_operand(s.layout(x.layout), op.instr, side, (op.over, depth), grid, is_a)
             s.need(ok, "fragments are in the instruction's layout", f"%{x.name} is no operand")
         else:

@@ -65,7 +65,7 @@ class Emitter:
         names = {*a.type.names, *b.type.names} - set(axes)
         v = self.fresh(self.type(a.type.dtype.compute, names), hint)
         ordered = tuple(n for n in self.axes if n in axes)
-        self.emit(DotOp(v, a, b, acc, ordered, mask, self.span))
+        self.emit(DotOp(v, a, b, acc, ordered, mask, span=self.span))
         return v
 
     def select(self, cond: Value, a: Value, b: Value, hint: str = "") -> Value:

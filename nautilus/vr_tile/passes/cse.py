@@ -89,7 +89,7 @@ def _key(op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) ->
             return (name, tuple(sorted(names) if name in _COMMUTES else names), t)
         case ReduceOp(combiner=combiner, arg=arg, axes=axes):
             return ("reduce", combiner, arg.name, frozenset(axes), t)
-        case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask):
+        case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask, parts=parts):
             names = sorted((a.name, b.name))
             more = [None if v is None else v.name for v in (acc, mask)]
-            return ("dot", tuple(names), *more, frozenset(axes), t)
+            return ("dot", tuple(names), *more, frozenset(axes), parts, t)

@@ -34,6 +34,11 @@ SPECS: dict[str, str] = {
     "product f16, f32 result": _ab("f16", "f16", "f32", "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"),
     "product bf16": _ab("bf16", "bf16", "bf16", "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"),
     "product f32": _ab("f32", "f32", "f32", "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"),
+    "deep product f32": (
+        "dim M = 48, N = 40, K = 384\ninput A: f32[M, K]\ninput B: f32[K, N]\noutput Y: f32[M, N]\n"
+        "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"
+    ),
+    "attention f32": _qkv("f32", "f32", _DOT),
     "product tf32": _ab("tf32", "tf32", "f32", "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"),
     "product f32 and f16": _ab("f32", "f16", "f32", "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"),
     "product i8": _ab("i8", "i8", "i32", "Y[i, j] = sum[k](A[i, k] * B[k, j])\n"),
