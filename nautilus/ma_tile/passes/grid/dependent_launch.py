@@ -11,6 +11,9 @@ after kernels of 64 to 128 blocks: 3 to 12% faster then.  With more blocks, thos
 few idle multiprocessors, which cost 12% (32 blocks after 128) or gained nothing.  A launch after the loops instead of
 at the start gained nothing anywhere.
 
+A kernel that computes tiles of the previous one again (``recompute-masked``) is launched early whatever the grids are,
+because it has no work but to read flags: its launch is most of its cost.
+
 A kernel that fetches tiles from the tile counter is left alone, because the counter is cleared between the launches.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.expr.nodes import Const
-from nautilus.core.schedule import Schedule, WarpPlan
+from nautilus.core.schedule import Schedule, WarpPlan, recomputed
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule, TileFetch, walk_ops
 from nautilus.ma_tile.ir.traverse import plan_of
@@ -41,7 +44,8 @@ class DependentLaunch:
         kernels = list(module.kernels)
         for n in range(1, len(kernels)):
             front, k = kernels[n - 1], kernels[n]
-            if self._wanted(k) and _fit_together(front, k, target.multiprocessors):
+            again = recomputed(k.name, self.schedule) == front.name
+            if self._wanted(k) and (again or _fit_together(front, k, target.multiprocessors)):
                 kernels[n - 1] = _after_wait(front, GridLaunchDependents(front.span))
                 kernels[n] = replace(k, body=(GridWait(k.span), *k.body))
         return replace(module, kernels=tuple(kernels)) if tuple(kernels) != module.kernels else module
