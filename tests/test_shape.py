@@ -80,6 +80,37 @@ def wrong_imports(name: str, text: str) -> list[str]:
     return bad
 
 
+#: What the validator imports besides itself: the definitions of the IRs, of expressions and of types, and no pass,
+#: analysis, simplifier or interpreter.  Shared code is data: nodes and their fields, and the formats of types.
+VALIDATOR = frozenset({
+    "core.buffers", "core.certificate", "core.expr.nodes", "core.numerics", "core.tiles", "core.types",
+    "core.expr.infer",  # the types of results
+    "core.text.expressions",  # the text of a message
+    "scalar.ir", "vr_tile.ir", "ma_tile.ir.async_ops", "ma_tile.ir.ops", "ma_tile.ir.tile_scheduler",
+})  # fmt: skip
+#: Of :mod:`nautilus.core.numerics`, which has the meaning of functions for the interpreters.
+ONLY_TYPES = frozenset({"Array"})
+
+
+def shared_with_the_validator(name: str, text: str) -> list[str]:
+    """Imports of a file of the validator that are no definitions."""
+    if not name.startswith(("check/validate/", "check/certificates/rules")):
+        return []
+    bad = []
+    for node in ast.walk(ast.parse(text)):
+        modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            package = node.module in ("nautilus", "nautilus.check", "nautilus.check.validate")
+            modules = [f"{node.module}.{a.name}" for a in node.names] if package else [node.module]
+            if node.module == "nautilus.core.numerics":
+                bad += [f"{name} imports {a.name} of {node.module}" for a in node.names if a.name not in ONLY_TYPES]
+        for module in modules:
+            own = module.startswith("nautilus.check.validate")
+            if module.startswith("nautilus") and not own and module.removeprefix("nautilus.") not in VALIDATOR:
+                bad.append(f"{name} imports {module}")
+    return bad
+
+
 def too_large(name: str, text: str) -> list[str]:
     """Files and functions of ``name`` beyond the limits."""
     found = []
@@ -102,6 +133,17 @@ def crowded(paths: Iterable[Path]) -> list[str]:
 
 def test_import_direction() -> None:
     assert [b for p in sources() for b in wrong_imports(name_of(p), p.read_text())] == []
+
+
+def test_the_validator_shares_no_code_with_the_passes() -> None:
+    assert [b for p in sources() for b in shared_with_the_validator(name_of(p), p.read_text())] == []
+    for planted in (
+        "from nautilus.scalar.rewriting import find_defs", "from nautilus.core.index.simplify import simplify",
+        "import nautilus.scalar.analysis.value_range", "from nautilus.core.numerics import Array, eval_op",
+        "from nautilus.core.functions import FUNCTIONS", "from nautilus.check import levels",
+        "def f():\n    from nautilus.vr_tile.passes import cse",
+    ):  # fmt: skip
+        assert shared_with_the_validator("check/validate/x.py", planted), planted
 
 
 def test_sizes() -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from nautilus.check import compare, device, levels
 from nautilus.check.bound.stated import Bound, stated
-from nautilus.check.inputs import InputSet, generate, kinds
+from nautilus.check.inputs import InputSet, generate, interface, kinds, validation_inputs, with_specials
 from nautilus.check.levels import Level, Trace
 from nautilus.check.reference import Compiled as Made
 from nautilus.check.reference import Reference, in_range, reference
@@ -44,6 +44,7 @@ _NO_TIES = frozenset({"random", "large-logits"})
 #: kinds that run on the MA-tile interpreter, which is slow
 _PHYSICAL = frozenset({"random", "large-logits", "ascending", "masked"})
 _PHYSICAL_SECONDS = 4.0  # after a slower run, only random inputs run on the MA-tile interpreter
+_VALIDATION_SECONDS = 20.0  # of the MA-tile interpreter; later passes are not decided
 _HALVINGS = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112)  # tried halvings of the largest number
 _MARGIN = 6  # further halvings once everything is finite
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
@@ -113,10 +114,11 @@ class _Check:
     def run(self) -> None:
         result = self.compile()
         if self.variant is None:
+            self.dump()
             self.certificates()
         if not self.trace.levels:
             return
-        spec = self.variant.spec if self.variant is not None else _spec_of(self.trace.levels[0].module)
+        spec = self.variant.spec if self.variant is not None else interface(self.trace.levels[0].module)
         if self.variant is not None:
             schedule = self.trace.levels[-1].context.schedule
             self.made = Made(spec, self.request.precision, schedule)
@@ -127,6 +129,8 @@ class _Check:
         if self.validates:
             self.index_sets()
             self.validation(spec)
+        if self.compares:
+            self.machine_validation(spec, sets)
         self.gpu(result, sets)
 
     # -- compiling -----------------------------------------------------------------------------
@@ -153,33 +157,52 @@ class _Check:
 
     def certificates(self) -> None:
         """Check that each step has a certificate of its own modules, and hand those of rewrites to the checker."""
-        from nautilus.check.recheck import recheck, rewrites, step_certificates
+        from nautilus.check.certificates.recheck import narrowings, recheck, rewrites, step_certificates
 
         for made, problem in step_certificates(self.trace.records):
             self.add("certificate", made.step, "fail" if problem else "ok", problem)
+        for step, verdict in narrowings(self.trace.records):
+            status = "ok" if verdict.status == "proved" else "skip"
+            self.add("range", step, status, verdict.detail, verdict=verdict.label)
         for step, certificate, problem in rewrites(self.trace.records):
             verdict = recheck(certificate, self.seed)
             how = problem or verdict.text
             message = f"{certificate.rule} in {certificate.subject}: {how}"
             status = "fail" if problem else {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
-            self.add("certificate", step, status, message)
+            self.add("certificate", step, status, message, verdict="refuted" if problem else verdict.label)
+
+    def dump(self) -> None:
+        """Check the certificate of the dump from which the compilation started, and the step that it describes."""
+        from nautilus.check.certificates.dumped import Dumped, read
+
+        if not self.trace.records:
+            return
+        path, text = self.request.path, self.request.text
+        first = self.trace.records[0]
+        found = read(path.read_text(encoding="utf-8") if text is None else text, first)
+        if not isinstance(found, Dumped):
+            self.add("certificate", f"{first.stage.name} dump", "fail" if found else "skip", found or "it has none")
+            return
+        self.add("certificate", found.step, "ok")
+        for check, message, verdict in found.verdicts(self.seed):
+            status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
+            said = f"{message}: {verdict.text}" if message else verdict.detail
+            self.add(check, found.step, status, said, seed=self.seed, verdict=verdict.label)
 
     def index_sets(self) -> None:
         """The verdict on the iterations of each pass of Scalar IR at these sizes."""
         from nautilus.check.validation import index_verdicts
 
         for level, verdict in index_verdicts(self.trace.levels):
-            proved = verdict.status == "proved"
-            # Other sets are no proof of a fault: a select that becomes a guard, or a scan, changes them too.
-            label = verdict.label if proved else "not decided"
-            self.add("iterations", level.subject, "ok" if proved else "skip", verdict.detail, verdict=label)
+            status = {"proved": "ok", "refuted": "fail"}.get(verdict.status, "skip")
+            self.add("iterations", level.subject, status, verdict.detail, verdict=verdict.label)
 
     def validation(self, spec: Spec) -> None:
         """The verdict of the validator on every step down to the VR-tile IR."""
         from nautilus.check.validation import verdicts
 
         given = generate(spec, "random", self.seed)
-        inputs = [generate(spec, k, self.seed).arrays for k in ("random", "equal", "descending", "ascending")]
+        inputs = validation_inputs(spec, self.seed)
         numbers = {**given.scalars, **given.sizes}
 
         def approximated(level: Level) -> list[str]:
@@ -189,6 +212,19 @@ class _Check:
             status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
             message, label = verdict.detail, verdict.label
             self.add("validation", level.subject, status, message, kind=given.kind, seed=given.seed, verdict=label)
+
+    def machine_validation(self, spec: Spec, sets: Sequence[tuple[InputSet, Reference | None]]) -> None:
+        """The verdict on every pass of MA-tile IR: the same bits."""
+        from nautilus.check.validation import same_bits
+
+        given = generate(spec, "random", self.seed)
+        ref = next((r for g, r in sets if (g.kind, g.seed) == (given.kind, given.seed)), None)
+        allowed = {} if ref is None else ref.allowed
+        both = (given, with_specials(spec, given))
+        for level, verdict in same_bits(self.trace.levels, both, allowed, _VALIDATION_SECONDS):
+            status = {"refuted": "fail", "not decided": "skip"}.get(verdict.status, "ok")
+            how = {"kind": given.kind, "seed": given.seed, "verdict": verdict.label}
+            self.add("validation", level.subject, status, verdict.detail, **how)
 
     # -- inputs --------------------------------------------------------------------------------
     def input_sets(self, spec: Spec) -> list[tuple[InputSet, Reference | None]]:
@@ -227,6 +263,8 @@ class _Check:
         """Compare the levels with each other, and the last one with the reference."""
         chain = self.trace.levels
         real = [x for x in chain if x.stage != "ma-tile"]
+        if not real:  # a dump of MA-tile IR: its passes are compared with each other only
+            return
         memo: dict[tuple[int, Mode], Mapping[str, Array] | None] = {}
 
         def outputs(level: Level, mode: Mode, report: bool = True) -> Mapping[str, Array] | None:
@@ -413,19 +451,6 @@ def _outputs(module: Any) -> list[tuple[str, Any]]:
     if isinstance(module, Spec):
         return [(t.name, t.dtype) for t in module.outputs]
     return [(b.name, b.dtype) for b in module.buffers if b.space.value == "output"]
-
-
-def _spec_of(module: Any) -> Spec:
-    """The interface of a module from a dump as a Spec without definitions."""
-    from nautilus.frontend.spec import Dim, Scalar, Tensor
-
-    def tensors(space: str) -> tuple[Tensor, ...]:
-        return tuple(Tensor(b.name, b.dtype, b.shape) for b in module.buffers if b.space.value == space)
-
-    sized = {n.name for b in module.buffers for n in b.shape if not isinstance(n, int)}
-    scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in sized)
-    dims = tuple(Dim(n, None) for n in sorted(sized))
-    return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())
 
 
 def _step_of(error: Exception) -> str:

@@ -29,6 +29,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from nautilus.core.index.simplify import bounds
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.types import FORMATS, DType
 from nautilus.frontend.needed import with_garbage
-from nautilus.frontend.spec import Definition, Spec, Tensor
+from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
 
 KINDS = (
     "random", "large-logits", "one-hot", "equal", "zeros", "tiny", "huge", "constant-columns",
@@ -108,7 +109,8 @@ def generate(
     numbers: dict[str, int | float | bool] = {}
     for s in spec.scalars:
         given = (scalars or {}).get(s.name, s.default)
-        numbers[s.name] = given if given is not None else _number(s.dtype)
+        value = given if given is not None else _number(s.dtype)
+        numbers[s.name] = float(round_to(np.asarray(value), s.dtype)) if s.dtype.is_float else value  # as launched
     if kind == "garbage":
         arrays = with_garbage(spec, arrays, {**numbers, **known}, np.random.default_rng(seed))
     return InputSet(kind, seed, arrays, numbers, known)
@@ -121,6 +123,43 @@ def _points(d: Definition) -> int:
 
 def _is_condition(e: Expr) -> bool:
     return (isinstance(e, Reduce) and e.cond is not None) or (isinstance(e, Op) and e.op == "select")
+
+
+def interface(module: Any) -> Spec:
+    """The interface of a module from a dump as a Spec without definitions."""
+
+    def tensors(space: str) -> tuple[Tensor, ...]:
+        return tuple(Tensor(b.name, b.dtype, b.shape) for b in module.buffers if b.space.value == space)
+
+    sized = {n.name for b in module.buffers for n in b.shape if not isinstance(n, int)}
+    scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in sized)
+    dims = tuple(Dim(n, None) for n in sorted(sized))
+    return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())
+
+
+def validation_inputs(spec: Spec, seed: int = 0) -> list[Mapping[str, Array]]:
+    """A set of inputs for each kind of point of the validator (:mod:`nautilus.check.validate.points`)."""
+    found = [generate(spec, kind, seed).arrays for kind in ("random", "equal", "descending", "ascending")]
+    ranges = integer_ranges(spec)
+    free = [t for t in spec.inputs if t.dtype.is_int and t.name not in ranges]
+    if free:  # integers in arithmetic alone, of which no element is a position
+        ends = {t.name: 1 << (t.dtype.bits - 1) for t in free if t.dtype.bits >= 16}
+        whole = {name: (-end, end - 1) for name, end in ends.items()}
+        found.append(generate(spec, "random", seed, ranges={**ranges, **whole}).arrays)
+    return found
+
+
+def with_specials(spec: Spec, given: InputSet) -> InputSet:
+    """``given`` with zeros of both signs, inf, -inf and NaN among the elements of its float tensors."""
+    arrays = dict(given.arrays)
+    for t in spec.inputs:
+        if t.dtype.is_float:
+            x = np.array(arrays[t.name])
+            at = np.random.default_rng([given.seed, zlib.crc32(t.name.encode())]).random(x.shape)
+            for n, special in enumerate((0.0, -0.0, np.inf, -np.inf, np.nan)):
+                x[(at >= 0.01 * n) & (at < 0.01 * (n + 1))] = special
+            arrays[t.name] = round_to(x, t.dtype)
+    return InputSet(f"{given.kind} with inf and NaN", given.seed, arrays, given.scalars, given.sizes)
 
 
 def _number(dtype: DType) -> int | float | bool:

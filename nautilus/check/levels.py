@@ -17,8 +17,9 @@ import numpy as np
 
 from nautilus.check.inputs import InputSet
 from nautilus.core.numerics import Array, Mode, eval_op
+from nautilus.passes.loading import load_pass
 from nautilus.passes.manager import Context, Record, steps
-from nautilus.passes.pipelines import stage
+from nautilus.passes.pipelines import Stage, stage
 
 #: passes that an MA-tile module needs before it can run
 FINISHING = frozenset({"allocate-shared", "synchronize"})
@@ -35,6 +36,14 @@ class Level:
     subject: str
     context: Context = field(default_factory=Context)
     number: int = 0  # steps of its stage that have run
+    reorders: bool = False  # the step changes the order of a sum
+
+    @staticmethod
+    def of(stage: Stage, step: str, module: Any, context: Context, number: int) -> Level:
+        """The level after pass ``step`` of ``stage``."""
+        made = stage.passes[number - 1]
+        reorders = bool(getattr(load_pass(made.name, made.target), "reorders", False))
+        return Level(stage.name, step, module, False, f"{stage.name}/{step}", context, number, reorders)
 
     @property
     def check(self) -> str:
@@ -59,6 +68,10 @@ class Trace:
             return
         above = self.levels[-1].stage if self.levels else own
         lowers = above != own
+        if not lowers and record.spec is not None:
+            number = record.stage.step_names.index(record.name) + 1
+            self.levels.append(Level.of(record.stage, record.name, record.module, record.context, number))
+            return
         subject = f"{above} -> {own}" if lowers else f"{own}/{record.name}"
         self.levels.append(Level(own, record.name, record.module, lowers, subject, record.context, number))
 

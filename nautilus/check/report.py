@@ -14,8 +14,9 @@ Status = Literal["ok", "fail", "skip"]
 class Outcome:
     """One comparison.
 
-    ``check``: certificate, compile, iterations, validation (with the ``verdict`` of :mod:`nautilus.check.validate`),
-    pass, lowering, result or gpu.  ``subject``: the checked step or output, such as ``scalar/factor`` (a pass),
+    ``check``: certificate, compile, iterations, range, validation, pass, lowering, result or gpu.  The first, and
+    iterations, ranges and validations, have a ``verdict`` (:mod:`nautilus.check.validate.verdict`); "ok" is a proof
+    only where that is "proved".  ``subject``: the checked step or output, such as ``scalar/factor`` (a pass),
     ``spec -> scalar`` (a lowering) or an output (a result).  ``sizes``, ``kind`` and ``seed`` reproduce the inputs.
     ``measured`` and ``bound`` are relative errors, ``allowed`` is the bound on these very inputs
     (:mod:`nautilus.check.reference`).
@@ -106,9 +107,18 @@ class Report:
             "arch": self.arch,
             "ok": self.ok,
             "faulty_steps": list(self.faulty_steps),
+            "verdicts": {check: dict(found) for check, found in self.verdicts().items()},
             "counts": {s: sum(o.status == s for o in self.outcomes) for s in ("ok", "fail", "skip")},
             "outcomes": [o.as_dict() for o in self.outcomes],
         }
+
+    def verdicts(self) -> dict[str, Counter[str]]:
+        """The number of each verdict by check; the points of a test do not count."""
+        out: dict[str, Counter[str]] = {}
+        for o in self.outcomes:
+            if o.verdict:
+                out.setdefault(o.check, Counter())[o.verdict.partition(" (")[0]] += 1
+        return out
 
     def text(self) -> str:
         """The report as text; equal failures are shown once with their number."""
@@ -116,11 +126,13 @@ class Report:
         done = Counter(o.check for o in self.outcomes if o.status == "ok")
         if done:
             lines.append("  passed: " + ", ".join(f"{n} {c}" for c, n in done.items()))
-        for check in ("validation", "iterations"):
-            verdicts = Counter(o.verdict.partition(" (")[0] for o in self.outcomes if o.verdict and o.check == check)
-            if verdicts:
-                lines.append(f"  {check} of passes: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
-        lines += [f"  {o.text}" for o in self.outcomes if o.verdict.startswith("tested")]
+        words = {"certificate": "rewrites", "validation": "passes", "iterations": "iterations", "range": "ranges"}
+        for check, verdicts in self.verdicts().items():
+            lines.append(f"  verdicts on {words[check]}: " + ", ".join(f"{n} {v}" for v, n in verdicts.items()))
+        tested = Counter((o.subject, o.message) for o in self.outcomes if o.verdict.startswith("tested"))
+        for message in dict.fromkeys(m for _, m in tested):
+            steps = ", ".join(subject for subject, m in tested if m == message)
+            lines.append(f"  tested, not proved: {steps}" + (f": {message}" if message else ""))
         lines += [f"  worst {o.text}" for o in self.worst().values() if o.status == "ok"]
         skipped = Counter(
             (o.check, o.subject, o.message) for o in self.outcomes if o.status == "skip" and o.check != "iterations"

@@ -1,4 +1,10 @@
-"""The verdict on every pass and lowering of a compilation, for levels that the validator evaluates.
+"""The verdict on every pass and lowering of a compilation.
+
+Down to VR-tile IR the validator decides (:mod:`nautilus.check.validate`).  The passes of MA-tile IR move data and order
+instructions: each must keep every bit of the result, inf and NaN included, so the interpreter runs the modules before
+and after on the same inputs.  A pass that says that it reorders a sum must keep the result within its bound instead.
+That is a test and no proof, and its verdict is *tested*.  What a block of a launch computes is decided for all blocks
+at the declared sizes (:mod:`nautilus.check.validate.sets.block_sets`).
 
 A step without a change is proved trivially and has no verdict.
 """
@@ -7,14 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from time import process_time
 
+import numpy as np
+
+from nautilus.check import compare
+from nautilus.check import levels as interpreters
+from nautilus.check.inputs import InputSet
 from nautilus.check.levels import Level
-from nautilus.check.validate import index_sets
 from nautilus.check.validate.refinement import Validator
+from nautilus.check.validate.sets import block_sets, index_sets
 from nautilus.check.validate.verdict import Verdict
+from nautilus.core.errors import UnsupportedError
 from nautilus.core.numerics import Array
 
 STAGES = ("scalar", "vr-tile")
+
+Outputs = Mapping[str, Array]
 
 
 def verdicts(
@@ -35,6 +50,85 @@ def verdicts(
 
 
 def index_verdicts(levels: Sequence[Level]) -> Iterator[tuple[Level, Verdict]]:
-    """The level that each pass of Scalar IR made, and the verdict on the iterations of its updates."""
-    for before, after in pairwise([level for level in levels if level.stage == "scalar"]):
-        yield after, index_sets.validate(before.module, after.module)
+    """The level that a pass made, and the verdict on the iterations of its updates, or on the tiles of its blocks."""
+    for before, after in pairwise(levels):
+        if before.stage == after.stage == "scalar":
+            yield after, index_sets.validate(before.module, after.module)
+        elif before.stage == after.stage == "ma-tile":
+            found = block_sets.validate(before.module, after.module)
+            if found is not None:
+                yield after, found
+
+
+def same_bits(
+    levels: Sequence[Level], sets: Sequence[InputSet], allowed: Mapping[str, float], seconds: float
+) -> Iterator[tuple[Level, Verdict]]:
+    """The level that each pass of MA-tile IR made, and whether it kept every bit of the outputs on ``sets``.
+
+    ``allowed``: the error of each output that a pass may make on the first set where it reorders a sum.  After
+    ``seconds`` the remaining passes are not decided.
+    """
+    known = [level for level in levels if level.stage == "ma-tile"]
+    started = process_time()
+    before: list[Outputs | str] = []
+    for level in known:
+        late = process_time() - started > seconds
+        after: list[Outputs | str] = [_outputs(level, x) for x in sets] if not late else ["the interpreter is too slow"]
+        if before:
+            pairs = list(zip(before, after, sets, strict=False))
+            found = [_compared(a, b, x) for a, b, x in pairs]
+            if level.reorders:
+                found = [_close(*pairs[0], allowed, found[0])]
+            yield level, _weighed(found)
+        before = before if late else after
+
+
+def _outputs(level: Level, given: InputSet) -> Outputs | str:
+    """The outputs of ``level``, or why there are none."""
+    try:
+        return interpreters.run(level, given, "typed")
+    except UnsupportedError as error:
+        return f"the interpreter: {error}"
+    except Exception as error:
+        return f"error: {type(error).__name__}: {error}"
+
+
+def _compared(before: Outputs | str, after: Outputs | str, given: InputSet) -> Verdict:
+    if isinstance(before, str) or isinstance(after, str):
+        said = before if isinstance(before, str) else after
+        broken = isinstance(after, str) and after.startswith("error: ") and not isinstance(before, str)
+        return Verdict("refuted" if broken else "not decided", detail=str(said))
+    for name, old in before.items():
+        new = after[name]
+        wrong = ~((old == new) & (np.signbit(old) == np.signbit(new)) if old.dtype.kind == "f" else old == new)
+        if old.dtype.kind == "f":
+            wrong &= ~(np.isnan(old) & np.isnan(new))
+        if wrong.any():
+            at = tuple(int(i[0]) for i in np.nonzero(wrong)) if wrong.ndim else ()
+            where = f"{name}[{', '.join(map(str, at))}]"
+            return Verdict("refuted", detail=f"{where} is {new[at]!r}, expected {old[at]!r}; inputs {given.name}")
+    return Verdict("tested", sum(int(x.size) for x in before.values()), "every bit is the same")
+
+
+def _close(
+    before: Outputs | str, after: Outputs | str, given: InputSet, allowed: Mapping[str, float], found: Verdict
+) -> Verdict:
+    """``found``, unless a different order of sums explains the difference."""
+    if found.status != "refuted" or isinstance(before, str) or isinstance(after, str):
+        return found
+    if not before.keys() <= allowed.keys():
+        return Verdict("not decided", detail=f"a sum has another order, and no bound is known; {found.detail}")
+    for name, old in before.items():
+        worst = compare.within(after[name], old, allowed[name])
+        if worst is not None:
+            return Verdict("refuted", detail=f"{name}{worst.text}; inputs {given.name}")
+    return Verdict("tested", sum(int(x.size) for x in before.values()), "within the bound, in another order of sums")
+
+
+def _weighed(found: Sequence[Verdict]) -> Verdict:
+    """The verdict on all inputs: a refutation, else the tests together, else what was not decided."""
+    tested = [v for v in found if v.status == "tested"]
+    for v in found:
+        if v.status == "refuted":
+            return v
+    return Verdict("tested", sum(v.points for v in tested), tested[0].detail) if tested else found[0]

@@ -44,6 +44,14 @@ def is_dump(text: str) -> bool:
     return _FIRST.match(text.split("\n", 1)[0]) is not None
 
 
+def certificate_line(text: str) -> str | None:
+    """The JSON text of the certificate in the header of a dump; None where it has none."""
+    for line in text.split("\n", 6)[:6] if is_dump(text) else ():
+        if line.startswith(CERTIFICATE):
+            return line.removeprefix(CERTIFICATE)
+    return None
+
+
 def read_header(text: str, context: Context, explicit: Collection[str] = frozenset()) -> tuple[Context, str | None]:
     """The context of a dump, and the pass after which it was taken (None: start with the stage's first pass).
 

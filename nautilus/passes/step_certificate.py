@@ -5,10 +5,12 @@ Every step that changes its module has one.  It holds
 * the digests of both modules, which are digests of their texts;
 * the *changes*: the lines of text that the step replaced, in order.  They are the hints of the step, what was matched
   with what: applied to the text before, they give the text after;
-* the *rewrites*: the certificates of a pass that changes the maths (:mod:`nautilus.core.certificate`), as text;
+* the *rewrites*: the certificates of a pass that changes the maths (:mod:`nautilus.core.certificate`), as text with
+  types, so that a reader of a dump has the expressions again;
 * a seal, which is a digest of everything else.
 
-So a certificate that was edited, and one that stands beside other modules, is refused without evaluating anything;
+The text before follows from the text after and the changes, so a dump holds both sides of its step.  A certificate
+that was edited, and one that stands beside other modules, is refused without evaluating anything;
 whether the step is right is decided by the validator from the modules alone (:mod:`nautilus.check.validate`).
 """
 
@@ -22,6 +24,8 @@ from hashlib import sha256
 from typing import Any
 
 from nautilus.core.certificate import Certificate
+from nautilus.core.expr.nodes import Expr
+from nautilus.core.text.expressions import format_expr, parse_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,19 @@ class Rewrite:
 
     rule: str
     subject: str
-    text: str
+    before: str
+    after: str
+    bindings: tuple[tuple[str, str], ...]
+    conditions: tuple[str, ...]
+    notes: tuple[str, ...]
+    proof: str
+
+    def certificate(self) -> Certificate:
+        """The certificate with its expressions. Raises IRParseError."""
+        bindings = tuple((name, parse_expr(e)) for name, e in self.bindings)
+        conditions = tuple(map(parse_expr, self.conditions))
+        sides = parse_expr(self.before), parse_expr(self.after)
+        return Certificate(self.rule, self.subject, *sides, bindings, conditions, self.notes, self.proof)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +80,9 @@ class StepCertificate:
     @staticmethod
     def from_json(text: str) -> StepCertificate:
         """The certificate in ``text``. Raises ValueError, KeyError or TypeError for anything else."""
-        data: dict[str, Any] = json.loads(text)
+        data: dict[str, Any] = _mapping(json.loads(text))
         changes = tuple(Change(int(c["line"]), tuple(c["removed"]), tuple(c["added"])) for c in data.pop("changes"))
-        rewrites = tuple(Rewrite(**r) for r in data.pop("rewrites"))
+        rewrites = tuple(map(_from_data, data.pop("rewrites")))
         return StepCertificate(changes=changes, rewrites=rewrites, **data)
 
     def holds(self, certificate: Certificate) -> bool:
@@ -99,7 +115,25 @@ def step_certificate(step: str, before: str, after: str, certificates: Sequence[
 
 
 def _rewrite(c: Certificate) -> Rewrite:
-    return Rewrite(c.rule, c.subject, c.text())
+    def text(e: Expr) -> str:
+        return format_expr(e, typed=True)
+
+    bindings = tuple((name, text(e)) for name, e in c.bindings)
+    conditions = tuple(map(text, c.conditions))
+    return Rewrite(c.rule, c.subject, text(c.before), text(c.after), bindings, conditions, c.notes, c.proof)
+
+
+def _mapping(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise TypeError("a part of the certificate is no JSON object")
+    return data
+
+
+def _from_data(data: Any) -> Rewrite:
+    data = dict(_mapping(data))
+    bindings = tuple((str(name), str(e)) for name, e in data.pop("bindings"))
+    conditions, notes = tuple(data.pop("conditions")), tuple(data.pop("notes"))
+    return Rewrite(bindings=bindings, conditions=conditions, notes=notes, **data)
 
 
 def changed(before: str, after: str) -> tuple[Change, ...]:
@@ -119,3 +153,12 @@ def applied(before: str, changes: Sequence[Change]) -> str | None:
         out += lines[at : c.line] + list(c.added)
         at = end
     return "".join(out + lines[at:])
+
+
+def undone(after: str, changes: Sequence[Change]) -> str | None:
+    """The text to which ``changes`` were applied; None where a change does not fit."""
+    back, moved = [], 0
+    for c in changes:
+        back.append(Change(c.line + moved, c.added, c.removed))
+        moved += len(c.added) - len(c.removed)
+    return applied(after, back)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Op, rewrite
 from nautilus.core.types import DType

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule, SplitPlan, check_schedule
 from nautilus.core.text.expressions import format_expr

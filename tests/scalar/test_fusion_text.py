@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule

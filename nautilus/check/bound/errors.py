@@ -398,8 +398,11 @@ class _Rounding(Evaluator):
         for p in parts:
             total = p if total is None else total + p
             prefixes, squares, number = prefixes + total, squares + total * total, number + 1
-        if total is None or count <= 1:
-            return total if total is not None else np.zeros(())
+        if total is None:
+            return np.zeros(())
+        if count <= 1:  # exact, unless the one term is beyond f32
+            overflows = (np.abs(total) > _LARGEST) & (self.floor(e.dtype) > 0.0)
+            return np.where(overflows, np.copysign(np.inf, total), total)
         u = self.unit(e.dtype)
         size = u * sqrt(max(chain, 1.0)) * np.sqrt(squares / number)
         if self.probe.regular:  # in any order, so the chain may be as long as the sum

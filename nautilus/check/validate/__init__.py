@@ -37,7 +37,8 @@ isl decides the index sets and is loaded only then: ``pip install 'nautilusc[che
 | scalar_run, tile_run | Scalar programs and VR-tile modules |
 | points | the inputs |
 | refinement | the comparison of two modules |
-| index_sets | iterations at the declared sizes, by isl |
+| sets | iterations of loops and tiles of blocks at the declared sizes, by isl |
+| ranges | whether what is rounded to f16 is finite there, by intervals with directed rounding |
 | identities | the equality of two expressions, and its domain |
 | verdict | proved, tested, not decided, refuted |
 """

@@ -6,7 +6,12 @@ evaluated at many samples at once, a reduction over few elements.  The samples a
 * ``positive`` and ``generic``: random rationals, on which residues decide;
 * ``finite``: 0, -0, small, huge, tiny, equal and opposite numbers, for which residues decide as well, because the
   numbers are exact;
-* ``everything``: inf, -inf and NaN too, for which both sides must be the same inf or NaN.
+* ``everything``: inf, -inf and NaN too, for which both sides must be the same inf or NaN, and integers whose sums and
+  products wrap.  Index variables are small in all of them, because sizes are bounded.
+
+Few integers are sampled.  So an identity of integers or bools is proved only where isl decides it for all integers
+(:func:`nautilus.check.validate.sets.index_sets.always_equal`), and an identity of floats only where both sides have the
+same conditions and integers inside; otherwise it is *tested*.
 
 So ``x / x = 1``, ``x * 0 = 0`` and ``max(x, 5) = 5`` are refuted.  An identity that fails at inf or NaN only holds on
 the domain ``finite``, and the caller says whether that is enough.  Samples at which a condition does not hold do not
@@ -15,7 +20,7 @@ count.  Samples at which the left side is inf, as after an overflow, do not coun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -26,8 +31,9 @@ from nautilus.check.validate.expressions import Space
 from nautilus.check.validate.memory import Malformed, Unsupported, reduced
 from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.check.validate.residues import scrambled
+from nautilus.check.validate.sets import index_sets
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.expr.nodes import Expr, Load, Param, Reduce, Ref, Var, walk
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, children, walk
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 
@@ -43,6 +49,7 @@ _FINITE = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 5.0, -5.0, 7.25, 100
            2.0**-40, -(2.0**-40), 2.0**12, -(2.0**12), 1.0 + 2.0**-20, 1e-3)  # fmt: skip
 _EVERYTHING = (*_FINITE[:12], *_FINITE[14:18], float("inf"), float("-inf"), float("nan"))
 _INTEGERS = (0, 1, -1, 2, 3, -3, 5, 7, -8, 64, 127)
+_ENDS = {d: (-(1 << (d.bits - 1)), (1 << (d.bits - 1)) - 1, 1 << (d.bits - 2), 46341) for d in (DType.I32, DType.I64)}
 
 
 def decide(
@@ -69,7 +76,41 @@ def decide(
         return Verdict("not decided", detail=str(error))
     if not points:
         return Verdict("not decided", detail="the conditions hold at no sample")
+    if not undecided and not _integers_decided(before, after, conditions, domain):
+        undecided = True
     return Verdict("tested" if undecided else "proved", points)
+
+
+def _integers_decided(before: Expr, after: Expr, conditions: Sequence[Expr], domain: Domain) -> bool:
+    """Whether the integers and the conditions of both sides need no sample: they are the same, or equal for isl."""
+    if not before.dtype.is_float:
+        return before == after or index_sets.always_equal(before, after, wraps=domain == "everything")
+    known = {x for side in (before, *conditions) for x in _discrete(side)}
+    return all(x in known or _decided(x, known, domain) for x in _discrete(after))
+
+
+def _decided(e: Expr, known: Iterable[Expr], domain: Domain) -> bool:
+    wraps = domain == "everything"
+    return any(x.dtype is e.dtype and index_sets.always_equal(x, e, wraps) for x in known)
+
+
+def _discrete(e: Expr) -> Iterator[Expr]:
+    """The largest integers and comparisons in ``e`` that are no constants."""
+    match e:
+        case Const():
+            return
+        case Load(index=index) if e.dtype.is_float:
+            parts: tuple[Expr, ...] = index
+        case Op(op="and" | "or" | "not", args=args):
+            parts = args
+        case Op(dtype=DType.BOOL, args=args) if any(a.dtype.is_float for a in args):
+            parts = args
+        case _:
+            parts = children(e) if e.dtype.is_float else ()
+            if not e.dtype.is_float:
+                yield e
+    for c in parts:
+        yield from _discrete(c)
 
 
 def largest_domain(before: Expr, after: Expr, conditions: Sequence[Expr] = (), seed: int = 0) -> Domain | None:
@@ -94,7 +135,8 @@ class _Samples:
         if dtype is DType.BOOL:
             return np.asarray(h & 1 == 1)
         if dtype.is_int:
-            return np.asarray(np.asarray(_INTEGERS)[h % len(_INTEGERS)])
+            ends = _ENDS.get(dtype, ()) if self.kind == "everything" and not name.startswith("var ") else ()
+            return np.asarray(np.asarray((*_INTEGERS, *ends), np.int64)[h % (len(_INTEGERS) + len(ends))])
         held = dtype if dtype.compute is not dtype else None
         if self.kind in ("generic", "positive"):
             x = (h % (1 << 20) - (1 << 19) + 0.5) / (1 << 18)
@@ -135,7 +177,7 @@ class _Unknowns(Space):
             x = x if x.ndim else x.reshape((1,) * self.rank)
             return np.broadcast_to(x, tuple(full[d] if d in dims else n for d, n in enumerate(x.shape)))
 
-        return reduced(e.op, body.each(grown) if isinstance(body, Number) else grown(body), dims, inner)
+        return reduced(e.op, body.each(grown) if isinstance(body, Number) else grown(body), dims, inner, e.dtype)
 
 
 def _axes(sides: Iterable[Expr]) -> dict[str, int]:

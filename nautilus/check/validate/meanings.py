@@ -1,5 +1,7 @@
 """The validator's meaning of every function on numbers, integers and bools; no code is shared with the compiler.
 
+Integers wrap in their type.  A float becomes an integer by truncation; beyond the range it becomes the nearest end.
+
 A function of constants alone is a constant, computed in float64.  Functions that are rational in exponentials
 (``sigmoid``, ``tanh``) are written in them, so identities among them are decided.  All other functions are
 uninterpreted but for their reals: ``sqrt(x) * sqrt(x) = x`` is not decided by residues.
@@ -59,9 +61,17 @@ def _as_number(x: Value) -> Number:
 
 def _on_integers(op: str, args: list[Array], dtype: DType, constants: Constants) -> Value:
     if op in _INTEGER:
-        return np.asarray(_INTEGER[op](*args))
+        return wrapped(np.asarray(_INTEGER[op](*args)), dtype)
     out = apply(op, [numbers.exactly(a) for a in args], dtype, dtype, constants)
     return _whole(out.real) if isinstance(out, Number) and not dtype.is_float else out
+
+
+def wrapped(x: Array, dtype: DType) -> Array:
+    """Integers as ``dtype`` holds them; bools and i64 as they are."""
+    if x.dtype == np.bool_ or not dtype.is_int or dtype.bits == 64:
+        return x
+    low = 0 if dtype is DType.U8 else -(1 << (dtype.bits - 1))
+    return np.asarray((x - low) % (1 << dtype.bits) + low)
 
 
 def _floordiv(a: Array, b: Array) -> Array:
@@ -89,11 +99,15 @@ _INTEGER: Mapping[str, Callable[..., Any]] = {
 # -- conversions ------------------------------------------------------------------------------------
 
 
-def _whole(x: Array) -> Array:
-    """Truncation, with reals next to an integer taken as that integer; 0 of inf and NaN."""
-    x = np.where(np.isfinite(x), x, 0.0)
+def _whole(x: Array, bits: int = 32) -> Array:
+    """Truncation, with reals next to an integer taken as that integer; the nearest end beyond the range, 0 of NaN."""
+    x = np.where(np.isnan(x), 0.0, x)
     near = np.rint(x)
-    return np.where(np.abs(x - near) <= _NEAR * np.maximum(1.0, np.abs(x)), near, np.trunc(x)).astype(np.int64)
+    found = np.where(np.abs(x - near) <= _NEAR * np.maximum(1.0, np.abs(x)), near, np.trunc(x))
+    end = 2.0 ** (bits - 1)
+    inside = np.where(np.abs(found) < end, found, 0.0).astype(np.int64)
+    least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    return np.where(found >= end, most, np.where(found <= -end, least, inside))
 
 
 def _converted(a: Value, dtype: DType, source: DType, permitted: bool, constants: Constants) -> Value:
@@ -104,11 +118,8 @@ def _converted(a: Value, dtype: DType, source: DType, permitted: bool, constants
         return a if permitted else rounded(a, dtype, source)
     if dtype is DType.BOOL:
         return np.asarray((a.real if isinstance(a, Number) else a) != 0)
-    found = _whole(a.real) if isinstance(a, Number) else a.astype(np.int64)
-    if holds(dtype, source) or dtype in (DType.I32, DType.I64):
-        return found
-    low = 0 if dtype is DType.U8 else -(1 << (dtype.bits - 1))
-    return np.asarray((found - low) % (1 << dtype.bits) + low)
+    found = _whole(a.real, max(dtype.bits, 32)) if isinstance(a, Number) else a.astype(np.int64)
+    return wrapped(found, dtype)
 
 
 def rounded(a: Number, dtype: DType, source: DType) -> Number:

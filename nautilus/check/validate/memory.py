@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nautilus.check.validate import numbers, residues
-from nautilus.check.validate.meanings import rounded
+from nautilus.check.validate.meanings import rounded, wrapped
 from nautilus.check.validate.numbers import Number, Value
 from nautilus.check.validate.residues import P, Q
 from nautilus.core.numerics import Array
@@ -80,13 +80,6 @@ class Memory:
         found = Number(self.real, self.u, self.v, held=held)
         return found.each(lambda x: np.asarray(x[at]))
 
-    def wrapped(self, x: Array) -> Array:
-        """Integers as the storage type holds them."""
-        if not self.dtype.is_int or self.dtype.compute is self.dtype:
-            return x
-        low = 0 if self.dtype is DType.U8 else -(1 << (self.dtype.bits - 1))
-        return np.asarray((x - low) % (1 << self.dtype.bits) + low)
-
     def write(self, index: Sequence[Array], value: Value, mask: Array, source: DType) -> None:
         """Store ``value`` of type ``source``, rounded, where ``mask`` holds. Raises Malformed for two writes."""
         at = self.places(index, mask)
@@ -110,7 +103,7 @@ class Memory:
 
         put(self.written, np.asarray(True))
         if not isinstance(value, Number):
-            put(self.real, self.wrapped(value))
+            put(self.real, wrapped(value, self.dtype))
             return
         if not self.dtype.is_float:
             raise Malformed(f"a float is stored in {self.name}")
@@ -124,8 +117,8 @@ class Memory:
             put(self.v, stored.v)
 
 
-def reduced(op: str, x: Value, dims: tuple[int, ...], mask: Array | None) -> Value:
-    """Combiner ``op`` over ``dims`` of the elements where ``mask`` holds; the dims stay with size 1."""
+def reduced(op: str, x: Value, dims: tuple[int, ...], mask: Array | None, dtype: DType) -> Value:
+    """Combiner ``op`` of ``dtype`` over ``dims`` of the elements where ``mask`` holds; the dims stay with size 1."""
     if isinstance(x, Number):
         match op:
             case "sum":
@@ -135,7 +128,7 @@ def reduced(op: str, x: Value, dims: tuple[int, ...], mask: Array | None) -> Val
             case "prod":
                 return numbers.product_over(x, dims, mask)
         raise Unsupported(f"{op} of floats")
-    least, most = -(1 << 31), (1 << 31) - 1
+    least, most = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
     empty = {"sum": 0, "prod": 1, "max": least, "min": most, "any": False, "all": True}[op]
     if x.dtype == np.bool_:
         empty = {"max": False, "min": True}.get(op, empty)
@@ -143,7 +136,7 @@ def reduced(op: str, x: Value, dims: tuple[int, ...], mask: Array | None) -> Val
     functions = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
     if op in ("max", "min"):
         return np.asarray(functions[op](full, axis=dims, keepdims=True, initial=empty))  # type: ignore[operator]
-    return np.asarray(functions[op](full, axis=dims, keepdims=True))  # type: ignore[operator]
+    return wrapped(np.asarray(functions[op](full, axis=dims, keepdims=True)), dtype)  # type: ignore[operator]
 
 
 def contracted(a: Number, b: Number, dims: tuple[int, ...]) -> Number:

@@ -121,14 +121,26 @@ class Constants:
         root = _root(c)
         if root is not None:
             return root
+        found = self._as_product(c)
+        return self._unknown(c) if found is None else found
+
+    def _as_product(self, c: float) -> tuple[int, int] | None:
+        """The residues of ``c`` as a product of powers of unknowns and a rational, in the simplest way.
+
+        The unknown may be a root: ``1 / sqrt(53)`` is ``1 / u``, and ``u / 53`` is the same number with other residues.
+        """
+        best: tuple[int, int, tuple[int, int]] | None = None
         for powers in _small_powers(min(len(self.unknowns), _UNKNOWNS)):
+            count = sum(map(abs, powers))
+            if best is not None and count > best[0]:
+                break
             rest = c
             for (value, _), n in zip(self.unknowns, powers, strict=False):
                 rest /= value**n
             factor = _simple(rest)
-            if factor is not None:
-                return self._product(factor, powers)
-        return self._unknown(c)
+            if factor is not None and (best is None or factor[0] < best[1]):
+                best = count, factor[0], self._product(factor[1], powers)
+        return None if best is None else best[2]
 
     def _product(self, factor: tuple[int, int], powers: Sequence[int]) -> tuple[int, int]:
         out = list(factor)
@@ -154,12 +166,13 @@ def _rational(c: float) -> Fraction | None:
     return near if fits else None
 
 
-def _simple(c: float) -> tuple[int, int] | None:
-    """The residues of a rational of small terms, or of a root, to within :data:`_CLOSE`."""
+def _simple(c: float) -> tuple[int, tuple[int, int]] | None:
+    """The height and the residues of a rational of small terms, or of a root, to within :data:`_CLOSE`."""
     near = Fraction(c).limit_denominator(_SIMPLE)
     if near != 0 and abs(near.numerator) <= _SIMPLE and abs(float(near) - c) <= _CLOSE * abs(c):
-        return _of_fraction(near)
-    return _root(c)
+        return max(abs(near.numerator), near.denominator), _of_fraction(near)
+    root = _root(c)
+    return None if root is None else (1 << 30, root)
 
 
 def _root(c: float) -> tuple[int, int] | None:

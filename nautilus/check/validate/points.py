@@ -4,7 +4,8 @@
 * positive: the same without signs, for functions that are defined there only;
 * special: few small numbers, with zeros of both signs, equal elements and equal rows; of the reals alone;
 * large: the generic numbers times 64, on which an exponential overflows that is not under its reference; of the reals
-  alone.
+  alone;
+* wrapping: the generic numbers beside integers of their whole type, whose sums and products wrap; of the reals alone.
 
 Integers and bools come from the caller, because integers may be positions.
 """
@@ -20,7 +21,7 @@ from nautilus.check.validate.scalar_run import Given
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.numerics import Array
 
-KINDS = ("generic", "positive", "special", "large")
+KINDS = ("generic", "positive", "special", "large", "wrapping")
 _TRACKED = frozenset({"generic", "positive"})
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 1.0, 0.5, -2.0, 3.0)
 
@@ -31,9 +32,11 @@ def points(
     params: Mapping[str, int | float | bool],
     seed: int,
 ) -> Iterator[tuple[str, Given]]:
-    """The kind and the inputs of every point; each takes shapes, integers and bools from the next of ``inputs``."""
-    for n, kind in enumerate(KINDS):
-        arrays = inputs[n % len(inputs)]
+    """The kind and the inputs of every point; each takes shapes, integers and bools from its own of ``inputs``.
+
+    A point for which ``inputs`` has no element is left out.
+    """
+    for kind, arrays in zip(KINDS, inputs, strict=False):
         made = {
             b.name: _floats(kind, b.name, np.shape(arrays[b.name]), seed) if b.dtype.is_float else arrays[b.name]
             for b in buffers

@@ -34,7 +34,8 @@ Results = dict[str, Memory]
 class Validator:
     """Validates the passes of one compilation; the results of a module are kept for the next pass.
 
-    ``inputs``: sets of inputs, of which the validator takes shapes, integers and bools.  ``params``: all parameters.
+    ``inputs``: one set for each kind of point, of which the validator takes shapes, integers and bools.  ``params``:
+    all parameters.
     """
 
     inputs: Sequence[Mapping[str, Array]]

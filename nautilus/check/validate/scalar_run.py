@@ -185,7 +185,7 @@ class _Run:
         if prod(full) > _MOST:
             raise Unsupported(f"the iteration space of {s.buffer} is too large")
         where = None if mask.all() else mask
-        return reduced(s.op, _wide(space.value(s.value, mask), full, at.reduced), at.reduced, where)
+        return reduced(s.op, _wide(space.value(s.value, mask), full, at.reduced), at.reduced, where, s.value.dtype)
 
 
 def _grouped(values: list[Number], masks: list[Array], full: tuple[int, ...]) -> list[Number]:

@@ -121,7 +121,7 @@ class _Run:
                     raise Unsupported(f"function {name}") from error
             case ReduceOp(combiner=combiner, arg=arg, axes=axes):
                 dims = tuple(self.dim(a) for a in axes)
-                return reduced(combiner, self.grown(self.values(arg.name), dims, arg.type), dims, None)
+                return reduced(combiner, self.grown(self.values(arg.name), dims, arg.type), dims, None, t.dtype)
             case DotOp():
                 return self.dot(op)
 
@@ -158,7 +158,7 @@ class _Run:
             out: Value = contracted(a, b, dims)
         else:
             wide = apply("mul", [a, b], t.dtype, t.dtype, self.constants)
-            out = reduced("sum", wide, dims, None)
+            out = reduced("sum", wide, dims, None, t.dtype)
         if op.acc is None:
             return out
         return apply("add", [self.values(op.acc.name), out], t.dtype, t.dtype, self.constants)

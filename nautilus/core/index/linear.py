@@ -3,7 +3,8 @@
 A :class:`Linear` is ``const + sum coeff * atom``.  An atom is any integer expression that is not a
 sum, a difference or a product with a constant: a variable, a param, ``x // n``, ``x % n``, ``min``,
 or a load, for example.  Coefficients are Python integers, so sizes of 2^40 and beyond are exact.  Index
-arithmetic is assumed not to overflow its type, because the frontend bounds every size.
+arithmetic is assumed not to overflow its type, because the frontend bounds every size; the elements of tensors may
+(:mod:`nautilus.core.index.intervals`).
 
 All rules for division follow from two facts about floor division, for n > 0 and any integers::
 
@@ -113,6 +114,12 @@ def linear(e: Expr, other: Callable[[Expr], Linear] = atom) -> Linear:
             if not x.terms:
                 return y.scale(x.const)
     return other(e)
+
+
+def sides(d: Linear) -> tuple[Linear, Linear]:
+    """``left <= right`` with positive coefficients for ``d >= 0``, up to the place of the constant."""
+    left = Linear({a: -c for a, c in d.terms.items() if c < 0}, max(-d.const, 0))
+    return left, d + left
 
 
 def divided(e: Expr, *, expand_mod: bool = False) -> Linear:

@@ -22,7 +22,9 @@ from nautilus.core.expr.conditions import FALSE, TRUE, conjuncts
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Ref, Var, children, with_children
 from nautilus.core.expr.simplify import simplify_value
 from nautilus.core.functions import FUNCTIONS, Types
+from nautilus.core.index import intervals
 from nautilus.core.index import linear as lin
+from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import Interval, Linear, linear
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
@@ -43,7 +45,6 @@ __all__ = [
 Ranges: TypeAlias = Mapping[str, tuple[int, int]]
 
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-_UNKNOWN: Interval = (None, None)
 
 
 def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
@@ -108,7 +109,10 @@ def _facts(given: Iterable[Expr]) -> tuple[Linear, ...]:
     for e in given:
         for part in conjuncts(e):
             if isinstance(part, Op) and part.op in COMPARISONS and part.args[0].dtype.is_int:
-                d = linear(part.args[1]) - linear(part.args[0])  # a <= b is d >= 0
+                left, right = linear(part.args[0]), linear(part.args[1])
+                if not all(fits(x, part.args[0].dtype, lambda _: UNKNOWN) for x in (left, right)):
+                    continue
+                d = right - left  # a <= b is d >= 0
                 match part.op:
                     case "le":
                         out.append(d)
@@ -185,9 +189,9 @@ class _Simplifier:
     def _own(self, a: Expr) -> Interval:
         match a:
             case Var(name=name) | Param(name=name):
-                return self.ranges.get(name, _UNKNOWN)
+                return self.ranges.get(name, UNKNOWN)
             case Ref(name=name):
-                return self.ranges.get("%" + name, _UNKNOWN)
+                return self.ranges.get("%" + name, UNKNOWN)
             case Op(op="floordiv", args=(x, Const(value=n))) if n > 0:
                 lo, hi = self.bounds(x)
                 return (None if lo is None else lo // int(n)), (None if hi is None else hi // int(n))
@@ -199,20 +203,24 @@ class _Simplifier:
                 return 0, m - 1
             case Op(op="mod", args=(_, y)):
                 lo, hi = self.bounds(y)
-                return (0, None if hi is None else hi - 1) if lo is not None and lo > 0 else _UNKNOWN
+                return (0, None if hi is None else hi - 1) if lo is not None and lo > 0 else UNKNOWN
             case Op(op="mul", args=(x, y)):
-                return _product(self.bounds(x), self.bounds(y))
+                return intervals.product(self.bounds(x), self.bounds(y))
             case Op(op="abs", args=(x,)):
-                return _absolute(self.bounds(x))
+                return intervals.absolute(self.bounds(x))
             case Op(op="min" | "max" as op, args=(x, y)):
-                return _extreme(op, self.bounds(x), self.bounds(y))
+                return intervals.extreme(op, self.bounds(x), self.bounds(y))
             case Op(op="select", args=(c, x, y)):
-                return _union(self.under(c).bounds(x), self.under(_negate(c)).bounds(y))
+                return intervals.union(self.under(c).bounds(x), self.under(_negate(c)).bounds(y))
             case Op(op="cast", args=(x,)) if x.dtype.is_int and x.dtype.bits <= a.dtype.bits:
                 return self.bounds(x)
             case Op(op="cast", args=(x,)) if x.dtype is DType.BOOL:
                 return 0, 1
-        return _UNKNOWN
+        return UNKNOWN
+
+    def _fits(self, x: Linear, dtype: DType) -> bool:
+        """Whether the integer ``x`` does not wrap in ``dtype``."""
+        return fits(x, dtype, self._atom)
 
     # -- expressions --------------------------------------------------------------------------
     def expr(self, e: Expr) -> Expr:
@@ -284,13 +292,13 @@ class _Simplifier:
         return Linear({Op("mul", (a, b), dtype): 1})
 
     def _divide(self, op: str, x: Linear, y: Linear, dtype: DType) -> Linear:
-        if not y.terms and y.const > 0:
+        if not y.terms and y.const > 0 and self._fits(x, dtype):
             rule = lin.floordiv if op == "floordiv" else lin.mod
             return rule(x, y.const, dtype, self.interval)
         return Linear({Op(op, (lin.build(x, dtype), lin.build(y, dtype)), dtype): 1})
 
     def _extreme(self, op: str, x: Linear, y: Linear, dtype: DType) -> Linear:
-        lo, hi = self.interval(x - y)
+        lo, hi = self.interval(x - y) if self._fits(x, dtype) and self._fits(y, dtype) else UNKNOWN
         if lo is not None and lo >= 0:
             return x if op == "max" else y
         if hi is not None and hi <= 0:
@@ -325,7 +333,12 @@ class _Simplifier:
             if isinstance(x, Const) and isinstance(y, Const):
                 return Const(_HOLDS[e.op](x.value, y.value), DType.BOOL)
             return with_children(e, (x, y))
-        d = lin.recombine(self._linear(b) - self._linear(a), a.dtype)
+        left, right = self._linear(a), self._linear(b)
+        if not (self._fits(left, a.dtype) and self._fits(right, a.dtype)):
+            return with_children(e, (self.expr(a), self.expr(b)))
+        d = lin.recombine(right - left, a.dtype)
+        if not all(self._fits(x, a.dtype) for x in lin.sides(d)):
+            return with_children(e, (self.expr(a), self.expr(b)))
         match e.op:
             case "le":
                 return self._at_least_zero(d, a.dtype)
@@ -456,40 +469,3 @@ def _join(op: str, parts: list[Expr], empty: Const) -> Expr:
     for p in parts[1:]:
         total = Op(op, (total, p), DType.BOOL)
     return total
-
-
-def _product(x: Interval, y: Interval) -> Interval:
-    (a, b), (c, d) = x, y
-    if a is None or b is None or c is None or d is None:
-        if a is not None and c is not None and a >= 0 and c >= 0:
-            return a * c, None
-        return _UNKNOWN
-    corners = (a * c, a * d, b * c, b * d)
-    return min(corners), max(corners)
-
-
-def _absolute(x: Interval) -> Interval:
-    lo, hi = x
-    if lo is None or hi is None:
-        return 0, None
-    return (0 if lo <= 0 <= hi else min(abs(lo), abs(hi))), max(abs(lo), abs(hi))
-
-
-def _extreme(op: str, x: Interval, y: Interval) -> Interval:
-    """Bounds of max (or min); one known side bounds it from that side."""
-    if op == "min":
-        lo, hi = _extreme("max", _minus(x), _minus(y))
-        return _minus((lo, hi))
-    (a, b), (c, d) = x, y
-    low = c if a is None else a if c is None else max(a, c)
-    return low, (None if b is None or d is None else max(b, d))
-
-
-def _minus(x: Interval) -> Interval:
-    lo, hi = x
-    return (None if hi is None else -hi), (None if lo is None else -lo)
-
-
-def _union(x: Interval, y: Interval) -> Interval:
-    (a, b), (c, d) = x, y
-    return (None if a is None or c is None else min(a, c)), (None if b is None or d is None else max(b, d))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nautilus.check.inputs import generate
+from nautilus.check.inputs import generate, validation_inputs
 from nautilus.check.levels import Level, Trace
 from nautilus.check.validate.meanings import KNOWN
 from nautilus.check.validate.verdict import Verdict
@@ -20,45 +20,7 @@ from nautilus.driver import Request, compile_checked
 from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Update
 from tests.check.planted import drop_repair, invert_repair, mutated, shift_mask, swap_tile
-
-SPECS = {
-    "running maximum": """
-dim M = 33, N = 77, D = 16
-input Q: f16[M, D]
-input K: f16[N, D]
-input V: f16[N, D]
-output O: f16[M, D]
-S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
-P[i, j] = softmax[j | j <= i + 40](S[i, j])
-O[i, d] = sum[j](P[i, j] * V[j, d])
-""",
-    "rows": """
-dim M = 5, N = 77
-input X: f16[M, N]
-input W: f16[N]
-output Y: f16[M, N]
-scalar eps: f32 = 1e-5
-S[i] = mean[j](X[i, j] * X[i, j])
-Y[i, j] = X[i, j] * rsqrt(S[i] + eps) * W[j]
-""",
-    "integers": """
-dim M = 40, N = 33
-input X: i8[M, N]
-input P: i32[M]
-output Y: i32[M]
-output Z: i32[M]
-Y[i] = sum[j | j % 3 == 1](X[P[i], j] * (j // 2))
-Z[i] = argmax[j](X[i, j])
-""",
-    "gates": """
-dim M = 17, N = 20, K = 40
-input A: bf16[M, K]
-input B: bf16[K, N]
-output C: bf16[M, N]
-G[i, j] = sum[k](A[i, k] * B[k, j])
-C[i, j] = G[i, j] * sigmoid(1.702 * G[i, j]) + tanh(G[i, j] / 3) + max(G[i, j], 0.5)
-""",
-}
+from tests.check.validate.specs import SPECS
 
 
 def levels(text: str) -> list[Level]:
@@ -73,8 +35,9 @@ def found(text: str, given: list[Level]) -> dict[str, Verdict]:
 
 def points(text: str) -> tuple[list[Mapping[str, Array]], dict[str, Any]]:
     """Sets of inputs and the parameters."""
-    sets = [generate(load_text(text), kind) for kind in ("random", "equal", "descending", "ascending")]
-    return [x.arrays for x in sets], {**sets[0].scalars, **sets[0].sizes}
+    spec = load_text(text)
+    given = generate(spec)
+    return validation_inputs(spec), {**given.scalars, **given.sizes}
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.expr.nodes import Expr, Load, Op, Var
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType

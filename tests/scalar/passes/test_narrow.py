@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.certificate import Certificate
 from nautilus.core.schedule import Schedule
 from nautilus.frontend.semantics.check import load_text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import Schedule, SplitPlan, check_schedule

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.schedule import KernelPlan, Schedule

@@ -60,6 +60,7 @@ class DoubleBufferFragments:
     schedule: Schedule | None = None
     double_buffer_fragments: bool | None = None
     name = "double-buffer-fragments"
+    reorders = True  # one MMA for each slice of k
 
     def apply(self, module: MemModule) -> MemModule:
         def one(k: MemKernel) -> MemKernel:

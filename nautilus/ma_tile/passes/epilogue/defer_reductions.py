@@ -36,6 +36,7 @@ class DeferReductions:
     """No options."""
 
     name = "defer-reductions"
+    reorders = True
 
     def apply(self, module: MemModule) -> MemModule:
         return each_kernel(module, defer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nautilus.check.certificates import check
+from nautilus.check.certificates.rules import check
 from nautilus.frontend.semantics.check import load_text
 from nautilus.frontend.spec import Spec
 from nautilus.scalar.ir import Program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.certificate import Certificate
@@ -28,13 +29,25 @@ def rewrites(records: Sequence[Record]) -> Iterator[tuple[str, Certificate, str]
     """
     for before, record in pairwise(records):
         for certificate in record.certificates:
-            problem = load("nautilus.check.certificates:misplaced")(
-                certificate, before.module, record.module, len(record.certificates) == 1
-            )
+            problem = placed(certificate, before.module, record.module, len(record.certificates) == 1)
             yield f"{record.stage.name}/{record.name}", certificate, problem
+
+
+def placed(certificate: Certificate, before: Any, after: Any, alone: bool) -> str:
+    """Why ``certificate`` does not belong to the step from module ``before`` to ``after``; '' if it does."""
+    problem: str = load("nautilus.check.certificates.rules:misplaced")(certificate, before, after, alone)
+    return problem
+
+
+def narrowings(records: Sequence[Record]) -> Iterator[tuple[str, Verdict]]:
+    """``(stage/pass, verdict)`` on the ranges of factors after every pass that certifies a narrowing."""
+    for record in records:
+        if any(c.rule == "narrow" for c in record.certificates):
+            verdict: Verdict = load("nautilus.check.validate.ranges.narrowing:validate")(record.module)
+            yield f"{record.stage.name}/{record.name}", verdict
 
 
 def recheck(certificate: Certificate, seed: int = 0) -> Verdict:
     """The verdict of the separate checker on ``certificate``."""
-    verdict: Verdict = load("nautilus.check.certificates:check")(certificate, seed)
+    verdict: Verdict = load("nautilus.check.certificates.rules:check")(certificate, seed)
     return verdict

@@ -1,0 +1,210 @@
+"""Whether every factor that a program rounds to f16 is finite there, by intervals of its own (``intervals``).
+
+The claim is about finite inputs: where all inputs are finite, zeros included, every finite factor stays finite.  inf
+and NaN stay what they are, because a rounding keeps them.
+
+An element of an input has the range of its type, a computed tensor that of its definition.  Three relations bound
+what the intervals of the parts do not, where ``m`` is a reduction of which ``x`` is an element:
+
+* ``x - m <= 0`` for a maximum;
+* ``0 <= x / m <= 1`` for a sum of numbers that are not negative;
+* ``|x| * (c / binade(m)) <= 2 c`` for a maximum of magnitudes, since ``m < 2 binade(m)``.
+
+``x`` is an element where it is the value of the reduction at some of its points: each condition of the reduction must
+be one of the conditions around ``x``, or follow from them and from the ranges of the loops, which isl decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nautilus.check.validate.ranges import intervals
+from nautilus.check.validate.ranges.intervals import EVERYTHING, FUNCTIONS, Interval
+from nautilus.check.validate.sets.index_sets import conjuncts, implied
+from nautilus.check.validate.verdict import Verdict
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, children, rewrite, walk
+from nautilus.core.types import DType, value_limits
+from nautilus.scalar.ir import Loop, Program, Store, Update, statements
+
+_LARGEST = 65519.0  # 65520 is the first number that f16 rounds to inf
+_DEPTH = 12
+_IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+_MOST = 1 << 31  # terms of a sum of unknown length
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A statement with its loops."""
+
+    loops: tuple[Loop, ...]
+    statement: Store | Update
+
+    @property
+    def conditions(self) -> list[Expr]:
+        return conjuncts(self.statement.guard)
+
+    def reduced(self) -> list[str]:
+        """The loop variables over which the statement reduces."""
+        kept = {n.name for i in self.statement.index for n in walk(i) if isinstance(n, Var)}
+        return [loop.var for loop in self.loops if loop.var not in kept]
+
+
+def validate(program: Program) -> Verdict:
+    """Whether every factor that ``program`` rounds to f16 is finite there; ``points`` counts them."""
+    definitions: dict[str, list[_Place]] = {}
+    for k in program.kernels:
+        for loops, s in statements(k.body):
+            definitions.setdefault(s.buffer, []).append(_Place(loops, s))
+    proved: list[str] = []
+    for places in definitions.values():
+        for place in places:
+            for x in _narrowed(place.statement.value):
+                lo, hi = _Ranges(definitions, place).of(x)
+                said = f"{place.statement.buffer}: a factor is in [{lo:.6g}, {hi:.6g}]"
+                if not (lo >= -_LARGEST and hi <= _LARGEST):
+                    return Verdict("not decided", len(proved), said)
+                proved.append(said)
+    return Verdict("proved", len(proved), "; ".join(proved)) if proved else Verdict("proved", 0, "no factor is f16")
+
+
+def _narrowed(e: Expr) -> Iterator[Expr]:
+    for n in walk(e):
+        if isinstance(n, Op) and n.op == "narrow" and n.dtype is DType.F16 and n.args[0].dtype.is_float:
+            yield n.args[0]
+
+
+@dataclass
+class _Ranges:
+    """The ranges of expressions in one statement."""
+
+    definitions: Mapping[str, list[_Place]]
+    place: _Place
+    depth: int = 0
+
+    def of(self, e: Expr) -> Interval:
+        """The interval of every finite value of ``e``."""
+        if e.dtype is DType.BOOL:
+            return 0.0, 1.0
+        if e.dtype.is_int:
+            return self.integer(e)
+        match e:
+            case Const(value=value):
+                return (float(value), float(value)) if math.isfinite(value) else EVERYTHING
+            case Load():
+                return self.load(e)
+            case Op(op="cast" | "narrow", args=(a,)):
+                slack = 2.0 ** -e.dtype.mantissa
+                return intervals.outward(*self.of(a), slack)
+            case Op(op="select", args=(_, a, b)):
+                return intervals.joined(self.of(a), self.of(b))
+            case Op(op="add", args=(a, b)):
+                return intervals.add(self.of(a), self.of(b))
+            case Op(op="sub", args=(a, b)):
+                found = intervals.add(self.of(a), intervals.negative(self.of(b)))
+                return intervals.met(found, (-math.inf, 0.0)) if self.is_element(a, b, "max") else found
+            case Op(op="mul", args=(a, b)):
+                found = intervals.square(self.of(a)) if a == b else intervals.multiply(self.of(a), self.of(b))
+                return intervals.met(intervals.met(found, self.scaled(a, b)), self.scaled(b, a))
+            case Op(op="div", args=(a, b)):
+                share = self.is_element(a, b, "sum") and self.of(a)[0] >= 0.0
+                found = intervals.divide(self.of(a), self.of(b))
+                return intervals.met(found, intervals.outward(0.0, 1.0)) if share else found
+            case Op(op="min" | "max" as name, args=(a, b)):
+                (p, q), (r, s), pick = self.of(a), self.of(b), min if name == "min" else max
+                return pick(p, r), pick(q, s)
+            case Op(op=name, args=(a,)) if name in FUNCTIONS:
+                return FUNCTIONS[name](self.of(a))
+        return EVERYTHING
+
+    def integer(self, e: Expr) -> Interval:
+        match e:
+            case Const(value=value):
+                return float(value), float(value)
+            case Var(name=name):
+                loop = next((x for x in self.place.loops if x.var == name), None)
+                if loop is not None and isinstance(loop.lo, Const) and isinstance(loop.hi, Const):
+                    return float(loop.lo.value), float(loop.hi.value) - 1
+        return value_limits(e.dtype)
+
+    def load(self, e: Load) -> Interval:
+        whole = value_limits(e.dtype)
+        if e.buffer not in self.definitions:
+            return whole
+        place = _definition(self.definitions[e.buffer])
+        if place is None or self.depth >= _DEPTH:
+            return EVERYTHING
+        s = place.statement
+        lo, hi = _Ranges(self.definitions, place, self.depth + 1).of(s.value)
+        if isinstance(s, Update):
+            if s.op == "sum":
+                lo, hi = intervals.repeated((lo, hi), _count(place))
+            elif s.op not in ("max", "min"):
+                return EVERYTHING
+        if s.guard is not None and isinstance(s, Store):
+            return EVERYTHING
+        # an empty maximum is -inf, which is no finite value
+        return intervals.met(intervals.outward(lo, hi, 2.0**-e.dtype.mantissa), whole)
+
+    def scaled(self, x: Expr, factor: Expr) -> Interval:
+        """The third relation: ``x`` times ``c / binade(m)``."""
+        match factor:
+            case Op(op="div", args=(Const(value=c), Op(op="binade", args=(m,)))) if c > 0:
+                if self.is_element(Op("abs", (x,), x.dtype), m, "max"):
+                    return intervals.outward(-2.0 * c, 2.0 * c)
+        return EVERYTHING
+
+    def is_element(self, x: Expr, m: Expr, op: str) -> bool:
+        """Whether ``m`` loads a reduction ``op`` and ``x`` is its value at one of its points."""
+        made = _definition(self.definitions.get(m.buffer, [])) if isinstance(m, Load) else None
+        s = None if made is None else made.statement
+        if made is None or not isinstance(s, Update) or not isinstance(m, Load) or s.op != op:
+            return False
+        at: dict[str, Expr] = {}
+        for i, j in zip(s.index, m.index, strict=True):
+            if not isinstance(i, Var) or at.setdefault(i.name, j) != j:
+                return False
+        if not _matches(s.value, x, set(made.reduced()), at) or not set(made.reduced()) <= at.keys():
+            return False
+        needed = [rewrite(c, lambda n: at.get(n.name) if isinstance(n, Var) else None) for c in made.conditions]
+        for loop in made.loops:
+            if loop.var in made.reduced():
+                here = at[loop.var]
+                needed += [Op("le", (loop.lo, here), DType.BOOL), Op("lt", (here, loop.hi), DType.BOOL)]
+        return all(c in self.place.conditions or implied(self.place.loops, self.place.conditions, c) for c in needed)
+
+
+def _definition(places: Sequence[_Place]) -> _Place | None:
+    """The one statement that gives a buffer its value, where a reduction may be preceded by its identity."""
+    match places:
+        case [place]:
+            return place
+        case [_Place(statement=Store(value=Const(value=first), guard=None)), _Place(statement=Update(op=op)) as place]:
+            return place if _IDENTITY.get(op) == first else None
+    return None
+
+
+def _count(place: _Place) -> float:
+    count = 1.0
+    for loop in place.loops:
+        if loop.var in place.reduced():
+            known = isinstance(loop.lo, Const) and isinstance(loop.hi, Const)
+            count *= float(loop.hi.value) - float(loop.lo.value) if known else _MOST  # type: ignore[union-attr]
+    return max(count, 0.0)
+
+
+def _matches(pattern: Expr, e: Expr, free: set[str], at: dict[str, Expr]) -> bool:
+    """Whether ``e`` is ``pattern`` with the variables replaced as ``at`` says, which grows by those ``free``."""
+    if isinstance(pattern, Var):
+        if pattern.name in free:
+            return at.setdefault(pattern.name, e) == e
+        return at.get(pattern.name, pattern) == e
+    a, b = children(pattern), children(e)
+    if type(pattern) is not type(e) or len(a) != len(b) or pattern.dtype is not e.dtype:
+        return False
+    if (isinstance(pattern, Op) and isinstance(e, Op) and pattern.op != e.op) or (not a and pattern != e):
+        return False
+    if isinstance(pattern, Load) and isinstance(e, Load) and pattern.buffer != e.buffer:
+        return False
+    return all(_matches(x, y, free, at) for x, y in zip(a, b, strict=True))

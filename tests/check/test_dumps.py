@@ -1,0 +1,125 @@
+"""``check`` of a dump reads its certificate, and refuses one that was edited or belongs to another module."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nautilus.check.check import check_spec
+from nautilus.check.levels import Trace
+from nautilus.check.report import Report
+from nautilus.driver import Request, compile_file
+from nautilus.passes.dumps import CERTIFICATE, dump_header
+from nautilus.passes.instruments import certificate_of, text_of
+from nautilus.passes.manager import Record
+from nautilus.passes.step_certificate import StepCertificate, applied, changed, undone
+
+SPEC = """dim M = 20, N = 33, D = 16
+input  Q: f16[M, D]
+input  K: f16[N, D]
+input  V: f16[N, D]
+output O: f16[M, D]
+S[i, j] = sum[d](Q[i, d] * K[j, d]) / sqrt(D)
+P[i, j] = softmax[j | j <= i + 13](S[i, j])
+O[i, d] = sum[j](P[i, j] * V[j, d])
+"""
+
+
+@cache
+def records() -> tuple[Record, ...]:
+    trace = Trace()
+    compile_file(Request(Path("t.naut"), "sm_80", text=SPEC, until="ma-tile"), [trace])
+    return tuple(trace.records)
+
+
+def parts(step: str) -> tuple[Record, StepCertificate, str, str]:
+    """The record of a step, its certificate, and the header and the text of its dump."""
+    at = next(n for n, r in enumerate(records()) if f"{r.stage.name}/{r.name}" == step)
+    record = records()[at]
+    header = dump_header(record.stage, record.name, record.context)
+    return record, certificate_of(records()[at - 1], record), header, text_of(record)
+
+
+def checked(record: Record, header: str, certificate: str, text: str) -> Report:
+    dump = f"{header}{CERTIFICATE}{certificate}\n{text}"
+    request = Request(Path(f"t{record.stage.suffix}"), "sm_80", text=dump)
+    return check_spec(request, device="cpu", only=["random"])
+
+
+@pytest.mark.parametrize("step", ["scalar/factor", "vr-tile/fold-scale", "ma-tile/pipeline-copies"])
+def test_the_step_of_a_dump_is_checked(step: str) -> None:
+    record, certificate, header, text = parts(step)
+    report = checked(record, header, certificate.to_json(), text)
+    assert report.ok, report.text()
+    own = [o for o in report.outcomes if o.subject == step]
+    assert any(o.check == "certificate" and o.status == "ok" for o in own)
+    wanted = "tested" if step.startswith("ma-tile") else "proved"
+    assert any(o.check == "validation" and o.verdict.startswith(wanted) for o in own), report.text()
+    assert len([o for o in own if o.check == "certificate"]) == 1 + len(certificate.rewrites)
+
+
+def test_a_dump_without_a_certificate_says_so() -> None:
+    record, _, header, text = parts("vr-tile/fold-scale")
+    request = Request(Path(f"t{record.stage.suffix}"), "sm_80", text=header + text)
+    report = check_spec(request, device="cpu", only=["random"])
+    assert report.ok
+    assert any(o.check == "certificate" and o.status == "skip" and o.message == "it has none" for o in report.outcomes)
+
+
+def other_module(data: dict[str, Any]) -> str:
+    return json.dumps(data | {"after": data["before"]})
+
+
+def other_step(data: dict[str, Any]) -> str:
+    return sealed(data | {"step": "scalar/narrow"})
+
+
+def other_rewrite(data: dict[str, Any]) -> str:
+    """A sum that is twice as large, in a certificate with a seal of its own."""
+    rewrite = dict(data["rewrites"][0])
+    rewrite["after"] = f"({rewrite['after']}) * 2.0"
+    return sealed(data | {"rewrites": [rewrite, *data["rewrites"][1:]]})
+
+
+def sealed(data: dict[str, Any]) -> str:
+    return StepCertificate.from_json(json.dumps(data)).sealed().to_json()
+
+
+EDITS = [lambda _: "{}", lambda _: "[1]", lambda _: "{", other_module, other_step, other_rewrite]
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=["empty", "list", "cut", "module", "step", "rewrite"])
+def test_an_edited_certificate_fails(edit: Any) -> None:
+    record, certificate, header, text = parts("scalar/factor")
+    report = checked(record, header, edit(json.loads(certificate.to_json())), text)
+    assert not report.ok
+    assert {o.check for o in report.failures} == {"certificate"}
+
+
+def test_an_edited_module_fails() -> None:
+    record, certificate, header, text = parts("vr-tile/fold-scale")
+    assert " fma " in text
+    report = checked(record, header, certificate.to_json(), text.replace(" max ", " min ", 1))
+    assert any(o.check == "certificate" for o in report.failures), report.text()
+
+
+def test_a_forged_step_is_refuted() -> None:
+    """Both the module and the certificate are changed, so that they belong together."""
+    record, certificate, header, text = parts("vr-tile/fold-scale")
+    before = undone(text, certificate.changes)
+    assert before is not None and applied(before, certificate.changes) == text
+    wrong = text.replace(" max ", " min ", 1)
+    assert wrong != text
+    forged = StepCertificate(certificate.step, certificate.before, digest(wrong), changed(before, wrong), ())
+    report = checked(record, header, forged.sealed().to_json(), wrong)
+    assert any(o.check == "validation" and o.verdict == "refuted" for o in report.failures), report.text()
+
+
+def digest(text: str) -> str:
+    from nautilus.passes.step_certificate import digest as found
+
+    return found(text)
