@@ -21,7 +21,7 @@ from nautilus.cost.registers import may_spill
 from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.passes.attempts import Repeated, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.inputs import read_input
+from nautilus.passes.inputs import read_input, refuse_runtime_sizes
 from nautilus.passes.instruments import Verify
 from nautilus.passes.manager import Context, Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
@@ -59,9 +59,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
             result.lookup_failure = lookup_failure
             return result
         except (ScheduleError, UnsupportedError) as error:
-            request = next_request(
-                request, result.tuned, error, again=error is repeated.error, schedule=result.context.schedule
-            )
+            request = next_request(request, result.tuned, error, error is repeated.error, result.context.schedule)
             spec = result.modules.get(SPEC.name)
             accepted = error.kernel in request.fallbacks.spilling
             repeated = Repeated() if accepted else Repeated(repeated.planned, error)
@@ -130,19 +128,13 @@ def _run(request: Request, result: Result, pipeline: Pipeline, spec: Spec | None
         check_schedule(request.schedule)
     start, after = read_input(request, result, pipeline, spec)
     if start is SPEC and request.until == CUDA.name:
-        _refuse_runtime_sizes(result.modules[SPEC.name])
+        refuse_runtime_sizes(result.modules[SPEC.name])
     if request.lookup is not None and start is SPEC and request.schedule is None:
         found = request.lookup(result.modules[SPEC.name], result.context)
         if found is not None:
             result.context, result.tuned = replace(result.context, schedule=found), True
             check_schedule(found)
     _run_stages(result, start, after, request.until, pipeline)
-
-
-def _refuse_runtime_sizes(spec: Spec) -> None:
-    """Raise UnsupportedError for a size that is known only at launch, which no kernel has yet."""
-    for d in spec.runtime_dims:
-        raise UnsupportedError(f"a kernel for runtime size {d.name}", f"fix the size with --dim {d.name}=SIZE", d.span)
 
 
 def _run_stages(result: Result, start: Stage, after: str | None, until: str, pipeline: Pipeline) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from nautilus.core.errors import NautilusError
 from nautilus.cuda.emit import emit_module
-from nautilus.ma_tile.interp.module import InterpError, run_module
-from nautilus.ma_tile.ir.ops import MemModule
+from nautilus.ma_tile.interp.module import InterpError
 from nautilus.ma_tile.verify.module import verify
 from tests.mutants.mutations import Mutant
 from tests.mutants.programs import Program
@@ -26,12 +24,6 @@ class Verdict:
     reason: str = ""
 
 
-def outputs(p: Program, module: MemModule, seed: int) -> dict[str, Any]:
-    """What the interpreter computes. Raises InterpError."""
-    with np.errstate(all="ignore"):
-        return run_module(module, p.inputs, p.scalars, seed)
-
-
 def judge(p: Program, mutant: Mutant, seeds: range) -> Verdict:
     """The verdict on a mutant of ``p`` under the adversaries ``seeds``."""
     try:
@@ -40,10 +32,11 @@ def judge(p: Program, mutant: Mutant, seeds: range) -> Verdict:
         return Verdict("verifier", str(error).splitlines()[0][:120])
     for seed in seeds:
         try:
-            found = outputs(p, mutant.module, seed)
+            found = p.run(mutant.module, mutant.kernel, seed)
         except InterpError as error:
             return Verdict("interpreter", f"{error.kind}: {error.message}"[:120])
-        if any(not np.array_equal(found[name], x, equal_nan=x.dtype.kind == "f") for name, x in p.expected().items()):
+        expected = p.expected(mutant.kernel).items()
+        if any(not np.array_equal(found[name], x, equal_nan=x.dtype.kind == "f") for name, x in expected):
             return Verdict("wrong result")
     try:
         emit_module(mutant.module)

@@ -39,9 +39,10 @@ _PARTS: dict[str, dict[str, tuple[int, ...]]] = {
 class Mutant:
     """``module`` with the change ``change`` of the op or part ``subject`` (its class); ``text`` shows it.
 
-    ``key`` is the same for mutants that differ in names only and stand in the same context.
+    ``key`` is the same for mutants that differ in names only and stand in the same context.  ``kernel`` has the change.
     """
 
+    kernel: str
     subject: str
     change: str
     text: str
@@ -69,7 +70,7 @@ def mutants(module: MemModule) -> Iterator[Mutant]:
         for changed, subject, change, text, context in _kernel_mutants(kernel):
             kernels = tuple(changed if n == number else k for n, k in enumerate(module.kernels))
             key = (subject, change, *context)
-            yield Mutant(subject, change, text, key, replace(module, kernels=kernels))
+            yield Mutant(kernel.name, subject, change, text, key, replace(module, kernels=kernels))
 
 
 _Found = tuple[MemKernel, str, str, str, tuple[str, ...]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from nautilus.check.inputs import generate
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
+from nautilus.core.schedule.recomputed import recomputing
 from nautilus.driver import Request, compile_file
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.ma_tile.interp.module import run_module
@@ -38,15 +39,32 @@ class Program:
     module: MemModule
     inputs: Mapping[str, Any]
     scalars: Mapping[str, Any]
+    _expected: dict[bool, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
-    def _expected(self) -> dict[str, Any]:
-        with np.errstate(all="ignore"):
-            return run_module(self.module, self.inputs, self.scalars)
+    def with_nan(self) -> dict[str, Any]:
+        """The inputs with NaN as their last numbers."""
+        made = {n: np.array(x) for n, x in self.inputs.items()}
+        for x in made.values():
+            if x.dtype.kind == "f" and x.size:
+                x.reshape(-1)[-1] = np.nan
+        return made
 
-    def expected(self) -> dict[str, Any]:
-        """What the module computes."""
-        return self._expected
+    def run(self, module: MemModule, kernel: str, seed: int | None = None) -> dict[str, Any]:
+        """What ``module`` computes on inputs for which ``kernel`` has work. Raises InterpError."""
+        inputs = self.with_nan if self._is_recomputing(kernel) else self.inputs
+        with np.errstate(all="ignore"):
+            return run_module(module, inputs, self.scalars, **({} if seed is None else {"seed": seed}))
+
+    def expected(self, kernel: str) -> dict[str, Any]:
+        """What the module computes on the inputs for ``kernel``."""
+        key = self._is_recomputing(kernel)
+        if key not in self._expected:
+            self._expected[key] = self.run(self.module, kernel)
+        return self._expected[key]
+
+    def _is_recomputing(self, kernel: str) -> bool:
+        return any(recomputing(k.name) == kernel for k in self.module.kernels)
 
 
 def small(path: Path) -> dict[str, int]:

@@ -25,6 +25,14 @@ SHARE = {
     "alibi_prefill sm_80": 1,
     "f16 sm_80": 1,
 }
+#: Synchronisation in front of the copy of Q in a kernel that recomputes masked tiles, which is redundant: nothing is
+#: pending there, the next commit closes the group, and the rank-one loop has barriers behind the last read of Q.
+REDUNDANT = {
+    ("O_masked", "AsyncWait: deleted", "cp.wait 0"),
+    ("O_masked", "AsyncWait: pending +1", "cp.wait 0"),
+    ("O_masked", "Barrier: deleted", "barrier"),
+    ("O_masked", "AsyncCommit: deleted", "cp.commit"),
+}
 
 
 @cache
@@ -45,8 +53,9 @@ def sample(name: str) -> list[Mutant]:
 @pytest.mark.parametrize("name", SHARE)
 def test_every_mutant_is_noticed(name: str) -> None:
     chosen = sample(name)
-    survivors = [f"{m.kind}: {m.text}" for m in chosen if judge(program(name), m, range(2)).by == "survives"]
-    assert chosen and survivors == []
+    survivors = [m for m in chosen if judge(program(name), m, range(2)).by == "survives"]
+    once = {(m.kernel, m.kind, m.text) for m in survivors}
+    assert chosen and len(once) == len(survivors) and once <= REDUNDANT
 
 
 def test_the_mutants_differ_and_cover_every_kind_of_op() -> None:
