@@ -84,7 +84,6 @@ def check(text: str, only: tuple[str, ...] = KINDS, schedule: Schedule | None = 
 # -- specs and shapes ---------------------------------------------------------------------------
 
 PLAIN = (
-    "chained",
     "lengths",
     "rows of 2-byte alignment",
     "a banded left operand",
