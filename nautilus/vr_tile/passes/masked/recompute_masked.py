@@ -11,7 +11,8 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 
 * Without NaN in the accumulators the masks made no difference.  A NaN is never lost between the dot and the end of the
   kernel (``analysis.not_a_number``); where that is not known, the dot itself becomes a loop of rank-one updates
-  (``vr_tile.rank_one``), and the kernel needs no second one.
+  (``vr_tile.rank_one``), and the kernel needs no second one.  So it does where the schedule lets the kernel that reads
+  the results run in the same launch (``combine_in_block``, ``cluster``), which a kernel between them would prevent.
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
   what the first one stored.  NaN that the maths itself has is computed again too.
 * A block of the second kernel looks at several tiles.  Without NaN it reads one flag a row and ends, so that the
@@ -28,6 +29,7 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, substitute
 from nautilus.core.ops import Kind, map_fields
+from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import ROWS, recomputing
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -55,8 +57,9 @@ _MOST_FLAGS = 8192  # rows that a block of the second kernel looks at
 
 @dataclass(frozen=True, slots=True)
 class RecomputeMasked:
-    """Replace the masks of dots."""
+    """Replace the masks of dots.  ``schedule`` says which kernels are combined with their reader."""
 
+    schedule: Schedule | None = None
     name = "recompute-masked"
 
     def apply(self, module: TileModule) -> TileModule:
@@ -65,11 +68,17 @@ class RecomputeMasked:
             return module
         names = {b.name for b in module.buffers} | {x.name for x in module.params} | {k.name for k in module.kernels}
         buffers, kernels = list(module.buffers), list[TileKernel]()
+        combined = {x.name for x in (self.schedule.kernels if self.schedule is not None else ()) if _is_combined(x)}
         for k in module.kernels:
-            work = _Rewrite(k, names)
+            work = _Rewrite(k, names, k.name in combined)
             kernels += work.kernels()
             buffers += [f.buffer for f in work.flags]
         return Dce().apply(replace(module, buffers=tuple(buffers), kernels=tuple(kernels)))
+
+
+def _is_combined(plan: KernelPlan) -> bool:
+    """Whether the kernel that reads the results runs in the same launch."""
+    return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
 def _masked(k: TileKernel) -> tuple[DotOp, ...]:
@@ -87,9 +96,12 @@ class _Flags:
 
 
 class _Rewrite:
-    """The kernels that replace ``k``. ``names``: those of the module, to which new ones are added."""
+    """The kernels that replace ``k``.
 
-    def __init__(self, k: TileKernel, names: set[str]) -> None:
+    ``names``: those of the module, to which new ones are added.  ``alone``: ``k`` must not get a second kernel.
+    """
+
+    def __init__(self, k: TileKernel, names: set[str], alone: bool = False) -> None:
         self.k, self.names = k, names
         loops = {op.var for op in walk_ops(k.body) if isinstance(op, ForOp)}
         self.variables = {a.name for a in k.axes} | {g.var for g in k.grid} | loops
@@ -97,7 +109,7 @@ class _Rewrite:
         self.extents = extents if len(extents) == len(k.grid) else None
         self.tiles = prod(extents)
         self.seen: set[str] = set()  # the dots whose NaN a flag shows
-        self.flags = self.find_flags() if self.extents is not None else []
+        self.flags = self.find_flags() if self.extents is not None and not alone else []
 
     def find_flags(self) -> list[_Flags]:
         """Flags for the dots with a mask whose NaN reaches the end of the kernel."""
