@@ -219,9 +219,9 @@ def tiles(order: str = "static", blocks: int = 3, count: int = 8) -> str:
         else ""
     ).format(count=count)
     fetch = "tile.fetch t_next" if dynamic else ""
+    queue = "smem next : i32[x: 1] stages 2 swizzle 0 pad 0 @ 24640" if dynamic else ""
     extra = (
-        """smem next : i32[x: 1] stages 2 swizzle 0 pad 0 @ 24640
-    mbar fullt stages 2 arrivals 1 @ 24656
+        """mbar fullt stages 2 arrivals 1 @ 24656
     mbar emptyt stages 2 arrivals 4 @ 24672
     pipeline t stages 2"""
         if dynamic
@@ -235,6 +235,7 @@ module tiles target sm_90a {{
     layout #acc = {ACC}
     smem sx : f16[i: 64, n: 64] stages 2 swizzle 128 pad 0 @ 0
     smem so : f16[i: 64, n: 64] stages 1 swizzle 128 pad 0 @ 16384
+    {queue}
     mbar full stages 2 arrivals 1 @ 24576
     mbar empty stages 2 arrivals 4 @ 24592
     {extra}
