@@ -150,7 +150,7 @@
 
 ; CASE: refused: a copy
 ; INPUT: sums.ma
-; EDIT: \n    %t = ld.global T[c, r, d] vec 1 : f32[c: 4, d: 32] #all\n => \n    smem z : f32[c: 4, d: 32] stages 1 swizzle 0 pad 0 @ 0\n    layout #copy = reg(c:4x1) lane(d:32x1) warp(*:4)\n    cp.async z[0], T[c, r, d] vec 1 threads #copy\n    cp.commit\n    cp.wait 0\n    barrier\n    %t = ld.shared z[0] vec 1 : f32[c: 4, d: 32] #all\n
+; EDIT: \n    %t = ld.global T[c, r, d] vec 1 : f32[c: 4, d: 32] #all\n => \n    layout #copy = reg(c:4x1) lane(d:32x1) warp(*:4)\n    smem z : f32[c: 4, d: 32] stages 1 swizzle 0 pad 0 @ 0\n    cp.async z[0], T[c, r, d] vec 1 threads #copy\n    cp.commit\n    cp.wait 0\n    barrier\n    %t = ld.shared z[0] vec 1 : f32[c: 4, d: 32] #all\n
 ; PLAN: part {"mapping": {"engine": "warp", "combine_in_block": true}}
 ; RUN: combine-in-block
 ; ERROR: kernel part: T is copied, not loaded
