@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Expr, Op, free_vars
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, free_vars
 from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, extent_expr
@@ -43,7 +43,7 @@ def nonempty(d: Def) -> Expr | None:
         elif len(mine) > 1 or not _add_bound(part, mine[0], ranges[mine[0]]):
             return None
     for r in ranges.values():
-        free += [calc("le", lo, hi) for lo in r.lower for hi in r.upper]
+        free += [_ordered(lo, hi) for lo in r.lower for hi in r.upper]
     known, assumptions = axis_assumptions(d.par)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
     sizes = {k: v for k, v in axis_assumptions(d.red)[0].items() if k not in names}  # runtime extents are positive
@@ -90,3 +90,11 @@ def _negative(e: Expr) -> Expr:
 
 def _minus_one(e: Expr) -> Expr:
     return calc("sub", e, 1)
+
+
+def _ordered(lo: Expr, hi: Expr) -> Expr:
+    """``lo <= hi``, as ``lo < x`` where ``hi`` is ``x - 1``: an element of an integer tensor must not wrap."""
+    match hi:
+        case Op(op="sub", args=(x, Const(value=1))) | Op(op="add", args=(x, Const(value=-1))):
+            return calc("lt", lo, x)
+    return calc("le", lo, hi)
