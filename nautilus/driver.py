@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedError, first_line
 from nautilus.core.schedule import check_schedule
 from nautilus.cost.registers import may_spill
-from nautilus.ma_tile.analysis.code_size import check_code_size
-from nautilus.passes.attempts import Repeated, next_request, note_spills
+from nautilus.passes.attempts import Repeated, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.inputs import read_input, refuse_runtime_sizes
 from nautilus.passes.instruments import Verify
@@ -53,7 +52,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
         try:
             _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
-                check_code_size(result.modules[MA_TILE.name], request.fallbacks.last)
+                check_resources(request, result)
             if accept is not None:
                 accept(result)
             result.lookup_failure = lookup_failure

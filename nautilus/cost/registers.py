@@ -32,16 +32,22 @@ SLACK = {"rows": 1.4, "mma": 1.15, "wgmma": 1.0}
 def register_fault(module: MemModule, target: Limits) -> str | None:
     """A message for the first kernel that certainly needs more registers than a thread has; None if all fit."""
     for k in module.kernels:
-        for name, body, cap in bodies(k, target):
-            who = f"kernel {k.name}" + (f", role {name}" if name else "")
-            live, kind = peak(k, body), _kind(body)
-            extra = OVERHEAD if name else 0
-            if live + extra > cap * SLACK[kind]:
-                free = f"{cap - extra} of {cap}" if extra else f"{cap}"
-                return f"{who}: fragments need {live} registers a thread, only {free} are available"
-            if kind == "wgmma" and (needed := _instruction_registers(k, body)) > launch_cap(k, target):
-                cap = launch_cap(k, target)
-                return f"{who}: wgmma needs {needed} registers a thread; the launch has {cap}"
+        if (found := kernel_fault(k, target)) is not None:
+            role, fault = found
+            return f"kernel {k.name}" + (f", role {role}" if role else "") + f": {fault}"
+    return None
+
+
+def kernel_fault(k: MemKernel, target: Limits) -> tuple[str, str] | None:
+    """The role of ``k`` (empty: none) that certainly needs too many registers, and a message; None if all fit."""
+    for name, body, cap in bodies(k, target):
+        live, kind = peak(k, body), _kind(body)
+        extra = OVERHEAD if name else 0
+        if live + extra > cap * SLACK[kind]:
+            free = f"{cap - extra} of {cap}" if extra else f"{cap}"
+            return name, f"fragments need {live} registers a thread, only {free} are available"
+        if kind == "wgmma" and (needed := _instruction_registers(k, body)) > launch_cap(k, target):
+            return name, f"wgmma needs {needed} registers a thread; the launch has {launch_cap(k, target)}"
     return None
 
 

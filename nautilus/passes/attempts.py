@@ -8,10 +8,13 @@ from typing import Protocol
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
 from nautilus.core.schedule import Schedule, recomputed
+from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
+from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.manager import Record
-from nautilus.passes.pipelines import SCALAR
+from nautilus.passes.pipelines import MA_TILE, SCALAR
+from nautilus.targets.limits import limits
 
 _PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
 #: Bytes a thread that a kernel may spill without a smaller plan: they are few accesses, which the L1 cache has.
@@ -44,6 +47,20 @@ class Repeated:
         self.planned = record.context.schedule
         if self.error is not None and self.planned == self.schedule:
             raise self.error
+
+
+def check_resources(request: Request, result: Result) -> None:
+    """Raise ScheduleError for a kernel of the rules that is too long to compile or certain to spill many registers.
+
+    A kernel on the last rung of the ladder, one whose spills are accepted, and one that computes tiles again are kept.
+    """
+    module, target = result.modules[MA_TILE.name], limits(result.context.arch)
+    check_code_size(module, request.fallbacks.last)
+    kept = request.fallbacks.last | request.fallbacks.spilling
+    for k in () if result.tuned else module.kernels:
+        again = recomputed(k.name, result.context.schedule) != k.name
+        if k.name not in kept and not again and (found := kernel_fault(k, target)) is not None:
+            raise ScheduleError(found[1], kernel=k.name)
 
 
 def next_request(

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from nautilus.check.levels import Trace
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.driver import Request, compile_file
+from nautilus.passes.selection import split_choice
 from nautilus.planner import streaming
 from nautilus.planner.streaming import Cut
 from tests.endtoend.support import Compilation
@@ -87,7 +88,8 @@ def forced(groups: int, warps: int, step: int) -> Iterator[None]:
         found = streaming.few_rows(plan, unified)  # type: ignore[arg-type]
         return Cut(groups, warps, step) if found else None
 
-    with patch.object(streaming, "cut", cut), patch.object(streaming, "SHORTEST", 1):
+    alone = patch.object(split_choice, "choose", lambda *_: None)  # it would take back what is refused later
+    with patch.object(streaming, "cut", cut), patch.object(streaming, "SHORTEST", 1), alone:
         yield
 
 
