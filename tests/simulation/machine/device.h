@@ -133,6 +133,7 @@ inline unsigned __float_as_uint(const float&& x) { return host::as<unsigned>(x);
 inline double __longlong_as_double(long long x) { return host::as<double>(x); }
 inline long long __double_as_longlong(double x) { return host::as<long long>(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
