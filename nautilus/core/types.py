@@ -147,6 +147,14 @@ def value_limits(dtype: DType) -> tuple[float, float]:
     return 0.0, 1.0
 
 
+def integer_limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type, and of bool."""
+    f = FORMATS[dtype]
+    if f.kind == "int":
+        return -(1 << (f.bits - 1)), (1 << (f.bits - 1)) - 1
+    return 0, (1 << f.bits) - 1 if f.kind == "uint" else 1
+
+
 def holds(target: DType, source: DType) -> bool:
     """Every value of ``source`` is a value of ``target``."""
     if source is target or source is DType.BOOL:

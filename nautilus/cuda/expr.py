@@ -1,8 +1,9 @@
 """Scalar operations and index expressions as C++ text.
 
-Index arithmetic is 32-bit ``int`` (64-bit where the node's type says i64).  ``/`` and ``%`` of C round
-towards zero: they are printed only where interval analysis shows both sides non-negative, and the
-flooring helpers otherwise.
+Index arithmetic is 32-bit ``int`` (64-bit where the node's type says i64) and does not overflow.  Arithmetic on
+elements of tensors wraps, and a compiler of C assumes that signed arithmetic does not: it is spelled by unsigned
+operations.  ``/`` and ``%`` of C round towards zero: they are printed only where interval analysis shows both sides
+non-negative, and the flooring helpers otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Ref, Var, walk
 from nautilus.core.functions import FUNCTIONS, Call, Function, Operator, Types
 from nautilus.core.index import simplify as index
 from nautilus.core.types import DType
@@ -29,6 +30,11 @@ _ROUNDED = {
     ("mul", DType.F64): "__dmul_rn",
     ("div", DType.F32): "__fdiv_rn",
 }
+
+
+#: integer operation on elements -> the helper that wraps, or the operator to be used on unsigned operands
+_WRAPS = {"add": "+", "sub": "-", "mul": "*"}
+_UNSIGNED = {DType.I32: ("int", "u32"), DType.I64: ("long long", "u64")}
 
 
 class Text(str):
@@ -78,9 +84,14 @@ class Speller:
         yield self.mentioned
         self.mentioned = outer
 
-    def op(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
-        """C text of ``op`` on operand texts of types ``dtypes``. Raises UnsupportedError."""
+    def op(self, op: str, args: list[str], dtypes: list[DType], out: DType, *, wraps: bool = True) -> str:
+        """C text of ``op`` on operand texts of types ``dtypes``; integers overflow only if it ``wraps``.
+
+        Raises UnsupportedError.
+        """
         f = FUNCTIONS[op]
+        if wraps and out in _UNSIGNED and op in ("add", "sub", "mul", "neg", "abs"):
+            return self.wrapped(op, args, out)
         if op in _RULES:
             return self.rule(op, args, dtypes, out)
         if f.skips is not None:  # one element; the vote stands around all of them
@@ -94,6 +105,16 @@ class Speller:
         if out is DType.BOOL:
             return self.op("or" if op == "max" else "and", args, dtypes, out)
         return self.call(f, args, out)
+
+    def wrapped(self, op: str, args: list[str], out: DType) -> str:
+        """Integer arithmetic that wraps in ``out``."""
+        signed, unsigned = _UNSIGNED[out]
+        if op == "abs":
+            return f"{self.use('wrapping_abs')}({args[0]})"
+        values = [Text.of(f"({unsigned}){operand(a, UNARY)}", UNARY) for a in args]
+        if op == "neg":
+            return Text.of(f"({signed})(0 - {values[0]})", UNARY)
+        return Text.of(f"({signed})({values[0]} {_WRAPS[op]} {values[1]})", UNARY)
 
     def rule(self, op: str, args: list[str], dtypes: list[DType], out: DType) -> str:
         """The operations that are no call and no operator of C."""
@@ -165,7 +186,8 @@ class Speller:
                 case Op(op="floordiv" | "mod" as name, args=(a, b)) if _non_negative(a, b, ranges):
                     return _infix("/" if name == "floordiv" else "%", 13, go(a), go(b))
                 case Op(op=name, args=args, dtype=dtype):
-                    return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype)
+                    wraps = any(isinstance(n, Ref) for n in walk(x))
+                    return self.op(name, [go(a) for a in args], [a.dtype for a in args], dtype, wraps=wraps)
                 case Load() | Reduce():
                     raise AssertionError("loads and reductions do not occur in MA-tile index expressions")
 

@@ -240,11 +240,15 @@ HELPERS: Mapping[str, Helper] = {
     "floor_div": Helper(
         "// Quotient and remainder rounded towards minus infinity, b > 0 or any sign.\n"
         "template <class T> __device__ __forceinline__ T floor_div(T a, T b) "
-        "{ T q = a / b; return q - ((a % b != 0) && ((a < 0) != (b < 0))); }"
+        "{ if (b == -1) return (T)(0 - (u64)a); T q = a / b; return q - ((a % b != 0) && ((a < 0) != (b < 0))); }"
     ),
     "floor_mod": Helper(
         "template <class T> __device__ __forceinline__ T floor_mod(T a, T b) "
-        "{ T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }"
+        "{ if (b == -1) return 0; T r = a % b; return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }"
+    ),
+    "wrapping_abs": Helper(
+        "// The magnitude; that of the least integer is itself.\n"
+        "template <class T> __device__ __forceinline__ T wrapping_abs(T a) { return a < 0 ? (T)(0 - (u64)a) : a; }"
     ),
     "floor_mod_float": Helper(
         "template <class T> __device__ __forceinline__ T floor_mod_float(T a, T b) "
@@ -253,7 +257,7 @@ HELPERS: Mapping[str, Helper] = {
     "int_pow": Helper(
         "template <class T> __device__ __forceinline__ T int_pow(T a, T n) "
         "{ if (n < 0) return a == 1 ? 1 : a == -1 ? (n & 1 ? -1 : 1) : 0; "
-        "T y = 1; for (; n > 0; n >>= 1, a *= a) if (n & 1) y *= a; return y; }"
+        "u64 y = 1, x = a; for (; n > 0; n >>= 1, x *= x) if (n & 1) y *= x; return (T)y; }"
     ),
     "binade": Helper(
         "// The largest power of two that is at most x, and within [2^-100, 2^127].\n"

@@ -80,3 +80,15 @@ def test_integers_that_wrap_keep_their_value(e: Expr, x: int, y: int, b: int, i:
 ])  # fmt: skip
 def test_canonical_text_of_elements(text: str, expected: str) -> None:
     assert format_expr(simplify(parse_expr(text, BUFFERS), RANGES)) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("i < s - 5", "i + 6 <= s"),  # what stands beside a scalar is exact, and a sum with it may not be
+    ("i + 6 <= s", "i + 6 <= s"),
+    ("cast<i64>(i) * 1000000007i64 > 5i64", "i >= 1"),
+    ("cast<i64>(i) * 1000000007i64 > cast<i64>(j)", "cast<i64>(j) < cast<i64>(i) * 1000000007i64"),
+    ("cast<i64>(i) * 3i64 < cast<i64>(j)", "i * 3 < j"),
+    ("cast<i64>(X[i]) + 1i64 > cast<i64>(j)", "cast<i64>(j) <= cast<i64>(X[i])"),
+])  # fmt: skip
+def test_canonical_text_of_wide_comparisons(text: str, expected: str) -> None:
+    assert format_expr(simplify(parse_expr(text, BUFFERS, {"s": I32}), RANGES)) == expected

@@ -1,40 +1,71 @@
 """Arithmetic of integer intervals whose ends may be unknown (None), and whether an integer may wrap in its type.
 
-Sizes and index variables are bounded by the frontend, so index arithmetic does not wrap.  An element of a tensor is any
-integer of its type: ``X[i] * 2 // 2`` is not ``X[i]``.  A linear combination equals the expression modulo 2^bits, so it
-equals the expression itself exactly where its own interval lies within the type (:func:`fits`).
+Arithmetic of index variables, sizes and scalars does not wrap as a spec has it: the frontend makes it i64 where it may
+leave i32.  An element of a tensor, a value made from one and a scalar are any integer of their type: ``X[i] * 2 // 2``
+is not ``X[i]``, and ``i < s - 5`` is not ``i + 5 < s`` computed in i32.  A linear combination equals the expression
+modulo 2^bits, so it equals the expression itself exactly where its own interval lies within the type (:func:`fits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from nautilus.core.expr.nodes import Expr, Load, Op, walk
-from nautilus.core.index.linear import Interval, Linear
-from nautilus.core.types import DType, value_limits
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Ref, walk
+from nautilus.core.index.linear import Interval, Linear, linear
+from nautilus.core.types import DType, integer_limits
 
 UNKNOWN: Interval = (None, None)
 
 
-def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval]) -> bool:
-    """Whether ``x`` is exact in ``dtype``; ``atom`` bounds an atom, which else is any integer of its type."""
-    if x.single() is not None or not any(isinstance(n, Load) for a in x.terms for n in walk(a)):
+def fits(x: Linear, dtype: DType, atom: Callable[[Expr], Interval], *, surely: bool = False) -> bool:
+    """Whether ``x`` and every partial sum of it is exact in ``dtype``; ``atom`` bounds an atom.
+
+    A scalar or a value that ``atom`` does not bound is any integer of its type.  So is an index variable without bounds
+    if ``surely``; else it is as small as the spec guarantees, and does not count.
+    """
+    if x.single() is not None and not surely:
         return True
-    lo = hi = float(x.const)
+    lo = hi = x.const
     for a, c in x.terms.items():
-        least, most = _limits(a)
         low, high = atom(a)
-        ends = c * max(least, least if low is None else low), c * min(most, most if high is None else high)
-        lo, hi = lo + min(ends), hi + max(ends)
-    least, most = value_limits(dtype)
+        if low is None or high is None:
+            if not surely and not isinstance(a, Param) and not is_value(a):
+                continue
+            least, most = _limits(a)
+            low, high = max(least, least if low is None else low), min(most, most if high is None else high)
+        ends = c * low, c * high
+        lo, hi = min(lo, lo + min(ends)), max(hi, hi + max(ends))
+    least, most = integer_limits(dtype)
     return least <= lo and hi <= most
 
 
-def _limits(a: Expr) -> tuple[float, float]:
+def is_value(e: Expr) -> bool:
+    """Whether integer ``e`` is made from something else than index variables, sizes, scalars and conditions."""
+    return any(
+        isinstance(n, Load | Ref | Reduce) or (isinstance(n, Op) and n.op in ("cast", "narrow") and not _widens(n))
+        for n in walk(e)
+    )
+
+
+def _widens(e: Op) -> bool:
+    source = e.args[0].dtype
+    return source is DType.BOOL or (source.is_int and source.bits <= e.dtype.bits)
+
+
+def without_casts(x: Linear) -> Linear:
+    """``x``, seen through the casts to i64 of index expressions, which are exact in i32."""
+    out = Linear({}, x.const)
+    for a, c in x.terms.items():
+        exact = isinstance(a, Op) and a.op == "cast" and a.args[0].dtype is DType.I32 and not is_value(a)
+        out = out + (linear(a.args[0]) if exact and isinstance(a, Op) else Linear({a: 1})).scale(c)
+    return out
+
+
+def _limits(a: Expr) -> tuple[int, int]:
     """The values of the type of an atom, or of the type that it was converted from."""
-    if isinstance(a, Op) and a.op == "cast" and a.args[0].dtype.bits <= a.dtype.bits:
+    if isinstance(a, Op) and a.op == "cast" and _widens(a):
         return _limits(a.args[0])
-    return value_limits(a.dtype)
+    return integer_limits(a.dtype)
 
 
 def product(x: Interval, y: Interval) -> Interval:

@@ -25,6 +25,7 @@ from nautilus.core.types import DType
 
 Interval: TypeAlias = tuple[int | None, int | None]
 Bounder: TypeAlias = "Callable[[Linear], Interval]"
+Exact: TypeAlias = "Callable[[Linear], bool]"  # whether a combination does not wrap in the type of the expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def sides(d: Linear) -> tuple[Linear, Linear]:
 
 
 def divided(e: Expr, *, expand_mod: bool = False) -> Linear:
-    """``linear``, seen through casts to i32 or i64 and through ``//`` by a constant, term by term.
+    """``linear``, seen through widening casts to i32 or i64 and through ``//`` by a constant, term by term.
 
     With ``expand_mod`` also through ``%`` by a constant: ``x % n`` is ``x - n * (x // n)``.
     """
@@ -133,7 +134,7 @@ def divided(e: Expr, *, expand_mod: bool = False) -> Linear:
 
     def other(e: Expr) -> Linear:
         match e:
-            case Op(op="cast", args=(a,), dtype=d) if d.is_int and d.bits >= 32 and a.dtype.is_int:
+            case Op(op="cast", args=(a,), dtype=d) if a.dtype.is_int and max(32, a.dtype.bits) <= d.bits and d.is_int:
                 return see(a)
             case Op(op="floordiv", args=(a, Const(value=n))) if n > 0:
                 return divide(see(a), int(n), e.dtype)
@@ -172,6 +173,8 @@ def build(x: Linear, dtype: DType) -> Expr:
 
 
 def _times(atom: Expr, c: int, dtype: DType) -> Expr:
+    if atom.dtype is not dtype:
+        atom = Op("cast", (atom,), dtype)
     if c == 1:
         return atom
     if c == -1:
@@ -204,7 +207,7 @@ def _coarser(r: Linear, n: int, bound: Bounder) -> tuple[int, Linear, Linear] | 
     return None
 
 
-def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
+def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> Linear:
     """``x // n`` for n > 0."""
     q, r = split(x, n)
     while n > 1:
@@ -221,8 +224,9 @@ def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
         inner = Linear(r.terms).single()
         if isinstance(inner, Op) and inner.op == "floordiv" and isinstance(inner.args[1], Const):
             m = int(inner.args[1].value)
-            if m > 0:  # (y // m + c) // n == (y + m * c) // (m * n)
-                r = linear(inner.args[0]).shift(m * r.const)
+            whole = linear(inner.args[0]).shift(m * r.const)
+            if m > 0 and exact(linear(inner.args[0])) and exact(whole):  # (y // m + c) // n == (y + m * c) // (m * n)
+                r = whole
                 n *= m
                 more, r = split(r, n)
                 q = q + more
@@ -231,9 +235,9 @@ def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
     return q + r
 
 
-def mod(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
+def mod(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> Linear:
     """``x % n`` for n > 0."""
-    _, r = split(_forget_mods(x, n), n)
+    _, r = split(_forget_mods(x, n, exact), n)
     if n == 1:
         return ZERO
     k = _inside(r, n, bound)
@@ -242,19 +246,19 @@ def mod(x: Linear, n: int, dtype: DType, bound: Bounder) -> Linear:
     coarse = _coarser(r, n, bound)
     if coarse is not None:
         g, a, b = coarse
-        return mod(a, n // g, dtype, bound).scale(g) + b
+        return mod(a, n // g, dtype, bound, exact).scale(g) + b
     return Linear({Op("mod", (build(r, dtype), Const(n, dtype)), dtype): 1})
 
 
-def _forget_mods(x: Linear, n: int) -> Linear:
-    """Replace ``c * (y % m)`` by ``c * y`` where n divides c * m (equal modulo n)."""
-    out = Linear({}, x.const)
+def _forget_mods(x: Linear, n: int, exact: Exact) -> Linear:
+    """Replace ``c * (y % m)`` by ``c * y`` where n divides c * m (equal modulo n) and neither side wraps."""
+    out = x
     for atom, c in x.terms.items():
         m = _constant_divisor(atom, "mod")
-        if m is not None and isinstance(atom, Op) and (c * m) % n == 0:
-            out = combine(out, _forget_mods(linear(atom.args[0]), n), c)
-        else:
-            out = combine(out, Linear({atom: 1}), c)
+        if m is None or not isinstance(atom, Op) or (c * m) % n or not exact(linear(atom.args[0])):
+            continue
+        longer = combine(combine(out, Linear({atom: 1}), -c), _forget_mods(linear(atom.args[0]), n, exact), c)
+        out = longer if exact(longer) else out
     return out
 
 

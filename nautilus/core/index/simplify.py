@@ -24,7 +24,7 @@ from nautilus.core.expr.simplify import simplify_value
 from nautilus.core.functions import FUNCTIONS, Types
 from nautilus.core.index import intervals
 from nautilus.core.index import linear as lin
-from nautilus.core.index.intervals import UNKNOWN, fits
+from nautilus.core.index.intervals import UNKNOWN, fits, is_value, without_casts
 from nautilus.core.index.linear import Interval, Linear, linear
 from nautilus.core.text.expressions import format_expr
 from nautilus.core.types import DType
@@ -49,12 +49,12 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 def simplify(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Expr:
     """The canonical form of ``e`` under ``ranges`` and ``given`` (module docstring)."""
-    return _Simplifier(ranges or {}, _facts(given)).expr(e)
+    return _Simplifier(ranges or {}, _facts(given, ranges or {})).expr(e)
 
 
 def bounds(e: Expr, ranges: Ranges | None = None, given: Iterable[Expr] = ()) -> Interval:
     """Least and greatest value of integer ``e``, inclusive; None where unbounded or unknown."""
-    return _Simplifier(ranges or {}, _facts(given)).bounds(e)
+    return _Simplifier(ranges or {}, _facts(given, ranges or {})).bounds(e)
 
 
 def affine(e: Expr) -> Linear | None:
@@ -103,16 +103,20 @@ def divisible_by(e: Expr, n: int) -> bool:
     return divisor(e) % n == 0
 
 
-def _facts(given: Iterable[Expr]) -> tuple[Linear, ...]:
+def _facts(given: Iterable[Expr], ranges: Ranges) -> tuple[Linear, ...]:
     """What ``given`` says about integers, each as ``linear >= 0``."""
+
+    def named(a: Expr) -> Interval:
+        return ranges.get(a.name, UNKNOWN) if isinstance(a, Var | Param) else UNKNOWN
+
     out: list[Linear] = []
     for e in given:
         for part in conjuncts(e):
             if isinstance(part, Op) and part.op in COMPARISONS and part.args[0].dtype.is_int:
                 left, right = linear(part.args[0]), linear(part.args[1])
-                if not all(fits(x, part.args[0].dtype, lambda _: UNKNOWN) for x in (left, right)):
+                if not all(fits(x, part.args[0].dtype, named) for x in (left, right)):
                     continue
-                d = right - left  # a <= b is d >= 0
+                d = without_casts(right - left)  # a <= b is d >= 0
                 match part.op:
                     case "le":
                         out.append(d)
@@ -142,12 +146,13 @@ class _Simplifier:
 
     def under(self, cond: Expr) -> _Simplifier:
         """The same, where ``cond`` holds too."""
-        more = _facts((cond,))
+        more = _facts((cond,), self.ranges)
         return _Simplifier(self.ranges, (*self.facts, *more), self._depth) if more else self
 
     # -- intervals ----------------------------------------------------------------------------
     def bounds(self, e: Expr) -> Interval:
-        return self.interval(linear(e))
+        x = linear(e)
+        return self.interval(x) if self._exact(x, e.dtype) else UNKNOWN
 
     def interval(self, x: Linear) -> Interval:
         """Bounds of a linear combination, sharpened by every fact and every pair of facts."""
@@ -219,8 +224,12 @@ class _Simplifier:
         return UNKNOWN
 
     def _fits(self, x: Linear, dtype: DType) -> bool:
-        """Whether the integer ``x`` does not wrap in ``dtype``."""
+        """Whether the integer ``x`` does not wrap in ``dtype``, however it is summed."""
         return fits(x, dtype, self._atom)
+
+    def _exact(self, x: Linear, dtype: DType) -> bool:
+        """Whether ``x``, as an expression of the spec or one that equals it, is its value: indices never wrap there."""
+        return not any(is_value(a) for a in x.terms) or self._fits(x, dtype)
 
     # -- expressions --------------------------------------------------------------------------
     def expr(self, e: Expr) -> Expr:
@@ -294,7 +303,7 @@ class _Simplifier:
     def _divide(self, op: str, x: Linear, y: Linear, dtype: DType) -> Linear:
         if not y.terms and y.const > 0 and self._fits(x, dtype):
             rule = lin.floordiv if op == "floordiv" else lin.mod
-            return rule(x, y.const, dtype, self.interval)
+            return rule(x, y.const, dtype, self.interval, lambda z: self._fits(z, dtype))
         return Linear({Op(op, (lin.build(x, dtype), lin.build(y, dtype)), dtype): 1})
 
     def _extreme(self, op: str, x: Linear, y: Linear, dtype: DType) -> Linear:
@@ -334,24 +343,31 @@ class _Simplifier:
                 return Const(_HOLDS[e.op](x.value, y.value), DType.BOOL)
             return with_children(e, (x, y))
         left, right = self._linear(a), self._linear(b)
-        if not (self._fits(left, a.dtype) and self._fits(right, a.dtype)):
-            return with_children(e, (self.expr(a), self.expr(b)))
-        d = lin.recombine(right - left, a.dtype)
-        if not all(self._fits(x, a.dtype) for x in lin.sides(d)):
-            return with_children(e, (self.expr(a), self.expr(b)))
+        plain = with_children(e, (lin.build(left, a.dtype), lin.build(right, a.dtype)))
+        if not (self._exact(left, a.dtype) and self._exact(right, a.dtype)):
+            return plain
+        d = without_casts(lin.recombine(right - left, a.dtype))
         match e.op:
             case "le":
-                return self._at_least_zero(d, a.dtype)
+                return self._at_least_zero(d, a.dtype) or plain
             case "lt":
-                return self._at_least_zero(d.shift(-1), a.dtype)
+                return self._at_least_zero(d.shift(-1), a.dtype) or plain
             case "ge":
-                return self._at_least_zero(d.scale(-1), a.dtype)
+                return self._at_least_zero(d.scale(-1), a.dtype) or plain
             case "gt":
-                return self._at_least_zero(d.scale(-1).shift(-1), a.dtype)
-        return self._is_zero(d, a.dtype, e.op == "eq")
+                return self._at_least_zero(d.scale(-1).shift(-1), a.dtype) or plain
+        return self._is_zero(d, a.dtype, e.op == "eq") or plain
 
-    def _at_least_zero(self, d: Linear, dtype: DType) -> Expr:
-        """``d >= 0`` in canonical form."""
+    def _type_of(self, d: Linear, dtype: DType) -> DType | None:
+        """The type in which both sides of ``d >= 0`` are exact: i32 where that is certain, though the spec has i64."""
+        sides = lin.sides(d)
+        narrow = dtype is DType.I64 and all(a.dtype is DType.I32 for a in d.terms)
+        if narrow and all(fits(x, DType.I32, self._atom, surely=True) for x in sides):
+            return DType.I32
+        return dtype if all(self._fits(x, dtype) for x in sides) else None
+
+    def _at_least_zero(self, d: Linear, of: DType) -> Expr | None:
+        """``d >= 0`` in canonical form; None where no side of it is certainly exact."""
         lo, hi = self.interval(d)
         if lo is not None and lo >= 0:
             return TRUE
@@ -359,6 +375,9 @@ class _Simplifier:
             return FALSE
         g = gcd(*d.terms.values())
         d = Linear({a: c // g for a, c in d.terms.items()}, d.const // g)
+        dtype = self._type_of(d.shift(1 if d.const < 0 else 0), of)
+        if dtype is None:
+            return None
         left = Linear({a: -c for a, c in d.terms.items() if c < 0})
         right = Linear({a: c for a, c in d.terms.items() if c > 0})
         c = d.const  # left <= right + c
@@ -370,7 +389,7 @@ class _Simplifier:
             return _compare("lt", left, right, dtype)
         return _compare("le", left.shift(max(-c, 0)), right.shift(max(c, 0)), dtype)
 
-    def _is_zero(self, d: Linear, dtype: DType, positive: bool) -> Expr:
+    def _is_zero(self, d: Linear, of: DType, positive: bool) -> Expr | None:
         lo, hi = self.interval(d)
         if lo == 0 == hi:
             return TRUE if positive else FALSE
@@ -381,6 +400,9 @@ class _Simplifier:
         d = Linear({a: c // g for a, c in d.terms.items()}, d.const // g)
         if min(d.terms.items(), key=lambda t: (-abs(t[1]), format_expr(t[0])))[1] < 0:
             d = d.scale(-1)
+        dtype = self._type_of(d, of)
+        if dtype is None:
+            return None
         left = Linear({a: c for a, c in d.terms.items() if c > 0}, max(d.const, 0) if len(d.terms) > 1 else 0)
         right = left - d
         return _compare("eq" if positive else "ne", left, right, dtype)

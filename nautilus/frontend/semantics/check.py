@@ -24,6 +24,7 @@ from nautilus.frontend.semantics.alpha import tidy
 from nautilus.frontend.semantics.bounds import check_reads
 from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
+from nautilus.frontend.semantics.index_width import exact_indices
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
 from nautilus.frontend.semantics.symbols import Shaped, Symbols, collect
 from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
@@ -178,7 +179,9 @@ def _finish(
     is_output: bool, axes: list[Bound],
 ) -> Expr | None:  # fmt: skip
     """The expression in its stored form: typed, variables named, its depth within the limit."""
+    extents = {b.var.name: extent.extent for b in axes if (extent := b.size()) is not None}
     try:
+        expr = exact_indices(expr, extents, {n: sym.bounds.get(n) for n, v in sym.values.items() if v is None})
         if dtype is not None:
             expr = typed.store(expr, dtype, node.name.id, node.expr.span)
             expr = expr if is_output else Op("cast", (expr,), dtype, node.expr.span)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, free_vars
+from nautilus.core.index.intervals import UNKNOWN, fits
+from nautilus.core.index.linear import linear
 from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, extent_expr
@@ -58,7 +60,7 @@ def _whole(a: Axis) -> _Range:
 def _add_bound(part: Expr, name: str, r: _Range) -> bool:
     """Record the bound on ``name`` from comparison ``part``; False where the comparison has another form."""
     match part:
-        case Op(op="lt" | "le" | "gt" | "ge" | "eq" as op, args=(a, b)) if a.dtype is _I32:
+        case Op(op="lt" | "le" | "gt" | "ge" | "eq" as op, args=(a, b)) if a.dtype is _I32 and _exact(a) and _exact(b):
             found = linear_in(calc("sub", b, a), name)  # c * name + rest, to compare with 0
         case _:
             return False
@@ -93,8 +95,24 @@ def _minus_one(e: Expr) -> Expr:
 
 
 def _ordered(lo: Expr, hi: Expr) -> Expr:
-    """``lo <= hi``, as ``lo < x`` where ``hi`` is ``x - 1``: an element of an integer tensor must not wrap."""
+    """``lo <= hi``, as ``lo < x`` where ``hi`` is ``x - 1``; in i64 where a sum with an element might wrap."""
     match hi:
-        case Op(op="sub", args=(x, Const(value=1))) | Op(op="add", args=(x, Const(value=-1))):
+        case Op(op="sub", args=(x, Const(value=1))) | Op(op="add", args=(x, Const(value=-1))) if _exact(x):
             return calc("lt", lo, x)
-    return calc("le", lo, hi)
+    return calc("le", lo, hi) if _exact(lo) and _exact(hi) else calc("le", _wide(lo), _wide(hi))
+
+
+def _exact(e: Expr) -> bool:
+    """Whether no operation on elements of tensors in ``e`` can wrap."""
+    match e:
+        case Op(op="add" | "sub" | "mul" | "neg" | "floordiv", args=args):
+            return fits(linear(e), _I32, lambda _: UNKNOWN) and all(_exact(a) for a in args)
+    return True
+
+
+def _wide(e: Expr) -> Expr:
+    """``e`` computed in i64."""
+    match e:
+        case Op(op=op, args=args) if op in ("add", "sub", "mul", "neg", "floordiv"):
+            return Op(op, tuple(_wide(a) for a in args), DType.I64)
+    return Const(e.value, DType.I64) if isinstance(e, Const) else Op("cast", (e,), DType.I64)

@@ -246,8 +246,11 @@ def _conjunct(c: Expr, var: str, tiles: dict[str, int]) -> _Conjunct:
 
 
 def _at_least_zero(c: Expr) -> tuple[Linear, ...]:
-    """Forms that are all >= 0 exactly where comparison ``c`` holds; none for anything else."""
-    if not isinstance(c, Op) or len(c.args) != 2 or not all(a.dtype.is_int for a in c.args):
+    """Forms that are all >= 0 exactly where comparison ``c`` holds; none for anything else.
+
+    A comparison in i64 has none: the bounds of a loop are i32.
+    """
+    if not isinstance(c, Op) or len(c.args) != 2 or not all(a.dtype is DType.I32 for a in c.args):
         return ()
     a, b = (divided(x) for x in c.args)
     match c.op:

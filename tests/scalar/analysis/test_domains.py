@@ -78,6 +78,11 @@ def test_data_may_bound_a_variable() -> None:
     assert closed(d) == "T[i] >= 1"
 
 
+def test_bounds_from_data_do_not_wrap() -> None:
+    assert closed(reduction("j + 5 <= T[i]")) == "cast<i64>(T[i]) >= 5i64"
+    assert nonempty(reduction("j < T[i] - 1")) is None  # T[i] - 1 may wrap
+
+
 def test_causal_rows_are_never_empty() -> None:
     assert closed(reduction("j <= i")) == "true"
     assert closed(reduction("j - i <= -2")) == "i >= 2"

@@ -33,6 +33,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, substitute
 from nautilus.core.index.simplify import bounds, linear_in, simplify
 from nautilus.core.schedule import Schedule, WarpgroupPlan
+from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.pipelines import Block
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_WARPS, WGMMA, AdvanceOp, LetOp, TmaWait
 from nautilus.ma_tile.ir.ops import ForOp, IfOp, MbarWait, MemKernel, MemModule, MemOp, MmaOp, Role, RolesOp, walk_ops
@@ -210,7 +211,7 @@ class _Persistent:
 def narrowed(loop: ForOp, cond: Expr) -> ForOp | None:
     """``loop`` over the iterations where ``cond`` holds; None unless ``cond`` is one bound on its variable."""
     match cond:
-        case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)):
+        case Op(op="ge" | "gt" | "lt" | "le" as name, args=(a, b)) if a.dtype is DType.I32:
             gap = linear_in(calc("sub", a, b), loop.var)  # c * var + rest: compared with 0
         case _:
             return None

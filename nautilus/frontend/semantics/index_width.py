@@ -1,0 +1,154 @@
+"""The width of integer expressions of indices.
+
+An expression of index variables, sizes, integer scalars and literals has its exact value.  Its type is i32; where the
+ranges of its variables permit a value outside i32, the operation and all that is computed from it are i64 (and wrap
+there).  Elements of tensors, results of reductions and casts to a narrower type are values of their type: arithmetic
+with them wraps in the promoted type, as :mod:`typed` gives it.
+
+The ranges are those of the sizes alone; conditions do not narrow them.  A variable may go beyond its size by the
+margin of a tile, because the last tile of a kernel computes such positions before it discards them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Var, children, with_children
+from nautilus.core.types import DType, holds, integer_limits, promote
+from nautilus.frontend.codes import MAX_DIM
+from nautilus.frontend.semantics import typed
+from nautilus.frontend.spec import Extent
+
+Range = tuple[int, int]  # inclusive
+_MARGIN = 1023  # positions beyond the last one of a size
+
+
+def exact_indices(e: Expr, axes: Mapping[str, Extent], bounds: Mapping[str, int | None]) -> Expr:
+    """``e`` with i64 operations where an expression of indices may leave i32.
+
+    ``axes`` gives the extents of the free variables, ``bounds`` the largest value of each runtime size (None: no bound
+    is written).  Nodes that do not change are kept.
+    """
+    return _Widener(axes, bounds).expr(e)
+
+
+class _Widener:
+    """One expression: the extents of its variables, and what is already rewritten."""
+
+    def __init__(self, axes: Mapping[str, Extent], bounds: Mapping[str, int | None]) -> None:
+        self.bounds = bounds
+        self.ranges = {name: (0, self._largest(extent) - 1 + _MARGIN) for name, extent in axes.items()}
+        self.done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
+        self.known: dict[int, tuple[Expr, Range | None]] = {}
+
+    def _largest(self, extent: Extent) -> int:
+        return extent if isinstance(extent, int) else self.bounds.get(extent.name) or MAX_DIM - _MARGIN
+
+    def expr(self, e: Expr) -> Expr:
+        found = self.done.get(id(e))
+        if found is None:
+            found = self.done[id(e)] = (e, self._expr(e))
+        return found[1]
+
+    def _expr(self, e: Expr) -> Expr:
+        if isinstance(e, Reduce):
+            self.ranges.update({a.name: (0, self._largest(a.extent) - 1 + _MARGIN) for a in e.axes})
+        old = children(e)
+        new = tuple(self.expr(c) for c in old)
+        changed = any(a is not b for a, b in zip(old, new, strict=True))
+        match e:
+            case Reduce(op=op, axes=axes, span=span) if changed:
+                return Reduce(op, axes, None if e.cond is None else new[0], new[-1], new[-1].dtype, span)
+            case Op(op="cast", dtype=dtype) if changed and new[0].dtype is dtype:
+                return new[0]
+            case Op(op="cast" | "narrow"):
+                return with_children(e, new) if changed else e
+            case Op(op="select", span=span) if changed:
+                return typed.select(new[0], new[1], new[2], span)
+            case Op(op=op, span=span) if changed and op in COMPARISONS:
+                return typed.compare(op, new[0], new[1], span)
+            case Op(op=op, dtype=dtype, span=span) if dtype.is_int:
+                t = promote(new[0].dtype, new[-1].dtype)
+                plain = Op(op, tuple(typed.coerce(a, t) for a in new), t, span) if changed else e
+                made = self.range(plain)
+                if t is DType.I64 or made is None or _within(made, DType.I32):
+                    return plain
+                return Op(op, tuple(typed.coerce(a, DType.I64) for a in new), DType.I64, span)
+        return with_children(e, new) if changed else e
+
+    def range(self, e: Expr) -> Range | None:
+        """The values of an expression of indices; None for one of anything else, and for one that leaves i64."""
+        found = self.known.get(id(e))
+        if found is None:
+            made = self._range(e)
+            found = self.known[id(e)] = (e, made if made is None or _within(made, DType.I64) else None)
+        return found[1]
+
+    def _range(self, e: Expr) -> Range | None:
+        match e:
+            case Const(value=value, dtype=dtype) if dtype.is_int:
+                return int(value), int(value)
+            case Var(name=name):
+                return self.ranges.get(name)
+            case Param(name=name, dtype=dtype) if name in self.bounds:
+                return 1, self.bounds[name] or MAX_DIM
+            case Param(dtype=dtype) if dtype.is_int and dtype is not DType.I64:
+                return integer_limits(dtype)
+            case Op(op="cast", args=(a,), dtype=dtype) if dtype.is_int and a.dtype is DType.BOOL:
+                return 0, 1
+            case Op(op="cast", args=(a,), dtype=dtype) if a.dtype.is_int and holds(dtype, a.dtype):
+                return self.range(a)
+            case Op(op="select", args=(_, a, b), dtype=dtype) if dtype.is_int:
+                return _hull(self.range(a), self.range(b))
+            case Op(op=op, args=args) if op in _RANGES:
+                found = [self.range(a) for a in args]
+                given = [r for r in found if r is not None]
+                return _RANGES[op](*given) if len(given) == len(found) else None
+        return None
+
+
+def _within(r: Range, dtype: DType) -> bool:
+    least, most = integer_limits(dtype)
+    return least <= r[0] and r[1] <= most
+
+
+def _hull(a: Range | None, b: Range | None) -> Range | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _corners(f: Callable[[int, int], int], a: Range, b: Range) -> Range:
+    values = [f(x, y) for x, y in product(a, b)]
+    return min(values), max(values)
+
+
+def _quotient(a: Range, b: Range) -> Range:
+    """``a // b``; the divisor 0, which gives no value, is left out."""
+    parts = [(max(b[0], 1), b[1]), (b[0], min(b[1], -1))]
+    made = [_corners(lambda x, y: x // y, a, part) for part in parts if part[0] <= part[1]]
+    return (min(lo for lo, _ in made), max(hi for _, hi in made)) if made else (0, 0)
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    return min(0, b[0] + 1), max(0, b[1] - 1)
+
+
+def _power(a: Range, n: Range) -> Range:
+    """Of magnitudes: the sign of an odd power is not followed. More than i64 holds where the exponent is large."""
+    top = max(abs(a[0]), abs(a[1]), 1)
+    most = top ** min(max(n[1], 0), 64)
+    return (0 if a[0] >= 0 else -most), most
+
+
+_RANGES: Mapping[str, Callable[..., Range]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": lambda a, b: _corners(lambda x, y: x * y, a, b),
+    "neg": lambda a: (-a[1], -a[0]),
+    "abs": lambda a: (0 if a[0] <= 0 <= a[1] else min(map(abs, a)), max(map(abs, a))),
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "floordiv": _quotient,
+    "mod": _remainder,
+    "pow": _power,
+}
