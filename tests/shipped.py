@@ -1,4 +1,4 @@
-"""The shipped specs, for tests that go over all of them."""
+"""The shipped specs, for tests that go over all of them, and the specs of the gallery, for tests of their own."""
 
 from __future__ import annotations
 
@@ -6,4 +6,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted((ROOT / "specs").glob("*/*.naut"))
+GALLERY = ROOT / "specs" / "gallery"
+MORE = sorted(GALLERY.rglob("*.naut"))
 IDS = [p.stem for p in SPECS]

@@ -1,4 +1,4 @@
-"""Description of a schedule: the structure of each kernel, the source of its numbers, and the roofline.
+"""Description of a schedule: the structure of each kernel, and the source of its numbers.
 
 The description derives from the schedule, the MA-tile module and the cost estimate alone.
 """
@@ -6,12 +6,8 @@ The description derives from the schedule, the MA-tile module and the cost estim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Param
 from nautilus.core.schedule import KernelPlan, said
 from nautilus.cost.model import Estimate, KernelEstimate
 from nautilus.cost.registers import bodies, peak
@@ -20,7 +16,6 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
-from nautilus.targets.rates import machine
 from nautilus.tune.space import loop_structures
 from nautilus.tune.space.fusion import unified_of
 from nautilus.tune.space.shape import BACK_TO_BACK_GEMM, GEMM, shape_of
@@ -42,42 +37,6 @@ _REDUCTIONS = {
     loop_structures.ROLLING: "one reduction loop: repair terms correct the running results (rolling update)",
     loop_structures.PASSES: "one reduction loop for each dependent reduction: operands are recomputed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """Lower bounds in seconds by resource, and the share of the highest bound in the predicted time."""
-
-    floors: Mapping[str, float]
-    share: float
-
-    @property
-    def bound(self) -> str:
-        """The resource with the highest floor."""
-        return max(self.floors, key=lambda f: self.floors[f])
-
-
-def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
-    """The lower bounds of ``program``'s MMA and special-function work, and of moving inputs and outputs once.
-
-    Compute bounds hold at the nominal clock of ``arch``.
-    """
-    m = machine(arch)
-    read, written = (
-        sum(
-            b.dtype.bytes * prod(1024 if isinstance(n, Param) else n for n in b.shape)
-            for b in program.buffers
-            if b.space is s
-        )
-        for s in (Space.INPUT, Space.OUTPUT)
-    )
-    rate = m.dram_read if written < 0.1 * (read + written) else m.dram
-    floors = {
-        "mma": sum(k.parts["mma"] * k.clock for k in found.kernels) / m.clock,
-        "special functions": sum(k.parts["special"] * k.clock for k in found.kernels) / m.clock,
-        "memory": (read + written) / rate,
-    }
-    return Roofline(floors, max(floors.values()) / found.seconds if found.seconds > 0 else 0.0)
 
 
 def describe_kernel(

@@ -15,10 +15,11 @@ from typing import Any
 from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
+from nautilus.cost.roofline import roofline
 from nautilus.driver import Request, Result, compile_checked
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
-from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines, roofline
+from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines
 from nautilus.tune.search.trial_lowering import TrialLowering, trials_of
 from nautilus.tune.space.schedules import Space, defaults, examine, neighbours, schedule_of, space_of
 

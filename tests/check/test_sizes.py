@@ -8,8 +8,7 @@ import pytest
 
 from nautilus.check.sizes import Variant, points, variants
 from nautilus.frontend.semantics.check import load_spec
-
-SPECS = sorted((Path(__file__).parents[2] / "specs").rglob("*.naut"))
+from tests.shipped import SPECS
 
 
 def of(path: Path | str, **fixed: int) -> tuple[Variant, ...]:

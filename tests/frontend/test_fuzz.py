@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from nautilus.core.errors import Diagnostic, DiagnosticError
 from nautilus.frontend.semantics.check import load_spec, load_text
+from tests import shipped
 
-SPECS = [p.read_text() for p in sorted((Path(__file__).parents[2] / "specs").rglob("*.naut"))]
+SPECS = [p.read_text() for p in shipped.SPECS]
 ERRORS = [p.read_text() for p in sorted((Path(__file__).parent / "errors").glob("*.naut"))]
 WORDS = """
 dim const input output scalar def include runtime if else and or not inf true false

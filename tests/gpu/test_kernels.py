@@ -23,11 +23,11 @@ from nautilus.frontend.interp import run_spec
 from nautilus.frontend.semantics.check import load_spec
 from nautilus.frontend.spec import Spec
 from nautilus.runtime.device import default_arch
+from tests.shipped import SPECS
 
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-SPECS = sorted((ROOT / "specs").rglob("*.naut"))
 all_specs = pytest.mark.parametrize("path", SPECS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 
 

@@ -1,0 +1,222 @@
+"""Many specs in one table: a row for each, kept in a file, so that an interrupted run goes on where it stopped.
+
+    python -m nautilus.bench.survey table.jsonl specs/gallery                    times all specs and their peers
+    python -m nautilus.bench.survey table.jsonl specs/gallery --measure model    predictions, without a GPU
+
+Every spec is compiled (and timed) in a process of its own with a time limit, so that a crash or a compilation without
+end becomes a row as well.  A row is one line of JSON; its key is the spec with its target and the kind of measurement.
+With ``--measure model`` the row has the times of compilation, what ptxas says, and the prediction of the cost model
+beside the floor: the time of the inputs and outputs at the rate of memory, or of the instructions, whichever is longer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nautilus.bench.count import flops, total_bytes
+from nautilus.core.errors import NautilusError
+from nautilus.cost.model import estimate
+from nautilus.cost.roofline import roofline
+from nautilus.driver import Request, build_cubin, compile_checked
+from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
+
+Data = dict[str, Any]
+_KEY = ("spec", "arch", "measure")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is asked of every spec.  ``limit``: seconds for each; ``arguments``: further options of ``bench``."""
+
+    file: Path
+    arch: str
+    measure: str
+    limit: float
+    arguments: tuple[str, ...] = ()
+
+
+def modelled(request: Request) -> Data:
+    """The row of one spec without a GPU: seconds of compilation, resources, prediction and floor in microseconds.
+
+    Seconds are those of the processor, so that a busy machine does not change them.
+
+    Raises what the compilation raises.
+    """
+    start = time.process_time()
+    compile_checked(request)
+    text = time.process_time()
+    result, built = build_cubin(request)
+    done = time.process_time()
+    spec, module, arch = result.modules["spec"], result.modules["ma-tile"], result.context.arch
+    predicted = estimate(module, arch)
+    roof = roofline(result.modules["scalar"], predicted, arch)
+    used = {op.instr for k in module.kernels for op in walk_ops(k.body) if isinstance(op, MmaOp)}
+    return {
+        "seconds_to_text": round(text - start, 2),
+        "seconds_to_cubin": round(done - text, 2),
+        "kernels": len(module.kernels),
+        "instructions": sorted(used),
+        "spilled_bytes": max((r.spill_stores for r in built.resources), default=0),
+        "registers": max((r.registers for r in built.resources), default=0),
+        "flops": flops(spec, {}),
+        "bytes": total_bytes(spec, {}),
+        "predicted_us": round(predicted.seconds * 1e6, 2),
+        "floor_us": round(max(roof.floors.values()) * 1e6, 2),
+        "bound": roof.bound,
+    }
+
+
+def run(survey: Survey, specs: Iterable[Path]) -> Iterator[Data]:
+    """The row of each spec, from the file where it has one; a new row is appended to the file at once."""
+    known = {_key(row): row for row in read(survey.file)}
+    for path in specs:
+        key = {"spec": str(path), "arch": survey.arch, "measure": survey.measure}
+        row = known.get(_key(key))
+        if row is None:
+            row = key | _examined(survey, path)
+            with survey.file.open("a") as out:
+                out.write(json.dumps(row) + "\n")
+        yield row
+
+
+def read(file: Path) -> list[Data]:
+    """The rows of ``file``, the last one of each key; a line that was cut off by an interruption is left out."""
+    found: dict[str, Data] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[_key(row)] = row
+    return list(found.values())
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    return json.dumps([row.get(k) for k in _KEY])
+
+
+def _examined(survey: Survey, path: Path) -> Data:
+    """The rest of a row, from a process of its own; ``failure`` says why there is no figure."""
+    own = [f"{__spec__.name}", "--one"] if survey.measure == "model" else ["nautilus", "bench", "--json"]
+    command = [sys.executable, "-m", *own, str(path), f"--arch={survey.arch}", *survey.arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=survey.limit or None)
+    except subprocess.TimeoutExpired:
+        return {"failure": f"no result after {survey.limit:g} s"}
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        lines = [x for x in done.stderr.splitlines() if x.strip()] or ["no message"]
+        reason = next((x for x in lines if "error" in x), lines[0])
+        return {"failure": f"exit code {done.returncode}: {reason}"}
+    return found if survey.measure == "model" else timed(found[0])
+
+
+def timed(report: Mapping[str, Any]) -> Data:
+    """The figures of a row from the JSON data of one benchmark: our time, the best right peer and its time."""
+    contenders = {c["name"]: c for c in report["contenders"] if not c["ceiling"]}
+    ours = contenders.pop("ours")
+    peers = {n: c["cool"]["us"] for n, c in contenders.items() if c["ratio_cool"] is not None}
+    best = min(peers, key=lambda n: peers[n], default=None)
+    return {
+        "us": ours["cool"]["us"] if ours["cool"] else None,
+        "ok": report["ok"],
+        "peer": best,
+        "peer_us": peers[best] if best else None,
+        "ratio": contenders[best]["ratio_cool"] if best else None,
+        "tflops": ours["cool"]["tflops"] if ours["cool"] else None,
+        "gbs": ours["cool"]["gbs"] if ours["cool"] else None,
+    }
+
+
+_COLUMNS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "model": (
+        ("to text s", "seconds_to_text", ".2f"), ("to cubin s", "seconds_to_cubin", ".2f"),
+        ("kernels", "kernels", "d"), ("spilled", "spilled_bytes", "d"), ("floor us", "floor_us", ".1f"),
+        ("predicted us", "predicted_us", ".1f"), ("times floor", "over", ".2f"),
+    ),
+    "gpu": (
+        ("us", "us", ".1f"), ("TFLOP/s", "tflops", ".1f"), ("GB/s", "gbs", ".0f"), ("best peer us", "peer_us", ".1f"),
+        ("ours/peer", "ratio", ".3f"),
+    ),
+}  # fmt: skip
+
+
+def table(rows: Sequence[Data], measure: str) -> str:
+    """The rows as text, then a line for each family (the folder of a spec), and the specs without a figure."""
+    value = "over" if measure == "model" else "ratio"
+    rows = [_over(r) for r in rows]
+    cells = [["spec", *(head for head, _, _ in _COLUMNS[measure]), "" if measure == "model" else "peer"]]
+    for r in rows:
+        note = r.get("failure") or ("WRONG" if r.get("ok") is False else "")
+        note = note or (" ".join(r["instructions"]) if measure == "model" else r.get("peer") or "")
+        cells.append([r["spec"], *(_cell(r.get(name), form) for _, name, form in _COLUMNS[measure]), note])
+    widths = [max(len(line[c]) for line in cells) for c in range(len(cells[0]))]
+    out = ["  ".join(x.ljust(w) if c in (0, len(line) - 1) else x.rjust(w)
+           for c, (x, w) in enumerate(zip(line, widths, strict=True))).rstrip() for line in cells]  # fmt: skip
+    families: dict[str, list[float]] = {}
+    for r in rows:
+        families.setdefault(str(Path(r["spec"]).parent), []).extend([r[value]] if r.get(value) else [])
+    what = "times the floor" if measure == "model" else "as fast as the best peer"
+    out += ["", f"geometric mean of each family, {what}:"]
+    out += [f"  {name}: {_mean(found)}, {len(found)} specs" for name, found in families.items() if found]
+    return "\n".join(out) + "\n"
+
+
+def _over(row: Data) -> Data:
+    floor = row.get("floor_us")
+    return row | ({"over": row["predicted_us"] / floor} if floor else {})
+
+
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{exp(sum(map(log, values)) / len(values)):.2f}"
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("specs", type=click.Path(path_type=Path, exists=True), nargs=-1, required=True, metavar="PATH...")
+@click.option("--arch", default="sm_90a", show_default=True)
+@click.option("--measure", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
+@click.option("--limit", type=click.FloatRange(min=0.0), default=600.0, show_default=True, help="Seconds a spec.")
+@click.option("--options", default="", metavar="TEXT", help="Further options of nautilusc bench.")
+def main(file: Path, specs: tuple[Path, ...], arch: str, measure: str, limit: float, options: str) -> None:
+    """Measure every spec (those below a folder as well), keep the rows in FILE, and print the table."""
+    paths = [p for given in specs for p in (sorted(given.rglob("*.naut")) if given.is_dir() else [given])]
+    survey = Survey(file, arch, measure, limit, tuple(options.split()))
+    rows = []
+    for row in run(survey, paths):
+        rows.append(row)
+        click.echo(f"{len(rows)} of {len(paths)}: {row['spec']}", err=True)
+    click.echo(table(rows, measure), nl=False)
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--arch", required=True)
+def one(spec: Path, arch: str) -> None:
+    """Print the row of one spec without a GPU as JSON; the errors and exit codes are those of the compiler."""
+    try:
+        click.echo(json.dumps(modelled(Request(spec, arch))))
+    except NautilusError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        one(sys.argv[2:])
+    main()

@@ -1,0 +1,93 @@
+"""The specs of the gallery: all are valid and listed; some, others every day, are compiled and checked.
+
+``NAUTILUS_GALLERY=all`` takes all of them, and ``NAUTILUS_GALLERY=N`` those of day N.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from nautilus.check.check import check_spec
+from nautilus.core.errors import NautilusError
+from nautilus.driver import Request, compile_file
+from nautilus.frontend.semantics.check import load_spec
+from nautilus.ma_tile.ir.ops import MmaOp, walk_ops
+from tests.shipped import GALLERY, MORE
+
+ASKED = os.environ.get("NAUTILUS_GALLERY", str(date.today().toordinal()))
+COMPILED, CHECKED = 8, 24  # specs of a day
+
+#: products that run without matrix instructions, and why
+SCALAR = {
+    "attention/decode/f8_cache": "the operands differ in type",
+    "product/structured/csr": "a gather in each term",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(GALLERY).with_suffix("").as_posix()
+
+
+def today(count: int) -> list[Path]:
+    """``count`` specs of the day, spread over all families."""
+    if ASKED == "all":
+        return MORE
+    step = -(-len(MORE) // count)
+    return MORE[int(ASKED) % step :: step]
+
+
+@pytest.mark.parametrize("path", MORE, ids=name_of)
+def test_valid_without_warnings_and_commented(path: Path) -> None:
+    assert load_spec(path).warnings == ()
+    assert path.read_text().startswith("# ")
+    assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+def test_the_page_lists_every_spec() -> None:
+    listed = re.findall(r"^\| \[`\w+`\]\((.*)\.naut\) \| \S", (GALLERY / "README.md").read_text(), re.MULTILINE)
+    assert listed == sorted(map(name_of, MORE))
+
+
+def test_folders_are_small() -> None:
+    folders = [GALLERY, *(p for p in GALLERY.rglob("*") if p.is_dir())]
+    assert [f for f in folders if sum(1 for x in f.iterdir() if x.suffix != ".md") > 13] == []
+
+
+@pytest.mark.parametrize("path", today(COMPILED), ids=name_of)
+def test_compiles_at_its_own_sizes(path: Path) -> None:
+    """Products of stored tensors reach the matrix units."""
+    result = compile_file(Request(path, "sm_90a"))
+    scalar = [
+        op.instr
+        for k in result.modules["ma-tile"].kernels
+        for op in walk_ops(k.body)
+        if isinstance(op, MmaOp) and op.instr == "fma"
+    ]
+    assert not scalar or name_of(path) in SCALAR
+
+
+def tiny(path: Path) -> dict[str, int]:
+    """Sizes of a few elements at which the spec is valid: different ones where that is possible, else equal ones."""
+    dims = [d for d in load_spec(path).dims if d.value is not None]
+    for least in (5, 6, 8, 12, 16, 32):
+        for step in (1, 0):
+            sizes = {d.name: min(d.value or 1, least + step * n) for n, d in enumerate(dims)}
+            try:
+                load_spec(path, dims=sizes)
+            except NautilusError:
+                continue
+            return sizes
+    return {}
+
+
+@pytest.mark.parametrize("path", today(CHECKED), ids=name_of)
+def test_every_level_agrees_at_tiny_sizes(path: Path) -> None:
+    sizes = tiny(path)
+    assert sizes
+    report = check_spec(Request(path, "sm_90a", sizes), steps=False, only=("random",), full_size=True)
+    assert report.ok, report.text()
