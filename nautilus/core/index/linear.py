@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
 from nautilus.core.text.expressions import format_expr
-from nautilus.core.types import DType
+from nautilus.core.types import DType, value_limits
 
 Interval: TypeAlias = tuple[int | None, int | None]
 Bounder: TypeAlias = "Callable[[Linear], Interval]"
@@ -209,6 +209,7 @@ def _coarser(r: Linear, n: int, bound: Bounder) -> tuple[int, Linear, Linear] | 
 
 def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> Linear:
     """``x // n`` for n > 0."""
+    whole = atom(Op("floordiv", (build(x, dtype), Const(n, dtype)), dtype))
     q, r = split(x, n)
     while n > 1:
         k = _inside(r, n, bound)
@@ -223,15 +224,14 @@ def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> L
             continue
         inner = Linear(r.terms).single()
         if isinstance(inner, Op) and inner.op == "floordiv" and isinstance(inner.args[1], Const):
-            m = int(inner.args[1].value)
-            whole = linear(inner.args[0]).shift(m * r.const)
-            if m > 0 and exact(linear(inner.args[0])) and exact(whole):  # (y // m + c) // n == (y + m * c) // (m * n)
-                r = whole
+            m, y = int(inner.args[1].value), linear(inner.args[0])
+            if m > 0 and n * m <= value_limits(dtype)[1] and exact(y):
+                r = y.shift(m * r.const)  # (y // m + c) // n == (y + m * c) // (m * n)
                 n *= m
                 more, r = split(r, n)
                 q = q + more
                 continue
-        return q + Linear({Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype): 1})
+        return q + atom(Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype)) if exact(r) else whole
     return q + r
 
 
@@ -244,10 +244,10 @@ def mod(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> Linear
     if k is not None:
         return r.shift(-k * n)
     coarse = _coarser(r, n, bound)
-    if coarse is not None:
+    if coarse is not None and exact(coarse[1]):
         g, a, b = coarse
         return mod(a, n // g, dtype, bound, exact).scale(g) + b
-    return Linear({Op("mod", (build(r, dtype), Const(n, dtype)), dtype): 1})
+    return atom(Op("mod", (build(r if exact(r) else x, dtype), Const(n, dtype)), dtype))
 
 
 def _forget_mods(x: Linear, n: int, exact: Exact) -> Linear:
@@ -291,7 +291,7 @@ def recombine(x: Linear, dtype: DType) -> Linear:
     return x
 
 
-def paired_quotients(x: Linear) -> tuple[Linear, int, int]:
+def paired_quotients(x: Linear, exact: Callable[[Linear, DType], bool]) -> tuple[Linear, int, int]:
     """``x`` less its differences of neighbouring quotients, and least and greatest value of those.
 
     ``(a + d) // n - a // n`` lies between ``d // n`` rounded down and up, whatever ``a`` is.
@@ -303,8 +303,9 @@ def paired_quotients(x: Linear) -> tuple[Linear, int, int]:
             c, k = x.terms.get(p, 0), x.terms.get(q, 0)
             if p.args[1] != q.args[1] or c * k >= 0:
                 continue
-            distance, n = linear(p.args[0]) - linear(q.args[0]), linear(p.args[1]).const
-            if distance.terms or n <= 0:
+            a, b, n = linear(p.args[0]), linear(q.args[0]), linear(p.args[1]).const
+            distance = a - b
+            if distance.terms or n <= 0 or not (exact(a, p.dtype) and exact(b, q.dtype)):
                 continue
             times = min(abs(c), abs(k)) * (1 if c > 0 else -1)
             ends = (times * (distance.const // n), times * -(-distance.const // n))

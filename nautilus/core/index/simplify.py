@@ -173,7 +173,7 @@ class _Simplifier:
         return lo, hi
 
     def _plain(self, x: Linear) -> Interval:
-        x, low, high = lin.paired_quotients(x)
+        x, low, high = lin.paired_quotients(x, self._exact)
         lo: int | None = x.const + low
         hi: int | None = x.const + high
         for atom, c in x.terms.items():
