@@ -166,6 +166,9 @@ class _Sync:
     smem: dict[str, Smem]
     ranges: Mapping[str, tuple[int, int]]
     stages: dict[str, int] = field(init=False)
+    # Known results. Their keys are identities, because the hash of a loop walks its body; an entry keeps its op alive.
+    loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(default_factory=dict)
+    accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stages = {name: s.stages for name, s in self.smem.items()}
@@ -178,7 +181,10 @@ class _Sync:
         out: list[MemOp] = []
         for n, op in enumerate(body):
             if isinstance(op, ForOp):
-                state = self._loop(op, state, out)
+                if (id(op), state) not in self.loops:
+                    self.loops[id(op), state] = (op, *self._loop(op, state))
+                _, inside, state = self.loops[id(op), state]
+                out += inside
                 continue
             if isinstance(op, IfOp) and _bulk(op):
                 inner, left = self.block(op.body, state)
@@ -191,8 +197,8 @@ class _Sync:
             state = self._after(op, state)
         return tuple(out), state
 
-    def _loop(self, op: ForOp, state: State, out: list[MemOp]) -> State:
-        """Append the loop to ``out``; a wait that only the first iteration needs stands before the loop."""
+    def _loop(self, op: ForOp, state: State) -> tuple[tuple[MemOp, ...], State]:
+        """The loop behind the wait that only its first iteration needs, and the state after the loop."""
         plain, left = self._fixed_point(op, state)
         at = atom(Var(op.var))
         entered = self._enter(state, at - affine(op.lo))
@@ -201,10 +207,8 @@ class _Sync:
             ready = state.wait(pending).barrier()
             inside, after = self._fixed_point(op, ready)
             if _barriers(inside) < _barriers(plain):
-                out += [AsyncWait(pending), Barrier(), inside]
-                return after
-        out.append(plain)
-        return left
+                return (AsyncWait(pending), Barrier(), inside), after
+        return (plain,), left
 
     def _fixed_point(self, op: ForOp, state: State) -> tuple[ForOp, State]:
         """The loop with a body that is right for every iteration, and the state after the loop."""
@@ -307,6 +311,11 @@ class _Sync:
 
     def _touched(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
         """(read, written, copied to) by ``op``; the body of a condition counts as if it runs."""
+        if id(op) not in self.accesses:
+            self.accesses[id(op)] = (op, self._accesses(op))
+        return self.accesses[id(op)][1]
+
+    def _accesses(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
         if isinstance(op, ReduceOp) and op.scratch is not None:
             return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
