@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Any
 
-from nautilus.core.schedule import Schedule, SplitPlan
+from nautilus.core.errors import ScheduleError, UnsupportedError
+from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.cost.model import KernelEstimate
-from nautilus.passes.manager import Context
+from nautilus.passes.manager import Context, prepared, steps
+from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
 from nautilus.planner.dots import floor_pow2
 from nautilus.planner.streaming import MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
-from nautilus.scalar.analysis.derived_names import LOOP, blocks
+from nautilus.scalar.analysis.derived_names import GRID, LOOP, blocks
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 
@@ -52,7 +55,7 @@ def choose(program: Program, context: Context) -> Trial | None:
     """
     many = limits(context.arch).multiprocessors or MULTIPROCESSORS
     defs = read_defs(program)
-    if not any(_may_split(d, many) for d in defs.values()):
+    if not any(_may_split(d, many) for d in defs.values()) or not _leaves_idle(program, context, defs, many):
         return None
     best = attempt(program, context, _BEFORE, ATTEMPTS)
     for kernel in [] if best is None else _idle(best, defs, many):
@@ -60,7 +63,7 @@ def choose(program: Program, context: Context) -> Trial | None:
         base = best
         for cuts in _cuts(program, defs, base.schedule, kernel, many):
             found = attempt(program, _with(context, base, cuts), _BEFORE)
-            if found is None or found.spills > base.spills or found.seconds > STEP * best.seconds:
+            if found is None or found.seconds > STEP * best.seconds:
                 break  # more chunks only add partial results
             best = found
         if base.seconds - best.seconds < MARGIN * kernel.seconds:
@@ -81,6 +84,45 @@ def _may_split(d: Def, many: int) -> bool:
     return points < FEW * many * TILE and terms >= SHORTEST
 
 
+def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many: int) -> bool:
+    """Whether a kernel that no rule has split has few blocks in the plan of the rules; True where they have no plan.
+
+    A plan takes a part of the time of a trial.  ``defs``: those of ``program``.
+    """
+    module: Any = program
+    context = replace(context, trial=True)
+    for step in steps(SCALAR, _BEFORE):
+        try:
+            context = prepared(step, module, context)
+            if step.name == SCALAR.decisions[-1]:
+                break
+            module = step.run(module, context)
+        except (ScheduleError, UnsupportedError):
+            return True
+    assert context.schedule is not None
+    planned, params = read_defs(module), tuple(p.name for p in module.params)
+    cut = {c.op for c in context.schedule.splits or ()}
+    return any(
+        _is_whole(k, defs, cut) and _tiles(k, planned, params) < _enough(k, many) for k in context.schedule.kernels
+    )
+
+
+def _is_whole(plan: KernelPlan, defs: dict[str, Def], cut: set[str]) -> bool:
+    """Whether no rule has split a reduction of ``plan``.  ``defs``: those before splits; ``cut``: those with splits."""
+    return all(o in defs and o not in cut and chunks_of(defs[o]) is None for o in plan.ops)
+
+
+def _tiles(plan: KernelPlan, defs: dict[str, Def], params: tuple[str, ...]) -> int:
+    """The tiles in the grid of ``plan``."""
+    extents = unify([defs[o] for o in plan.ops], params).extents
+    return prod(blocks(e, a.tile) for a in plan.axes if a.role == GRID and isinstance(e := extents[a.name], int))
+
+
+def _enough(plan: KernelPlan, many: int) -> float:
+    """The number of tiles from which on a kernel leaves no multiprocessor idle."""
+    return FEW * many if plan.mapping.engine == "warp" else FULL * many
+
+
 def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]:
     """The slowest kernels that leave multiprocessors idle, and that no rule has split."""
     cut = {c.op for c in first.schedule.splits or ()}
@@ -90,8 +132,8 @@ def _idle(first: Trial, defs: dict[str, Def], many: int) -> list[KernelEstimate]
         for k in first.estimate.kernels
         if k.name in plans
         and k.seconds >= WORTH
-        and k.tiles < (FEW * many if plans[k.name].mapping.engine == "warp" else FULL * many)
-        and all(o in defs and o not in cut and chunks_of(defs[o]) is None for o in plans[k.name].ops)
+        and k.tiles < _enough(plans[k.name], many)
+        and _is_whole(plans[k.name], defs, cut)
     ]
     return sorted(whole, key=lambda k: -k.seconds)[:_KERNELS]
 
