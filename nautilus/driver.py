@@ -52,7 +52,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
         try:
             _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
-                check_resources(request, result)
+                check_resources(result.modules[MA_TILE.name], result.context, result.tuned)
             if accept is not None:
                 accept(result)
             result.lookup_failure = lookup_failure

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nautilus.core.errors import ScheduleError, SpillError, UnsupportedError
+from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import Schedule, recomputed
 from nautilus.cost.registers import kernel_fault
 from nautilus.cuda.module import CudaModule
 from nautilus.ma_tile.analysis.code_size import check_code_size
+from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.manager import Record
-from nautilus.passes.pipelines import MA_TILE, SCALAR
+from nautilus.passes.manager import Context, Record
+from nautilus.passes.pipelines import SCALAR
 from nautilus.targets.limits import limits
 
 _PLANNED = SCALAR.decisions[-1]  # the pass before which the schedule is complete
@@ -49,18 +51,34 @@ class Repeated:
             raise self.error
 
 
-def check_resources(request: Request, result: Result) -> None:
+def check_resources(module: MemModule, context: Context, tuned: bool = False) -> None:
     """Raise ScheduleError for a kernel of the rules that is too long to compile or certain to spill many registers.
 
     A kernel on the last rung of the ladder, one whose spills are accepted, and one that computes tiles again are kept.
+    A schedule from the tuning database (``tuned``) was measured with the registers that it has, and the registers of
+    roles are left to ptxas, which is asked about every warpgroup MMA.
     """
-    module, target = result.modules[MA_TILE.name], limits(result.context.arch)
-    check_code_size(module, request.fallbacks.last)
-    kept = request.fallbacks.last | request.fallbacks.spilling
-    for k in () if result.tuned else module.kernels:
-        again = recomputed(k.name, result.context.schedule) != k.name
-        if k.name not in kept and not again and (found := kernel_fault(k, target)) is not None:
+    check_code_size(module, context.fallbacks.last)
+    kept = context.fallbacks.last | context.fallbacks.spilling
+    for k in () if tuned else module.kernels:
+        again = recomputed(k.name, context.schedule) != k.name
+        found = None if k.name in kept or again else kernel_fault(k, limits(context.arch))
+        if found is not None and not found[0]:
             raise ScheduleError(found[1], kernel=k.name)
+
+
+def next_rung(
+    known: Fallbacks, error: ScheduleError | UnsupportedError, schedule: Schedule | None, again: bool
+) -> Fallbacks | None:
+    """``known`` after ``schedule`` failed with ``error``; None where no other plan is left.
+
+    ``again``: the last fallback has left the schedule as it was.  A kernel that computes tiles of another one again has
+    the plan of that one.
+    """
+    kernel = recomputed(error.kernel, schedule)
+    if not kernel or known.exhausted(kernel):
+        return None
+    return known.after(kernel, error.excess if isinstance(error, ScheduleError) else 0.0, again)
 
 
 def next_request(
@@ -70,19 +88,18 @@ def next_request(
     """``request`` after its schedule failed with ``error``. Raises ``error`` where nothing else is to be tried.
 
     A schedule from the tuning database (``tuned``) is replaced by the default rules.  These have a ladder of
-    conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept.  ``again``:
-    the last fallback has left the schedule as it was.  ``schedule``: the one that failed.  A kernel that computes tiles
-    of another one again has the plan of that one.
+    conservative fallbacks for each kernel (:mod:`nautilus.core.fallbacks`).  What the user gave is kept.  ``again``,
+    ``schedule``: as for :func:`next_rung`.
     """
     if tuned:
         return replace(request, lookup=None)
-    kernel, known = recomputed(error.kernel, schedule), request.fallbacks
     if isinstance(error, SpillError):
-        return replace(request, fallbacks=known.after_spill(kernel, error.excess, again))
-    if not kernel or request.gives_kernels or known.exhausted(kernel):
+        kernel = recomputed(error.kernel, schedule)
+        return replace(request, fallbacks=request.fallbacks.after_spill(kernel, error.excess, again))
+    found = None if request.gives_kernels else next_rung(request.fallbacks, error, schedule, again)
+    if found is None:
         raise error
-    excess = error.excess if isinstance(error, ScheduleError) else 0.0
-    return replace(request, fallbacks=known.after(kernel, excess, again))
+    return replace(request, fallbacks=found)
 
 
 def note_spills(request: Request, result: Result, module: CudaModule, resources: Sequence[Resources]) -> None:

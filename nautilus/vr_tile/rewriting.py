@@ -25,6 +25,12 @@ def each_kernel(m: TileModule, change: Callable[[TileKernel], TileKernel]) -> Ti
     return m if kernels == m.kernels else replace(m, kernels=kernels)
 
 
+def each_op(op: TileOp, change: Callable[[TileOp], TileOp]) -> TileOp:
+    """``op`` changed, and all ops in it where it is a loop."""
+    new = change(op)
+    return replace(new, body=tuple(each_op(x, change) for x in new.body)) if isinstance(new, ForOp) else new
+
+
 def rename_expr(e: Expr, env: Env) -> Expr:
     """Refs replaced by name."""
 

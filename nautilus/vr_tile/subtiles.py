@@ -8,7 +8,8 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, substitute
 from nautilus.core.ops import Kind, Rules, map_fields
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, TileOp, Value, walk_ops
+from nautilus.vr_tile.ir import DotOp, ReduceOp, TileKernel, TileOp, Value, walk_ops
+from nautilus.vr_tile.rewriting import each_op
 
 
 def independent(k: TileKernel, axis: str) -> bool:
@@ -32,7 +33,7 @@ def subtiles(k: TileKernel, axis: str, size: int, part: Expr) -> TileKernel:
     def op(x: TileOp) -> TileOp:
         rules: Rules = {Kind.RESULT: value, Kind.OPERAND: value, Kind.EXPR: lambda e: substitute(e, at)}
         new: TileOp = map_fields(x, rules)
-        return replace(new, body=tuple(map(op, new.body))) if isinstance(new, ForOp) else new
+        return new
 
     axes = tuple(TileAxis(axis, size) if a.name == axis else a for a in k.axes)
-    return replace(k, axes=axes, body=tuple(map(op, k.body)))
+    return replace(k, axes=axes, body=tuple(each_op(x, op) for x in k.body))

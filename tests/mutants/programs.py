@@ -50,11 +50,11 @@ class Program:
                 x.reshape(-1)[-1] = np.nan
         return made
 
-    def run(self, module: MemModule, kernel: str, seed: int | None = None) -> dict[str, Any]:
+    def run(self, module: MemModule, kernel: str, seed: int = 0) -> dict[str, Any]:
         """What ``module`` computes on inputs for which ``kernel`` has work. Raises InterpError."""
         inputs = self.with_nan if self._is_recomputing(kernel) else self.inputs
         with np.errstate(all="ignore"):
-            return run_module(module, inputs, self.scalars, **({} if seed is None else {"seed": seed}))
+            return run_module(module, inputs, self.scalars, seed)
 
     def expected(self, kernel: str) -> dict[str, Any]:
         """What the module computes on the inputs for ``kernel``."""

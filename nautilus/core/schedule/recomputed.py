@@ -1,7 +1,7 @@
 """The kernel that computes tiles of another one again: its name and its mapping, which no schedule holds.
 
 ``recompute-masked`` (:mod:`nautilus.vr_tile.passes.masked`) makes it.  It rarely has work, so that its mapping is the
-same everywhere: few rows, so that registers and shared memory suffice on every target, and no pipeline.
+same everywhere: few rows, for few registers and little shared memory, and no pipeline.
 """
 
 from __future__ import annotations

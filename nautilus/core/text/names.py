@@ -13,6 +13,13 @@ def unused(name: str, taken: Container[str], first: int = 1, joint: str = "_") -
     return new
 
 
+def fresh(name: str, taken: set[str]) -> str:
+    """``name``, or with the first number (from 2 on) that makes it new to ``taken``, which it joins."""
+    out = unused(name, taken, first=2, joint="")
+    taken.add(out)
+    return out
+
+
 def repeated(names: Iterable[str]) -> str | None:
     """The first name that occurs a second time."""
     seen: set[str] = set()

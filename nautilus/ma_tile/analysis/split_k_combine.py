@@ -31,6 +31,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Const, Expr, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import simplify
+from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import affine
@@ -56,7 +57,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import expressions
 from nautilus.ma_tile.lowering.staging import pad_for, shared_vec
-from nautilus.ma_tile.rewriting.renaming import Names, fresh, kernel_apart, layout_name, without_axis_names
+from nautilus.ma_tile.rewriting.renaming import Names, kernel_apart, layout_name, without_axis_names
 
 _ZERO = integer(0)
 

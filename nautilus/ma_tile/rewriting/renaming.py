@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from nautilus.core.expr.nodes import Expr, Ref, Var, free_vars, rewrite
 from nautilus.core.index.simplify import Ranges, bounds, simplify
 from nautilus.core.ops import Kind, Rules, map_fields, map_regions
-from nautilus.core.text.names import unused
+from nautilus.core.text.names import fresh
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import Frag, LetOp, MemKernel, MemOp, Slot, TileSchedulerOp, walk_ops
 from nautilus.ma_tile.ir.traverse import bound, rebuild, variables
@@ -117,13 +117,6 @@ def without_axis_names(kernel: MemKernel, axes: set[str]) -> MemKernel:
     rename = Renaming(variables={name: Var(other) for name, other in new.items()})
     decode = tuple((new.get(name, name), rename.expr(e)) for name, e in kernel.decode)
     return replace(kernel, decode=decode, body=rename.ops(kernel.body)) if new else kernel
-
-
-def fresh(name: str, taken: set[str]) -> str:
-    """``name``, or with the first number (from 2 on) that makes it new to ``taken``, which it joins."""
-    out = unused(name, taken, first=2, joint="")
-    taken.add(out)
-    return out
 
 
 def layout_name(layouts: dict[str, FragLayout], layout: FragLayout, hint: str) -> str:

@@ -48,7 +48,7 @@ def choose(program: Program, context: Context) -> Trial | None:
     for stored in _sets(found):
         inline = tuple(n for n in schedule.inline if n not in stored)
         made = _priced(program, replace(context, schedule=replace(schedule, inline=inline)))
-        if made is not None and made.spills <= first.spills and made.seconds < (1 - MARGIN) * first.seconds:
+        if made is not None and made.seconds < (1 - MARGIN) * first.seconds:
             return made
     return first
 

@@ -13,14 +13,12 @@ from nautilus.core.errors import ScheduleError, TargetLimitError, UnsupportedErr
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.cost.model import Estimate, estimate
-from nautilus.cost.registers import register_fault
-from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
+from nautilus.passes.attempts import check_resources, next_rung
 from nautilus.passes.manager import Context, Step, prepared, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
 from nautilus.scalar.ir import Program
-from nautilus.targets.limits import limits
 
 _PLANNED = SCALAR.decisions[-1]  # the pass before which a schedule is complete
 ATTEMPTS = 8  # of a trial of what the rules say; a candidate that fails once is dropped
@@ -28,15 +26,11 @@ ATTEMPTS = 8  # of a trial of what the rules say; a candidate that fails once is
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A complete schedule, the estimate of its kernels, and the rungs of the ladder that these stand on.
-
-    ``spills``: some kernels certainly need too many registers.
-    """
+    """A complete schedule, the estimate of its kernels, and the rungs of the ladder that these stand on."""
 
     schedule: Schedule
     estimate: Estimate
     fallbacks: Fallbacks
-    spills: bool
 
     @property
     def seconds(self) -> float:
@@ -69,21 +63,20 @@ def attempt(program: Program, context: Context, after: str, attempts: int = 1) -
             refusal: ScheduleError | UnsupportedError = error.schedule_error()
         except (ScheduleError, UnsupportedError) as error:
             refusal = error
-        if not refusal.kernel or context.fallbacks.exhausted(refusal.kernel) or schedule is None:
+        rung = next_rung(context.fallbacks, refusal, schedule, again)
+        if rung is None or schedule is None:
             return None
         failed, attempts = (schedule, refusal), attempts - (not again)
-        excess = refusal.excess if isinstance(refusal, ScheduleError) else 0.0
-        context = replace(context, fallbacks=context.fallbacks.after(refusal.kernel, excess, again))
+        context = replace(context, fallbacks=rung)
     return None
 
 
 def _priced(module: MemModule, context: Context) -> Trial:
     """The trial that ended with ``module``. Raises the errors of the verifier."""
     verify(module)
-    check_code_size(module)
+    check_resources(module, context)
     assert context.schedule is not None
-    spills = register_fault(module, limits(context.arch)) is not None
-    return Trial(context.schedule, estimate(module, context.arch), context.fallbacks, spills)
+    return Trial(context.schedule, estimate(module, context.arch), context.fallbacks)
 
 
 def _steps(after: str) -> tuple[Step, ...]:

@@ -14,19 +14,13 @@ from math import prod
 
 import numpy as np
 
-from nautilus.core.expr.nodes import Expr, Op, free_vars, loads
+from nautilus.core.expr.nodes import Expr, free_vars, loads
+from nautilus.core.expr.products import factors
 from nautilus.core.numerics import Array, Mode
 from nautilus.core.types import DType
 from nautilus.scalar.interp.space import Memory, ScalarRunError, Space, both
 
 _EXACT = 2.0**53
-
-
-def factors(e: Expr) -> list[Expr]:
-    """The operands of a product, left to right."""
-    if isinstance(e, Op) and e.op == "mul":
-        return factors(e.args[0]) + factors(e.args[1])
-    return [e]
 
 
 def contract(space: Space, value: Expr, guards: Sequence[Expr], red: frozenset[int], mode: Mode) -> Array | None:

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
+from nautilus.core.expr.products import factors
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import shared_group
 from nautilus.core.passes import CertifyingPass
@@ -159,7 +160,7 @@ def narrowed(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     """How the factor of ``d`` becomes narrow; None where ``d`` has no factor that does."""
     if d.op != "sum" or d.value.dtype is not DType.F32:
         return None
-    parts = _factors(d.value)
+    parts = factors(d.value)
     if len(parts) > _MOST_FACTORS:
         return None
     found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
@@ -212,15 +213,9 @@ def _reduced_with(ld: Load, reader: Def, defs: Mapping[str, Def], depth: int) ->
     return (made.is_reduction and bool(missing)) or depth == 0
 
 
-def _factors(e: Expr) -> list[Expr]:
-    if isinstance(e, Op) and e.op == "mul":
-        return _factors(e.args[0]) + _factors(e.args[1])
-    return [e]
-
-
-def _product(factors: Sequence[Expr]) -> Expr:
-    total = factors[0]
-    for f in factors[1:]:
+def _product(parts: Sequence[Expr]) -> Expr:
+    total = parts[0]
+    for f in parts[1:]:
         total = Op("mul", (total, f), f.dtype)
     return total
 

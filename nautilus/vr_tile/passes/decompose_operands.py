@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.vr_tile.ir import DotOp, ForOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
-from nautilus.vr_tile.rewriting import each_kernel
+from nautilus.vr_tile.ir import DotOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
+from nautilus.vr_tile.rewriting import each_kernel, each_op
 
 PARTS = 2
 
@@ -46,12 +46,9 @@ def _kernel(k: TileKernel) -> TileKernel:
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
 
     def changed(op: TileOp) -> TileOp:
-        if isinstance(op, ForOp):
-            body = tuple(map(changed, op.body))
-            return op if body == op.body else replace(op, body=body)
         return replace(op, parts=PARTS) if isinstance(op, DotOp) and _permits(op, defs) else op
 
-    body = tuple(map(changed, k.body))
+    body = tuple(each_op(op, changed) for op in k.body)
     return k if body == k.body else replace(k, body=body)
 
 

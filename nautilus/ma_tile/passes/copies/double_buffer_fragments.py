@@ -28,6 +28,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Var, free_vars, substitute
 from nautilus.core.index.simplify import FALSE, TRUE, simplify
 from nautilus.core.schedule import Schedule
+from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import (
@@ -49,7 +50,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import each_kernel, map_slots, rebuild, substitute_copy, touch, warp_plan_of
 from nautilus.ma_tile.passes.finalise.synchronize import stage_number
-from nautilus.ma_tile.rewriting.renaming import Names, fresh, layout_name
+from nautilus.ma_tile.rewriting.renaming import Names, layout_name
 from nautilus.ma_tile.verify.layout import acc_grid
 
 

@@ -30,6 +30,7 @@ from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Op
 from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.schedule import Schedule
+from nautilus.core.text.names import fresh
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
 from nautilus.ma_tile.ir.async_ops import MbarExpect, TmaLoad
 from nautilus.ma_tile.ir.ops import (
@@ -48,7 +49,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import deep_touch, each_kernel, touch, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import checked, place_mbars
-from nautilus.ma_tile.rewriting.renaming import each_block, fresh, uniform_ranges
+from nautilus.ma_tile.rewriting.renaming import each_block, uniform_ranges
 from nautilus.targets.limits import Limits, limits
 
 Block = tuple[MemOp, ...]

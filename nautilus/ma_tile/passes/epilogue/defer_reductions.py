@@ -22,11 +22,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.layout import FragLayout
 from nautilus.ma_tile.ir.ops import ConstOp, ForOp, Frag, MapOp, MemKernel, MemModule, MemOp, ReduceOp, walk_ops
 from nautilus.ma_tile.ir.traverse import each_kernel, reads
-from nautilus.ma_tile.rewriting.renaming import fresh
 
 _Part = Callable[[Frag], Frag]
 

@@ -38,6 +38,7 @@ from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, free_vars, walk
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, linear_in, simplify
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
+from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.pipelines import find_pipelines
@@ -61,7 +62,7 @@ from nautilus.ma_tile.passes.finalise.allocate_shared import reallocate
 from nautilus.ma_tile.rewriting.double_buffered_stores import StoreStage, double_buffered
 from nautilus.ma_tile.rewriting.named_barriers import consumer_barrier
 from nautilus.ma_tile.rewriting.rename_axis import rename_axis
-from nautilus.ma_tile.rewriting.renaming import Names, fresh
+from nautilus.ma_tile.rewriting.renaming import Names
 from nautilus.ma_tile.verify.layout import same_map
 from nautilus.targets.limits import limits
 

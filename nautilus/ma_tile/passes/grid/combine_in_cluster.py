@@ -34,6 +34,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Var
 from nautilus.core.schedule import Schedule, WarpPlan
+from nautilus.core.text.names import fresh
 from nautilus.ma_tile.analysis.block_values import BLOCK
 from nautilus.ma_tile.analysis.split_k_combine import Pair, SplitKFusion, merged, pair_of, several
 from nautilus.ma_tile.ir.ops import (
@@ -49,7 +50,7 @@ from nautilus.ma_tile.ir.ops import (
 )
 from nautilus.ma_tile.ir.traverse import rebuild, warp_plan_of
 from nautilus.ma_tile.passes.finalise.allocate_shared import alignment, checked, place_mbars
-from nautilus.ma_tile.rewriting.renaming import Names, Renaming, fresh
+from nautilus.ma_tile.rewriting.renaming import Names, Renaming
 from nautilus.targets.limits import Limits, limits
 
 

@@ -31,6 +31,7 @@ from nautilus.core.expr.nodes import Const, Expr, Ref, Var, substitute
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import ROWS, recomputing
+from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.analysis.not_a_number import finished
@@ -48,7 +49,7 @@ from nautilus.vr_tile.ir import (
 )
 from nautilus.vr_tile.passes.dce import Dce
 from nautilus.vr_tile.rank_one import rank_one
-from nautilus.vr_tile.rewriting import Peephole
+from nautilus.vr_tile.rewriting import Peephole, each_op
 from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
@@ -122,7 +123,7 @@ class _Rewrite:
             if end.name not in found:
                 axis = next((n for n in end.type.names if n in op.mask.type.names), None)
                 rows = next((a.size for a in end.type.axes if a.name == axis), 1)
-                name = unused(f"{self.k.name}_nan", self.names)
+                name = fresh(f"{self.k.name}_nan", self.names)
                 buffer = Buffer(name, DType.BOOL, (self.tiles, rows), Space.TEMP, self.k.span)
                 found[end.name] = _Flags(buffer, end, axis, rows)
         return list(found.values())
@@ -149,10 +150,10 @@ class _Rewrite:
         def rule(p: Peephole, op: TileOp) -> Value | None:
             if not isinstance(op, DotOp) or op.mask is None or op.result.name in plain:
                 return None
-            return rank_one(p, op, p.defs, unused(f"{op.axes[0]}1", self.variables))
+            return rank_one(p, op, p.defs, fresh(f"{op.axes[0]}1", self.variables))
 
         changed = Peephole(self.k).run(rule)
-        return replace(changed, body=tuple(map(_plain, changed.body)))
+        return replace(changed, body=tuple(each_op(op, _plain) for op in changed.body))
 
     def number(self) -> Expr:
         """The number of a tile in the grid."""
@@ -175,8 +176,8 @@ class _Rewrite:
         }
         """
         k, each = self.k, self.each
-        tile, t, block, again = (unused(x, self.variables) for x in ("tile", "t", "c", "again"))
-        lines = [TileAxis(unused("row", self.variables), f.rows) for f in self.flags]
+        tile, t, block, again = (fresh(x, self.variables) for x in ("tile", "t", "c", "again"))
+        lines = [TileAxis(fresh("row", self.variables), f.rows) for f in self.flags]
         parts, exact = self.in_parts(self.without_masks(set()), again)
         more = [a for a in (TileAxis(tile, each), *lines) if a.size > 1]
         p = Peephole(replace(exact, axes=(*more, *exact.axes)))
@@ -187,11 +188,16 @@ class _Rewrite:
         number = calc("add", first, Var(t))
         here = self.any_flag(p, number, [], lines)
         at = dict(zip((g.var for g in k.grid), _digits(number, self.extents or ()), strict=True))
-        body = tuple(_substituted(op, at) for op in exact.body)
+
+        def moved(op: TileOp) -> TileOp:
+            new: TileOp = map_fields(op, {Kind.EXPR: lambda e: substitute(e, at)})
+            return new
+
+        body = tuple(each_op(op, moved) for op in exact.body)
         p.emit(ForOp((), again, integer(0), calc("mul", here, parts), (), body, (), None, k.span))
         loop = ForOp((), t, integer(0), calc("mul", some, each), (), tuple(p.out), (), None, k.span)
         grid = (GridAxis(block, integer(-(-self.tiles // each))),)
-        name = unused(recomputing(k.name), self.names)
+        name = fresh(recomputing(k.name), self.names)
         return TileKernel(name, grid, p.kernel.axes, (*outer, loop), k.span)
 
     def in_parts(self, k: TileKernel, var: str) -> tuple[int, TileKernel]:
@@ -217,17 +223,7 @@ class _Rewrite:
 
 
 def _plain(op: TileOp) -> TileOp:
-    if isinstance(op, ForOp):
-        return replace(op, body=tuple(map(_plain, op.body)))
     return replace(op, mask=None) if isinstance(op, DotOp) else op
-
-
-def unused(name: str, taken: set[str]) -> str:
-    """``name``, or with underscores behind it where it is ``taken``, to which it is added."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _digits(number: Expr, extents: Iterable[int]) -> list[Expr]:
@@ -237,9 +233,3 @@ def _digits(number: Expr, extents: Iterable[int]) -> list[Expr]:
         out.insert(0, calc("mod", number, n) if n > 1 else integer(0))
         number = calc("floordiv", number, n) if n > 1 else number
     return out
-
-
-def _substituted(op: TileOp, at: dict[str, Expr]) -> TileOp:
-    """``op`` with variables of the grid replaced."""
-    new: TileOp = map_fields(op, {Kind.EXPR: lambda e: substitute(e, at)})
-    return replace(new, body=tuple(_substituted(x, at) for x in new.body)) if isinstance(new, ForOp) else new
