@@ -150,7 +150,7 @@ class _Rewrite:
         def rule(p: Peephole, op: TileOp) -> Value | None:
             if not isinstance(op, DotOp) or op.mask is None or op.result.name in plain:
                 return None
-            return rank_one(p, op, p.defs, fresh(f"{op.axes[0]}1", self.variables))
+            return rank_one(p, op, p.defs, fresh(f"{op.axes[0]}_one", self.variables))
 
         changed = Peephole(self.k).run(rule)
         return replace(changed, body=tuple(each_op(op, _plain) for op in changed.body))
