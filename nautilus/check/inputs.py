@@ -129,9 +129,9 @@ def interface(module: Any) -> Spec:
     """The interface of a module from a dump as a Spec without definitions."""
 
     def tensors(space: str) -> tuple[Tensor, ...]:
-        return tuple(Tensor(b.name, b.dtype, b.shape) for b in module.buffers if b.space.value == space)
+        return tuple(Tensor(b.name, b.dtype, b.array_shape) for b in module.buffers if b.space.value == space)
 
-    sized = {n.name for b in module.buffers for n in b.shape if not isinstance(n, int)}
+    sized = {n.name for b in module.buffers for n in b.array_shape if not isinstance(n, int)}
     scalars = tuple(Scalar(p.name, p.dtype, p.default) for p in module.params if p.name not in sized)
     dims = tuple(Dim(n, None) for n in sorted(sized))
     return Spec(module.name, tensors("input"), scalars, tensors("output"), dims, ())

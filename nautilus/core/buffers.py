@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nautilus.core.expr.nodes import Param
 from nautilus.core.op_fields import DTYPE, LITERAL, NAME
@@ -40,15 +40,30 @@ SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[(NUMBER | NAME), ...]", _show_shape, 
 SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
 
 
-@part("$space $name: $dtype[$shape]")
+@part("$space $name: $dtype[$shape]( of [$whole])?")
 class Buffer:
-    """A tensor in memory, row-major. ``shape`` in elements; a runtime extent is a Param."""
+    """A tensor in memory, row-major. ``shape`` in elements; a runtime extent is a Param.
+
+    ``whole``: the shape of the array that a caller gives or gets, where the indices of the module see the same elements
+    in another shape; None: it is ``shape``.
+    """
 
     name: str = declare(NAME)
     dtype: DType = declare(DTYPE)
     shape: tuple[int | Param, ...] = declare(SHAPE)
     space: Space = declare(SPACE)
     span: Span = SPAN
+    whole: tuple[int | Param, ...] | None = declare(SHAPE, default=None)
+
+    @property
+    def array_shape(self) -> tuple[int | Param, ...]:
+        """The shape of the array that a caller gives or gets."""
+        return self.shape if self.whole is None else self.whole
+
+    def viewed(self, shape: tuple[int | Param, ...]) -> Buffer:
+        """This buffer, whose indices see its elements in ``shape``."""
+        given = self.space in (Space.INPUT, Space.OUTPUT) and shape != self.array_shape
+        return replace(self, shape=shape, whole=self.array_shape if given else None)
 
 
 @part("param $name: $dtype( = $default)?")

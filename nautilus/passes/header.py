@@ -53,7 +53,7 @@ def _arguments(module: MemModule, spec: Spec | None) -> Iterator[str]:
     for b in module.buffers:
         if b.space is not Space.TEMP:
             word = "input" if b.space is Space.INPUT else "output"
-            shape = ", ".join(str(n) for n in b.shape)
+            shape = ", ".join(str(n) for n in b.array_shape)
             yield f"{word:<8}{b.name}: {b.dtype}[{shape}]"
     defaults = {s.name: s.default for s in spec.scalars} if spec is not None else {}
     for p in module.params:

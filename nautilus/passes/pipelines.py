@@ -70,8 +70,9 @@ SCALAR = Stage(
     passes=_passes(
         "nautilus.scalar.passes",
         *("simplify:Simplify", "inline:Inline", "simplify:Simplify"),
-        *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify"),
-        *("narrow:Narrow", "operands.store_operands:StoreOperands", "dead:Dead", "pack:Pack"),
+        *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify", "axes.join_sums:JoinSums"),
+        *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
+        *("operands.store_operands:StoreOperands", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
     ),

@@ -65,7 +65,7 @@ def interface(result: Result, stage: str) -> Interface:
         inputs = [b for b in module.buffers if b.space.value == "input"]
         outputs = [b for b in module.buffers if b.space.value == "output"]
         scalars = [(p.name, p.dtype, p.default) for p in module.params]
-    made = [tuple(Slot(t.name, t.dtype, t.shape) for t in ts) for ts in (inputs, outputs)]
+    made = [tuple(Slot(t.name, t.dtype, getattr(t, "array_shape", t.shape)) for t in ts) for ts in (inputs, outputs)]
     return Interface(made[0], made[1], tuple(scalars))
 
 
@@ -230,7 +230,7 @@ def plan_of(module: Any) -> Plan:
     for b in module.buffers:
         if any(not isinstance(n, int) for n in b.shape):
             raise UnsupportedError("runtime dims", f"{b.name} on the GPU")
-        arguments_.append(Argument(b.name, b.dtype, b.shape, b.space.value))
+        arguments_.append(Argument(b.name, b.dtype, b.array_shape, b.space.value))
     arguments_ += [Argument(p.name, p.dtype, (), "scalar") for p in module.params]
     names = tuple(a.name for a in arguments_)
     launches = []

@@ -66,7 +66,8 @@ def run_module(
         run.allocate(b, inputs)
     for k in m.kernels:
         run.kernel(k)
-    return {b.name: run.memory[b.name] for b in m.buffers if b.space is not Space.INPUT}
+    found = (b for b in m.buffers if b.space is not Space.INPUT)
+    return {b.name: run.memory[b.name].reshape(run.shape(b.array_shape)) for b in found}
 
 
 class _Run:
@@ -81,17 +82,20 @@ class _Run:
         self.values: dict[str, tuple[TileType, Array]] = {}
 
     # -- memory -------------------------------------------------------------------------------
+    def shape(self, shape: Sequence[int | Param]) -> tuple[int, ...]:
+        return tuple(int(self.params[e.name]) if isinstance(e, Param) else e for e in shape)
+
     def allocate(self, b: Buffer, inputs: Mapping[str, Array]) -> None:
-        shape = tuple(int(self.params[e.name]) if isinstance(e, Param) else e for e in b.shape)
+        shape, declared = self.shape(b.shape), self.shape(b.array_shape)
         if b.space is not Space.INPUT:
             self.memory[b.name] = _fresh(shape, b.dtype)
             return
         if b.name not in inputs:
             raise TileRunError(f"no value for input {b.name}")
         data = np.asarray(inputs[b.name])
-        if data.shape != shape:
-            raise TileRunError(f"input {b.name} has shape {data.shape}, declared {shape}")
-        self.memory[b.name] = round_to(data, b.dtype)
+        if data.shape != declared:
+            raise TileRunError(f"input {b.name} has shape {data.shape}, declared {declared}")
+        self.memory[b.name] = round_to(data.reshape(shape), b.dtype)
 
     def where(self, op: LoadOp | StoreOp, t: TileType) -> tuple[tuple[Array, ...], Array]:
         """Index arrays of the access and its mask, both of the tile's shape; out of range is an error."""

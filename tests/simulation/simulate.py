@@ -86,7 +86,7 @@ def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: fl
 
 def _read(path: Path, b: Buffer) -> Array:
     stored = np.fromfile(path, storage_array(np.zeros(1), b.dtype).dtype)
-    return from_storage(stored.reshape([n for n in b.shape if isinstance(n, int)]), b.dtype)
+    return from_storage(stored.reshape([n for n in b.array_shape if isinstance(n, int)]), b.dtype)
 
 
 def _main(module: MemModule, given: InputSet) -> str:

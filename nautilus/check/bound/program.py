@@ -18,6 +18,7 @@ from nautilus.core.schedule import Schedule
 from nautilus.frontend.spec import Definition, Spec
 from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.lowering import lower
+from nautilus.scalar.passes.axes.join_sums import JoinSums
 from nautilus.scalar.passes.factor import Factor
 from nautilus.scalar.passes.inline import Inline
 from nautilus.scalar.passes.narrow import Narrow
@@ -28,7 +29,7 @@ from nautilus.scalar.passes.simplify import Simplify
 def passes(precision: str = "fast", schedule: Schedule | None = None) -> tuple[Pass, ...]:
     """The passes of the Scalar stage up to the last one that inserts roundings."""
     return (
-        *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify()),
+        *(Simplify(), Inline(schedule), Simplify(), SplitSums(), Factor(schedule), Simplify(), JoinSums()),
         Narrow(schedule, strict=precision == "strict"),
     )
 

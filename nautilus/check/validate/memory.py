@@ -54,6 +54,14 @@ class Memory:
         else:
             self.real = np.array(data).astype(self.real.dtype)
 
+    def reshaped(self, shape: tuple[int, ...]) -> Memory:
+        """The same elements in row-major order in another shape."""
+        made = Memory(self.name, self.dtype, shape, self.tracked)
+        made.real, made.written = self.real.reshape(shape), self.written.reshape(shape)
+        if self.u is not None and self.v is not None:
+            made.u, made.v = self.u.reshape(shape), self.v.reshape(shape)
+        return made
+
     def places(self, index: Sequence[Array], mask: Array) -> tuple[Array, ...]:
         """Index arrays with 0 where ``mask`` does not hold. Raises Malformed for an access outside."""
         out = []

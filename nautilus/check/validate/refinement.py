@@ -9,7 +9,7 @@ not have (``sqrt(x) ** 2 = x``) or a rounded constant.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from nautilus.check.validate import scalar_run, tile_run
 from nautilus.check.validate.memory import Malformed, Memory, Unsupported
 from nautilus.check.validate.numbers import Constants
 from nautilus.check.validate.points import points
-from nautilus.check.validate.scalar_run import Given
+from nautilus.check.validate.scalar_run import Given, extents
 from nautilus.check.validate.verdict import Verdict
 from nautilus.core.buffers import Space
 from nautilus.core.numerics import Array
@@ -97,11 +97,13 @@ class Validator:
             return error
         except (TypeError, KeyError, IndexError, ValueError) as error:
             return Malformed(f"the module cannot run: {type(error).__name__}: {error}")
-        return {b.name: buffers[b.name] for b in module.buffers if b.space is Space.OUTPUT}
+        outputs = (b for b in module.buffers if b.space is Space.OUTPUT)
+        return {b.name: buffers[b.name].reshaped(extents(b.array_shape, given)) for b in outputs}
 
 
 def _interface(module: Program | TileModule) -> object:
-    return [b for b in module.buffers if b.space in (Space.INPUT, Space.OUTPUT)], module.params
+    arguments = [b for b in module.buffers if b.space in (Space.INPUT, Space.OUTPUT)]
+    return [replace(b, shape=b.array_shape, whole=None) for b in arguments], module.params
 
 
 def _mostly_finite(found: Results | Exception) -> bool:

@@ -39,16 +39,21 @@ class Given:
     tracked: bool = True  # whether residues are
 
 
+def extents(shape: Sequence[int | Param], given: Given) -> tuple[int, ...]:
+    """``shape`` with the values of sizes that are known only at launch."""
+    return tuple(int(given.params[e.name]) if isinstance(e, Param) else e for e in shape)
+
+
 def memories(module_buffers: Sequence[Buffer], given: Given) -> dict[str, Memory]:
     """The buffers of a module; inputs hold their values."""
     out = {}
     for b in module_buffers:
-        shape = tuple(int(given.params[e.name]) if isinstance(e, Param) else e for e in b.shape)
+        shape = extents(b.shape, given)
         if prod(shape) > _MOST:
             raise Unsupported(f"{b.name} is too large")
         out[b.name] = Memory(b.name, b.dtype, shape, given.tracked)
         if b.space is Where.INPUT:
-            out[b.name].fill(given.arrays[b.name])
+            out[b.name].fill(given.arrays[b.name].reshape(shape))
     return out
 
 

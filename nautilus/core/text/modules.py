@@ -1,6 +1,7 @@
 """The text form of modules, which all levels share: declarations of buffers and params, then kernels.
 
-A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.
+A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.  Where
+indices see an array of another shape, this one stands behind ``of``: ``input x: f16[64] of [4, 16]``.
 A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32``.
 """
 
@@ -55,5 +56,9 @@ def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
     def extent(e: int | Param) -> int | Param:  # its param is declared after it
         return replace(e, dtype=r.params.get(e.name, e.dtype)) if isinstance(e, Param) else e
 
-    fields["buffers"] = tuple(replace(b, shape=tuple(map(extent, b.shape))) for b in fields["buffers"])
+    def whole(b: Buffer) -> tuple[int | Param, ...] | None:
+        return None if b.whole is None else tuple(map(extent, b.whole))
+
+    known = fields["buffers"]
+    fields["buffers"] = tuple(replace(b, shape=tuple(map(extent, b.shape)), whole=whole(b)) for b in known)
     return cls(**fields)

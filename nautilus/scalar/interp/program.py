@@ -61,18 +61,18 @@ def run_program(
         raise ScalarRunError(f"no value for scalar {', '.join(missing)}")
     memory: dict[str, Memory] = {}
     for b in p.buffers:
-        shape = _shape(b, values)
         if b.space is Where.INPUT:
-            memory[b.name] = Memory(b.name, _input(b, shape, inputs))
+            memory[b.name] = Memory(b.name, _input(b, values, inputs))
         else:
-            memory[b.name] = Memory.fresh(b.name, shape, b.dtype)
+            memory[b.name] = Memory.fresh(b.name, _shape(b, values), b.dtype)
     for k in p.kernels:
         _Run(p, k, Tables(memory, values, mode)).run()
     for b in p.buffers:
         marks = memory[b.name].missing()
         if b.space is Where.OUTPUT and marks is not None:
             raise ScalarRunError(f"{b.name}: {int((~marks).sum())} of {marks.size} elements are never written")
-    return {b.name: memory[b.name].data for b in p.buffers if b.space is not Where.INPUT}
+    found = ((b, memory[b.name].data) for b in p.buffers if b.space is not Where.INPUT)
+    return {b.name: x if b.whole is None else x.reshape(_extents(b.whole, values)) for b, x in found}
 
 
 def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
@@ -80,22 +80,27 @@ def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
     out: dict[str, int] = {}
     for b in p.buffers:
         if b.name in inputs:
-            for e, n in zip(b.shape, np.shape(inputs[b.name]), strict=False):
+            for e, n in zip(b.array_shape, np.shape(inputs[b.name]), strict=False):
                 if isinstance(e, Param):
                     out.setdefault(e.name, n)
     return out
 
 
 def _shape(b: Buffer, scalars: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(scalars[e.name]) if isinstance(e, Param) else e for e in b.shape)
+    return _extents(b.shape, scalars)
 
 
-def _input(b: Buffer, shape: tuple[int, ...], inputs: Mapping[str, Array]) -> Array:
+def _extents(shape: Sequence[int | Param], scalars: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(scalars[e.name]) if isinstance(e, Param) else e for e in shape)
+
+
+def _input(b: Buffer, scalars: Mapping[str, Any], inputs: Mapping[str, Array]) -> Array:
     if b.name not in inputs:
         raise ScalarRunError(f"no value for input {b.name}")
-    x = np.asarray(inputs[b.name])
-    if x.shape != shape:
-        raise ScalarRunError(f"input {b.name} has shape {x.shape}, declared {shape}")
+    x, declared = np.asarray(inputs[b.name]), _extents(b.array_shape, scalars)
+    if x.shape != declared:
+        raise ScalarRunError(f"input {b.name} has shape {x.shape}, declared {declared}")
+    x = x.reshape(_shape(b, scalars))
     bits = b.dtype.stored_as_bits and x.dtype.kind == "u"
     return from_storage(x, b.dtype) if bits else round_to(x, b.dtype)
 

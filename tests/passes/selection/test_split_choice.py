@@ -17,8 +17,8 @@ from nautilus.tune.search.trial_lowering import trials_of
 
 TALL = "dim M = 16, N = 1024, K = 16384\ninput A: f16[M, K]\ninput B: f16[N, K]\noutput C: f16[M, N]\n"
 PRODUCT = TALL + "C[i, j] = sum[k](A[i, k] * B[j, k])\n"
-NORM = "dim B = 32, M = 1024, N = 1000\ninput X: bf16[B, M, N]\noutput y: f32\n"
-NORM += "y = sqrt(sum[b, i, j](X[b, i, j] ** 2))\n"
+NORM = "dim B = 32, M = 1024, N = 1000\ninput X: bf16[B, M, N]\ninput w: f32[B, N]\noutput y: f32\n"
+NORM += "y = sqrt(sum[b, i, j](X[b, i, j] ** 2 * w[b, j]))\n"
 
 
 def request(text: str, **dims: int) -> Request:

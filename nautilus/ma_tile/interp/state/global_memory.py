@@ -8,7 +8,7 @@ Base addresses are aligned to 256 bytes, as the allocator gives them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,19 +24,20 @@ class GlobalMemory:
     """The buffers of a module. ``params`` gives runtime sizes."""
 
     def __init__(self, m: MemModule, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of indices
+        self.arrays: dict[str, tuple[int, ...]] = {}  # of what a caller gives and gets
         self.dtypes: dict[str, DType] = {}
         self.values: dict[str, Array] = {}
         self.ready: dict[str, Array] = {}
         self.owner: dict[str, Array] = {}
         for b in m.buffers:
-            shape = tuple(int(params[e.name]) if isinstance(e, Param) else e for e in b.shape)
+            shape, declared = _extents(b.shape, params), _extents(b.array_shape, params)
             size = int(np.prod(shape, dtype=np.int64))
-            self.shapes[b.name], self.dtypes[b.name] = shape, b.dtype
+            self.shapes[b.name], self.arrays[b.name], self.dtypes[b.name] = shape, declared, b.dtype
             if b.space is Space.INPUT:
                 given = np.asarray(inputs[b.name])
-                if given.shape != shape:
-                    raise ValueError(f"input {b.name} has shape {given.shape}, not {shape}")
+                if given.shape != declared:
+                    raise ValueError(f"input {b.name} has shape {given.shape}, not {declared}")
                 self.values[b.name] = round_registers(given, b.dtype).reshape(-1)
                 self.ready[b.name] = np.ones(size, np.bool_)
             else:
@@ -51,8 +52,8 @@ class GlobalMemory:
             owner[:] = 0
 
     def array(self, name: str) -> Array:
-        """The buffer in its shape."""
-        return self.values[name].reshape(self.shapes[name])
+        """The buffer in the shape that a caller sees."""
+        return self.values[name].reshape(self.arrays[name])
 
     def place(self, name: str, index: tuple[Array, ...], mask: Array | None, shape: tuple[int, ...]) -> Ints:
         """Element numbers [shape] of an access (0 where masked). Raises Fault outside the tensor."""
@@ -109,6 +110,10 @@ class GlobalMemory:
         if not np.array_equal(encode(store[place], dtype), encode(value, dtype)):
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
+
+
+def _extents(shape: Sequence[int | Param], params: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(params[e.name]) if isinstance(e, Param) else e for e in shape)
 
 
 def _unwritten(dtype: DType) -> float | int | bool:

@@ -1,0 +1,205 @@
+"""``collapse-axes``: adjacent axes that every tensor has side by side become one axis.
+
+``C[b, i, j] = sum[k, l](A[b, i, k, l] * B[k, l, j])`` is the product of a matrix of ``b * i`` rows over one contracted
+axis ``k * l``: both tensors are contiguous there.  The planner then sees the same program whether a spec has one axis
+or several, and tiles do not end where the inner axis does.
+
+Axis ``x`` collapses with the axis ``y`` behind it if in every definition that has one of them both are parallel, or
+both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; and neither
+occurs in any other way (as a value, in a condition, in a computed index).  All accesses to these two dimensions of a
+buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.  An argument
+keeps the shape that the caller gives it as ``Buffer.whole``.
+
+Axes collapse only where a plan depends on it: two that are reduced together, and two that are rows, or columns, of a
+matrix product, with all that has to follow.  Others are coordinates of blocks and cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TypeAlias
+
+from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, rewrite
+from nautilus.core.text.names import unused
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.rewriting import find_defs, kernel_of
+
+Place: TypeAlias = tuple[str, int]  # of a buffer: dimension n beside dimension n + 1
+Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis behind that
+Join: TypeAlias = tuple[Pair, Place]  # the axes of a pair are the index at a place
+
+
+@dataclass(frozen=True, slots=True)
+class CollapseAxes:
+    """Collapse the axes that the module docstring names."""
+
+    name = "collapse-axes"
+
+    def apply(self, program: Program) -> Program:
+        """The program with fewer axes; the same object where nothing collapses."""
+        live = Dead().apply(program)  # what nobody reads needs no axes
+        defs = find_defs(live)
+        if len(defs) < len(live.kernels) or any(d.at is not None for d in defs.values()):
+            return program
+        pairs, places = _needed(defs, _legal(live, defs))
+        if not pairs:
+            return program
+        taken = {b.name for b in live.buffers} | {p.name for p in live.params}
+        merged = (_collapsed(d, pairs, places, taken) for d in defs.values())
+        buffers = tuple(_viewed(b, places) for b in live.buffers)
+        return replace(live, buffers=buffers, kernels=tuple(map(kernel_of, merged)))
+
+
+# -- what may collapse --------------------------------------------------------------------------------
+
+
+def _legal(program: Program, defs: Mapping[str, Def]) -> list[Join]:
+    """The largest set of pairs and places that may collapse together."""
+    shapes = {b.name: b.shape for b in program.buffers}
+    joins: dict[Pair, list[Place]] = {}
+    uses: dict[tuple[str, str], int] = {}  # of an axis as an index
+    accesses: dict[Place, list[Pair | None]] = {}  # None: an access with anything else there
+    for d in defs.values():
+        kinds = {a.name: (a.extent, k) for k, axes in enumerate((d.par, d.red)) for a in axes}
+        found = [*_accesses(d)]
+        for name in {n for _, index in found for n in _other_variables(index)} | _values(d):
+            uses[d.name, name] = -1
+        for buffer, index in found:
+            for e in index:
+                if isinstance(e, Var) and uses.get((d.name, e.name), 0) >= 0:
+                    uses[d.name, e.name] = uses.get((d.name, e.name), 0) + 1
+            for n in range(len(index) - 1):
+                pair = _pair(d.name, index[n : n + 2], shapes[buffer][n : n + 2], kinds)
+                accesses.setdefault((buffer, n), []).append(pair)
+                if pair is not None:
+                    joins.setdefault(pair, []).append((buffer, n))
+    return _consistent(joins, accesses, uses)
+
+
+def _consistent(
+    joins: dict[Pair, list[Place]], accesses: Mapping[Place, list[Pair | None]], uses: Mapping[tuple[str, str], int]
+) -> list[Join]:
+    """The pairs that stand at every use of their axes, at places where every access has such a pair."""
+    while True:
+        whole = {p for p, where in joins.items() if all(uses[p[0], x] == len(where) for x in p[1:])}
+        places = {at for at, found in accesses.items() if all(p in whole for p in found)}
+        kept = {p: where for p, where in joins.items() if p in whole and all(at in places for at in where)}
+        if len(kept) == len(joins):
+            return [(p, at) for p, where in kept.items() for at in where]
+        joins = kept
+
+
+def _accesses(d: Def) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    """The buffer and the index of every access of ``d``, equal loads once."""
+    yield d.name, d.index
+    yield from ((ld.buffer, ld.index) for ld in d.reads())
+
+
+def _other_variables(index: Sequence[Expr]) -> frozenset[str]:
+    return frozenset[str]().union(*(free_vars(e) for e in index if not isinstance(e, Var)))
+
+
+def _values(d: Def) -> frozenset[str]:
+    """The variables that ``d`` uses outside of indices."""
+
+    def without_index(n: Expr) -> Expr | None:
+        return Load(n.buffer, (), n.dtype) if isinstance(n, Load) else None
+
+    parts = (d.value,) if d.guard is None else (d.value, d.guard)
+    return frozenset[str]().union(*(free_vars(rewrite(e, without_index)) for e in parts))
+
+
+def _pair(
+    name: str, index: Sequence[Expr], extents: Sequence[object], kinds: Mapping[str, tuple[object, int]]
+) -> Pair | None:
+    """The two axes that are the index of dimensions of these extents, if they are of one kind."""
+    x, y = index
+    if not (isinstance(x, Var) and isinstance(y, Var)) or x.name == y.name:
+        return None
+    (n, first), (m, second) = kinds.get(x.name, (None, 0)), kinds.get(y.name, (None, 0))
+    fits = isinstance(n, int) and isinstance(m, int) and (n, m) == tuple(extents)
+    return (name, x.name, y.name) if fits and first == second else None
+
+
+# -- what should --------------------------------------------------------------------------------------
+
+
+def _needed(defs: Mapping[str, Def], joins: Sequence[Join]) -> tuple[set[Pair], set[Place]]:
+    """The pairs on which a plan depends, and all pairs and places that follow from them."""
+    wanted = {name: _wanted(d) for name, d in defs.items()}
+    pairs = {p for p, _ in joins if any({*p[1:]} <= side for side in wanted[p[0]])}
+    places: set[Place] = set()
+    while True:
+        places |= {at for p, at in joins if p in pairs}
+        more = {p for p, at in joins if at in places}
+        if more <= pairs:
+            return pairs, places
+        pairs |= more
+
+
+def _wanted(d: Def) -> tuple[frozenset[str], ...]:
+    """The axes of ``d`` of which a plan wants to see one: the reduced ones, the rows, and the columns of a product."""
+    value, par = d.value, frozenset(a.name for a in d.par)
+    while isinstance(value, Op) and value.op in ("cast", "narrow"):
+        value = value.args[0]
+    reduced = frozenset(a.name for a in d.red)
+    if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
+        return (reduced,)
+    left, right = map(free_vars, value.args)
+    product = par & (left - right) and par & (right - left)
+    return (reduced, par & (left - right), par & (right - left)) if product else (reduced,)
+
+
+# -- the program after it -----------------------------------------------------------------------------
+
+
+def _viewed(b: Buffer, places: set[Place]) -> Buffer:
+    runs = _runs(len(b.shape), {n for name, n in places if name == b.name})
+    if len(runs) == len(b.shape):
+        return b
+    return b.viewed(tuple(prod(n for n in b.shape[i:j] if isinstance(n, int)) for i, j in runs))
+
+
+def _runs(rank: int, joined: set[int]) -> list[tuple[int, int]]:
+    """The dimensions ``first .. end`` that become one; ``joined``: those that join the next one."""
+    starts = [n for n in range(rank) if n - 1 not in joined]
+    return [*zip(starts, [*starts[1:], rank], strict=True)] if rank else []
+
+
+def _collapsed(d: Def, pairs: set[Pair], places: set[Place], taken: set[str]) -> Def:
+    """``d`` over the axes that remain, with indices of so many dimensions as the buffers then have."""
+    behind = {x: y for name, x, y in pairs if name == d.name}
+    first = [x for x in behind if x not in behind.values()]
+    chains = [tuple(_chain(x, behind)) for x in first]
+    names = dict[str, str]()
+    for chain in chains:
+        used = taken | {a.name for a in d.axes} | {*names.values()}
+        names[chain[0]] = unused("_".join(chain), used)
+    extents = {a.name: a.extent for a in d.axes}
+    whole = {c[0]: prod(n for x in c if isinstance(n := extents[x], int)) for c in chains}
+
+    def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        left = (a for a in old if a.name not in behind.values())
+        return tuple(Axis(names[a.name], whole[a.name], a.span) if a.name in names else a for a in left)
+
+    def put(buffer: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        runs = _runs(len(index), {n for name, n in places if name == buffer})
+        return tuple(Var(names[v.name]) if j > i + 1 and isinstance(v := index[i], Var) else index[i] for i, j in runs)
+
+    def rule(n: Expr) -> Expr | None:
+        return replace(n, index=put(n.buffer, n.index)) if isinstance(n, Load) else None
+
+    value, guard = rewrite(d.value, rule), None if d.guard is None else rewrite(d.guard, rule)
+    return replace(d, buffer=_viewed(d.buffer, places), par=axes(d.par), red=axes(d.red), value=value, guard=guard)
+
+
+def _chain(x: str, behind: Mapping[str, str]) -> Iterator[str]:
+    yield x
+    while x in behind:
+        x = behind[x]
+        yield x
