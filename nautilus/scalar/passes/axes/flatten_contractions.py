@@ -1,0 +1,84 @@
+"""``flatten-contractions``: a matrix product over several axes that are not side by side is one over a single axis.
+
+``sum[h, d](A[h, i, d] * B[h, d, j])`` has two contracted axes that no view of ``A`` joins.  It becomes
+
+    sum[h_d](A[h_d // 128, i, h_d % 128] * B[h_d // 128, h_d % 128, j])
+
+so that the product has one loop, which its engines pipeline without a break.  The innermost axis has a multiple of
+:data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
+remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.ir import Kernel, Program
+from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+
+ROW = 128  # bytes of the longest step of a loop along one axis
+
+
+@dataclass(frozen=True, slots=True)
+class FlattenContractions:
+    """Flatten the contracted axes of every matrix product."""
+
+    name = "flatten-contractions"
+
+    def apply(self, program: Program) -> Program:
+        """The program with one contracted axis for each such product; the same object where there is none."""
+        made = {d.name: _flat(program, d, axes) for d in find_defs(program).values() if (axes := contracted(d))}
+        if not made:
+            return program
+        return replace(program, kernels=tuple(made.get(k.name, k) for k in program.kernels))
+
+
+def contracted(d: Def) -> tuple[Axis, ...]:
+    """The axes of ``d`` that become one, outermost first; () for none."""
+    value = d.value
+    if d.op != "sum" or d.guard is not None or len(d.red) < 2 or not (isinstance(value, Op) and value.op == "mul"):
+        return ()
+    left, right = map(free_vars, value.args)
+    red, par = {a.name for a in d.red}, {a.name for a in d.par}
+    found = loads(value)
+    plain = all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
+    if not (red <= left & right and par & (left - right) and par & (right - left) and plain):
+        return ()
+    if any(size(a) is None for a in d.red) or not all(_is_tensor(e) for e in value.args):
+        return ()
+    inner = max(d.red, key=lambda a: (sum(_is_last(ld, a.name) for ld in found), d.red.index(a)))
+    fits = (size(inner) or 0) * min(ld.dtype.bytes for ld in found) % ROW == 0
+    return (*(a for a in d.red if a is not inner), inner) if fits else ()
+
+
+def _is_tensor(e: Expr) -> bool:
+    """Whether the factor ``e`` is an element of a tensor, whose axes a copy of boxes can follow."""
+    while isinstance(e, Op) and e.op == "cast":
+        e = e.args[0]
+    return isinstance(e, Load)
+
+
+def _is_last(ld: Load, axis: str) -> bool:
+    return isinstance(e := ld.index[-1], Var) and e.name == axis
+
+
+def _flat(program: Program, d: Def, axes: Sequence[Axis]) -> Kernel:
+    taken = [a.name for a in d.axes]
+    name = fresh_name(program, "_".join(a.name for a in axes), taken)
+    sizes = [size(a) or 1 for a in axes]
+    env: Mapping[str, Expr] = {
+        a.name: _position(Var(name), prod(sizes[n + 1 :]), sizes[n] if n else 0) for n, a in enumerate(axes)
+    }
+    axis = Axis(name, prod(sizes), axes[-1].span)
+    return kernel_of(replace(d, red=(axis,), value=substitute(d.value, env)))
+
+
+def _position(flat: Expr, stride: int, extent: int) -> Expr:
+    """Position ``flat`` along an axis of this stride; ``extent`` 0: the outermost axis."""
+    e = calc("floordiv", flat, stride) if stride > 1 else flat
+    return calc("mod", e, extent) if extent else e
