@@ -269,5 +269,11 @@ def back_to_back_gemm(
         resident_stages=2 if own + resident <= free else 1,
         l2_supertiles=_supertiles(plan, unified, loop, row, rows, limits) if uneven else 0,
     )  # fmt: skip
-    sized = with_tiles(plan, {row: rows, loop: step}, mapping)
+    sized = with_tiles(_rows_last(plan, row), {row: rows, loop: step}, mapping)
     return replace(sized, iteration_order="mixed-first", rescale_policy="auto")
+
+
+def _rows_last(plan: KernelPlan, row: str) -> KernelPlan:
+    """``plan`` whose neighbouring blocks have neighbouring rows, which read the same operands along the loop."""
+    place = {a.name: (a.role != GRID, a.name == row) for a in plan.axes}
+    return replace(plan, axes=tuple(sorted(plan.axes, key=lambda a: place[a.name])))

@@ -1,4 +1,4 @@
-"""Reductions over several axes: which axes are tiles, which one is the loop, and that every level computes them."""
+"""Reductions over several axes, kept apart by weights: which axes are tiles, which one is the loop, on every level."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ NEAR = """
     dim B = 3, M = 70, N = 130
     input X: f16[B, M, N]
     output y: f32
-    y = sum[b, i, j](square(f32(X[b, i, j])))
+    input w: f32[M]
+    y = sum[b, i, j](square(f32(X[b, i, j])) * w[i])
 """
 LONG = """
     dim M = 3, N = 9001
@@ -22,25 +23,27 @@ LONG = """
 STATISTICS = """
     dim B = 5, C = 2, H = 41, W = 63
     input X: f32[B, C, H, W]
+    input w: f32[H]
     output Y: f32[B, C, H, W]
     mu[c] = mean[b, y, x](X[b, c, y, x])
     va[c] = mean[b, y, x](square(X[b, c, y, x] - mu[c]))
-    Y[b, c, y, x] = (X[b, c, y, x] - mu[c]) * rsqrt(va[c] + 1e-5)
+    Y[b, c, y, x] = (X[b, c, y, x] - mu[c]) * rsqrt(va[c] + 1e-5) * w[y]
 """
 GROUPS = """
     dim B = 2, C = 6, H = 65, W = 63
     input X: f16[B, C, H, W]
-    input w: f16[C]
+    input w: f16[C, H]
     output Y: f16[B, C, H, W]
     mu[n, g: 2] = mean[c: 3, y, x](f32(X[n, g * 3 + c, y, x]))
     va[n, g: 2] = mean[c: 3, y, x](square(X[n, g * 3 + c, y, x] - mu[n, g]))
-    Y[n, c, y, x] = (X[n, c, y, x] - mu[n, c // 3]) * rsqrt(va[n, c // 3] + 1e-5) * w[c]
+    Y[n, c, y, x] = (X[n, c, y, x] - mu[n, c // 3]) * rsqrt(va[n, c // 3] + 1e-5) * w[c, y]
 """
 COLUMNS = """
     dim B = 3, M = 301, C = 40
     input X: bf16[B, M, C]
+    input w: f32[M]
     output y: f32[C]
-    y[c] = sum[b, i](f32(X[b, i, c]))
+    y[c] = sum[b, i](f32(X[b, i, c]) * w[i])
 """
 GRID = {"n": ("grid", 1), "c_group": ("grid", 1)}
 

@@ -73,6 +73,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "S: f32[b, g, h, i, j] = sum[d](Q[b, g, h, i, d, 0] / sqrt(128) * K[b, g, h, j, d])\n"
         "P[b, g, h, i, j] = softmax[j](S[b, g, h, i, j])\n"
         "O[b, g, h, i, d, u] = sum[j](P[b, g, h, i, j] * V[b, g, h, j, d, u])\n",
+        "input Q: f16[2, 4096, 16, 128]\ninput K: f16[2, 4096, 16, 128]\ninput V: f16[2, 4096, 16, 128]\n"
+        "output O: f16[2, 4096, 16, 128]\n"
+        "P[b, h, i, j] = softmax[j](sum[d](Q[b, i, h, d] * K[b, j, h, d]) / sqrt(128))\n"
+        "O[b, i, h, d] = sum[j](P[b, h, i, j] * V[b, j, h, d])\n",
     ),
     "softmax": (
         "input X: f16[16384, 4096]\noutput Y: f16[16384, 4096]\nY[i, j] = softmax[j](X[i, j])\n",
