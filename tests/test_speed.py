@@ -33,7 +33,7 @@ def test_help() -> None:
     assert cost("--help") < 0.3
 
 
-LIMIT = 4.0  # 2.0 before kernels of masked tiles, which have a second kernel: to be taken back
+LIMIT = 2.75
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ EVERY = {
     for family in ("PRODUCTS", "ATTENTION", "PLAIN")
     for name, text in getattr(warpgroups, family).items()
 }
-SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "16")))
+SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "8")))
 
 
 def engines(made: Compilation) -> set[str]:
