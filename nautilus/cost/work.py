@@ -7,7 +7,7 @@ needs no further description of a loop's pipelining.  A condition in a loop is e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from math import prod
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.expr.evaluate import evaluate
-from nautilus.core.expr.nodes import Expr, Param
+from nautilus.core.expr.nodes import Expr, Param, free_vars
 from nautilus.core.ops import declaration
+from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
@@ -289,11 +290,11 @@ class _Counter:
             case ma.TmaLoad():
                 self.tma_load(op, times, env)
             case ma.AsyncCopy(slot=slot, buffer=buffer, index=index, mask=mask):
-                self.copied(slot, buffer, index, times, env, self.share(mask, env))
+                self.copied(slot, buffer, index, times, env, self.share(mask, env, self.smem[slot.buffer].axes))
                 self.pipeline(slot, self.smem[slot.buffer].stages, False)
                 self.elementwise(times, self.smem[slot.buffer].stage_bytes / 16 / 32 * 2)
             case ma.GlobalLoad(result=r, buffer=buffer, index=index, mask=mask):
-                share = self.share(mask, env)
+                share = self.share(mask, env, r.type.axes)
                 self.reads(buffer, index, {a.name: a.size for a in r.type.axes}, env)
                 size = prod(r.type.shape) * r.type.dtype.bytes
                 c.read = c.read + times * size * share
@@ -401,9 +402,10 @@ class _Counter:
         self.elementwise(times, self.warps * count / max(1, vec))
 
     # -- memory ---------------------------------------------------------------------------------
-    def share(self, mask: Expr | None, env: Mapping[str, Any]) -> Any:
-        """The share of unmasked elements, taken at position 0 of the tile, because partial tiles are rare."""
-        return 1.0 if mask is None else np.asarray(estimated(mask, env), np.float64)
+    def share(self, mask: Expr | None, env: Mapping[str, Any], axes: Iterable[TileAxis]) -> Any:
+        """The share of unmasked elements at position 0 of a tile or, behind a border, in its middle; most are whole."""
+        middle = {**env, **{a.name: np.asarray(a.size // 2) for a in axes}}
+        return 1.0 if mask is None else 1.0 * np.maximum(estimated(mask, env), estimated(mask, middle))
 
     def tma_load(self, op: ma.TmaLoad, times: Any, env: dict[str, Any]) -> None:
         self.copied(op.slot, op.buffer, op.index, times, env, 1.0)
@@ -487,8 +489,6 @@ def _rescales_lazily(kernel: MemKernel) -> bool:
 
 
 def _names(e: Expr) -> set[str]:
-    from nautilus.core.expr.nodes import free_vars
-
     return set(free_vars(e))
 
 

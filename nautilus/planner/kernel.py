@@ -10,6 +10,7 @@ The rules apply in this order:
   a tile, and that most reductions have.  A further long axis is allowed only where a single definition reduces over
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
 * A row that fits in a tile needs no loop and no repair term.
+* Windows (:mod:`.windows`) are tiles of their exact extents.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
 * A definition joins the loop of its operands if every running result that it reads has a repair term.  Otherwise it
   is computed in the next loop, which recomputes its block-wise operands.
@@ -28,6 +29,7 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.conditions import conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
+from nautilus.planner import windows
 from nautilus.planner.dots import Dot, ceil_pow2, dot_of, floor_pow2, full_operands
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
@@ -54,6 +56,7 @@ class _Group:
     roles: dict[str, AxisPlan] = field(default_factory=dict)
     dots: dict[str, Dot] = field(default_factory=dict)
     loop: str | None = None
+    window: bool = False  # all reductions are over windows
 
     @property
     def defs(self) -> tuple[Def, ...]:
@@ -108,11 +111,13 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
             g.dots[d.name] = dot
     grid = _grid_axes(g, kept)
     rest = [x for x in unified.extents if x not in grid]
+    whole = not g.dots and not any(g.cut_by(x) for x in grid)
+    g.window = whole and windows.is_window(g.defs, {x: g.extent(x) for x in rest})
     _inner_roles(g, rest)
     _grid_roles(g, grid)
     if g.loop is not None:
         _loop_step(g)
-    if not g.dots and g.volume() > MAX_ROW:
+    if not g.dots and not g.window and g.volume() > MAX_ROW:
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     ops = tuple(d.name for d in g.defs)
     order = _loop_order(g, grid, rest)
@@ -150,9 +155,9 @@ def _inner_roles(g: _Group, rest: list[str]) -> None:
     """Roles of the axes that some definition is not parallel along; chooses the shared loop."""
     reduced = [x for x in rest if g.reducers(x)]
     chunked = [c.axis for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis in reduced]
-    if not g.dots and not chunked and _row_fits(g, rest):
+    if g.window or (not g.dots and not chunked and _row_fits(g, rest)):
         for x in rest:
-            g.roles[x] = AxisPlan(x, TILE, ceil_pow2(g.extent(x)))
+            g.roles[x] = AxisPlan(x, TILE, g.extent(x) if g.window else ceil_pow2(g.extent(x)))
         return
     alike = all({*reduced} <= {a.name for a in d.red} for d in g.defs if d.is_reduction)
     if not g.dots and len(reduced) > 1 and alike:
@@ -226,7 +231,7 @@ def _other_role(g: _Group, x: str) -> AxisPlan:
     if private and main and main[0] != x:
         return AxisPlan(x, LOOP, 1)  # a small extra contraction (taps of a filter) has steps of one element
     if g.extent(x) <= MAX_TILE and not (private and not main and len(g.defs) == 1):
-        multiple = 16 if g.dots else 1
+        multiple = 16 if any(x in (*dot.rows, *dot.columns, *dot.inner) for dot in g.dots.values()) else 1
         return AxisPlan(x, TILE, -(-ceil_pow2(g.extent(x)) // multiple) * multiple)
     if private and (alone or g.extent(x) <= MAX_PRIVATE):
         return AxisPlan(x, LOOP, min(64 if main else 1, ceil_pow2(g.extent(x))))
@@ -252,6 +257,11 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
         return
     fast = _vector_axis(g)
     last = [a.name for a in g.defs[-1].par]
+    if g.window:
+        order = [x for x in reversed(last) if x in grid]
+        tiles = windows.result_tiles(order, {x: g.extent(x) for x in order}, g.terms())
+        g.roles |= {x: AxisPlan(x, GRID, tile) for x, tile in tiles.items()}
+        return
     whole = [x for x in grid if g.cut_by(x) is None]  # a block has one chunk
     order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
     budget = BLOCK if g.loop is None else BLOCK // COLUMN_ROWS if fast in grid else 1
@@ -330,6 +340,9 @@ def _unchunked_step(g: _Group) -> None:
 
 
 def _mapping(g: _Group) -> WarpPlan:
+    if g.window:
+        results = prod(a.tile for a in g.roles.values() if a.role == GRID)
+        return WarpPlan(warps=(1, windows.warps(results, g.terms())), stages=1, epilogue="direct")
     if not g.dots:
         # 16 to 32 elements a thread; elementwise work 8, one vector.
         each = 1024 if any(d.is_reduction for d in g.defs) else 256

@@ -20,13 +20,16 @@ from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
 from nautilus.core.buffers import Buffer
+from nautilus.core.expr.nodes import Expr, free_vars
 from nautilus.core.tiles import TileAxis
-from nautilus.ma_tile.analysis.access import RefAxes, contiguous_axis, vector_width
+from nautilus.ma_tile.analysis.access import RefAxes, affine, contiguous_axis, vector_width
 from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import a_layout, acc_layout
 from nautilus.ma_tile.lowering.dots import DotPlan
 from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, StoreOp, TileKernel, results, walk_ops
+
+_STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
 #: (place, axis or None for copies, size); strides grow in order of appearance.
 Digit = tuple[str, str | None, int]
@@ -121,9 +124,15 @@ class LayoutCost:
 def collect(
     kernel: TileKernel, buffers: Mapping[str, Buffer], refs: RefAxes, vector_bytes: int, dots: Mapping[str, DotPlan]
 ) -> LayoutCost:
-    """Cost data of every load and store of ``kernel``."""
+    """Cost data of every load and store of ``kernel``.
+
+    Of the axes of a window (``X[2 * x + r]``) the kept one counts, unless a vector holds the reduced one: lanes along a
+    reduced axis exchange values.  Neighbouring lanes then read neighbouring windows, so it has no vectors.
+    """
     weight: dict[str, int] = {}
     vec: dict[str, int] = {}
+    windows: set[str] = set()
+    reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
     tiles: dict[tuple[str, ...], None] = {}
     for op in walk_ops(kernel.body):
         for value in results(op):
@@ -139,9 +148,20 @@ def collect(
             continue
         limit = max(1, vector_bytes // buffer.dtype.bytes)
         width = vector_width(buffer, op.index, op.mask, axis, limit, refs)
+        if axis in reduced and width < dict(zip(type_.names, type_.shape, strict=True))[axis]:
+            kept = _beside(op.index, axis, [x for x in type_.names if x not in reduced])
+            windows |= set() if kept is None else {kept}
+            axis = kept or axis
         weight[axis] = weight.get(axis, 0) + prod(type_.shape) * buffer.dtype.bytes
         vec[axis] = max(vec.get(axis, 1), width)
-    return LayoutCost(weight, vec, tuple(tiles))
+    return LayoutCost(weight, {x: 1 if x in windows else v for x, v in vec.items()}, tuple(tiles))
+
+
+def _beside(index: Sequence[Expr], axis: str, kept: Sequence[str]) -> str | None:
+    """The one of ``kept`` that shares an expression of ``index`` with ``axis`` and moves it by few elements."""
+    shared = [e for e in index if axis in free_vars(e)]
+    near = [x for x in kept if any(x in free_vars(e) and abs(affine(e).slope(x)) <= _STEP for e in shared)]
+    return near[-1] if near else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,81 @@
+"""Tiles of reductions over windows: few terms, at positions that neighbouring results share or step over.
+
+Pooling, filters of one channel and stencils are such reductions.  In a *window* an index of the operand depends on a
+kept axis and on a reduced one (``x + r``), the last index of the operand moves with a kept axis, by at most
+:data:`MAX_STEP` elements, and the reduced axes have at most :data:`MAX_TERMS` points together.  Then
+
+* a thread computes whole windows, so that no result is shared between threads: the reduced axes have their exact
+  extents, and the layout gives them registers only;
+* a block has up to :data:`RESULTS` results, along the last axes of the result.  The tile of an axis is the largest
+  power of two that leaves at most one part in :data:`WASTE` of the positions unused, so that neighbouring threads read
+  neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from nautilus.core.expr.nodes import Load, free_vars
+from nautilus.core.index.linear import divided
+from nautilus.planner.dots import ceil_pow2, floor_pow2
+from nautilus.scalar.analysis.definitions import Def
+
+MAX_TERMS = 64  # terms that a thread holds in registers
+MAX_STEP = 4  # elements between the windows of neighbouring threads; further apart they share few sectors
+RESULTS = 1024  # most results of a block
+TERMS = 16384  # most terms of a block
+WASTE = 8
+PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps asks for it
+MIN_WARPS, MAX_WARPS = 4, 16
+
+
+def is_window(defs: Sequence[Def], rest: Mapping[str, int]) -> bool:
+    """Whether ``defs`` reduce over windows (module docstring).  ``rest``: the axes that are not spread over blocks."""
+    reductions = [d for d in defs if d.is_reduction]
+    reduced = {a.name for d in reductions for a in d.red}
+    if not reductions or reduced != set(rest) or prod(rest.values()) > MAX_TERMS:
+        return False
+    return all(_slides(d) and _kept_is_last(d) for d in reductions)
+
+
+def _slides(d: Def) -> bool:
+    """Whether an index depends on a kept axis and on a reduced one."""
+    kept, reduced = {a.name for a in d.par}, {a.name for a in d.red}
+    return any(free_vars(e) & kept and free_vars(e) & reduced for ld in d.reads() for e in ld.index)
+
+
+def _kept_is_last(d: Def) -> bool:
+    """Whether the last index of the operands with the most axes moves with a kept axis, by few elements."""
+    kept, axes = {a.name for a in d.par}, {a.name for a in d.axes}
+    operands = [ld for ld in d.reads() if ld.index]
+    largest = max((len(_axes(ld) & axes) for ld in operands), default=0)
+    last = [ld.index[-1] for ld in operands if len(_axes(ld) & axes) == largest]
+    steps = [[abs(divided(e).slope(x)) for x in free_vars(e) & kept] for e in last]
+    return all(found and max(found) <= MAX_STEP for found in steps)
+
+
+def _axes(load: Load) -> set[str]:
+    return {x for e in load.index for x in free_vars(e)}
+
+
+def result_tiles(order: Iterable[str], extents: Mapping[str, int], most: int) -> dict[str, int]:
+    """The tile of each result axis of ``order``, the innermost one first.  ``most``: terms of a window."""
+    budget = min(RESULTS, floor_pow2(TERMS // most))
+    out: dict[str, int] = {}
+    for x in order:
+        out[x] = _tile(extents[x], budget)
+        budget //= out[x]
+    return out
+
+
+def _tile(extent: int, most: int) -> int:
+    tile = floor_pow2(min(most, ceil_pow2(extent)))
+    while tile > 32 and (-extent % tile) * WASTE > extent:
+        tile //= 2
+    return tile
+
+
+def warps(results: int, most: int) -> int:
+    """Warps of a block with ``results`` results of at most ``most`` terms each."""
+    return max(MIN_WARPS, min(MAX_WARPS, floor_pow2(results * most * 3 // (2 * PER_WARP))))

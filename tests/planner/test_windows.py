@@ -1,0 +1,119 @@
+"""Plans of reductions over windows: which groups are windows, their tiles, and threads that compute whole windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.schedule import KernelPlan, WarpPlan
+from nautilus.driver import Request, Result, compile_file
+from nautilus.planner.windows import result_tiles, warps
+from tests.endtoend.support import check
+
+POOL = """
+    dim N = 2000, K = 5
+    const M = N - K + 1
+    input X: f32[3, N]
+    output Y: f32[3, M]
+    Y[b, x: M] = max[r: K](X[b, x + r])
+"""
+STRIDED = """
+    dim H = 40, W = 70
+    const OH = H // 2, OW = W // 2
+    input X: f16[3, H, W]
+    output Y: f16[3, OH, OW]
+    Y[b, y: OH, x: OW] = max[r: 3, s: 3 | 0 <= 2 * y + r - 1 < H and 0 <= 2 * x + s - 1 < W](
+      X[b, 2 * y + r - 1, 2 * x + s - 1])
+"""
+FILTER = """
+    dim H = 20, W = 300, C = 3
+    input X: f32[C, H, W]
+    input F: f32[C, 3, 3]
+    output Y: f32[C, H, W]
+    Y[c, y, x] = sum[r, s | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](X[c, y + r - 1, x + s - 1] * F[c, r, s])
+"""
+LAST = """
+    dim L = 60, C = 90
+    input X: f16[L, C]
+    input F: f16[C, 4]
+    output Y: f16[L, C]
+    Y[x, c] = sum[r | x + r >= 3](X[x + r - 3, c] * F[c, r])
+"""
+ALIGNED = """
+    dim N = 1000
+    const M = N // 2
+    input X: f32[N]
+    output Y: f32[M]
+    Y[x: M] = sum[r: 2](X[2 * x + r])
+"""
+
+
+def compiled(text: str, arch: str = "sm_90a") -> Result:
+    return compile_file(Request(Path("given.naut"), arch, text=text))
+
+
+def plan_of(result: Result) -> KernelPlan:
+    """The plan of the only kernel."""
+    assert result.context.schedule is not None
+    (plan,) = result.context.schedule.kernels
+    return plan
+
+
+@pytest.mark.parametrize(
+    "text", [POOL, STRIDED, FILTER, LAST, ALIGNED], ids=["pool", "strided", "filter", "last", "two"]
+)
+def test_a_thread_computes_whole_windows(text: str) -> None:
+    result = compiled(text)
+    plan = plan_of(result)
+    (kernel,) = result.modules["ma-tile"].kernels
+    reduced = {a.name for a in plan.axes if a.role == "tile"}
+    assert isinstance(plan.mapping, WarpPlan) and reduced
+    places = [m.axis for f in kernel.layouts.values() for m in (*f.lane, *f.warp)]
+    assert reduced.isdisjoint(places)
+
+
+@pytest.mark.parametrize(
+    "text", [POOL, STRIDED, FILTER, LAST, ALIGNED], ids=["pool", "strided", "filter", "last", "two"]
+)
+def test_every_level_agrees(text: str) -> None:
+    check(text, "sm_80")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Y[i] = sum[j](X[i, j])", "Y[i] = sum[j](X[j, i])", "Y[i] = sum[j: 7](Z[i * 7 + j])"],
+    ids=["rows", "columns", "groups"],
+)
+def test_other_short_reductions_are_no_windows(line: str) -> None:
+    used = "input X: f32[7, 7]" if "X" in line else "input Z: f32[49]"
+    plan = plan_of(compiled(f"{used}\noutput Y: f32[7]\n{line}\n"))
+    assert [a.tile for a in plan.axes if a.name == "j"] == [8]
+
+
+def test_tiles_leave_few_positions_unused() -> None:
+    assert result_tiles(["x", "y"], {"x": 510, "y": 510}, 9) == {"x": 512, "y": 2}
+    assert result_tiles(["x", "y"], {"x": 262, "y": 300}, 9)["x"] <= 64
+    assert result_tiles(["x"], {"x": 65537}, 8) == {"x": 1024}
+    assert result_tiles(["x", "y"], {"x": 62, "y": 62}, 27) == {"x": 64, "y": 8}
+
+
+def test_warps_have_few_terms_a_thread() -> None:
+    assert warps(1024, 4) == 4 and warps(1024, 9) == 8 and warps(512, 27) == 16 and warps(32, 2) == 4
+
+
+def test_taps_in_front_of_a_product_have_no_tile_of_the_product() -> None:
+    text = """
+        dim C = 64, K = 64, W = 256
+        const OW = W - 2
+        input X: f32[C, W]
+        input F: f32[C, 3]
+        input G: f32[K, C]
+        output Y: f32[K, OW]
+        D[c, x: OW] = sum[r](X[c, x + r] * F[c, r])
+        Y[k, x] = sum[c](D[c, x] * G[k, c])
+    """
+    result = compiled(text)
+    assert result.context.schedule is not None
+    taps = [a.tile for k in result.context.schedule.kernels for a in k.axes if a.name == "r"]
+    assert taps and max(taps) <= 4
