@@ -46,7 +46,10 @@ class CollapseAxes:
         defs = find_defs(live)
         if len(defs) < len(live.kernels) or any(d.at is not None for d in defs.values()):
             return program
-        pairs, places = _needed(defs, _legal(live, defs))
+        wanted = {name: _wanted(d) for name, d in defs.items()}
+        if all(len(side) < 2 for sides in wanted.values() for side in sides):
+            return program
+        pairs, places = _needed(wanted, _legal(live, defs))
         if not pairs:
             return program
         taken = {b.name for b in live.buffers} | {p.name for p in live.params}
@@ -129,9 +132,8 @@ def _pair(
 # -- what should --------------------------------------------------------------------------------------
 
 
-def _needed(defs: Mapping[str, Def], joins: Sequence[Join]) -> tuple[set[Pair], set[Place]]:
-    """The pairs on which a plan depends, and all pairs and places that follow from them."""
-    wanted = {name: _wanted(d) for name, d in defs.items()}
+def _needed(wanted: Mapping[str, tuple[frozenset[str], ...]], joins: Sequence[Join]) -> tuple[set[Pair], set[Place]]:
+    """The pairs on which a plan depends, and all pairs and places that follow from them; ``wanted``: by definition."""
     pairs = {p for p, _ in joins if any({*p[1:]} <= side for side in wanted[p[0]])}
     places: set[Place] = set()
     while True:

@@ -23,7 +23,7 @@ from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, rewrite, substitute
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.definitions import Def
-from nautilus.scalar.ir import Program
+from nautilus.scalar.ir import Kernel, Program, extent, statements
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.simplify import Simplify
 from nautilus.scalar.rewriting import find_defs, kernel_of
@@ -39,6 +39,8 @@ class DropUnitAxes:
 
     def apply(self, program: Program) -> Program:
         """The program without them; the same object where there are none."""
+        if all(n != 1 for b in program.buffers for n in b.shape) and not any(map(_has_unit_loop, program.kernels)):
+            return program
         live = Dead().apply(program)  # what nobody reads needs no axes
         defs = find_defs(live)
         if len(defs) < len(live.kernels) or any(d.at is not None for d in defs.values()):
@@ -51,6 +53,10 @@ class DropUnitAxes:
         made = (kernel_of(_without(d, dropped)) for d in without)
         buffers = tuple(_smaller(b, dropped) for b in live.buffers)
         return Simplify().apply(replace(live, buffers=buffers, kernels=tuple(made)))
+
+
+def _has_unit_loop(k: Kernel) -> bool:
+    return any(extent(loop) == 1 for loops, _ in statements(k.body) for loop in loops)
 
 
 def _last_axes(program: Program, defs: Sequence[Def]) -> Mapping[str, frozenset[str]]:
@@ -92,8 +98,8 @@ def _dimensions(b: Buffer, before: Def | None, defs: Sequence[Def]) -> frozenset
     own = {a.name for d in defs if d.name == b.name for a in d.par}
     gone = {n for n, a in enumerate(before.par) if a.name not in own} if before is not None else set()
     reads = [ld.index for d in defs for ld in d.reads() if ld.buffer == b.name]
-    for n, extent in enumerate(b.shape):
-        if extent == 1 and before is None and len(gone) + 1 < len(b.shape) and all(_is_zero(r[n]) for r in reads):
+    for n, size in enumerate(b.shape):
+        if size == 1 and before is None and len(gone) + 1 < len(b.shape) and all(_is_zero(r[n]) for r in reads):
             gone.add(n)
     return frozenset(gone)
 

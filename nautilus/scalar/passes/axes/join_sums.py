@@ -35,8 +35,8 @@ class JoinSums(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with joint reductions, and a certificate for each pair that was joined."""
         certificates: list[Certificate] = []
-        for name in [k.name for k in program.kernels]:
-            defs = find_defs(program)
+        defs = find_defs(program)
+        for name in [*defs]:
             d = defs.get(name)
             inner = None if d is None else inner_reduction(d, defs)
             if d is not None and inner is not None:
@@ -44,6 +44,7 @@ class JoinSums(CertifyingPass[Program]):
                 certificates.append(certificate)
                 kernels = tuple(kernel_of(made) if k.name == name else k for k in program.kernels)
                 program = Dead().apply(replace(program, kernels=kernels))
+                defs = find_defs(program)
         return program, tuple(certificates)
 
 

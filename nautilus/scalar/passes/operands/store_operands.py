@@ -1,9 +1,10 @@
 """``store-operands``: operands that copy units cannot load become tensors in memory.
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
-Where the operand is narrowed (``narrow``), or its rows are gathered or strided, each of these tiles would compute it
-again, in the loop that should do nothing but multiply, and no bulk copy brings it to shared memory.  Here it becomes a
-temp of its own, in the type that the matrix unit reads:
+Where the operand is narrowed (``narrow``), its rows are gathered or strided, or the axis along which it is contiguous
+is no axis of the tile (``A[i, k, h]``), each of these tiles would compute it again, in the loop that should do nothing
+but multiply, and no bulk copy brings it to shared memory.  Here it becomes a temp of its own, in the type that the
+matrix unit reads:
 
     C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
 
@@ -15,7 +16,7 @@ The store does not round again, because the value is one of the temp's type.  An
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more);
-* its rows, in the order of that tensor, are multiples of 16 bytes along an axis of the tile.
+* its rows, in the order of that tensor but with the axes of the tile last, are multiples of 16 bytes.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
     dtype = _dtype(mine, tile)
     if dtype is None or terms < max(TERMS, AGAIN * elements):
         return None
-    order = _order(mine, axes, buffers, elements)
+    order = _order(mine, axes, tile, buffers, elements)
     if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
         return None
     return Operand(mine, order, dtype)
@@ -94,12 +95,17 @@ def _dtype(factor: Expr, tile: set[str]) -> DType | None:
             return dtype
         case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
-            return None if all(isinstance(e, Var) for e in along) else dtype
+            return None if all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile else dtype
     return None
 
 
-def _order(factor: Expr, axes: tuple[Axis, ...], buffers: Mapping[str, Buffer], elements: int) -> tuple[Axis, ...]:
-    """``axes`` in the order of the largest tensor that ``factor`` reads; () where that tensor is much smaller."""
+def _order(
+    factor: Expr, axes: tuple[Axis, ...], tile: set[str], buffers: Mapping[str, Buffer], elements: int
+) -> tuple[Axis, ...]:
+    """``axes`` in the order of the largest tensor that ``factor`` reads, those of ``tile`` last.
+
+    () where that tensor is much smaller.
+    """
 
     def count(ld: Load) -> int:
         return prod(n for n in buffers[ld.buffer].shape if isinstance(n, int))
@@ -111,7 +117,7 @@ def _order(factor: Expr, axes: tuple[Axis, ...], buffers: Mapping[str, Buffer], 
     if elements > _GROWTH * count(largest):
         return ()
     place = {v: n for n, e in enumerate(largest.index) for v in free_vars(e)}
-    return tuple(sorted(axes, key=lambda a: place[a.name]))
+    return tuple(sorted(axes, key=lambda a: (a.name in tile, place[a.name])))
 
 
 def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:

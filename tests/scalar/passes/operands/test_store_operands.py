@@ -69,6 +69,17 @@ def test_a_right_operand_keeps_the_order_of_its_tensor(monkeypatch: pytest.Monke
     expect(p, "sum= cast<f32>(X[i, k]) * cast<f32>(Y_right[k, j])")
 
 
+def test_the_axes_of_the_tile_are_last() -> None:
+    spec = load_text(
+        "dim M = 8, N = 24, K = 16, H = 3\ninput A: f16[M, K, H]\ninput B: f16[K, N, H]\noutput Y: f32[H, M, N]\n"
+        "Y[h, i, j] = sum[k](A[i, k, h] * B[k, j, h])\n"
+    )
+    p = StoreOperands().apply(ready(spec))
+    sound(p)
+    agree(spec, p)
+    expect(p, "temp Y_left: f16[3, 8, 16]\ntemp Y_right: f16[3, 16, 24]\nY_left[h, i, k] = cast<f32>(A[i, k, h])")
+
+
 def test_a_scaled_operand_is_stored_after_its_maximum() -> None:
     p = stored("Y[i, j] = sum[k](X[i, k] * a[k] * W[k, j])")
     expect(p, "Y_largest[i] max=")
