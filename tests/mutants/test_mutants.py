@@ -22,7 +22,7 @@ SHARE = {
     "f16 sm_90a": 2,
     "causal_prefill_d256 sm_90a tuned": 8,
     "causal_decode sm_90a": 1,
-    "alibi_prefill sm_80": 1,
+    "alibi_prefill sm_80": 3,
     "f16 sm_80": 1,
 }
 #: Synchronisation in front of the copy of Q in a kernel that recomputes masked tiles, which is redundant: nothing is
