@@ -19,7 +19,7 @@ import numpy as np
 
 from nautilus.check.bound.errors import Probe, roundings, unit
 from nautilus.check.bound.program import rounded
-from nautilus.check.bound.stated import PROBES, Bound, disturbed, wide
+from nautilus.check.bound.stated import PROBES, Bound, disturbed, margin, wide
 from nautilus.check.compare import floor, norm
 from nautilus.check.inputs import RANDOM, InputSet
 from nautilus.core.numerics import Array, eval_op
@@ -74,7 +74,7 @@ def reference(made: Compiled, given: InputSet, bounds: Mapping[str, Bound]) -> R
         allowed[t.name] = noise[t.name] = 0.0
         if t.dtype.is_float:
             least = floor(t.dtype) * sqrt(max(1, want.size))
-            effect = kernel[t.name] + unit(t.dtype) * norm(want) if bounds[t.name].relative else 0.0
+            effect = margin(want.size) * kernel[t.name] + unit(t.dtype) * norm(want) if bounds[t.name].relative else 0.0
             allowed[t.name] = max(bounds[t.name].relative * norm(want), effect) + least
             noise[t.name] = reals[t.name]
     return Reference(values, rounded_, allowed, noise, all(isfinite(x) for x in allowed.values()))

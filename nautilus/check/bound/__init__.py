@@ -18,9 +18,9 @@ unit roundoff of the type in question.
 * ``narrow`` to a type has its ``u``, and half of the least denormal at least: a factor that is much smaller than the
   largest one of its row loses bits in f16.
 * A sum is a chain of additions, each with an error of ``u`` times the partial sum.  Its length is the number of terms,
-  for tensor cores one for 32 bytes of terms, and for sums without products a 32nd of it, because a tile of a reduction
-  is summed as a tree.  The partial sums are those of the terms in order, at eight places.  A tensor core cuts off
-  instead of rounding (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021), so these
+  for tensor cores one for 32 bytes of terms, and for sums without products a 32nd of it, at least 4 and the levels of
+  the tree that adds 32 lanes.  The partial sums are those of the terms in order, at eight places.  A tensor core cuts
+  off instead of rounding (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021), so these
   errors point towards zero and grow with the number of terms: ``u`` of each partial sum, where 0.55 was measured (sums
   of 64 to 4096 products of 16-bit and of tf32 operands, sm_90a).  A sum of products of 8-bit floats loses 2^-13 of the
   partial sum with each term, in chains of 128 terms (``ma_tile.ir.async_ops``).  Sums of equal or
@@ -28,7 +28,7 @@ unit roundoff of the type in question.
 * A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
   (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24
   additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 12 ``u``
-  of each term, with random signs; where all terms have one sign, 12 ``u`` of the sum.
+  of each term, with random signs, and where all errors are alike, 12 ``u`` of the sum, towards zero.
 * A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
   way: where the error before the cast decides, it does, and one element in 1024 (at least one) does besides.
 * Results below the least normal number of f32 may become 0.
@@ -41,8 +41,8 @@ cancellation.  An error is uniform in [-2 u, 2 u], which is three times the root
 bound is the largest of three such runs.  In two further runs, all elements of a rounding have one relative error of
 1.25 u: equal inputs are rounded in one direction.  A unit roundoff of the output is added.  Where an output has many
 elements, its error hardly varies between inputs, and the bound holds with a margin of about three.  A single number
-has an error that is normally distributed; its bound is that of six inputs together, which it exceeds with a
-probability of about 0.3%.
+has an error that is normally distributed, six standard deviations of which are allowed: the error of n elements is
+multiplied by 1 + 1 / sqrt(n).  Few elements are evaluated on six inputs together.
 
 The sizes.  The stated figure is evaluated at sampled elements of the outputs.  Sums longer than the budget allows are
 evaluated on evenly spaced terms; their own errors are those of the full length.  A size that is known only at launch

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, pairwise
-from math import prod, sqrt
+from math import log2, prod, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,8 @@ U64: Final = 2.0**-53
 _STEP, _SHORT = 32, 128
 #: Parallel partial sums of a reduction outside the tensor core.
 _LANES = 32
+#: Terms that one lane holds of a short sum.
+_ACCESS = 4
 #: What a tensor core cuts off the sum so far at each accumulation, in units of u, and in 8-bit MMAs relative to it.
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
 #: The error of products of f32 in parts: in units of u of a term, and of a short sum.
@@ -342,7 +344,9 @@ class _Rounding(Evaluator):
         ]
         kept = tuple(a - (a > axis) for a in rest)
         parts = [reduce_array("sum", p, kept, e.dtype) for p in parts] if kept else parts
-        value = self.summed(e, parts, count, count / _LANES)
+        # A lane adds the terms of an access one after the other, and a tree adds the lanes: this decides short sums.
+        short = min(count, _ACCESS) + log2(max(1, min(count, _LANES)))
+        value = self.summed(e, parts, count, max(count / _LANES, short))
         if self.in_parts(e) and self.engine(e) is None:
             value = self.parted(e, value, reduce_array("sum", terms * terms, axes, DType.F64), count)
         return value
@@ -368,12 +372,12 @@ class _Rounding(Evaluator):
         return self.how.parts and e.dtype is DType.F32 and not self.probe.reals and _matrices(e)
 
     def parted(self, e: Reduce, total: Array, squares: Array, count: int) -> Array:
-        """Errors of products in parts: of each term, and of each short sum what an MMA cuts off, with its sign."""
-        size = _PARTED * U32 * np.sqrt(squares)
-        if self.probe.coherent:
-            size = size + _PARTED * U32 * np.abs(total)
-        size = size + _LEAST_PART * sqrt(count) * self.others(e)
-        return np.asarray(total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape))
+        """Errors of products in parts: of each term, and what an MMA cuts off each short sum, towards zero."""
+        size = _PARTED * U32 * np.sqrt(squares) + _LEAST_PART * sqrt(count) * self.others(e)
+        moved = total + np.where(np.isfinite(size), size, 0.0) * self.signs(total.shape)
+        if self.probe.coherent:  # every short sum loses magnitude, so that together they lose a part of their sum
+            moved = moved - self.probe.size * _PARTED * U32 * total
+        return np.where(np.isfinite(total), moved, total)
 
     def others(self, e: Reduce) -> float:
         """The largest factor of an error of one factor of the products ``e``: the product of the others, for each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 
@@ -99,6 +99,7 @@ def _has_form(e: Expr) -> bool:
 def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
     """Relative errors of the outputs ``wanted`` on standard normal inputs, at sampled elements."""
     fixed = _fixed(program)
+    elements = {t.name: _volume(t.shape) for t in fixed.outputs}
     terms = {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(fixed)}
     few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < _FEW
     count = _INPUTS if few else 1
@@ -118,8 +119,13 @@ def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: boo
     out = {}
     for t in wanted:
         relative = (errors[t.name] / sizes[t.name]) ** 0.5 if sizes[t.name] > 0.0 else 0.0
-        out[t.name] = relative + unit(t.dtype)
+        out[t.name] = margin(elements[t.name]) * relative + unit(t.dtype)
     return out
+
+
+def margin(elements: int) -> float:
+    """What the error of an output of so few elements may exceed its expectation by: one number has a normal error."""
+    return 1.0 + 1.0 / sqrt(max(1, elements))
 
 
 def disturbed(

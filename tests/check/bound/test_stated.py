@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nautilus.check.bound.errors import U32, Probe, roundings, run
 from nautilus.check.bound.program import passes, rounded
 from nautilus.check.bound.stated import Bound, _stated, stated
 from nautilus.core.expr.nodes import Op, walk
@@ -143,3 +144,28 @@ def test_float32_evaluation_stays_within_the_bound() -> None:
     want = a.astype(np.float64) @ b.astype(np.float64)
     error = np.linalg.norm(a @ b - want) / np.linalg.norm(want)
     assert error < bound(MATMUL.format(t="f32", o="f32"))
+
+
+def test_short_sums_have_the_additions_of_their_tree() -> None:
+    """31 terms in 32 lanes: five additions, not one."""
+    short = load_spec("dim M = 4096, N = 31\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n")
+    one = load_spec("dim M = 4096, N = 31\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = X[i, 0] + X[i, 1]\n")
+    assert stated(short)["Y"].relative > 1.3 * stated(one)["Y"].relative
+
+
+def test_a_single_number_has_a_wider_bound_than_many() -> None:
+    text = "dim M = {m}, N = 31\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
+    one, many = (stated(load_spec(text.format(m=m)))["Y"].relative for m in (1, 4096))
+    assert one > 1.3 * many
+
+
+def test_sums_in_parts_lose_magnitude() -> None:
+    """Common errors point towards zero, whatever their sign."""
+    program = rounded(load_spec("dim M = 32, N = 32, K = 32\n" + MATMUL.format(t="f32", o="f32")))
+    rng = np.random.default_rng(0)
+    arrays = {n: 1.0 + rng.random((32, 32)) for n in "AB"}
+    want = arrays["A"] @ arrays["B"]
+    for seed in range(4):
+        with_parts = run(program, arrays, {}, {}, roundings(program), Probe(seed, True, 1.25))["Y"]
+        without = run(program, arrays, {}, {}, roundings(program, parts=False), Probe(seed, True, 1.25))["Y"]
+        assert np.mean(with_parts / want) < np.mean(without / want) - 8 * U32
