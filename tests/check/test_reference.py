@@ -54,6 +54,13 @@ def test_an_intermediate_beyond_f32_is_out_of_range(size: float, inside: bool) -
     assert in_range(Compiled(spec), given) is inside
 
 
+def test_an_overflow_that_meets_inf_is_not_in_range() -> None:
+    """The Spec has inf, a kernel whose term overflows has inf - inf."""
+    spec = load_spec("input X: f32[2]\noutput Y: f32[1]\nZ[c] = X[c] * abs(X[c])\nY[i: 1] = sum[c](Z[c])\n")
+    assert on(spec, InputSet("given", 0, {"X": np.array([-0.5, 0.25])})).in_range
+    assert not on(spec, InputSet("given", 0, {"X": np.array([-3e19, np.inf])})).in_range
+
+
 def test_a_guarded_overflow_is_in_range() -> None:
     spec = load_spec("dim M = 16\ninput X: f32[M]\noutput Y: f32[M]\nY[i] = exp(X[i]) if X[i] < 50 else X[i]\n")
     assert on(spec, InputSet("given", 0, {"X": np.full(16, 100.0)})).in_range

@@ -132,24 +132,28 @@ def disturbed(
     program: Spec, arrays: Mapping[str, Array], scalars: Mapping[str, int | float | bool], sizes: Mapping[str, int],
     how: Roundings, values: Mapping[str, Array], probes: Sequence[Probe] = PROBES,
 ) -> dict[str, float]:  # fmt: skip
-    """For each output, the largest norm of its error under ``probes``; inf where an element is finite in one only."""
+    """For each output, the largest norm of its error under ``probes``.
+
+    It is inf where an element is a number, inf, -inf or NaN in one of them only.
+    """
     worst = dict.fromkeys(values, 0.0)
     types = {t.name: t.dtype for t in program.outputs}
-    finite = {n: _finite(x, types[n]) for n, x in values.items()}
+    kinds = {n: _kinds(x, types[n]) for n, x in values.items() if x.dtype.kind == "f"}
     for probe in probes:
         moved = run(program, arrays, scalars, sizes, how, probe)
         for name, x in values.items():
             if x.dtype.kind != "f":
                 continue
-            same = np.array_equal(_finite(moved[name], types[name]), finite[name])
+            same = np.array_equal(_kinds(moved[name], types[name]), kinds[name])
             with np.errstate(all="ignore"):
                 worst[name] = max(worst[name], norm(moved[name] - x) if same else float("inf"))
     return worst
 
 
-def _finite(x: Array, dtype: DType) -> Array:
-    """Whether each element is finite, and whether it is so in its type."""
-    return np.stack([np.isfinite(x), np.isfinite(round_to(x, dtype))])
+def _kinds(x: Array, dtype: DType) -> Array:
+    """Whether each element is a number (0), inf (1), -inf (-1) or NaN (2), and what it is in its type."""
+    both = np.stack([x, round_to(x, dtype)])
+    return np.where(np.isnan(both), 2, np.where(np.isinf(both), np.sign(both), 0))
 
 
 def _fixed(program: Spec) -> Spec:
