@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nautilus.core.expr.nodes import Param
 from nautilus.core.op_fields import DTYPE, LITERAL, NAME
@@ -64,6 +66,11 @@ class Buffer:
         """This buffer, whose indices see its elements in ``shape``."""
         given = self.space in (Space.INPUT, Space.OUTPUT) and shape != self.array_shape
         return replace(self, shape=shape, whole=self.array_shape if given else None)
+
+
+def extents(shape: Sequence[int | Param], values: Mapping[str, Any]) -> tuple[int, ...]:
+    """``shape`` with the numbers that ``values`` has for its runtime extents."""
+    return tuple(int(values[e.name]) if isinstance(e, Param) else e for e in shape)
 
 
 @part("param $name: $dtype( = $default)?")

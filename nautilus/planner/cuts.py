@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
+from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.groups import quotients, shared_group
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
-from nautilus.planner.dots import Dot, bare, dot_of
+from nautilus.planner.dots import Dot, dot_of
 from nautilus.planner.kernels import default_schedule, stored
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.analysis.axes import Unified, unify

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.expr.nodes import Op, free_vars
+from nautilus.core.expr.products import bare
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 
@@ -39,13 +40,6 @@ def dot_of(d: Def) -> Dot | None:
     if not rows or not columns or not inner or len(inner) != len(d.red):
         return None
     return Dot(rows, columns, inner)
-
-
-def bare(e: Expr) -> Expr:
-    """``e`` without the conversions around it."""
-    while isinstance(e, Op) and e.op in ("cast", "narrow"):
-        e = e.args[0]
-    return e
 
 
 def full_operands(d: Def) -> bool:

@@ -107,6 +107,12 @@ def find_defs(program: Program) -> dict[str, Def]:
     return found
 
 
+def all_defs(program: Program) -> dict[str, Def] | None:
+    """The definitions, if each kernel is an unfused one that writes its buffer once at its own axes; else None."""
+    found = find_defs(program)
+    return found if len(found) == len(program.kernels) and all(d.at is None for d in found.values()) else None
+
+
 def kernel_of(d: Def) -> Kernel:
     """The unfused kernel that computes ``d``."""
     index = d.index

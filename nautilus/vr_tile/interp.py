@@ -18,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
 from nautilus.core.functions.parts import product_of_parts
 from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
@@ -67,7 +67,7 @@ def run_module(
     for k in m.kernels:
         run.kernel(k)
     found = (b for b in m.buffers if b.space is not Space.INPUT)
-    return {b.name: run.memory[b.name].reshape(run.shape(b.array_shape)) for b in found}
+    return {b.name: run.memory[b.name].reshape(extents(b.array_shape, run.params)) for b in found}
 
 
 class _Run:
@@ -82,11 +82,8 @@ class _Run:
         self.values: dict[str, tuple[TileType, Array]] = {}
 
     # -- memory -------------------------------------------------------------------------------
-    def shape(self, shape: Sequence[int | Param]) -> tuple[int, ...]:
-        return tuple(int(self.params[e.name]) if isinstance(e, Param) else e for e in shape)
-
     def allocate(self, b: Buffer, inputs: Mapping[str, Array]) -> None:
-        shape, declared = self.shape(b.shape), self.shape(b.array_shape)
+        shape, declared = extents(b.shape, self.params), extents(b.array_shape, self.params)
         if b.space is not Space.INPUT:
             self.memory[b.name] = _fresh(shape, b.dtype)
             return

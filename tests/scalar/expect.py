@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from nautilus.core.passes import Pass
+from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
+from nautilus.scalar.lowering import lower
 from nautilus.scalar.text import format_program, parse_program
 from nautilus.scalar.verify import verify
+from tests.scalar.programs.specs import agree
 
 
 def expect(program: Program, text: str) -> None:
@@ -23,3 +27,12 @@ def sound(program: Program) -> None:
     """Verified, and its text reads back equal."""
     verify(program)
     assert parse_program(format_program(program), program.name) == program
+
+
+def lowered_by(made: Pass, text: str) -> Program:
+    """The spec ``text`` after its lowering and the pass ``made``: sound, and equal to the spec on random inputs."""
+    spec = load_text(text)
+    p: Program = made.apply(lower(spec))
+    sound(p)
+    agree(spec, p)
+    return p

@@ -18,9 +18,9 @@ from nautilus.check.validate import scalar_run, tile_run
 from nautilus.check.validate.memory import Malformed, Memory, Unsupported
 from nautilus.check.validate.numbers import Constants
 from nautilus.check.validate.points import points
-from nautilus.check.validate.scalar_run import Given, extents
+from nautilus.check.validate.scalar_run import Given
 from nautilus.check.validate.verdict import Verdict
-from nautilus.core.buffers import Space
+from nautilus.core.buffers import Space, extents
 from nautilus.core.numerics import Array
 from nautilus.scalar.ir import Program
 from nautilus.vr_tile.ir import TileModule
@@ -98,7 +98,7 @@ class Validator:
         except (TypeError, KeyError, IndexError, ValueError) as error:
             return Malformed(f"the module cannot run: {type(error).__name__}: {error}")
         outputs = (b for b in module.buffers if b.space is Space.OUTPUT)
-        return {b.name: buffers[b.name].reshaped(extents(b.array_shape, given)) for b in outputs}
+        return {b.name: buffers[b.name].reshaped(extents(b.array_shape, given.params)) for b in outputs}
 
 
 def _interface(module: Program | TileModule) -> object:

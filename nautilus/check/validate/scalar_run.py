@@ -19,7 +19,7 @@ from nautilus.check.validate.expressions import Space
 from nautilus.check.validate.meanings import apply
 from nautilus.check.validate.memory import Malformed, Memory, Unsupported, contracted, reduced
 from nautilus.check.validate.numbers import Constants, Number, Value
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, extents
 from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.infer import stored_value
 from nautilus.core.expr.nodes import COMBINERS, Expr, Op, Param, loads
@@ -39,16 +39,11 @@ class Given:
     tracked: bool = True  # whether residues are
 
 
-def extents(shape: Sequence[int | Param], given: Given) -> tuple[int, ...]:
-    """``shape`` with the values of sizes that are known only at launch."""
-    return tuple(int(given.params[e.name]) if isinstance(e, Param) else e for e in shape)
-
-
 def memories(module_buffers: Sequence[Buffer], given: Given) -> dict[str, Memory]:
     """The buffers of a module; inputs hold their values."""
     out = {}
     for b in module_buffers:
-        shape = extents(b.shape, given)
+        shape = extents(b.shape, given.params)
         if prod(shape) > _MOST:
             raise Unsupported(f"{b.name} is too large")
         out[b.name] = Memory(b.name, b.dtype, shape, given.tracked)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
 from nautilus.core.text.expressions import format_expr
-from nautilus.core.types import DType, value_limits
+from nautilus.core.types import DType, integer_limits
 
 Interval: TypeAlias = tuple[int | None, int | None]
 Bounder: TypeAlias = "Callable[[Linear], Interval]"
@@ -209,7 +209,7 @@ def _coarser(r: Linear, n: int, bound: Bounder) -> tuple[int, Linear, Linear] | 
 
 def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> Linear:
     """``x // n`` for n > 0."""
-    whole = atom(Op("floordiv", (build(x, dtype), Const(n, dtype)), dtype))
+    divisor = n
     q, r = split(x, n)
     while n > 1:
         k = _inside(r, n, bound)
@@ -225,13 +225,15 @@ def floordiv(x: Linear, n: int, dtype: DType, bound: Bounder, exact: Exact) -> L
         inner = Linear(r.terms).single()
         if isinstance(inner, Op) and inner.op == "floordiv" and isinstance(inner.args[1], Const):
             m, y = int(inner.args[1].value), linear(inner.args[0])
-            if m > 0 and n * m <= value_limits(dtype)[1] and exact(y):
+            if m > 0 and n * m <= integer_limits(dtype)[1] and exact(y):
                 r = y.shift(m * r.const)  # (y // m + c) // n == (y + m * c) // (m * n)
                 n *= m
                 more, r = split(r, n)
                 q = q + more
                 continue
-        return q + atom(Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype)) if exact(r) else whole
+        if not exact(r):  # a part of a sum may wrap where the sum does not
+            return atom(Op("floordiv", (build(x, dtype), Const(divisor, dtype)), dtype))
+        return q + atom(Op("floordiv", (build(r, dtype), Const(n, dtype)), dtype))
     return q + r
 
 

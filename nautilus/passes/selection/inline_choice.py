@@ -16,11 +16,11 @@ from math import prod
 from typing import Any
 
 from nautilus.core.expr.nodes import Expr, Load, Op, walk
+from nautilus.core.expr.products import bare
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
-from nautilus.planner.dots import bare
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs

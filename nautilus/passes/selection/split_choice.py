@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.cost.model import KernelEstimate
-from nautilus.passes.manager import Context, prepared, steps
-from nautilus.passes.pipelines import SCALAR
-from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt
+from nautilus.passes.manager import Context
+from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
 from nautilus.planner.dots import floor_pow2
 from nautilus.planner.streaming import MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import unify
@@ -89,22 +87,13 @@ def _leaves_idle(program: Program, context: Context, defs: dict[str, Def], many:
 
     A plan takes a part of the time of a trial.  ``defs``: those of ``program``.
     """
-    module: Any = program
-    context = replace(context, trial=True)
-    for step in steps(SCALAR, _BEFORE):
-        try:
-            context = prepared(step, module, context)
-            if step.name == SCALAR.decisions[-1]:
-                break
-            module = step.run(module, context)
-        except (ScheduleError, UnsupportedError):
-            return True
-    assert context.schedule is not None
-    planned, params = read_defs(module), tuple(p.name for p in module.params)
-    cut = {c.op for c in context.schedule.splits or ()}
-    return any(
-        _is_whole(k, defs, cut) and _tiles(k, planned, params) < _enough(k, many) for k in context.schedule.kernels
-    )
+    try:
+        reached, schedule = planned(program, replace(context, trial=True), _BEFORE)
+    except (ScheduleError, UnsupportedError):
+        return True
+    after, params = read_defs(reached), tuple(p.name for p in reached.params)
+    cut = {c.op for c in schedule.splits or ()}
+    return any(_is_whole(k, defs, cut) and _tiles(k, after, params) < _enough(k, many) for k in schedule.kernels)
 
 
 def _is_whole(plan: KernelPlan, defs: dict[str, Def], cut: set[str]) -> bool:

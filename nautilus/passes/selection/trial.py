@@ -38,6 +38,21 @@ class Trial:
         return self.estimate.seconds
 
 
+def planned(program: Program, context: Context, after: str) -> tuple[Program, Schedule]:
+    """The program from the result of pass ``after`` to where its schedule is complete, and that schedule.
+
+    What ``context.schedule`` leaves open is decided by the rules. Raises what planner and passes raise.
+    """
+    module: Any = program
+    for step in steps(SCALAR, after):
+        context = prepared(step, module, context)
+        if step.name == _PLANNED:
+            break
+        module = step.run(module, context)
+    assert context.schedule is not None
+    return module, context.schedule
+
+
 def attempt(program: Program, context: Context, after: str, attempts: int = 1) -> Trial | None:
     """Lower ``program``, the result of pass ``after`` of Scalar IR, to MA-tile IR; None where that is refused.
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, extents
 from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.infer import stored_value
@@ -64,7 +64,7 @@ def run_program(
         if b.space is Where.INPUT:
             memory[b.name] = Memory(b.name, _input(b, values, inputs))
         else:
-            memory[b.name] = Memory.fresh(b.name, _shape(b, values), b.dtype)
+            memory[b.name] = Memory.fresh(b.name, extents(b.shape, values), b.dtype)
     for k in p.kernels:
         _Run(p, k, Tables(memory, values, mode)).run()
     for b in p.buffers:
@@ -72,7 +72,7 @@ def run_program(
         if b.space is Where.OUTPUT and marks is not None:
             raise ScalarRunError(f"{b.name}: {int((~marks).sum())} of {marks.size} elements are never written")
     found = ((b, memory[b.name].data) for b in p.buffers if b.space is not Where.INPUT)
-    return {b.name: x if b.whole is None else x.reshape(_extents(b.whole, values)) for b, x in found}
+    return {b.name: x if b.whole is None else x.reshape(extents(b.whole, values)) for b, x in found}
 
 
 def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
@@ -86,21 +86,13 @@ def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
     return out
 
 
-def _shape(b: Buffer, scalars: Mapping[str, Any]) -> tuple[int, ...]:
-    return _extents(b.shape, scalars)
-
-
-def _extents(shape: Sequence[int | Param], scalars: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(scalars[e.name]) if isinstance(e, Param) else e for e in shape)
-
-
 def _input(b: Buffer, scalars: Mapping[str, Any], inputs: Mapping[str, Array]) -> Array:
     if b.name not in inputs:
         raise ScalarRunError(f"no value for input {b.name}")
-    x, declared = np.asarray(inputs[b.name]), _extents(b.array_shape, scalars)
+    x, declared = np.asarray(inputs[b.name]), extents(b.array_shape, scalars)
     if x.shape != declared:
         raise ScalarRunError(f"input {b.name} has shape {x.shape}, declared {declared}")
-    x = x.reshape(_shape(b, scalars))
+    x = x.reshape(extents(b.shape, scalars))
     bits = b.dtype.stored_as_bits and x.dtype.kind == "u"
     return from_storage(x, b.dtype) if bits else round_to(x, b.dtype)
 
@@ -142,7 +134,7 @@ class _Run:
             body = body[0].body
         bounding = _bounding(body)
         big = max((_volume(loops) for loops, _ in statements(body)), default=1) >= _BIG_TILE
-        local = sum(prod(_shape(b, self.tables.scalars)) for b in self.kernel.locals)
+        local = sum(prod(extents(b.shape, self.tables.scalars)) for b in self.kernel.locals)
         self._grid(chain, body, _At((), {}), bounding if big else frozenset(), max(local, 1))
 
     def _grid(self, chain: Sequence[Loop], body: tuple[Stmt, ...], at: _At, alone: frozenset[str], local: int) -> None:
@@ -241,7 +233,7 @@ class _Run:
         own = tuple(a for a in at.axes if a.var in self.private[name])
         if name not in self.memory or self.memory[name].own != own:
             b = self.locals[name]
-            self.memory[name] = Memory.fresh(name, _shape(b, self.tables.scalars), b.dtype, own)
+            self.memory[name] = Memory.fresh(name, extents(b.shape, self.tables.scalars), b.dtype, own)
 
     def _masked(self, space: Space, guards: tuple[Expr, ...]) -> Mask | None:
         """The guards' values; None if they exclude every point."""

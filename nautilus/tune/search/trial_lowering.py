@@ -22,8 +22,9 @@ from nautilus.ma_tile.analysis.code_size import check_code_size
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.ma_tile.verify.module import verify
 from nautilus.passes.instruments import Verify
-from nautilus.passes.manager import Context, Pipeline, Step, prepared, steps
+from nautilus.passes.manager import Context, Pipeline, Step, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SCALAR, STAGES
+from nautilus.passes.selection.trial import planned
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
 from nautilus.tune.space.inlining import Origin
@@ -74,14 +75,7 @@ class TrialLowering:
     def plan(self, schedule: Schedule | None = None, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
         """``schedule`` with everything behind the pass ``dead`` that it leaves open, by the default rules."""
         context = replace(self._context(schedule), fallbacks=fallbacks)
-        module: Any = self.program
-        for step in steps(SCALAR, "dead"):
-            context = prepared(step, module, context)
-            if step.name == SCALAR.decisions[-1]:
-                break
-            module = step.run(module, context)
-        assert context.schedule is not None
-        return context.schedule
+        return planned(self.program, context, "dead")[1]
 
     def split(self, schedule: Schedule) -> Program:
         """The program after the passes between ``dead`` and ``fuse``, which split axes as ``schedule`` says."""

@@ -8,13 +8,12 @@ Base addresses are aligned to 256 bytes, as the allocator gives them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Param
+from nautilus.core.buffers import Space, extents
 from nautilus.core.types import DType
 from nautilus.ma_tile.interp.state.values import Array, Fault, Ints, encode, register_type, round_registers
 from nautilus.ma_tile.ir.ops import MemModule
@@ -31,7 +30,7 @@ class GlobalMemory:
         self.ready: dict[str, Array] = {}
         self.owner: dict[str, Array] = {}
         for b in m.buffers:
-            shape, declared = _extents(b.shape, params), _extents(b.array_shape, params)
+            shape, declared = extents(b.shape, params), extents(b.array_shape, params)
             size = int(np.prod(shape, dtype=np.int64))
             self.shapes[b.name], self.arrays[b.name], self.dtypes[b.name] = shape, declared, b.dtype
             if b.space is Space.INPUT:
@@ -110,10 +109,6 @@ class GlobalMemory:
         if not np.array_equal(encode(store[place], dtype), encode(value, dtype)):
             raise Fault("global-race", f"two threads write different values to one element of {name}")
         owner[place] = thread
-
-
-def _extents(shape: Sequence[int | Param], params: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(params[e.name]) if isinstance(e, Param) else e for e in shape)
 
 
 def _unwritten(dtype: DType) -> float | int | bool:

@@ -167,8 +167,8 @@ class _Sync:
     ranges: Mapping[str, tuple[int, int]]
     stages: dict[str, int] = field(init=False)
     # Known results. Their keys are identities, because the hash of a loop walks its body; an entry keeps its op alive.
-    loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(default_factory=dict)
-    accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(default_factory=dict)
+    loops: dict[tuple[int, State], tuple[ForOp, tuple[MemOp, ...], State]] = field(init=False, default_factory=dict)
+    accesses: dict[int, tuple[MemOp, tuple[Accesses, Accesses, Accesses]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stages = {name: s.stages for name, s in self.smem.items()}

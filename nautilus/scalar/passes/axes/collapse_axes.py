@@ -22,12 +22,13 @@ from math import prod
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, rewrite
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, rewrite
+from nautilus.core.expr.products import bare, matrix_product
 from nautilus.core.text.names import unused
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.dead import Dead
-from nautilus.scalar.rewriting import find_defs, kernel_of
+from nautilus.scalar.rewriting import all_defs, kernel_of
 
 Place: TypeAlias = tuple[str, int]  # of a buffer: dimension n beside dimension n + 1
 Pair: TypeAlias = tuple[str, str, str]  # a definition, an axis of it, and the axis behind that
@@ -43,8 +44,8 @@ class CollapseAxes:
     def apply(self, program: Program) -> Program:
         """The program with fewer axes; the same object where nothing collapses."""
         live = Dead().apply(program)  # what nobody reads needs no axes
-        defs = find_defs(live)
-        if len(defs) < len(live.kernels) or any(d.at is not None for d in defs.values()):
+        defs = all_defs(live)
+        if defs is None:
             return program
         wanted = {name: _wanted(d) for name, d in defs.items()}
         if all(len(side) < 2 for sides in wanted.values() for side in sides):
@@ -146,15 +147,9 @@ def _needed(wanted: Mapping[str, tuple[frozenset[str], ...]], joins: Sequence[Jo
 
 def _wanted(d: Def) -> tuple[frozenset[str], ...]:
     """The axes of ``d`` of which a plan wants to see one: the reduced ones, the rows, and the columns of a product."""
-    value, par = d.value, frozenset(a.name for a in d.par)
-    while isinstance(value, Op) and value.op in ("cast", "narrow"):
-        value = value.args[0]
     reduced = frozenset(a.name for a in d.red)
-    if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
-        return (reduced,)
-    left, right = map(free_vars, value.args)
-    product = par & (left - right) and par & (right - left)
-    return (reduced, par & (left - right), par & (right - left)) if product else (reduced,)
+    found = matrix_product(bare(d.value), [a.name for a in d.par])
+    return (reduced,) if d.op != "sum" or found is None else (reduced, found.rows, found.columns)
 
 
 # -- the program after it -----------------------------------------------------------------------------

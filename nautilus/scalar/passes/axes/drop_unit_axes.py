@@ -26,7 +26,7 @@ from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Kernel, Program, extent, statements
 from nautilus.scalar.passes.dead import Dead
 from nautilus.scalar.passes.simplify import Simplify
-from nautilus.scalar.rewriting import find_defs, kernel_of
+from nautilus.scalar.rewriting import all_defs, kernel_of
 
 Dropped: TypeAlias = Mapping[str, frozenset[int]]  # dimensions by buffer
 
@@ -42,8 +42,8 @@ class DropUnitAxes:
         if all(n != 1 for b in program.buffers for n in b.shape) and not any(map(_has_unit_loop, program.kernels)):
             return program
         live = Dead().apply(program)  # what nobody reads needs no axes
-        defs = find_defs(live)
-        if len(defs) < len(live.kernels) or any(d.at is not None for d in defs.values()):
+        defs = all_defs(live)
+        if defs is None:
             return program
         last = _last_axes(live, tuple(defs.values()))
         without = [_at_zero(d, last[d.name] | {a.name for a in d.red if a.extent == 1}) for d in defs.values()]

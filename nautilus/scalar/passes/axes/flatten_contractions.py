@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.build import calc
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
+from nautilus.core.expr.products import matrix_product
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
@@ -40,16 +41,14 @@ class FlattenContractions:
 
 def contracted(d: Def) -> tuple[Axis, ...]:
     """The axes of ``d`` that become one, outermost first; () for none."""
-    value = d.value
-    if d.op != "sum" or d.guard is not None or len(d.red) < 2 or not (isinstance(value, Op) and value.op == "mul"):
+    product = matrix_product(d.value, [a.name for a in d.par])
+    if d.op != "sum" or product is None or d.guard is not None or len(d.red) < 2:
         return ()
-    left, right = map(free_vars, value.args)
-    red, par = {a.name for a in d.red}, {a.name for a in d.par}
-    found = loads(value)
+    red, found = {a.name for a in d.red}, loads(d.value)
     plain = all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
-    if not (red <= left & right and par & (left - right) and par & (right - left) and plain):
+    if not (red <= product.shared and plain):
         return ()
-    if any(size(a) is None for a in d.red) or not all(_is_tensor(e) for e in value.args):
+    if any(size(a) is None for a in d.red) or not all(_is_tensor(e) for e in children(d.value)):
         return ()
     inner = max(d.red, key=lambda a: (sum(_is_last(ld, a.name) for ld in found), d.red.index(a)))
     fits = (size(inner) or 0) * min(ld.dtype.bytes for ld in found) % ROW == 0

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.expr.nodes import Expr, Op
+from nautilus.core.expr.products import matrix_product
 from nautilus.core.passes import CertifyingPass
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
@@ -45,12 +46,9 @@ class OrientProducts(CertifyingPass[Program]):
 
 def exchanged(d: Def, defs: Mapping[str, Def]) -> Expr | None:
     """The element of ``d`` with its factors exchanged; None where they stay."""
-    value = d.value
-    if d.op != "sum" or not d.par or not (isinstance(value, Op) and value.op == "mul" and value.dtype.is_float):
+    value, product = d.value, matrix_product(d.value, [a.name for a in d.par])
+    if d.op != "sum" or product is None or not (isinstance(value, Op) and value.dtype.is_float):
         return None
-    a, b = value.args
-    left, right = free_vars(a), free_vars(b)
-    par, red = {x.name for x in d.par}, {x.name for x in d.red}
-    product = par & (right - left) and red & left & right and d.par[-1].name in left - right
+    turned = d.par[-1].name in product.rows and any(x.name in product.shared for x in d.red)
     chained = any(defs[ld.buffer].is_reduction for ld in d.reads() if ld.buffer in defs)
-    return replace(value, args=(b, a)) if product and not chained else None
+    return replace(value, args=value.args[::-1]) if turned and not chained else None

@@ -8,19 +8,14 @@ from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.axes.collapse_axes import CollapseAxes
-from tests.scalar.expect import expect, sound
-from tests.scalar.programs.specs import agree
+from tests.scalar.expect import expect, lowered_by
 
 DIMS = "dim B = 3, M = 4, N = 5, K = 6, L = 7\n"
 PRODUCT = DIMS + "input A: f16[B, M, K, L]\ninput W: f16[K, L, N]\n"
 
 
 def collapsed(text: str) -> Program:
-    spec = load_text(text)
-    p = CollapseAxes().apply(lower(spec))
-    sound(p)
-    agree(spec, p)
-    return p
+    return lowered_by(CollapseAxes(), text)
 
 
 def test_rows_and_contracted_axes_of_a_product() -> None:

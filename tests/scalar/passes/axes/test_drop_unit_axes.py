@@ -8,16 +8,11 @@ from nautilus.frontend.semantics.check import load_text
 from nautilus.scalar.ir import Program
 from nautilus.scalar.lowering import lower
 from nautilus.scalar.passes.axes.drop_unit_axes import DropUnitAxes
-from tests.scalar.expect import expect, sound
-from tests.scalar.programs.specs import agree
+from tests.scalar.expect import expect, lowered_by
 
 
 def dropped(text: str) -> Program:
-    spec = load_text(text)
-    p = DropUnitAxes().apply(lower(spec))
-    sound(p)
-    agree(spec, p)
-    return p
+    return lowered_by(DropUnitAxes(), text)
 
 
 def test_a_reduced_axis_beside_another_one_and_a_last_dimension() -> None:
