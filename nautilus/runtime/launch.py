@@ -150,8 +150,8 @@ class Session:
         """The device address of buffer ``name``; valid until :meth:`close`."""
         return int(self._buffers[name])
 
-    def launch(self) -> None:
-        """Enqueue all kernels in order."""
+    def launch(self, stream: Any = 0) -> None:
+        """Enqueue all kernels in order, in ``stream`` (a CUstream; 0: the legacy default stream)."""
         d = self.driver
         for launch in self.plan.launches:
             cells = [self._cell(name) for name in launch.args]
@@ -161,7 +161,7 @@ class Session:
             pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
             check(
                 d,
-                enqueue(d, self._functions[launch.kernel], launch, pointers.ctypes.data),
+                enqueue(d, self._functions[launch.kernel], launch, pointers.ctypes.data, stream),
                 f"launching {launch.kernel}",
             )
 

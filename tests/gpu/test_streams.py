@@ -20,7 +20,6 @@ from nautilus.core.numerics import from_storage, storage_array
 from nautilus.driver import Request, Result, build_cubin
 from nautilus.frontend.interp import run_spec
 from nautilus.runtime.device import bindings, check, default_arch
-from nautilus.runtime.launch import Session
 from tests.core.schedule.engines import warpgroup_of
 from tests.gpu.test_warpgroup import CAUSAL, attention
 
@@ -52,18 +51,6 @@ def streams(count: int) -> Iterator[list[Any]]:
         d.cuStreamDestroy(s)
 
 
-def _launch(session: Session, stream: Any) -> None:
-    """As ``Session.launch``, on a given stream."""
-    (launch,) = session.plan.launches
-    cells = [session._cell(name) for name in launch.args]
-    cells += [session._maps[(launch.kernel, m.name)] for m in launch.maps]
-    cells += [session._cell(launch.kernel)] if launch.counter else []
-    pointers = np.array([c.ctypes.data for c in cells], dtype=np.uint64)
-    function = session._functions[launch.kernel]
-    d = session.driver
-    check(d, d.cuLaunchKernel(function, *launch.grid, *launch.block, launch.smem, stream, pointers.ctypes.data, 0))
-
-
 def test_two_streams_with_a_counter_each(built: tuple[Result, Any]) -> None:
     result, cubin = built
     spec = result.modules["spec"]
@@ -79,7 +66,7 @@ def test_two_streams_with_a_counter_each(built: tuple[Result, Any]) -> None:
         both = stack.enter_context(streams(2))
         for _ in range(TIMES):
             for runner, stream in zip(runners, both, strict=True):
-                _launch(runner.session, stream)
+                runner.session.launch(stream)
         runners[0].session.wait()
         assert [r.session.download()["O"].tobytes() for r in runners] == alone
     assert alone[0] != alone[1]
