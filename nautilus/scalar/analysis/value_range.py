@@ -7,8 +7,10 @@ covered, because narrowing preserves them.
 Relations bound what no interval of the parts bounds.  ``x_j`` is an element of a reduction ``r`` if it matches the
 definition of ``r`` at some point, and its guard implies the guard of ``r``:
 
-* ``x_j - r <= 0`` where ``r`` is the maximum of ``x_j``;
-* ``x_j / r`` is in [0, 1] where ``r`` is the sum of ``x_j >= 0``;
+* ``x_j - r <= 0`` where ``r`` is the maximum of ``x_j``; also ``x_j - max(r, y)``, and ``x_j - (r + y)`` where
+  ``y >= 0``;
+* ``x_j - (y + log(r)) <= 0`` where ``r`` is the sum of ``exp(x_j - y)``;
+* ``x_j / r`` is in [0, 1] where ``r`` is the sum of ``x_j >= 0``, also ``x_j / (r + y)`` for ``y >= 0``;
 * ``|x_j| / sqrt(c * r + d) <= 1 / sqrt(c)`` where ``r`` is the sum of ``x_j ** 2``, ``c > 0`` and ``d >= 0``
   (``x_j ** 2 <= r``), also where the square root is an ``rsqrt`` factor.
 """
@@ -86,7 +88,26 @@ class Ranges:
             return self._load(e)
         known, assumptions = axis_assumptions(self.axes)
         lo, hi = bounds(e, known, assumptions if self.guard is None else (*assumptions, self.guard))
-        return _wrapped((-_INF if lo is None else float(lo), _INF if hi is None else float(hi)), e.dtype)
+        found = _wrapped((-_INF if lo is None else float(lo), _INF if hi is None else float(hi)), e.dtype)
+        return _meet(found, _wrapped(self._of_elements(e), e.dtype))
+
+    def _of_elements(self, e: Expr) -> Interval:
+        """The interval of an integer from those of its parts, which may be elements of tensors."""
+        match e:
+            case Op(op="select", args=(_, a, b)):
+                return joined(self.of(a), self.of(b))
+            case Op(op="cast", args=(a,)) if not a.dtype.is_float:
+                return self.of(a)
+            case Op(op="floordiv", args=(a, Const(value=n))) if n > 0 and math.isfinite(n):
+                lo, hi = self.of(a)
+                return lo // n, hi // n
+            case Op(op="mod", args=(a, Const(value=n))) if n > 0:
+                lo, hi = self.of(a)
+                return (lo, hi) if lo >= 0 and hi < n else (0.0, n - 1.0)
+            case Op(op="add" | "sub" | "mul" | "neg" | "abs" | "min" | "max" as op, args=args):
+                rule = FUNCTIONS[op].interval
+                return EVERYTHING if rule is None else outward(rule(*map(self.of, args)), e.dtype.bits <= 32)
+        return EVERYTHING
 
     def _load(self, e: Load) -> Interval:
         d = self.defs.get(e.buffer)
@@ -105,17 +126,48 @@ class Ranges:
     # -- relations to reductions ----------------------------------------------------------------------
     def _against_extreme(self, a: Expr, b: Expr) -> Interval:
         """The interval of ``a - b`` if one is the maximum or minimum of a reduction and the other is its element."""
-        if self._is_element(a, b, "max") or self._is_element(b, a, "min"):
+        if self._at_most(a, b):
             return -_INF, 0.0
-        if self._is_element(b, a, "max") or self._is_element(a, b, "min"):
+        if self._at_most(b, a):
             return 0.0, _INF
         return EVERYTHING
 
+    def _at_most(self, a: Expr, b: Expr) -> bool:
+        """Whether a relation to a reduction proves ``a <= b``."""
+        if self._is_element(a, b, "max") or self._is_element(b, a, "min"):
+            return True
+        match b:
+            case Op(op="max", args=(p, q)) if self._at_most(a, p) or self._at_most(a, q):
+                return True
+            case Op(op="add", args=(p, q)):
+                for x, y in ((p, q), (q, p)):
+                    if (self.of(y)[0] >= 0 and self._at_most(a, x)) or self._in_logarithm(a, x, y):
+                        return True
+        match a:
+            case Op(op="min", args=(p, q)):
+                return self._at_most(p, b) or self._at_most(q, b)
+        return False
+
+    def _in_logarithm(self, a: Expr, shift: Expr, b: Expr) -> bool:
+        """Whether ``b`` is the logarithm of a sum that contains ``exp(a - shift)``."""
+        match b:
+            case Op(op="log", args=(total,)):
+                term = Op("exp", (Op("sub", (a, shift), a.dtype),), a.dtype)
+                return self._is_part(term, total)
+        return False
+
+    def _is_part(self, a: Expr, b: Expr) -> bool:
+        """Whether ``b`` is a sum of ``a >= 0`` and other numbers that are not negative."""
+        match b:
+            case Load():
+                return self.of(a)[0] >= 0 and self._is_element(a, b, "sum")
+            case Op(op="add", args=(p, q)):
+                return any(self.of(y)[0] >= 0 and self._is_part(a, x) for x, y in ((p, q), (q, p)))
+        return False
+
     def _share(self, a: Expr, b: Expr) -> Interval:
         """The interval of ``a / b`` if ``b`` is the sum of ``a`` and other non-negative numbers."""
-        if self.of(a)[0] >= 0 and self._is_element(a, b, "sum"):
-            return 0.0, 1.0
-        return EVERYTHING
+        return (0.0, 1.0) if self._is_part(a, b) else EVERYTHING
 
     def _unit(self, a: Expr, b: Expr, divided: bool) -> Interval:
         """The interval of ``a / b`` if ``b`` is a norm that contains ``a``, or of ``a * b`` if it is its inverse."""

@@ -23,13 +23,23 @@ PROGRAM = """
 program t {
   input S: f32[20, 33]
   input V: f16[33, 8]
+  input W: u8[33, 8]
   output O: f32[20, 8]
   temp m: f32[20]
+  temp l: f32[20]
   kernel m {
     par i in 0..20 {
       m[i] = -inf
       red j in 0..33 {
         m[i] max= S[i, j] where j <= i + 13
+      }
+    }
+  }
+  kernel l {
+    par i in 0..20 {
+      l[i] = 0.0
+      red j in 0..33 {
+        l[i] sum= exp(S[i, j] - m[i]) where j <= i + 13
       }
     }
   }
@@ -53,6 +63,21 @@ def program(factor: str, guard: str = "j <= i + 13") -> Program:
     ("exp(S[i, j] - m[i])", "j <= i + 13", "proved"),
     ("exp(S[i, j] - m[i])", "j + 2 <= i", "proved"),  # fewer elements
     ("exp(S[i, j] - m[i])", "j <= i + 14", "not decided"),  # an element that the maximum does not have
+    ("exp(S[i, j] - max(cast<f32>(V[0, d]), m[i]))", "j <= i + 13", "proved"),
+    ("exp(S[i, j] - max(m[i], max(cast<f32>(V[0, d]), 2.0)))", "j <= i + 13", "proved"),
+    ("exp(S[i, j] - min(cast<f32>(V[0, d]), m[i]))", "j <= i + 13", "not decided"),
+    ("exp(S[i, j] - (m[i] + log(l[i])))", "j <= i + 13", "proved"),
+    ("exp(S[i, j] - (m[i] + log(l[i] + exp(cast<f32>(V[0, d])))))", "j <= i + 13", "proved"),
+    ("exp(S[i, j] - (m[i] + log(l[i] + cast<f32>(V[0, d]))))", "j <= i + 13", "not decided"),
+    ("exp(S[i, j] - (cast<f32>(V[0, d]) + log(l[i])))", "j <= i + 13", "not decided"),
+    ("exp(S[i, j] - m[i]) / l[i] * 65000.0", "j <= i + 13", "proved"),
+    ("exp(S[i, j] - m[i]) / (exp(cast<f32>(V[0, d])) + l[i]) * 65000.0", "j <= i + 13", "proved"),
+    ("cast<f32>(cast<i32>(W[j, d]) % 16 - 8) * 8189.0", "true", "proved"),  # 65512
+    ("cast<f32>(cast<i32>(W[j, d]) // 16 - 8) * 8189.0", "true", "proved"),
+    ("cast<f32>(select(j == 2, cast<i32>(W[j, d]) // 16, cast<i32>(W[j, d])))", "true", "proved"),
+    ("cast<f32>(cast<i32>(W[j, d]) % 16 - 9) * 8189.0", "true", "not decided"),
+    ("cast<f32>(cast<i32>(W[j, d]) * cast<i32>(W[j, d]))", "true", "proved"),  # 65025
+    ("cast<f32>(cast<i32>(W[j, d]) * cast<i32>(W[j, d]) * 2)", "true", "not decided"),
     ("exp(m[i] - S[i, j])", "j <= i + 13", "not decided"),
     ("exp(S[i, j] + m[i])", "j <= i + 13", "not decided"),
     ("exp(S[j, i] - m[i])", "j <= i + 13", "not decided"),

@@ -66,6 +66,9 @@ Y[i, k] = {expression(rng, 3)} + R[i]
             assert inside, f"{text}{name} in [{lo}, {hi}]: {values}"
 
 
+SINK = "input s: f32[M]\n"
+
+
 def interval(body: str, head: str = "") -> Any:
     p = lower(load_text(f"dim M = 5, K = 6\ninput X: f16[M, K]\n{head}output Y: f32[M, K]\nY[i, k] = {body}\n"))
     defs = find_defs(p)
@@ -82,10 +85,60 @@ def test_relations_to_reductions() -> None:
     assert interval("f32(X[i, k]) / sum[k](X[i, k])")[1] > 1
 
 
+def test_a_maximum_with_another_argument_bounds_its_elements() -> None:
+    assert interval("X[i, k] - max(s[i], max[k](X[i, k]))", SINK)[1] == 0
+    assert interval("X[i, k] - max(max(max[k](X[i, k]), s[i]), 3)", SINK)[1] == 0
+    assert interval("X[i, k] - (max[k](X[i, k]) + abs(s[i]))", SINK)[1] == 0
+    assert interval("min(X[i, k], s[i]) - max[k](X[i, k])", SINK)[1] == 0
+    assert interval("min(s[i], min[k](X[i, k])) - X[i, k]", SINK)[1] == 0
+    assert interval("X[i, k] - min(s[i], max[k](X[i, k]))", SINK)[1] > 0
+    assert interval("X[i, k] - (max[k](X[i, k]) + s[i])", SINK)[1] > 0
+
+
+def test_a_sum_with_another_term_bounds_its_elements() -> None:
+    assert interval("exp(X[i, k]) / (sum[k](exp(X[i, k])) + exp(s[i]))", SINK) == (0, 1)
+    assert interval("exp(X[i, k]) / (sum[k](exp(X[i, k])) + s[i])", SINK)[1] > 1
+
+
+@pytest.mark.parametrize(
+    ("shift", "total", "bounded"),
+    [
+        ("s[i]", "sum[k](exp(X[i, k] - s[i]))", True),
+        ("s[i]", "sum[k](exp(X[i, k] - s[i])) + 2", True),
+        ("s[i]", "sum[k](exp(X[i, k] - s[i])) - 2", False),
+        ("s[i] + 1", "sum[k](exp(X[i, k] - s[i]))", False),
+        ("s[i]", "sum[k](exp(X[i, k] - s[i] * 2))", False),
+    ],
+)
+def test_the_logarithm_of_a_sum_bounds_the_exponents_of_its_terms(shift: str, total: str, bounded: bool) -> None:
+    assert (interval(f"X[i, k] - ({shift} + log({total}))", SINK)[1] == 0) == bounded
+
+
 def test_wrapping_integers_have_the_range_of_their_type() -> None:
     assert -128.001 < interval("f32(i8(i * 100)) + 0")[0] <= -128
     lo, hi = interval("f32(sum[q: K](i32(X[i, q]) * 100000))")
     assert (lo, hi) == (-(2.0**31), 2.0**31 - 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("i32(W[i, k]) % 16 - 8", (-8, 7)),
+        ("i32(W[i, k]) // 16", (0, 15)),
+        ("(i32(W[i, k]) % 16 if k % 2 == 0 else i32(W[i, k]) // 16) - 8", (-8, 7)),
+        ("-i32(W[i, k]) // 16", (-16, 0)),
+        ("(i32(W[i, k]) - 8) % 7", (0, 6)),
+        ("i32(W[i, k]) % 300", (0, 255)),
+        ("max(min(i32(W[i, k]) * 3 - 40, 100), 1 - i32(W[i, k]))", (-40, 100)),
+        ("i32(i8(i32(W[i, k]) - 128))", (-128, 127)),
+        ("i32(i8(i32(W[i, k])))", (-128, 127)),  # it wraps
+        ("i32(W[i, k]) * 10000000 - 5", (-(2**31), 2**31 - 1)),
+        ("abs(i32(W[i, k]) - 200) + k", (0, 205)),
+        ("i32(X[i, k])", (-(2**31), 2**31 - 1)),
+    ],
+)
+def test_integers_of_tensors(body: str, found: tuple[int, int]) -> None:
+    assert interval(f"f32({body})", "input W: u8[M, K]\n") == found
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 The claim is about finite inputs: where all inputs are finite, zeros included, every finite factor stays finite.  inf
 and NaN stay what they are, because a rounding keeps them.
 
-An element of an input has the range of its type, a computed tensor that of its definition.  Three relations bound
+An element of an input has the range of its type, a computed tensor that of its definition.  Four relations bound
 what the intervals of the parts do not, where ``m`` is a reduction of which ``x`` is an element:
 
-* ``x - m <= 0`` for a maximum;
-* ``0 <= x / m <= 1`` for a sum of numbers that are not negative;
+* ``x - m <= 0`` for a maximum, and for the larger of it and another number;
+* ``0 <= x / m <= 1`` for a sum of numbers that are not negative, also with more such numbers added to it;
+* ``x - (y + log(m)) <= 0`` for a sum of ``exp(x - y)``, up to the errors of the logarithm and of the sum;
 * ``|x| * (c / binade(m)) <= 2 c`` for a maximum of magnitudes, since ``m < 2 binade(m)``.
 
 ``x`` is an element where it is the value of the reduction at some of its points: each condition of the reduction must
@@ -30,6 +31,8 @@ from nautilus.scalar.ir import Loop, Program, Store, Update, statements
 
 _LARGEST = 65519.0  # 65520 is the first number that f16 rounds to inf
 _DEPTH = 12
+_EXACT = 2.0**52  # integers of a smaller magnitude are exact in float64
+_SLACK = 2.0**-10  # the errors of a logarithm of at most 2^7 and of an exponent, by which a difference may exceed 0
 _IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf}
 _MOST = 1 << 31  # terms of a sum of unknown length
 
@@ -103,12 +106,13 @@ class _Ranges:
                 return intervals.add(self.of(a), self.of(b))
             case Op(op="sub", args=(a, b)):
                 found = intervals.add(self.of(a), intervals.negative(self.of(b)))
-                return intervals.met(found, (-math.inf, 0.0)) if self.is_element(a, b, "max") else found
+                top = 0.0 if self.is_below_maximum(a, b) else _SLACK if self.is_in_logarithm(a, b) else math.inf
+                return intervals.met(found, (-math.inf, top))
             case Op(op="mul", args=(a, b)):
                 found = intervals.square(self.of(a)) if a == b else intervals.multiply(self.of(a), self.of(b))
                 return intervals.met(intervals.met(found, self.scaled(a, b)), self.scaled(b, a))
             case Op(op="div", args=(a, b)):
-                share = self.is_element(a, b, "sum") and self.of(a)[0] >= 0.0
+                share = self.of(a)[0] >= 0.0 and self.is_share(a, b)
                 found = intervals.divide(self.of(a), self.of(b))
                 return intervals.met(found, intervals.outward(0.0, 1.0)) if share else found
             case Op(op="min" | "max" as name, args=(a, b)):
@@ -119,6 +123,12 @@ class _Ranges:
         return EVERYTHING
 
     def integer(self, e: Expr) -> Interval:
+        """The interval of an integer; all values of its type where it may wrap."""
+        lo, hi = self.whole_number(e)
+        least, largest = value_limits(e.dtype)
+        return (lo, hi) if least <= lo and hi <= largest and abs(lo) + abs(hi) < _EXACT else (least, largest)
+
+    def whole_number(self, e: Expr) -> Interval:
         match e:
             case Const(value=value):
                 return float(value), float(value)
@@ -126,6 +136,21 @@ class _Ranges:
                 loop = next((x for x in self.place.loops if x.var == name), None)
                 if loop is not None and isinstance(loop.lo, Const) and isinstance(loop.hi, Const):
                     return float(loop.lo.value), float(loop.hi.value) - 1
+            case Op(op="select", args=(_, a, b)):
+                return intervals.joined(self.integer(a), self.integer(b))
+            case Op(op="cast", args=(a,)) if a.dtype.is_int:
+                return self.integer(a)
+            case Op(op="mod", args=(a, Const(value=n))) if n > 0:
+                return 0.0, n - 1.0
+            case Op(op="floordiv", args=(a, Const(value=n))) if n > 0:
+                (lo, hi), by = self.integer(a), float(n)
+                return math.floor(lo / by), math.floor(hi / by)
+            case Op(op="add" | "sub" as name, args=(a, b)):
+                (p, q), (r, s) = self.integer(a), self.integer(b)
+                return (p + r, q + s) if name == "add" else (p - s, q - r)
+            case Op(op="mul", args=(a, b)):
+                corners = [x * y for x in self.integer(a) for y in self.integer(b)]
+                return min(corners), max(corners)
         return value_limits(e.dtype)
 
     def load(self, e: Load) -> Interval:
@@ -148,12 +173,36 @@ class _Ranges:
         return intervals.met(intervals.outward(lo, hi, 2.0**-e.dtype.mantissa), whole)
 
     def scaled(self, x: Expr, factor: Expr) -> Interval:
-        """The third relation: ``x`` times ``c / binade(m)``."""
+        """The last relation: ``x`` times ``c / binade(m)``."""
         match factor:
             case Op(op="div", args=(Const(value=c), Op(op="binade", args=(m,)))) if c > 0:
                 if self.is_element(Op("abs", (x,), x.dtype), m, "max"):
                     return intervals.outward(-2.0 * c, 2.0 * c)
         return EVERYTHING
+
+    def is_below_maximum(self, x: Expr, m: Expr) -> bool:
+        """Whether ``m`` is a maximum of which ``x`` is an element, or the larger of one and another number."""
+        if isinstance(m, Op) and m.op == "max":
+            return any(self.is_below_maximum(x, part) for part in m.args)
+        return self.is_element(x, m, "max")
+
+    def is_share(self, x: Expr, m: Expr) -> bool:
+        """Whether ``m`` is a sum of which ``x`` is an element, or the sum of one and other non-negative numbers."""
+        match m:
+            case Op(op="add", args=(a, b)):
+                return any(self.of(other)[0] >= 0.0 and self.is_share(x, part) for part, other in ((a, b), (b, a)))
+        return self.is_element(x, m, "sum")
+
+    def is_in_logarithm(self, x: Expr, m: Expr) -> bool:
+        """Whether ``m`` is ``y + log(s)`` with a sum ``s`` of which ``exp(x - y)`` is an element."""
+        match m:
+            case Op(op="add", args=(a, b)):
+                for y, part in ((a, b), (b, a)):
+                    if isinstance(part, Op) and part.op == "log":
+                        term = Op("exp", (Op("sub", (x, y), x.dtype),), x.dtype)
+                        if self.is_share(term, part.args[0]):
+                            return True
+        return False
 
     def is_element(self, x: Expr, m: Expr, op: str) -> bool:
         """Whether ``m`` loads a reduction ``op`` and ``x`` is its value at one of its points."""

@@ -7,6 +7,9 @@ with ``c`` a finite positive constant.  The values are equal bit for bit, becaus
 are monotone: the larger of two rounded products is the rounded product of the larger factor.  -inf times ``c`` is -inf
 and a NaN stays.  The pass applies to consecutive loops that carry one maximum if all of them have the same ``c``.
 
+The larger of the maximum and another number ``y``, which is a reference as well, follows: ``max(y, m' * c)`` becomes
+``max(y / c, m') * c``.  Its value may differ in the last place, but all its readers have the same one.
+
 Afterwards an exponent ``(x * c - m) * k`` is ``(x - m') * (c * k)``: the element and its reference have the same
 factor (``fold-scale``), which ``guard-exponents`` needs to subtract them without an error.
 """
@@ -86,6 +89,7 @@ class _Rewrite:
     factor: float
     constants: Constants
     ends: dict[str, Value] = field(default_factory=dict)  # result of a loop -> its result in units of the elements
+    plain: dict[str, Value] = field(default_factory=dict)  # scaled maximum -> the maximum in units of the elements
 
     def kernel(self, k: TileKernel) -> TileKernel:
         c = self.names.fresh(TileType(DType.F32))
@@ -93,7 +97,9 @@ class _Rewrite:
         return replace(k, body=(ConstOp(c, self.factor), *body))
 
     def _op(self, op: TileOp, c: Value) -> Iterator[TileOp]:
-        if not isinstance(op, ForOp):
+        if isinstance(op, MapOp):
+            yield from self._larger(op, c)
+        elif not isinstance(op, ForOp):
             yield op
         elif not op.results or op.results[0].name not in self.family:
             yield replace(op, body=tuple(x for inner in op.body for x in self._op(inner, c)))
@@ -105,15 +111,16 @@ class _Rewrite:
         arg, init = op.carried[slot]
         own, end = (self.names.fresh(arg.type, n.name) for n in (arg, op.results[slot]))
         body: list[TileOp] = [MapOp(arg, "mul", (own, c), op.span)]
-        last = own
+        self.plain[arg.name] = last = own
         for x in op.body:
             if x == _definition(op, new):
                 last, ops = self._maximum(op, new, own, x)
                 body += [*ops, MapOp(new, "mul", (last, c), x.span)]
+                self.plain[new.name] = last
             else:
-                body.append(x)
+                body += self._op(x, c)
         pair = (own, self.ends.get(init.name, init))
-        self.ends[op.results[slot].name] = end
+        self.ends[op.results[slot].name] = self.plain[op.results[slot].name] = end
         yield replace(
             op,
             results=_put(op.results, slot, end),
@@ -122,6 +129,22 @@ class _Rewrite:
             yields=_put(op.yields, slot, last),
         )
         yield MapOp(op.results[slot], "mul", (end, c), op.span)
+
+    def _larger(self, op: MapOp, c: Value) -> Iterator[TileOp]:
+        """``op``, or the larger of the maximum and another number in units of the elements, times the factor."""
+        at = next((n for n, a in enumerate(op.args) if a.name in self.plain), None)
+        if op.op != "max" or at is None or op.result.type != op.args[at].type:
+            yield op
+            return
+        other = op.args[1 - at]
+        if other.name in self.plain:
+            found = self.plain[other.name]
+        else:
+            found = self.names.fresh(other.type)
+            yield MapOp(found, "div", (other, c), op.span)
+        larger = self.plain[op.result.name] = self.names.fresh(op.result.type)
+        yield MapOp(larger, "max", (found, self.plain[op.args[at].name]), op.span)
+        yield MapOp(op.result, "mul", (larger, c), op.span)
 
     def _maximum(self, op: ForOp, new: Value, own: Value, at: TileOp) -> tuple[Value, list[TileOp]]:
         """The maximum of ``own`` and the elements without their factor."""
