@@ -40,6 +40,8 @@ from nautilus.scalar.analysis.repair import Refusal, Running, derive
 MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
+STEP = 4096  # elements of a long row that a block handles in one step of its loop
+MAX_WARPS = 16  # of a block of row-wise work
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
@@ -333,7 +335,7 @@ def _unchunked_step(g: _Group) -> None:
         return
     room = max(1, MAX_ROW // g.volume(frozenset({g.loop})))
     fast = _vector_axis(g)
-    limit = 4096 if fast == g.loop else COLUMN_ROWS
+    limit = STEP if fast == g.loop else COLUMN_ROWS
     if g.terms() <= SHORT and fast in g.roles and g.roles[fast].role == GRID:
         limit = max(limit, BLOCK // g.tile(fast))
     g.roles[g.loop] = AxisPlan(g.loop, LOOP, min(floor_pow2(min(room, limit)), extent))
@@ -346,7 +348,7 @@ def _mapping(g: _Group) -> WarpPlan:
     if not g.dots:
         # 16 to 32 elements a thread; elementwise work 8, one vector.
         each = 1024 if any(d.is_reduction for d in g.defs) else 256
-        warps = max(1, min(16, g.volume() // each))
+        warps = max(1, min(MAX_WARPS, g.volume() // each))
         rows = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
         down = min(rows, warps)
         return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")

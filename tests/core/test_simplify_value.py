@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nautilus.core.expr.infer import make
-from nautilus.core.expr.nodes import Const, Expr, Op, Param
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, walk
 from nautilus.core.expr.simplify import simplify_value, widens
 from nautilus.core.numerics import Array, eval_op
 from nautilus.core.text.expressions import format_expr, parse_expr
@@ -48,6 +48,12 @@ PARAMS = {"x": F32, "y": F32, "c": DType.BOOL}
         ("min(x, x)", "x"),
         ("max(x, inf)", "max(x, inf)"),
         ("pow(x, 2.0)", "x * x"),
+        ("pow(x, 3.0)", "x * x * x"),
+        ("pow(x, 4.0)", "x * x * (x * x)"),
+        ("pow(x, 0.5)", "select(x == -inf, inf, sqrt(x))"),
+        ("pow(x, 0.25)", "pow(x, 0.25)"),
+        ("pow(x, -2.0)", "pow(x, -2.0)"),
+        ("pow(x, 17.0)", "pow(x, 17.0)"),
         ("cast<f32>(x)", "x"),
         ("cast<f16>(cast<f32>(Q[0]))", "Q[0]"),
         ("cast<f64>(cast<f32>(Q[0]))", "cast<f64>(Q[0])"),
@@ -122,6 +128,13 @@ def test_value_is_kept(e: Expr) -> None:
 
 def test_widens() -> None:
     assert widens(DType.F16, F32) and not widens(F32, DType.F16) and not widens(DType.I32, F32)
+
+
+def test_powers_of_powers_do_not_grow_without_a_bound() -> None:
+    e: Expr = Param("x", F32)
+    for _ in range(20):
+        e = Op("pow", (e, Const(3.0, F32)), F32)
+    assert sum(1 for _ in walk(simplify_value(e))) < 500
 
 
 def test_a_power_too_large_for_memory_is_left_to_run_time() -> None:

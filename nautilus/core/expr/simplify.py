@@ -1,9 +1,10 @@
 """Simplification of float and bool values that is safe over the reals and keeps IEEE specials.
 
 Applied: ``x * 1``, ``x + 0``, ``x - 0``, ``x / c`` -> ``x * (1 / c)``, constants folded and gathered,
-``neg neg``, ``select`` of a constant, conversions that undo or repeat an exact one, ``and``/``or``
-with a constant, ``max(x, -inf)``.  Not applied, because inf and NaN disagree: ``x * 0``, ``x - x``,
-``x / x``, ``not (a < b)`` on floats.  A folded f32 constant keeps its float64 value ("f32 or better").
+small powers as products and roots, ``neg neg``, ``select`` of a constant, conversions that undo or
+repeat an exact one, ``and``/``or`` with a constant, ``max(x, -inf)``.  Not applied, because inf and NaN
+disagree: ``x * 0``, ``x - x``, ``x / x``, ``not (a < b)`` on floats.  A folded f32 constant keeps its
+float64 value ("f32 or better").
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, rewrite
+from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, children, rewrite
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.types import DType, holds
 
@@ -42,6 +43,8 @@ def _step(e: Op) -> Expr | None:
 
 
 _INT_BITS = 64
+_MOST_FACTORS = 16  # of a power that becomes a product
+_MOST_LEAVES = 64  # of the tree of such a product, because powers of powers would grow without a bound
 _FOLD = {f.name: f.python for f in FUNCTIONS.values() if f.python is not None}
 
 
@@ -151,9 +154,33 @@ def _extreme(e: Op) -> Expr | None:
 
 def _pow(e: Op) -> Expr | None:
     a, b = e.args
-    if _is(b, 1):
+    if not isinstance(b, Const):
+        return None
+    if _is(b, 1) or _is(b, 2) or (b.value in range(3, _MOST_FACTORS + 1) and _leaves(a) * b.value <= _MOST_LEAVES):
+        return _repeated(a, int(b.value), e)
+    if b.value == 0.5 and _leaves(a) * 2 <= _MOST_LEAVES:  # IEEE: pow(-inf, 0.5) is inf, and sqrt(-inf) is NaN
+        root, inf = Op("sqrt", (a,), e.dtype, e.span), Const(math.inf, e.dtype)
+        return Op("select", (Op("eq", (a, Const(-math.inf, a.dtype)), DType.BOOL), inf, root), e.dtype, e.span)
+    return None
+
+
+def _repeated(a: Expr, n: int, e: Op) -> Expr:
+    """The product of ``n`` factors ``a`` by repeated squaring."""
+    if n == 1:
         return a
-    return Op("mul", (a, a), e.dtype, e.span) if _is(b, 2) else None
+    half = _repeated(a, n // 2, e)
+    square = Op("mul", (half, half), e.dtype, e.span)
+    return square if n % 2 == 0 else Op("mul", (square, a), e.dtype, e.span)
+
+
+def _leaves(e: Expr) -> int:
+    """Leaves of the tree of ``e``, in which a shared expression counts as often as it is used; few are counted."""
+    found, stack = 0, [e]
+    while stack and found <= _MOST_LEAVES:
+        parts = children(stack.pop())
+        stack.extend(parts)
+        found += not parts
+    return found
 
 
 def _select(e: Op) -> Expr | None:
