@@ -10,15 +10,19 @@ from typing import Generic, TypeVar
 
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
+    AXIS,
     CARRIED,
+    COMBINER,
     EXPR,
     FUNCTION,
     LITERAL,
     NAME,
+    OPERAND,
     OPERANDS,
     REGION,
     RESULTS,
     VARIABLE,
+    flag,
 )
 from nautilus.core.ops import RESULT, SPAN, common, declare
 from nautilus.core.source import Span
@@ -61,6 +65,23 @@ class CommonMap(Generic[V]):
     result: V = declare(RESULT)
     op: str = declare(FUNCTION)
     args: tuple[V, ...] = declare(OPERANDS)
+    span: Span = SPAN
+
+
+@common("scan $combiner $arg over $axis into $into( $reverse)?( $exclusive)?")
+class CommonScan(Generic[V]):
+    """Element ``t`` along ``into`` is ``combiner`` over the elements of ``arg`` at positions up to ``t`` of ``axis``.
+
+    ``reverse``: at positions from ``t`` on; ``exclusive``: without position ``t`` itself.  The two axes have one size.
+    """
+
+    result: V = declare(RESULT)
+    combiner: str = declare(COMBINER)
+    arg: V = declare(OPERAND)
+    axis: str = declare(AXIS)
+    into: str = declare(AXIS)
+    reverse: bool = declare(flag("reverse"), default=False)
+    exclusive: bool = declare(flag("exclusive"), default=False)
     span: Span = SPAN
 
 

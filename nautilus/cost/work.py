@@ -21,6 +21,7 @@ from nautilus.core.expr.nodes import Expr, Param, free_vars
 from nautilus.core.ops import declaration
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
+from nautilus.cost.combining import combining
 from nautilus.cost.instructions import LAZY, SPECIAL, issue_slots
 from nautilus.ma_tile.analysis.mbarriers import after_initialisation
 from nautilus.ma_tile.ir import ops as ma
@@ -319,8 +320,8 @@ class _Counter:
                 c.barriers = c.barriers + times * (1.0 if threads is None else 0.5)
             case ma.ClusterArrive(relaxed=False):
                 c.cluster_syncs = c.cluster_syncs + times
-            case ma.ReduceOp():
-                self.reduce(op, times)
+            case ma.ReduceOp() | ma.ScanOp():
+                self.combine(op, times)
             case ma.MapOp(result=r, op=name):
                 slots = issue_slots(name, op.args[0].type.dtype, r.type.dtype)
                 if name == "mul_unless_one" and self.lazy:
@@ -371,15 +372,12 @@ class _Counter:
         layout, axis = self.kernel.layouts[op.result.layout], op.result.type.axes[position].name
         return prod(x.size for x in layout.warp if x.axis == axis)
 
-    def reduce(self, op: ma.ReduceOp, times: Any) -> None:
-        layout = self.kernel.layouts[op.arg.layout]
-        lanes = prod(x.size for x in layout.lane if x.axis in op.axes)
-        shuffles = 0 if op.into is not None else max(0, lanes.bit_length() - 1)
-        self.elementwise(times, self.warps * (self.registers(op.arg) + 3.0 * shuffles * self.registers(op.result)))
-        if shuffles and self.depth:
+    def combine(self, op: ma.ReduceOp | ma.ScanOp, times: Any) -> None:
+        found = combining(op, self.kernel.layouts)
+        self.elementwise(times, self.warps * found.slots)
+        if found.shuffles and self.depth:
             self.counts.lane_reductions = self.counts.lane_reductions + times
-        if op.scratch is not None:
-            self.counts.barriers = self.counts.barriers + times * 2.0
+        self.counts.barriers = self.counts.barriers + times * found.barriers
 
     def elementwise(self, times: Any, slots: float) -> None:
         if self.flight:

@@ -19,7 +19,7 @@ from nautilus.cuda.expr import Speller
 from nautilus.cuda.host import kernel_symbol, launcher, scalar_type
 from nautilus.cuda.intrinsics import render
 from nautilus.cuda.names import module_names
-from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles
+from nautilus.cuda.ops import elementwise, movement, pipelines, reduction, roles, scan
 from nautilus.cuda.ops import mma as matrix
 from nautilus.cuda.ops import tile_scheduler as scheduler
 from nautilus.cuda.ops import wgmma as warpgroup
@@ -277,6 +277,7 @@ _PRINTERS: Printers = {
     ma.UndefinedOp: print_undefined,
     **movement.PRINTERS,
     **reduction.PRINTERS,
+    **scan.PRINTERS,
     **matrix.PRINTERS,
     **warpgroup.PRINTERS,
     **pipelines.PRINTERS,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars
+from nautilus.core.expr.nodes import Axis, free_vars
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
 from nautilus.planner.dots import ceil_pow2
 from nautilus.scalar.analysis.axes import Unified
@@ -99,3 +99,14 @@ def _across(axes: list[tuple[str, int]]) -> tuple[str, int]:
     """The axis whose elements the threads of a block have: the last one that fills a warp, else the longest."""
     wide = [a for a in axes if a[1] >= LANES]
     return wide[-1] if wide else max(axes, key=lambda a: a[1], default=("", 1))
+
+
+def one_by_one(unified: Unified, name: str) -> KernelPlan:
+    """The plan that is legal for every single definition: no tiles, and a loop for each reduction."""
+    (d,) = unified.defs
+    grid = tuple(AxisPlan(a.name, GRID, 1) for a in d.par)
+    return KernelPlan(name, (d.name,), (*grid, *(_serial(a) for a in d.red)), ((d.name,),))
+
+
+def _serial(a: Axis) -> AxisPlan:
+    return AxisPlan(a.name, LOOP, min(64, ceil_pow2(size(a) or 64)))

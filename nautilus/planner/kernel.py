@@ -33,8 +33,9 @@ from nautilus.planner import windows
 from nautilus.planner.dots import Dot, ceil_pow2, dot_of, floor_pow2, full_operands
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
-from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
+from nautilus.scalar.analysis.domains import Scan, scan_of
 from nautilus.scalar.analysis.repair import Refusal, Running, derive
 
 MAX_TILE = 256  # elements of a whole axis that lives in accumulators
@@ -59,6 +60,7 @@ class _Group:
     dots: dict[str, Dot] = field(default_factory=dict)
     loop: str | None = None
     window: bool = False  # all reductions are over windows
+    scans: dict[str, Scan] = field(default_factory=dict)  # definitions whose running results are one tile
 
     @property
     def defs(self) -> tuple[Def, ...]:
@@ -95,11 +97,12 @@ class _Group:
         """The largest tile of any definition, over the axes that have a plan."""
         best = 1
         for d in self.defs:
-            v = 1
-            for a in d.axes:
-                v *= 1 if a.name in skip else self.tile(a.name)
-            best = max(best, v)
+            best = max(best, prod(self.tile(a.name) for a in self.held(d) if a.name not in skip))
         return best
+
+    def held(self, d: Def) -> tuple[Axis, ...]:
+        """The axes of the largest tile that ``d`` needs: a scan has no tile over both of its axes."""
+        return tuple(a for a in d.axes if d.name not in self.scans or a.name != self.scans[d.name].into)
 
 
 def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset()) -> KernelPlan:
@@ -111,7 +114,7 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
     for d in g.defs:
         if (dot := dot_of(d)) is not None:
             g.dots[d.name] = dot
-    grid = _grid_axes(g, kept)
+    grid = _without_scans(g, _grid_axes(g, kept))
     rest = [x for x in unified.extents if x not in grid]
     whole = not g.dots and not any(g.cut_by(x) for x in grid)
     g.window = whole and windows.is_window(g.defs, {x: g.extent(x) for x in rest})
@@ -125,6 +128,16 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
     order = _loop_order(g, grid, rest)
     axes = tuple(g.roles[x] for x in order)
     return KernelPlan(name, ops, axes, _phases(g), mapping=_mapping(g))
+
+
+def _without_scans(g: _Group, grid: list[str]) -> list[str]:
+    """``grid`` without the axes of running results, where a block computes all results of a row."""
+    g.scans = {d.name: s for d in g.defs if (s := scan_of(d)) is not None}
+    kept = [x for x in grid if x not in {s.into for s in g.scans.values()}]
+    if g.scans and (g.dots or not _row_fits(g, [x for x in g.unified.extents if x not in kept])):
+        g.scans = {}
+        return grid
+    return kept
 
 
 def _grid_axes(g: _Group, kept: frozenset[str]) -> list[str]:
@@ -210,13 +223,7 @@ def _row_fits(g: _Group, rest: list[str]) -> bool:
         return False
     if _column_like(g, rest):
         return False
-    for d in g.defs:
-        v = 1
-        for a in d.axes:
-            v *= ceil_pow2(g.extent(a.name)) if a.name in rest else 1
-        if v > MAX_ROW:
-            return False
-    return True
+    return all(prod(ceil_pow2(g.extent(a.name)) for a in g.held(d) if a.name in rest) <= MAX_ROW for d in g.defs)
 
 
 def _column_like(g: _Group, rest: list[str]) -> bool:
@@ -486,14 +493,3 @@ def _computed_in(g: _Group, w: int, at: dict[str, int]) -> tuple[str, ...]:
         if any(g.roles[a.name].role == LOOP and a.name != g.loop for a in g.unified.get(name).axes):
             raise ScheduleError(f"{name} is too expensive to compute twice")
     return tuple(d.name for d in g.defs if d.name in need)
-
-
-def one_by_one(unified: Unified, name: str) -> KernelPlan:
-    """The plan that is legal for every single definition: no tiles, and a loop for each reduction."""
-    (d,) = unified.defs
-    grid = tuple(AxisPlan(a.name, GRID, 1) for a in d.par)
-    return KernelPlan(name, (d.name,), (*grid, *(_serial(a) for a in d.red)), ((d.name,),))
-
-
-def _serial(a: Axis) -> AxisPlan:
-    return AxisPlan(a.name, LOOP, min(64, ceil_pow2(size(a) or 64)))

@@ -20,10 +20,10 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
-from nautilus.planner.conservative import plain, smaller
+from nautilus.planner.conservative import one_by_one, plain, smaller
 from nautilus.planner.dots import dot_of
 from nautilus.planner.groups import Graph, Group, graph_of
-from nautilus.planner.kernel import SHORT, one_by_one, plan_kernel
+from nautilus.planner.kernel import SHORT, plan_kernel
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of

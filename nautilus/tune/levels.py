@@ -15,7 +15,8 @@ from nautilus.driver import Request, compile_file
 from nautilus.frontend.spec import Spec
 from nautilus.passes.manager import Record
 from nautilus.passes.pipelines import SCALAR
-from nautilus.planner.kernel import one_by_one, plan_kernel
+from nautilus.planner.conservative import one_by_one
+from nautilus.planner.kernel import plan_kernel
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.definitions import read_defs

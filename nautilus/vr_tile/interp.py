@@ -19,10 +19,10 @@ from itertools import product
 import numpy as np
 
 from nautilus.core.buffers import Buffer, Space, extents
-from nautilus.core.expr.nodes import Const, Expr, Op, Param, Ref, Var
+from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Param, Ref, Var, identity
 from nautilus.core.functions.parts import product_of_parts
 from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
-from nautilus.core.tiles import TileType
+from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.vr_tile.ir import (
     ConstOp,
@@ -33,11 +33,13 @@ from nautilus.vr_tile.ir import (
     MapOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     TileModule,
     TileOp,
     Value,
+    ValueOp,
 )
 from nautilus.vr_tile.text import format_op
 
@@ -175,7 +177,7 @@ class _Run:
     def define(self, v: Value, data: Array) -> None:
         self.values[v.name] = (v.type, np.broadcast_to(data, v.type.shape))
 
-    def compute(self, op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Array:
+    def compute(self, op: ValueOp) -> Array:
         t = op.result.type
         match op:
             case ConstOp(value=value):
@@ -195,8 +197,25 @@ class _Run:
                 dims = tuple(arg.type.names.index(a) for a in axes)
                 rest = TileType(t.dtype, tuple(a for a in arg.type.axes if a.name not in axes))
                 return _reorder(reduce_array(combiner, data, dims, t.dtype, self.mode), rest, t)
+            case ScanOp():
+                return self.scan(op)
             case DotOp():
                 return self.dot(op)
+
+    def scan(self, op: ScanOp) -> Array:
+        """Combine neighbours at distances 1, 2, 4 and so on, so that a sum has the error of a tree."""
+        t, dim = op.result.type, op.arg.type.names.index(op.axis)
+        data = np.moveaxis(self.values[op.arg.name][1], dim, 0)
+        data, binary, distance = data[::-1] if op.reverse else data, COMBINERS[op.combiner].binary, 1
+        while distance < len(data):
+            ahead = eval_op(binary, [data[:-distance], data[distance:]], t.dtype, self.mode)
+            data, distance = np.concatenate([data[:distance], ahead]), 2 * distance
+        if op.exclusive:
+            first = np.broadcast_to(self.constant(identity(op.combiner, t.dtype).value, t.dtype), data[:1].shape)
+            data = np.concatenate([first, data[:-1]])
+        made = np.moveaxis(data[::-1] if op.reverse else data, 0, dim)
+        renamed = tuple(TileAxis(op.into, a.size) if a.name == op.axis else a for a in op.arg.type.axes)
+        return _reorder(made, TileType(t.dtype, renamed), t)
 
     def dot(self, op: DotOp) -> Array:
         """einsum over named axes, operands widened to the accumulator's type first."""

@@ -16,6 +16,9 @@ values.  Loops of one ``chain`` iterate over disjoint ranges of one index space 
 only, so that they can share staging buffers and copies may be prefetched across loop boundaries.  Each range adjoins
 that of an earlier loop of the chain; the iteration order may start in the middle (``KernelPlan.iteration_order``).
 
+``scan`` gives running results: element ``t`` along the new axis combines the elements of the operand up to position
+``t``, from it on (``reverse``), or without it (``exclusive``: the first one is the identity).
+
 ``load`` gives the storage type; ``cast`` to the compute type is explicit.  ``dot`` takes two operands
 of one storage or compute type and accumulates in that type's compute type, its result's (f32, f64, i32,
 i64); its contracted axes occur in both operands and not in the result; every other axis of an operand
@@ -38,7 +41,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from nautilus.core.buffers import Buffer, ScalarParam
-from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam
+from nautilus.core.common_ops import CommonConst, CommonFor, CommonIndex, CommonMap, CommonParam, CommonScan
 from nautilus.core.expr.nodes import Expr
 from nautilus.core.op_fields import (
     AXES,
@@ -116,6 +119,11 @@ class ReduceOp:
     span: Span = SPAN
 
 
+@op(VR)
+class ScanOp(CommonScan[Value]):
+    """Running results of ``combiner`` along ``axis`` of ``arg``."""
+
+
 @op(VR, "dot $a, $b( + $acc)? over $axes( where $mask)?( parts $parts)?")
 class DotOp:
     """``result = acc + sum over axes of a * b`` (acc None: 0), without the products whose ``mask`` is false.
@@ -149,7 +157,9 @@ class ForOp(CommonFor[Value, "TileOp"]):
     """``for var in lo..hi``; ``carried`` pairs body arguments with initial values."""
 
 
-TileOp: TypeAlias = ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp | StoreOp | ForOp
+#: an op that computes one value and has no body
+ValueOp: TypeAlias = ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | ScanOp | DotOp
+TileOp: TypeAlias = ValueOp | StoreOp | ForOp
 VR.close(TileOp)
 
 

@@ -8,13 +8,23 @@ from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, substitute
 from nautilus.core.ops import Kind, Rules, map_fields
 from nautilus.core.tiles import TileAxis, TileType
-from nautilus.vr_tile.ir import DotOp, ReduceOp, TileKernel, TileOp, Value, walk_ops
+from nautilus.vr_tile.ir import DotOp, ReduceOp, ScanOp, TileKernel, TileOp, Value, walk_ops
 from nautilus.vr_tile.rewriting import each_op
 
 
 def independent(k: TileKernel, axis: str) -> bool:
     """Whether the positions along ``axis`` of the tiles of ``k`` are computed independently of each other."""
-    return not any(isinstance(op, DotOp | ReduceOp) and axis in op.axes for op in walk_ops(k.body))
+    return not any(axis in combined(op) for op in walk_ops(k.body))
+
+
+def combined(op: TileOp) -> tuple[str, ...]:
+    """The axes whose positions ``op`` combines."""
+    match op:
+        case DotOp(axes=axes) | ReduceOp(axes=axes):
+            return axes
+        case ScanOp(axis=axis, into=into):
+            return (axis, into)
+    return ()
 
 
 def subtiles(k: TileKernel, axis: str, size: int, part: Expr) -> TileKernel:

@@ -30,6 +30,7 @@ from nautilus.vr_tile.ir import (
     MapOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     TileModule,
@@ -260,6 +261,20 @@ def _reduce(k: _Kernel, op: ReduceOp) -> None:
     k.need(t.axes == rest, "a reduction removes its axes", ", ".join(t.names))
 
 
+def _scan(k: _Kernel, op: ScanOp) -> None:
+    t, arg = op.result.type, op.arg.type
+    try:
+        want = reduce_dtype(op.combiner, arg.dtype)
+    except DTypeError as err:
+        k.fail("scan types", str(err))
+    k.need(want is t.dtype, "scan types", f"{op.combiner} gives {want}")
+    sizes = dict(zip((*arg.names, *t.names), (*arg.shape, *t.shape), strict=True))
+    named = op.axis in arg.names and op.into in t.names and op.into not in arg.names
+    k.need(named and sizes[op.axis] == sizes[op.into], "a scan leads to another axis of one size", op.into)
+    rest = {a.name for a in arg.axes} - {op.axis} | {op.into}
+    k.need(t.names == tuple(a for a in k.order if a in rest), "a scan keeps the other axes", ", ".join(t.names))
+
+
 def _dot(k: _Kernel, op: DotOp) -> None:
     t, a, b = op.result.type, op.a.type, op.b.type
     over = set(op.axes)
@@ -310,6 +325,7 @@ _RULES: Mapping[type, Callable[[_Kernel, Any], None]] = {
     StoreOp: _store,
     MapOp: _map,
     ReduceOp: _reduce,
+    ScanOp: _scan,
     DotOp: _dot,
     ForOp: _for,
 }

@@ -28,10 +28,12 @@ from nautilus.vr_tile.ir import (
     MapOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     TileModule,
     TileOp,
+    ValueOp,
 )
 
 
@@ -102,7 +104,7 @@ class _Run:
                 case _:
                     self.values.found[op.result.name] = self.compute(op)
 
-    def compute(self, op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Value:
+    def compute(self, op: ValueOp) -> Value:
         t = op.result.type
         match op:
             case ConstOp(value=value):
@@ -122,8 +124,25 @@ class _Run:
             case ReduceOp(combiner=combiner, arg=arg, axes=axes):
                 dims = tuple(self.dim(a) for a in axes)
                 return reduced(combiner, self.grown(self.values(arg.name), dims, arg.type), dims, None, t.dtype)
+            case ScanOp():
+                return self.scan(op)
             case DotOp():
                 return self.dot(op)
+
+    def scan(self, op: ScanOp) -> Value:
+        """Every result as a reduction of its own."""
+        over, into = self.dim(op.axis), self.dim(op.into)
+        x = self.grown(self.values(op.arg.name), (over,), op.arg.type)
+        size = next(a.size for a in op.result.type.axes if a.name == op.into)
+        read, at = self.along(size, over), self.along(size, into)
+        first, second = (at, read) if op.reverse else (read, at)
+        mask = first < second if op.exclusive else first <= second
+
+        def spread(a: Array) -> Array:
+            return np.broadcast_to(a, np.broadcast_shapes(a.shape, mask.shape))
+
+        wide = x.each(spread) if isinstance(x, Number) else spread(x)
+        return reduced(op.combiner, wide, (over,), mask, op.result.type.dtype)
 
     def grown(self, x: Value, dims: tuple[int, ...], t: TileType) -> Value:
         """``x`` with its whole size along ``dims``."""

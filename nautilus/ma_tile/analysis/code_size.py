@@ -17,6 +17,7 @@ from nautilus.core.functions.parts import DEPTH
 from nautilus.core.types import DType
 from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.layout import FragLayout
+from nautilus.ma_tile.ir.scan import scan_levels
 
 #: The most instructions of a kernel that the planner's schedules have.  NVRTC compiles that many in less than 10 s; at
 #: 25,000, of which most spill, it takes more than 30 s (sm_90a, NVRTC 13.0).
@@ -78,6 +79,8 @@ class _Sizes:
                 return self.kernel.layouts[threads].registers // max(1, vec) * (_address(index, mask) + 2)
             case ma.ReduceOp():
                 return self._reduction(op)
+            case ma.ScanOp():
+                return self._scan(op)
             case ma.MmaOp():
                 return self._mma(op)
             case ma.ForOp(carried=carried):
@@ -93,6 +96,13 @@ class _Sizes:
         scratch = 4 * out if op.scratch is not None else 0
         wide = 2 if op.arg.type.dtype.bytes == 8 else 1
         return wide * (self.registers(op.arg) + 3 * steps * out + scratch)
+
+    def _scan(self, op: ma.ScanOp) -> float:
+        levels = scan_levels(self.layout(op.arg), op.axis)
+        assert levels is not None
+        steps = levels.lanes.size.bit_length() + 1
+        wide = 2 if op.arg.type.dtype.bytes == 8 else 1
+        return wide * (2 * self.registers(op.arg) + levels.totals * (3 * steps + 4 * levels.warps.size))
 
     def _mma(self, op: ma.MmaOp) -> float:
         out = self.registers(op.result)

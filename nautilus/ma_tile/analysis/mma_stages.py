@@ -34,6 +34,7 @@ from nautilus.ma_tile.ir.ops import (
     MmaOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     SharedLoad,
     SharedStore,
     SliceOp,
@@ -43,8 +44,8 @@ from nautilus.ma_tile.ir.traverse import defined, reads, touch
 
 #: what may change places with other ops as far as fragments and shared buffers allow
 _MOVABLE = (
-    ConstOp, IndexOp, ParamOp, UndefinedOp, MapOp, ReduceOp, ConvertOp, SliceOp, GlobalLoad, SharedLoad, MatrixLoad,
-    SharedStore, MatrixStore, MmaOp, TmaLoad,
+    ConstOp, IndexOp, ParamOp, UndefinedOp, MapOp, ReduceOp, ScanOp, ConvertOp, SliceOp, GlobalLoad, SharedLoad,
+    MatrixLoad, SharedStore, MatrixStore, MmaOp, TmaLoad,
 )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ from nautilus.ma_tile.ir.ops import (
     MapOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     SharedLoad,
     SharedStore,
     SliceOp,
@@ -129,7 +130,7 @@ def undefined(run: BlockRun, ctx: Context, op: UndefinedOp) -> None:
 def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
     """Combine registers, then lanes by butterfly exchanges, then warps through scratch (module docstring)."""
     layout, gone = run.machine.layout(op.arg.layout), frozenset(op.axes)
-    ufunc = _UFUNCS[COMBINERS[op.combiner].binary]
+    ufunc = UFUNCS[COMBINERS[op.combiner].binary]
     x = run.get(ctx, op.arg)
     if x.shape != run.shape(ctx, layout):
         raise Fault("layout", f"%{op.arg.name} does not have the registers of its layout")
@@ -148,12 +149,13 @@ def reduce(run: BlockRun, ctx: Context, op: ReduceOp) -> None:
             x = _across_warps(run, ctx, op, layout, x, ufunc)
     rest = layout if op.into is None else layout.partial(op.axes[0], op.into)
     rest = rest.project(op.result.type.names)
-    element = run.machine.cached(op, "element", lambda: _element(rest, op.result.type))
-    _agree(x, element, op)
+    element = run.machine.cached(op, "element", lambda: element_numbers(rest, op.result.type))
+    agree(x, element, op)
     run.put(ctx, op.result, x)
 
 
-_UFUNCS: dict[str, Callable[..., Any]] = {
+#: binary function of a combiner -> what it does to arrays
+UFUNCS: dict[str, Callable[..., Any]] = {
     "add": np.add, "mul": np.multiply, "max": maximum, "min": minimum,
     "or": np.logical_or, "and": np.logical_and,
 }  # fmt: skip
@@ -169,7 +171,7 @@ def _fold(f: Callable[..., Any], x: Array, axes: tuple[int, ...]) -> Array:
     return np.asarray(functools.reduce(f, (parts[..., k] for k in range(parts.shape[-1]))))
 
 
-def _element(layout: FragLayout, t: TileType) -> Ints:
+def element_numbers(layout: FragLayout, t: TileType) -> Ints:
     """Row-major element number over the axes of ``t`` at [warp, lane, register]."""
     out: Array = np.zeros((layout.warps, 32, layout.registers), np.int64)
     for a in t.axes:
@@ -196,7 +198,7 @@ def _across_warps(
             div *= m.size
         register, lane = np.arange(x.shape[2]), np.arange(32)[:, None]
         return [
-            _linear(buffer, (w[:, None, None] * x.shape[2] + register) * 32 + lane)
+            linear(buffer, (w[:, None, None] * x.shape[2] + register) * 32 + lane)
             for w in (warp, *(first + offset for offset in offsets))
         ]
 
@@ -211,7 +213,7 @@ def _across_warps(
     return np.asarray(total, x.dtype)
 
 
-def _linear(buffer: Smem, element: Ints) -> Ints:
+def linear(buffer: Smem, element: Ints) -> Ints:
     """Byte offsets of row-major element numbers. Raises Fault for an element past the end."""
     layout = buffer.layout()
     if int(element.max(initial=0)) >= layout.rows * layout.cols:
@@ -219,7 +221,7 @@ def _linear(buffer: Smem, element: Ints) -> Ints:
     return layout.address(element // layout.cols, element % layout.cols)
 
 
-def _agree(x: Array, element: Ints, op: ReduceOp) -> None:
+def agree(x: Array, element: Ints, op: ReduceOp | ScanOp) -> None:
     """Raises Fault unless all threads with one element of the result have the same bits of it, or NaN.
 
     The sign and the payload of a NaN depend on the order of the operands, and no result shows them.

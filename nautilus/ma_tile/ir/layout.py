@@ -112,6 +112,14 @@ class FragLayout:
             parts.append(tuple(new))
         return FragLayout(tuple(m for m in self.reg if m.axis != axis), parts[0], parts[1])
 
+    def renamed(self, axis: str, into: str) -> FragLayout:
+        """The layout with ``into`` for ``axis``."""
+
+        def put(modes: tuple[Mode, ...]) -> tuple[Mode, ...]:
+            return tuple(Mode(m.size, into, m.stride) if m.axis == axis else m for m in modes)
+
+        return FragLayout(put(self.reg), put(self.lane), put(self.warp))
+
     def register_map(self, axes: tuple[str, ...]) -> tuple[int, ...]:
         """For each register of this layout, the register of ``project(axes)`` with the same element."""
         keep = frozenset(axes)

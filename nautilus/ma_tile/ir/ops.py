@@ -105,6 +105,7 @@ from nautilus.ma_tile.ir.dependent_launch import GridWait as GridWait
 from nautilus.ma_tile.ir.instruction_tables import MmaInstr as MmaInstr
 from nautilus.ma_tile.ir.instruction_tables import check_instructions
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
+from nautilus.ma_tile.ir.scan import ScanOp as ScanOp
 from nautilus.ma_tile.ir.tile_scheduler import BreakOp as BreakOp
 from nautilus.ma_tile.ir.tile_scheduler import QueuePop as QueuePop
 from nautilus.ma_tile.ir.tile_scheduler import QueuePush as QueuePush
@@ -369,8 +370,9 @@ class RolesOp:
 
 
 MemOp: TypeAlias = (
-    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ConvertOp | SliceOp | UndefinedOp | GlobalLoad | GlobalStore
-    | SharedLoad | MatrixLoad | SharedStore | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
+    ConstOp | IndexOp | ParamOp | MapOp | ReduceOp | ScanOp | ConvertOp | SliceOp | UndefinedOp
+    | GlobalLoad | GlobalStore | SharedLoad | MatrixLoad | SharedStore
+    | AsyncCopy | AsyncCommit | AsyncWait | Barrier | MbarArrive | MbarWait
     | MmaOp | IfOp | ForOp | RolesOp | LetOp | AdvanceOp | TileSchedulerOp | TmaLoad | TmaStore | TmaCommit | TmaWait
     | MbarInit | MbarExpect | NamedArrive | MatrixStore | ProxyFence | WgFence | WgCommit | WgWait | ClusterArrive
     | ClusterWait | BreakOp | TileFirst | TileFetch | TileReset | QueuePush | QueuePop | GridWait | GridLaunchDependents

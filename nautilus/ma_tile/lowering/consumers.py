@@ -58,7 +58,7 @@ class _Split:
                 return replace(op, value=v(op.value), index=tuple(map(self.expr, op.index)), mask=self.mask(op.mask))
             case vr.MapOp():
                 return replace(op, result=v(op.result), args=tuple(map(v, op.args)))
-            case vr.ReduceOp():
+            case vr.ReduceOp() | vr.ScanOp():
                 return replace(op, result=v(op.result), arg=v(op.arg))
             case vr.DotOp():
                 acc = None if op.acc is None else v(op.acc)

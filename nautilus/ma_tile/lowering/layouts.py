@@ -27,7 +27,8 @@ from nautilus.ma_tile.ir.async_ops import WGMMA, wg_a_layout, wg_acc_layout
 from nautilus.ma_tile.ir.layout import FragLayout, Mode
 from nautilus.ma_tile.ir.ops import a_layout, acc_layout
 from nautilus.ma_tile.lowering.dots import DotPlan
-from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, StoreOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.ir import DotOp, LoadOp, ReduceOp, ScanOp, StoreOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.subtiles import combined
 
 _STEP = 4  # elements between the windows of neighbouring lanes; further apart they share few sectors
 
@@ -216,11 +217,14 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
     """
     sizes = {a.name: a.size for a in kernel.axes}
     columns, rows = _classes(kernel, cost)
-    reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp) for x in op.axes}
+    reduced = {x for op in walk_ops(kernel.body) if isinstance(op, ReduceOp | ScanOp) for x in combined(op)}
     # lanes that share a reduced axis must exchange values, so reduced axes get registers first
     rows.sort(key=lambda c: not reduced.isdisjoint(c))
     kept = sum(reduced.isdisjoint(c) for c in rows)
     vec = {a: gcd(cost.vec.get(a, 1), sizes[a]) for a in columns}
+    for op in walk_ops(kernel.body):
+        if isinstance(op, ScanOp) and op.axis in vec and op.into in vec:  # a scan keeps the layout
+            vec[op.axis] = vec[op.into] = max(vec[op.axis], vec[op.into])
     lead = columns[0] if columns else None
     row_sizes = [max((sizes[a] for a in c), default=1) for c in rows]
     span = sizes[lead] if lead else 1

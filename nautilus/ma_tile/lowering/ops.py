@@ -25,10 +25,11 @@ from nautilus.ma_tile.ir import ops as ma
 from nautilus.ma_tile.ir.async_ops import WGMMA
 from nautilus.ma_tile.ir.layout import FragLayout, same_threads
 from nautilus.ma_tile.ir.ops import Frag, Slot, Smem
+from nautilus.ma_tile.ir.scan import scan_levels
 from nautilus.ma_tile.lowering.builder import Builder
 from nautilus.ma_tile.lowering.computed_operands import operand_chains
 from nautilus.ma_tile.lowering.dots import DotPlan, definitions
-from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates
+from nautilus.ma_tile.lowering.layouts import LayoutCandidates, accumulator, collect, make_layout_candidates, spread
 from nautilus.ma_tile.lowering.staging import shared_vec
 from nautilus.vr_tile import ir as vr
 from nautilus.vr_tile.ir import TileKernel, Value
@@ -86,6 +87,9 @@ class Lowering(ABC):
                 case vr.ReduceOp():
                     self._define(op.result, op)
                     self._reduce(op)
+                case vr.ScanOp():
+                    self._define(op.result, op)
+                    self._scan(op)
                 case vr.DotOp():
                     self._define(op.result, op)
                     self._dot(op)
@@ -175,8 +179,8 @@ class Lowering(ABC):
         """``value`` in ``layout``, moved between threads from a layout in which it exists."""
 
     @abstractmethod
-    def scratch(self, out: Frag) -> str:
-        """The scratch buffer through which the warps that split a reduced axis combine their parts of ``out``."""
+    def scratch(self, out: Frag, count: int) -> str:
+        """The buffer through which warps that split an axis exchange ``count`` values of ``out`` a thread."""
 
     def read(self, entry: Entry, slot: Slot, layout: FragLayout) -> Frag:
         out = self.b.frag(entry.value.name, entry.value.type, layout)
@@ -246,8 +250,24 @@ class Lowering(ABC):
 
     def _reduction(self, out: Frag, combiner: str, arg: Frag, axes: tuple[str, ...], span: Span) -> ma.ReduceOp:
         split = any(m.axis in axes and m.size > 1 for m in self.b.layouts[arg.layout].warp)
-        scratch = self.scratch(out) if split else None
+        scratch = self.scratch(out, self.b.layouts[out.layout].registers) if split else None
         return ma.ReduceOp(out, combiner, arg, axes, scratch, span=span)
+
+    def _scan(self, op: vr.ScanOp) -> None:
+        """A scan in the layout of its operand, or in one that has the digits that a scan needs."""
+        arg = self.any_form(op.arg)
+        levels = scan_levels(self.b.layouts[arg.layout], op.axis)
+        if levels is None:
+            rest = [a for a in op.arg.type.axes if a.name != op.axis]
+            along = [a for a in op.arg.type.axes if a.name == op.axis]
+            arg = self.get(op.arg, spread([*rest, *along], 1, self.b.warps))
+            levels = scan_levels(self.b.layouts[arg.layout], op.axis)
+        assert levels is not None, "the last axis of a spread layout has the digits of a scan"
+        out = self.b.frag(op.result.name, op.result.type, self.b.layouts[arg.layout].renamed(op.axis, op.into))
+        scratch = self.scratch(out, levels.totals) if levels.warps.size > 1 else None
+        made = ma.ScanOp(out, op.combiner, arg, op.axis, op.into, op.reverse, op.exclusive, op.span, scratch)
+        self.b.emit(made)
+        self._record(op.result, out)
 
     @abstractmethod
     def store(self, op: vr.StoreOp) -> None:

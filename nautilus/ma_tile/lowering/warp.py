@@ -51,9 +51,8 @@ class _WarpLowering(Lowering):
         self.b.emit(ma.SharedStore(slot, source, shared_vec(own, axes, type_.dtype)), entry.depth)
         return self.read(entry, slot, layout)
 
-    def scratch(self, out: Frag) -> str:
-        """One slot a warp, register and lane."""
-        count = self.b.layouts[out.layout].registers
+    def scratch(self, out: Frag, count: int) -> str:
+        """One slot a warp, value and lane."""
         shape = (TileAxis("warp", self.b.warps), TileAxis("reg", count), TileAxis("lane", 32))
         return self.b.shared(f"r_{out.name}", out.type.dtype, shape).name
 

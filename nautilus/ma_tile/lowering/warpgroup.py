@@ -85,9 +85,9 @@ class _WarpgroupLowering(Lowering):
         """Refused: consumers would have to wait for each other."""
         raise ScheduleError(f"%{entry.value.name} would move between threads of a consumer", kernel=self.kernel.name)
 
-    def scratch(self, out: Frag) -> str:
+    def scratch(self, out: Frag, count: int) -> str:
         """Refused, likewise."""
-        raise ScheduleError(f"%{out.name} is reduced along rows, between warps of a consumer", kernel=self.kernel.name)
+        raise ScheduleError(f"%{out.name} is combined along rows, between warps of a consumer", kernel=self.kernel.name)
 
     def lazy(self, op: vr.MapOp) -> bool:
         """Every exact widening waits: a dot may read what was widened."""

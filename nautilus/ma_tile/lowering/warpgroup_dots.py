@@ -16,7 +16,8 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.ma_tile.ir.async_ops import CONSUMER, GROUP_THREADS, GROUP_WARPS, SHORT_DEPTH, WGMMA
 from nautilus.ma_tile.lowering.dots import DotPlan, draft_dots
-from nautilus.vr_tile.ir import DotOp, ForOp, ReduceOp, TileKernel, walk_ops
+from nautilus.vr_tile.ir import DotOp, ForOp, TileKernel, results, walk_ops
+from nautilus.vr_tile.subtiles import combined
 
 CONSUMER_ROWS = (64, 128)  # rows of an MMA that a consumer owns
 MOST_REGISTERS = 255  # of a thread
@@ -89,8 +90,8 @@ def _checked(kernel: TileKernel, op: DotOp, plan: DotPlan, consumers: int, stric
 def _uncombined(kernel: TileKernel, rows: str) -> None:
     """Consumers that divide ``rows`` do not synchronise, so no op may combine along it."""
     for op in walk_ops(kernel.body):
-        if isinstance(op, DotOp | ReduceOp) and rows in op.axes:
-            detail = f"%{op.result.name} combines along {rows}, which the consumers divide"
+        if rows in combined(op):
+            detail = f"%{results(op)[0].name} combines along {rows}, which the consumers divide"
             raise ScheduleError(detail, kernel=kernel.name)
     taken = {a.name for a in kernel.axes} | {g.var for g in kernel.grid}
     if CONSUMER in taken | {op.var for op in walk_ops(kernel.body) if isinstance(op, ForOp)}:

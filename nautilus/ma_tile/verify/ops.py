@@ -47,6 +47,7 @@ from nautilus.ma_tile.ir.ops import (
 from nautilus.ma_tile.verify.async_ops import named_barrier, wgmma
 from nautilus.ma_tile.verify.layout import acc_grid, cover_fault, is_operand, same_map, vector_axis, warp_grids
 from nautilus.ma_tile.verify.module import INTEGERS, KernelScope, Rule
+from nautilus.ma_tile.verify.scan import RULES as SCAN
 from nautilus.ma_tile.verify.shared import element_count
 
 # -- registers --------------------------------------------------------------------------------
@@ -471,5 +472,5 @@ RULES: Mapping[type, Rule] = {
     GlobalLoad: ld_global, GlobalStore: st_global, SharedLoad: ld_shared, SharedStore: st_shared,
     AsyncCopy: cp_async, MatrixLoad: matrix_load, MmaOp: mma, AsyncCommit: nothing, AsyncWait: cp_wait,
     Barrier: barrier, MbarArrive: mbar_arrive, MbarWait: mbar_wait, IfOp: if_op, ForOp: for_op,
-    RolesOp: roles,
+    RolesOp: roles, **SCAN,
 }  # fmt: skip

@@ -1,8 +1,12 @@
-"""A closed form of the condition that the domain of a reduction is not empty, if its guard permits one.
+"""Domains of reductions: those that are prefixes, and when a domain is not empty.
 
-The condition is ``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  If every conjunct is affine in
-at most one ``r`` with an integer coefficient, the condition is the conjunction of ``lower <= upper`` over all pairs of
-a lower and an upper bound on that ``r``.  The bounds are rounded to integers, so the condition is exact.
+A *scan* is a reduction over a prefix (``u <= t``) or a suffix of its axis for each position ``t`` of an axis of the
+same extent, whose element does not depend on ``t``.  Its results are running results of one reduction.
+
+The condition that a domain is not empty has a closed form if its guard permits one.  It is
+``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  If every conjunct is affine in at most one ``r``
+with an integer coefficient, the condition is the conjunction of ``lower <= upper`` over all pairs of a lower and an
+upper bound on that ``r``.  The bounds are rounded to integers, so the condition is exact.
 """
 
 from __future__ import annotations
@@ -14,12 +18,37 @@ from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Const, Expr, Op, free_vars
 from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import linear
+from nautilus.core.index.prefixes import Prefix, prefix
 from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, extent_expr
 from nautilus.scalar.rewriting import axis_assumptions
 
 _I32 = DType.I32
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Running results along ``axis``, numbered by ``into``; ``condition`` is the part of the guard that says so."""
+
+    axis: str
+    into: str
+    bound: Prefix
+    condition: Expr
+
+
+def scan_of(d: Def) -> Scan | None:
+    """The scan that ``d`` is, with or without the element itself; None if it is none."""
+    parts = () if d.guard is None else conjuncts(d.guard)
+    for c in parts:
+        others = frozenset[str]().union(*(free_vars(e) for e in (d.value, *(p for p in parts if p is not c))))
+        for u in d.red:
+            for t in d.par:
+                found = prefix(c, u.name, t.name)
+                if found is None or t.name in others or u.extent != t.extent or found.shift not in (0, -1):
+                    continue
+                return Scan(u.name, t.name, found, c)
+    return None
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.fallbacks import Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
-from nautilus.planner.kernel import one_by_one, plan_kernel
+from nautilus.planner.conservative import one_by_one
+from nautilus.planner.kernel import plan_kernel
 from nautilus.planner.kernels import sized
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.definitions import read_defs

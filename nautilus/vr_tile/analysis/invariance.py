@@ -28,9 +28,11 @@ from nautilus.vr_tile.ir import (
     MapOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileOp,
     Value,
+    ValueOp,
     expressions,
 )
 from nautilus.vr_tile.lowering.build import refs
@@ -133,7 +135,7 @@ class Forms:
     def _fixed_refs(self, op: TileOp) -> bool:
         return all(self.forms.get(r, FIXED) == FIXED for e in expressions(op) for r in refs(e))
 
-    def _form(self, op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Form:
+    def _form(self, op: ValueOp) -> Form:
         match op:
             case ConstOp() | ParamOp():
                 return FIXED
@@ -145,6 +147,9 @@ class Forms:
                 f = self.of(arg)
                 kept = combiner in ("max", "min") or (combiner == "sum" and f.kind == "scale")
                 return f if kept or f.kind in ("fixed", "open") else BROKEN
+            case ScanOp(arg=arg):
+                f = self.of(arg)
+                return f if f.kind in ("fixed", "open") else BROKEN
             case DotOp(a=a, b=b, acc=acc):
                 product = _sum(self.of(a), self.of(b), "scale")
                 return product if acc is None else self._joined(product, self.of(acc), None, self.number(acc))

@@ -36,12 +36,13 @@ from nautilus.vr_tile.ir import (
     IndexOp,
     LoadOp,
     MapOp,
-    ParamOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     TileOp,
     Value,
+    ValueOp,
 )
 
 _VANISHES_AT_INFINITY = frozenset({"exp", "exp2", "exp10", "rcp", "rsqrt", "div"})
@@ -92,7 +93,7 @@ class Ranges:
             now = new
         self.found |= {r.name: i for r, i in zip(op.results, now, strict=True)}
 
-    def _of(self, op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp, at: Assumptions) -> Interval:
+    def _of(self, op: ValueOp, at: Assumptions) -> Interval:
         match op:
             case ConstOp(value=value):
                 return (float(value), float(value)) if math.isfinite(value) else EMPTY
@@ -103,7 +104,10 @@ class Ranges:
                 return joined(value_limits(r.type.dtype), EMPTY if mask is None else (0.0, 0.0))
             case MapOp():
                 return self._map(op)
-            case ReduceOp(combiner=combiner, arg=arg, axes=axes):
+            case ScanOp(exclusive=True):
+                return EVERYTHING  # the first element is the identity
+            case ReduceOp(combiner=combiner, arg=arg) | ScanOp(combiner=combiner, arg=arg):
+                axes = op.axes if isinstance(op, ReduceOp) else (op.axis,)
                 count = float(math.prod(a.size for a in arg.type.axes if a.name in axes))
                 low, high = self.of(arg)
                 if combiner == "sum" and (low, high) != EMPTY:

@@ -8,7 +8,7 @@ from nautilus.core.expr.infer import result_dtype
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
-from nautilus.vr_tile.ir import ConstOp, DotOp, MapOp, ReduceOp, TileOp, Value
+from nautilus.vr_tile.ir import ConstOp, DotOp, MapOp, ReduceOp, ScanOp, TileOp, Value
 
 
 class Emitter:
@@ -57,6 +57,13 @@ class Emitter:
         over = tuple(n for n in arg.type.names if n in axes)
         v = self.fresh(self.type(arg.type.dtype, set(arg.type.names) - set(over)), hint)
         self.emit(ReduceOp(v, combiner, arg, over, self.span))
+        return v
+
+    def scan(self, combiner: str, arg: Value, axes: tuple[str, str], reverse: bool, exclusive: bool) -> Value:
+        """Running results along the first of ``axes``, which the second one numbers."""
+        names = {axes[1] if n == axes[0] else n for n in arg.type.names}
+        v = self.fresh(self.type(arg.type.dtype, names))
+        self.emit(ScanOp(v, combiner, arg, *axes, reverse, exclusive, self.span))
         return v
 
     def dot(

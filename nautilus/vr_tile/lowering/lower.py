@@ -47,6 +47,7 @@ from nautilus.vr_tile.lowering.regions import (
     unread,
     written,
 )
+from nautilus.vr_tile.lowering.scans import Scan, scan_of
 
 
 def lower(p: Program, vector_dots: bool = False) -> TileModule:
@@ -221,7 +222,11 @@ class _Lower:
         start: Value | None = old
         if self.constants.get(old.name) == identity(s.op, self.types[s.buffer].dtype).value:
             start = None
-        if s.op == "sum" and p.reduced:
+        scan = scan_of(b, value, p.reduced, inner)
+        if scan is not None:
+            rest = [c for c in inner if c is not scan.condition]
+            new = self.combined(s.op, start, self.scanned(s.op, value, p.reduced, rest, scan), s.buffer)
+        elif s.op == "sum" and p.reduced:
             new = self.sums(s, value, p.reduced, inner, start)
         else:
             element = self.element(s.op, value, p.reduced, inner)
@@ -236,18 +241,32 @@ class _Lower:
     def element(self, op: str, e: Expr, reduced: frozenset[str], guard: Sequence[Expr]) -> Value:
         """The reduction ``op`` of ``e`` over ``reduced`` where ``guard`` holds."""
         b = self.b
-        v = b.value(e)
-        masked = [c for c in guard if not (op in ("sum", "any") and self.vanishes(e, c))]
-        cond = self.condition(masked)
-        if cond is not None:
-            rest = identity(op, v.type.dtype)
-            v = b.select(cond, v, b.const(rest.value, TileType(rest.dtype)))
+        v = self.masked(op, e, guard)
         if not reduced:
             return v
         if op in ("sum", "prod"):
             v = b.spread(v, reduced)
         over = [n for n in v.type.names if n in reduced]
         return b.reduce(op, v, over) if over else v
+
+    def masked(self, op: str, e: Expr, guard: Sequence[Expr]) -> Value:
+        """``e``, and the identity of ``op`` where ``guard`` does not hold."""
+        b = self.b
+        v = b.value(e)
+        cond = self.condition([c for c in guard if not (op in ("sum", "any") and self.vanishes(e, c))])
+        if cond is None:
+            return v
+        rest = identity(op, v.type.dtype)
+        return b.select(cond, v, b.const(rest.value, TileType(rest.dtype)))
+
+    def scanned(self, op: str, e: Expr, reduced: frozenset[str], guard: Sequence[Expr], scan: Scan) -> Value:
+        """The running results of ``e`` where ``guard`` holds, reduced over all other axes of ``reduced`` first."""
+        b = self.b
+        v = self.masked(op, e, guard)
+        v = b.spread(v, reduced if op in ("sum", "prod") else {scan.axis})
+        others = [n for n in v.type.names if n in reduced and n != scan.axis]
+        v = b.reduce(op, v, others) if others else v
+        return b.scan(op, v, (scan.axis, scan.into), scan.reverse, scan.exclusive)
 
     def vanishes(self, e: Expr, cond: Expr) -> bool:
         """Whether ``e`` is exactly 0 (false) wherever ``cond`` is false, because its loads are masked there."""

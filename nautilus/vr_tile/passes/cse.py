@@ -19,11 +19,13 @@ from nautilus.vr_tile.ir import (
     MapOp,
     ParamOp,
     ReduceOp,
+    ScanOp,
     StoreOp,
     TileKernel,
     TileModule,
     TileOp,
     Value,
+    ValueOp,
 )
 from nautilus.vr_tile.rewriting import each_kernel, rename
 
@@ -72,7 +74,7 @@ def _maps(table: _Table) -> list[_Table]:
     return list(table.maps) if isinstance(table, ChainMap) else [table]
 
 
-def _key(op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) -> Hashable:
+def _key(op: ValueOp) -> Hashable:
     """A key that is equal for ops with equal results. Constants are compared as text, because 0.0 == -0.0."""
     t = op.result.type
     match op:
@@ -89,6 +91,8 @@ def _key(op: ConstOp | IndexOp | ParamOp | LoadOp | MapOp | ReduceOp | DotOp) ->
             return (name, tuple(sorted(names) if name in _COMMUTES else names), t)
         case ReduceOp(combiner=combiner, arg=arg, axes=axes):
             return ("reduce", combiner, arg.name, frozenset(axes), t)
+        case ScanOp(combiner=combiner, arg=arg, axis=axis):
+            return ("scan", combiner, arg.name, axis, op.reverse, op.exclusive, t)
         case DotOp(a=a, b=b, acc=acc, axes=axes, mask=mask, parts=parts):
             names = sorted((a.name, b.name))
             more = [None if v is None else v.name for v in (acc, mask)]

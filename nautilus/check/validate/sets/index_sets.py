@@ -275,8 +275,8 @@ def _read_off(old: _Copy, new: _Copy) -> dict[str, Expr]:
     _matched(old.update.value, new.update.value, found)
     for a in conjuncts(old.update.guard):
         fits = [x for b in conjuncts(new.update.guard) if (x := _extended(a, b, found)) is not None]
-        if fits:
-            found = fits[0]
+        if fits:  # a variable becomes a number only where nothing else fits: ``k < j`` has the form of ``k < 10``
+            found = min(fits, key=lambda x: sum(not _names(e) for e in x.values()))
         elif loads(a):
             raise NotAffine("a condition that reads memory has changed")
     return found

@@ -71,6 +71,7 @@ from nautilus.ma_tile.ir.ops import (
     ReduceOp,
     Role,
     RolesOp,
+    ScanOp,
     SharedStore,
     walk_ops,
 )
@@ -168,7 +169,7 @@ def obstacle(kernel: MemKernel) -> str | None:
     if kernel.warps != kernel.consumers * GROUP_WARPS:
         return "its consumers are not warpgroups"
     for op in ops:
-        wide = isinstance(op, _BLOCK_WIDE) or (isinstance(op, ReduceOp) and op.scratch is not None)
+        wide = isinstance(op, _BLOCK_WIDE) or (isinstance(op, ReduceOp | ScanOp) and op.scratch is not None)
         if wide or (isinstance(op, Barrier) and op.threads is None) or isinstance(op, MbarWait | MbarArrive):
             return f"{type(op).__name__} needs all threads of the block"
     names = frozenset(op.slot.buffer for op in ops if isinstance(op, TmaLoad))

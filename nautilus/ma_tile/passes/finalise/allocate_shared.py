@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.ops import declaration, regions
 from nautilus.ma_tile.ir.async_ops import TmaLoad, TmaStore
-from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, Smem, walk_ops
+from nautilus.ma_tile.ir.ops import ForOp, IfOp, MemKernel, MemModule, MemOp, ReduceOp, RolesOp, ScanOp, Smem, walk_ops
 from nautilus.ma_tile.ir.tile_scheduler import TileSchedulerOp
 from nautilus.ma_tile.ir.traverse import buffers_of, each_kernel, touch
 from nautilus.targets.limits import Limits, limits
@@ -89,7 +89,7 @@ def _together(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 def _small_scratch(kernel: MemKernel) -> frozenset[str]:
     """Scratch of reductions that is small, so that separate bytes are cheaper than a barrier."""
-    used = {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp)}
+    used = {op.scratch for op in walk_ops(kernel.body) if isinstance(op, ReduceOp | ScanOp)}
     return frozenset(s.name for s in kernel.smem if s.name in used and s.bytes <= 4096)
 
 

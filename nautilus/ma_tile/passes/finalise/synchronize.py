@@ -46,6 +46,7 @@ from nautilus.ma_tile.ir.ops import (
     MemOp,
     ReduceOp,
     RolesOp,
+    ScanOp,
     Slot,
     Smem,
     walk_ops,
@@ -301,7 +302,7 @@ class _Sync:
 
     def _after(self, op: MemOp, state: State) -> State:
         reads, writes, copies = self._touched(op)
-        if isinstance(op, ReduceOp) and op.scratch is not None:  # it has a barrier between its halves
+        if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None:  # it has a barrier between its halves
             return replace(state.barrier(), read=writes)
         if isinstance(op, AsyncCommit):
             return state.commit()
@@ -316,7 +317,7 @@ class _Sync:
         return self.accesses[id(op)][1]
 
     def _accesses(self, op: MemOp) -> tuple[Accesses, Accesses, Accesses]:
-        if isinstance(op, ReduceOp) and op.scratch is not None:
+        if isinstance(op, ReduceOp | ScanOp) and op.scratch is not None:
             return NONE, frozenset({Access(op.scratch, ZERO)}), NONE
         t: Touch = deep_touch(op) if isinstance(op, IfOp) else touch(op)
         reads, writes, copies = (frozenset(map(self._access, slots)) for slots in (t.reads, t.writes, t.copies))

@@ -41,6 +41,7 @@ from nautilus.ma_tile.ir.ops import (
     ReduceOp,
     Role,
     RolesOp,
+    ScanOp,
     Smem,
     walk_ops,
 )
@@ -91,7 +92,7 @@ class _Joint:
             roles = any(isinstance(op, RolesOp) for op in walk_ops(k.body))
             if roles or k.consumers > 1 or k.pipelines or k.cluster > 1 or (k is b and k.mbars):
                 raise ScheduleError(f"kernel {k.name} already has roles, consumers or mbarriers", kernel=self.producer)
-        if any(isinstance(op, ReduceOp) and op.scratch is not None for op in walk_ops(a.body)):
+        if any(isinstance(op, ReduceOp | ScanOp) and op.scratch is not None for op in walk_ops(a.body)):
             raise ScheduleError("its warps exchange values through scratch memory", kernel=self.producer)
         if STORE + self.consumers > _MOST_BARRIERS:
             detail = f"{self.consumers} consumers need more named barriers than a block has"

@@ -1,0 +1,35 @@
+"""The printed text of scans: combiners and types, both directions, digits of registers, lanes and warps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request
+from tests.simulation.compared import differences, prepare
+from tests.simulation.simulate import MISSING
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
+
+#: title -> sizes, shape of the input, index of an element at k, type, definition
+CASES = {
+    "rows": ("M = 2, N = 4096", "M, N", "f32", "f32", "Y[i, j] = sum[k | k <= j](X[i, k])"),
+    "rows from the end": ("M = 2, N = 1501", "M, N", "f32", "f32", "Y[i, j] = sum[k | k >= j](X[i, k])"),
+    "several rows": ("M = 9, N = 200", "M, N", "f16", "f32", "Y[i, j] = max[k | k < j](X[i, k])"),
+    "one warp": ("M = 3, N = 20", "M, N", "i8", "i32", "Y[i, j] = prod[k | k > j](i32(X[i, k]))"),
+    "columns": ("M = 100, N = 40", "M, N", "f32", "f32", "Y[j, i] = sum[k | k <= j](X[k, i])"),
+    "columns from the end": ("M = 33, N = 70", "M, N", "f64", "f64", "Y[j, i] = sum[k | k > j](X[k, i])"),
+    "any": ("M = 3, N = 1000", "M, N", "i8", "bool", "Y[i, j] = any[k | k <= j](X[i, k] > 5)"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scans(name: str, tmp_path: Path) -> None:
+    sizes, shape, given, out, body = CASES[name]
+    text = f"dim {sizes}\ninput X: {given}[{shape}]\noutput Y: {out}[{shape}]\n{body}\n"
+    case = prepare(Request(Path("given.naut"), "sm_90a", text=text), integers=True)
+    assert "scan" in {type(op).__name__.removesuffix("Op").lower() for op in case.module.kernels[0].body}
+    number = list(CASES).index(name)
+    found = differences(case, sorted({0, 1 + number % 4}), tmp_path)
+    assert not found, "\n".join(found)
