@@ -82,7 +82,7 @@ TWO = """
     dim M = 3, N = 70
     input X: f32[M, N]
     output Y: f32[M, N]
-    A[i, j] = sum[k | k <= j](X[i, k])
+    A[i, j: N] = sum[k | k <= j](X[i, k])
     Y[i, j] = max[k | k >= j](A[i, k]) - A[i, j]
 """
 
@@ -114,7 +114,7 @@ def test_special_values(name: str) -> None:
     given.arrays["X"][...] = x
     with np.errstate(all="ignore"):
         want = run_spec(spec, given.arrays, given.scalars, given.sizes)["Y"]
-    assert np.isnan(want).any() and np.isfinite(want).any()
+    assert not np.isfinite(want).all() and np.isfinite(want).any()
     for stage in ("scalar", "vr-tile", "ma-tile"):
         got = run(made.last(stage), given, "typed")["Y"]
         special = ~np.isfinite(want)
