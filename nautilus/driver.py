@@ -20,7 +20,7 @@ from nautilus.core.schedule import check_schedule
 from nautilus.cost.registers import may_spill
 from nautilus.passes.attempts import Repeated, check_resources, next_request, note_spills
 from nautilus.passes.compilation import Request, Result
-from nautilus.passes.inputs import read_input, refuse_runtime_sizes
+from nautilus.passes.inputs import read_input
 from nautilus.passes.instruments import Verify
 from nautilus.passes.manager import Context, Instrument, Pipeline, steps
 from nautilus.passes.pipelines import CUDA, MA_TILE, SPEC, STAGE_NAMES, STAGES, Stage
@@ -48,7 +48,7 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
     spec = None
     while True:
         result = Result(Context(request.arch, request.precision, dict(request.dims), request.schedule))
-        result.context = replace(result.context, fallbacks=request.fallbacks)
+        result.context = replace(result.context, fallbacks=request.fallbacks, keep_runtime=request.keep_runtime)
         try:
             _run(request, result, Pipeline([Verify(), repeated, *instruments]), spec)
             if MA_TILE.name in result.modules and not request.gives_kernels:
@@ -126,8 +126,6 @@ def _run(request: Request, result: Result, pipeline: Pipeline, spec: Spec | None
     if request.schedule is not None:
         check_schedule(request.schedule)
     start, after = read_input(request, result, pipeline, spec)
-    if start is SPEC and request.until == CUDA.name:
-        refuse_runtime_sizes(result.modules[SPEC.name])
     if request.lookup is not None and start is SPEC and request.schedule is None:
         found = request.lookup(result.modules[SPEC.name], result.context)
         if found is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nautilus.core.expr.nodes import Param
+from nautilus.core.index.sizes import Extent
 
 
-def static(shape: Iterable[int | Param]) -> tuple[int, ...]:
+def static(shape: Iterable[Extent]) -> tuple[int, ...]:
     """``shape``, which has no runtime extent."""
     out = tuple(e for e in shape if isinstance(e, int))
     assert len(out) == len(tuple(shape)), "a runtime extent"

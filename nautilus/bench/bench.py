@@ -23,6 +23,7 @@ from nautilus.bench.verify import References, judge, references
 from nautilus.core.errors import InputError, ToolchainError
 from nautilus.core.numerics import Array, storage_array
 from nautilus.driver import Result
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.restrict import shape_of
 from nautilus.frontend.spec import Spec
 
@@ -63,11 +64,13 @@ def bench(
 ) -> Report:
     """Time ``result``.  ``cubin`` None compiles it first; ``given`` is raw storage of inputs instead of random numbers.
 
-    Raises InputError where ``result`` does not come from a spec.
+    A runtime dim has the value that ``--dim`` gives; the references and the peers see a spec of that size.
+    Raises InputError where ``result`` does not come from a spec, and for a runtime dim without a value.
     """
     spec = result.modules.get("spec")
     if spec is None:
         raise InputError("bench expects a spec (.naut), from which it derives the peers and the reference")
+    scalars, spec = {**scalars, **runtime_sizes(spec)}, at_sizes(spec, runtime_sizes(spec))
     raw = random_inputs(spec, settings.seed, {}) | dict(given)
     with _opened(result, raw, scalars, cubin) as (session, built), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # backends of torch warn at length about calls that they refuse
@@ -84,7 +87,7 @@ def arguments(
     from nautilus.runtime import execute
 
     signature = execute.interface(result, "spec")
-    numbers = execute.numbers(signature, values)
+    numbers = {**execute.numbers(signature, values), **runtime_sizes(result.modules["spec"])}
     for name, _, _ in signature.scalars:
         if name not in numbers:
             raise InputError(f"scalar {name!r} has no value and no default; give one with --set {name}=VALUE")
@@ -93,6 +96,14 @@ def arguments(
     arrays, numbers = execute.arguments(signature, files, seed, numbers)
     types = {s.name: s.dtype for s in signature.inputs}
     return {n: storage_array(arrays[n], types[n]) for n in files}, numbers
+
+
+def runtime_sizes(spec: Spec) -> dict[str, int]:
+    """The values of the runtime dims.  Raises InputError for one that is not given."""
+    for d in spec.runtime_dims:
+        if d.sample is None:
+            raise InputError(f"the size of {d.name!r} is known only at launch; give it with --dim {d.name}=SIZE")
+    return spec.samples(0)
 
 
 @contextmanager
@@ -104,7 +115,7 @@ def _opened(
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(result.modules["ma-tile"])
+    plan = plan_of(result.modules["ma-tile"], scalars)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         session.upload(raw, scalars)

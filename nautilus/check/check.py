@@ -62,13 +62,14 @@ def check_spec(
     """Check the compilation that ``request`` describes.
 
     ``device``: cpu, cuda (a missing GPU is a failure) or auto.  ``full_size`` keeps the declared sizes.  ``only``
-    restricts the kinds of inputs.  Without ``steps`` only the result of the GPU is checked.  Raises DiagnosticError for
-    an invalid spec.
+    restricts the kinds of inputs.  Without ``steps`` only the result of the GPU is checked.  A runtime dim in
+    ``request.dims`` stays one, and the check is at that value.  Raises DiagnosticError for an invalid spec.
     """
     report = Report(str(request.path), request.arch)
     if stage_of(request.path).name != "spec":
         _Check(report, request, None, seed, device, only, steps).run()
         return report
+    request = replace(request, keep_runtime=True)
     found = variants(lambda dims: _load(request, dims), request.dims, full_size)
     if steps:
         declared = _Check(report, request, None, seed, device, only)  # the requested compilation at its own sizes
@@ -85,8 +86,9 @@ def _load(request: Request, dims: Mapping[str, int]) -> Spec:
     from nautilus.frontend.semantics.check import load_spec, load_text
 
     if request.text is not None:
-        return load_text(request.text, str(request.path), dims=dims, folder=Path(request.path).parent)
-    return load_spec(request.path, dims=dims)
+        folder = Path(request.path).parent
+        return load_text(request.text, str(request.path), dims=dims, folder=folder, keep_runtime=True)
+    return load_spec(request.path, dims=dims, keep_runtime=True)
 
 
 @dataclass
@@ -433,7 +435,8 @@ class _Check:
             self.add("gpu", "kernel", "fail" if self.device == "cuda" else "skip", why)
             return
         try:
-            with device.opened(result, self.cubin) as runner:
+            sizes = next((given.sizes for given, _ in sets), {})
+            with device.opened(result, self.cubin, sizes) as runner:
                 for given, ref in sets:
                     if ref is None:
                         continue

@@ -57,13 +57,16 @@ def _bits(x: Array) -> Array:
 
 
 @contextmanager
-def opened(result: Result, cubin: Compiled | None = None) -> Iterator[Runner]:
-    """The loaded kernel of ``result``; without ``cubin`` NVRTC compiles it.  Raises ToolchainError if that fails."""
+def opened(result: Result, cubin: Compiled | None = None, sizes: Mapping[str, int] | None = None) -> Iterator[Runner]:
+    """The loaded kernel of ``result`` at the runtime sizes ``sizes``; without ``cubin`` NVRTC compiles it.
+
+    Raises ToolchainError if that fails.
+    """
     from nautilus.runtime.execute import plan_of
     from nautilus.runtime.launch import Session
     from nautilus.runtime.nvrtc import build
 
-    plan = plan_of(result.modules["ma-tile"])
+    plan = plan_of(result.modules["ma-tile"], sizes)
     built = cubin or build(result.cuda_module, result.context.arch)
     with Session(built.data, plan, result.context.arch) as session:
         yield Runner(session, plan)

@@ -69,7 +69,9 @@ class InputSet:
 
 
 def kinds(spec: Spec) -> tuple[str, ...]:
-    """The kinds of inputs that differ for ``spec``."""
+    """The kinds of inputs that differ for ``spec``; where a size is 0, one stands for all."""
+    if 0 in spec.samples(1).values():
+        return ("random",)
     has_bool = any(t.dtype is DType.BOOL for t in spec.inputs)
     has_float = any(t.dtype.is_float for t in spec.inputs)
     skipped = set() if has_bool else {"masked", "unmasked"}
@@ -91,7 +93,9 @@ def generate(
     scale: float = 1.0,
     ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> InputSet:
-    """Inputs of ``kind``.  ``sizes`` gives runtime dims (default 77 or the bound); ``scale`` applies to ``huge``.
+    """Inputs of ``kind``.  ``sizes`` gives runtime dims (default 77, or the bound or sample of the spec).
+
+    ``scale`` applies to ``huge``.
 
     ``ranges`` None: those of :func:`integer_ranges`.
 
@@ -99,7 +103,7 @@ def generate(
     """
     if kind not in KINDS:
         raise KeyError(kind)
-    known = {d.name: (sizes or {}).get(d.name, min(77, d.bound or 77)) for d in spec.runtime_dims}
+    known = spec.samples(77) | dict(sizes or {})
     ranges = integer_ranges(spec) if ranges is None else ranges
     arrays = {}
     for t in spec.inputs:

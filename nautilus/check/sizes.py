@@ -8,6 +8,9 @@
 
 A *length* is a dim above 64.  Smaller dims that are neither summed over nor stored last (batch, heads) are divided by a
 common power of two, which keeps their ratios.  Candidates that the frontend refuses are dropped.
+
+A dim that is known only at launch takes the same sizes, with one compilation for all of them.  Where there is one that
+is not given, the spec is also checked with all of them 1, and with all of them 0.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from math import prod
 
 from nautilus.core.errors import NautilusError
 from nautilus.core.expr.nodes import Axis, Reduce, free_vars, walk
+from nautilus.core.index.sizes import NOMINAL
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.spec import Spec
 
 _ODD = (130, 77, 333, 45, 201, 99)
@@ -56,6 +61,10 @@ def variants(load: Loader, fixed: Mapping[str, int], full: bool = False) -> tupl
         found = _first(label, candidates, load, fixed)
         if found is not None and all(found.dims != v.dims for v in out):
             out.append(found)
+    free = [d.name for d in spec.runtime_dims if d.name not in fixed]
+    for label, size in (("one", 1), ("empty", 0)) if free else ():
+        dims = {**(out[0].dims if out else {}), **dict.fromkeys(free, size)}
+        out.append(Variant(label, dims, load({**fixed, **dims})))
     return tuple(out) or (Variant("full", {}, spec),)
 
 
@@ -70,7 +79,8 @@ def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
             sized = load({**fixed, **dims})
         except NautilusError:
             continue
-        shapes = [t.shape for t in sized.inputs] + [d.shape for d in sized.definitions]
+        whole = at_sizes(sized, sized.samples(NOMINAL))
+        shapes = [t.shape for t in whole.inputs] + [d.shape for d in whole.definitions]
         elements = max(prod(n for n in shape if isinstance(n, int)) for shape in shapes)
         if points(sized) <= _LARGE and elements <= _ELEMENTS:
             return Variant("large", dims, sized)
@@ -80,6 +90,7 @@ def large(load: Loader, fixed: Mapping[str, int]) -> Variant:
 def points(spec: Spec) -> int:
     """The largest iteration space of an expression of ``spec``, reductions included."""
     most = 1
+    spec = at_sizes(spec, spec.samples(NOMINAL))
     for d in spec.definitions:
         extents = {a.name: _extent(a) for a in d.axes}
         reductions = [e for e in walk(d.expr) if isinstance(e, Reduce)]
@@ -92,7 +103,8 @@ def points(spec: Spec) -> int:
 
 
 def _extent(a: Axis) -> int:
-    return a.extent if isinstance(a.extent, int) else 64
+    assert isinstance(a.extent, int)
+    return a.extent
 
 
 def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed: Mapping[str, int]) -> Variant | None:
@@ -108,7 +120,8 @@ def _first(label: str, candidates: Iterator[dict[str, int]], load: Loader, fixed
 
 def _groups(spec: Spec, fixed: Mapping[str, int]) -> tuple[list[str], list[str], list[str]]:
     """Names of free dims: lengths, features (small, summed over or stored last), and the rest."""
-    values = {d.name: d.value for d in spec.dims if d.value is not None and d.name not in fixed}
+    values = {n: v for n, v in _values(spec).items() if n not in fixed}
+    spec = at_sizes(spec, spec.samples(NOMINAL))
     tensors = (*spec.inputs, *spec.outputs)
     outer = {s for t in tensors for s in t.shape[:-1]}
     inner = {s for t in tensors for s in t.shape[-1:]} - outer
@@ -120,7 +133,7 @@ def _groups(spec: Spec, fixed: Mapping[str, int]) -> tuple[list[str], list[str],
 
 
 def _values(spec: Spec) -> dict[str, int]:
-    return {d.name: d.value for d in spec.dims if d.value is not None}
+    return {d.name: d.value for d in spec.dims if d.value is not None} | spec.samples(NOMINAL)
 
 
 def _counts(spec: Spec, names: list[str]) -> dict[str, int]:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -226,10 +227,12 @@ def run_spec(
     if device == "cuda" and stage is not None:
         raise click.UsageError("--stage requires --device cpu")
     last = "cuda" if device == "cuda" else (stage or "spec")
-    request = make_request(spec, options, last)
+    request = replace(make_request(spec, options, last), keep_runtime=True)
     result, cubin = run_and_build(request, options, "cubin" if device == "cuda" else "text")
     signature = execute.interface(result, last)
-    arrays, numbers = execute.arguments(signature, inputs, seed, execute.numbers(signature, scalars))
+    names = {name for name, _, _ in signature.scalars}
+    sizes = {name: str(size) for name, size in request.dims.items() if name in names}
+    arrays, numbers = execute.arguments(signature, inputs, seed, execute.numbers(signature, sizes | scalars))
     # An error is the user's for an edited dump and for given indices out of range; otherwise it is a bug.
     is_dump = request.path.suffix != SPEC.suffix
     given_indices = any(s.name in inputs and s.dtype.is_int for s in signature.inputs)
@@ -288,7 +291,8 @@ def bench_specs(specs: tuple[Path, ...], against: tuple[str, ...], **options: An
     benching.require_gpu()
     reports = []
     for spec in specs:
-        result, cubin = run_and_build(make_request(spec, options, "cuda"), options, "cubin")
+        request = replace(make_request(spec, options, "cuda"), keep_runtime=True)
+        result, cubin = run_and_build(request, options, "cubin")
         given, scalars = benching.arguments(result, options["inputs"], options["scalars"], options["seed"])
         report = benching.bench(result, settings, given, scalars, cubin)
         reports.append(report)
@@ -343,8 +347,6 @@ def explain_spec(spec: Path, **options: Any) -> None:
 
 def at_level(request: Request, level: int, options: dict[str, Any]) -> Request:
     """``request`` for ``-O0``, with the unoptimised schedule, or for ``-O3``, after a search."""
-    from dataclasses import replace
-
     from nautilus.tune.levels import plain_schedule
 
     if level == 0:

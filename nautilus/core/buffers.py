@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nautilus.core.expr.nodes import Param
-from nautilus.core.op_fields import DTYPE, LITERAL, NAME
+from nautilus.core.index.sizes import Extent, as_extent, extent_value
+from nautilus.core.op_fields import DTYPE, INTEGER, LITERAL, NAME
 from nautilus.core.ops import SPAN, FieldRole, Kind, declare, part
 from nautilus.core.source import Span
 from nautilus.core.text.assembly import Reader, Syntax
+from nautilus.core.text.expressions import format_expr
 from nautilus.core.text.syntax import words
 from nautilus.core.types import DType
 
@@ -25,26 +26,23 @@ class Space(enum.Enum):
     LOCAL = "local"
 
 
-def _show_shape(shape: tuple[int | Param, ...]) -> str:
-    return ", ".join(e.name if isinstance(e, Param) else str(e) for e in shape)
+def show_shape(shape: Sequence[Extent]) -> str:
+    """``4, N, (M + 127) // 128``."""
+    return ", ".join(str(e) if isinstance(e, int) else format_expr(e) for e in shape)
 
 
-def _read_shape(r: Reader) -> tuple[int | Param, ...]:
-    def extent() -> int | Param:
-        at = r.ts.span()
-        return Param(r.ts.name(), DType.I32, at) if r.ts.kind == "name" else r.ts.integer()
-
-    return r.list(extent) if r.ts.text != "]" else ()
+def _read_shape(r: Reader) -> tuple[Extent, ...]:
+    return r.list(lambda: as_extent(r.expr())) if r.ts.text != "]" else ()
 
 
 #: a name is a runtime size
-SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[(NUMBER | NAME), ...]", _show_shape, _read_shape))
+SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[expr, ...]", show_shape, _read_shape))
 SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
 
 
 @part("$space $name: $dtype[$shape]( of [$whole])?")
 class Buffer:
-    """A tensor in memory, row-major. ``shape`` in elements; a runtime extent is a Param.
+    """A tensor in memory, row-major. ``shape`` in elements; an extent known only at launch is an expression of sizes.
 
     ``whole``: the shape of the array that a caller gives or gets, where the indices of the module see the same elements
     in another shape; None: it is ``shape``.
@@ -52,34 +50,35 @@ class Buffer:
 
     name: str = declare(NAME)
     dtype: DType = declare(DTYPE)
-    shape: tuple[int | Param, ...] = declare(SHAPE)
+    shape: tuple[Extent, ...] = declare(SHAPE)
     space: Space = declare(SPACE)
     span: Span = SPAN
-    whole: tuple[int | Param, ...] | None = declare(SHAPE, default=None)
+    whole: tuple[Extent, ...] | None = declare(SHAPE, default=None)
 
     @property
-    def array_shape(self) -> tuple[int | Param, ...]:
+    def array_shape(self) -> tuple[Extent, ...]:
         """The shape of the array that a caller gives or gets."""
         return self.shape if self.whole is None else self.whole
 
-    def viewed(self, shape: tuple[int | Param, ...]) -> Buffer:
+    def viewed(self, shape: tuple[Extent, ...]) -> Buffer:
         """This buffer, whose indices see its elements in ``shape``."""
         given = self.space in (Space.INPUT, Space.OUTPUT) and shape != self.array_shape
         return replace(self, shape=shape, whole=self.array_shape if given else None)
 
 
-def extents(shape: Sequence[int | Param], values: Mapping[str, Any]) -> tuple[int, ...]:
-    """``shape`` with the numbers that ``values`` has for its runtime extents."""
-    return tuple(int(values[e.name]) if isinstance(e, Param) else e for e in shape)
+def extents(shape: Sequence[Extent], values: Mapping[str, Any]) -> tuple[int, ...]:
+    """``shape`` with the numbers that ``values`` has for its runtime sizes."""
+    return tuple(extent_value(e, lambda p: int(values[p.name])) for e in shape)
 
 
-@part("param $name: $dtype( = $default)?")
+@part("param $name: $dtype( = $default)?( <= $most)?")
 class ScalarParam:
-    """A number given at launch, or a runtime size (``default`` None, dtype i32)."""
+    """A number given at launch, or a runtime size of at most ``most`` (:mod:`nautilus.core.index.sizes`)."""
 
     name: str = declare(NAME)
     dtype: DType = declare(DTYPE)
     default: int | float | bool | None = declare(LITERAL, default=None)
+    most: int | None = declare(INTEGER, default=None)
     span: Span = SPAN
 
 

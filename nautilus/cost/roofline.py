@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from nautilus.core.buffers import Space
-from nautilus.core.expr.nodes import Param
+from nautilus.core.index.sizes import nominal, product
 from nautilus.cost.model import Estimate
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine
@@ -33,11 +32,7 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
     """
     m = machine(arch)
     read, written = (
-        sum(
-            b.dtype.bytes * prod(1024 if isinstance(n, Param) else n for n in b.shape)
-            for b in program.buffers
-            if b.space is s
-        )
+        sum(b.dtype.bytes * nominal(product(b.shape)) for b in program.buffers if b.space is s)
         for s in (Space.INPUT, Space.OUTPUT)
     )
     rate = m.dram_read if written < 0.1 * (read + written) else m.dram

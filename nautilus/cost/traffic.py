@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.expr.nodes import Param
+from nautilus.core.index.sizes import nominal, product
 from nautilus.cost.work import Access, Work
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine
@@ -74,7 +73,7 @@ class _WaveReads:
 
 def _size(module: MemModule, name: str) -> int:
     b = module.buffer(name)
-    return prod(1024 if isinstance(x, Param) else x for x in b.shape) * b.dtype.bytes
+    return nominal(product(b.shape)) * b.dtype.bytes
 
 
 class _Box:
@@ -94,7 +93,7 @@ class _Box:
         keys: Any = np.zeros(n, np.int64)
         size: Any = np.full(n, float(b.dtype.bytes))
         for low, high, extent in zip(access.lows, access.highs, b.shape, strict=True):
-            most = (1024 if isinstance(extent, Param) else extent) - 1
+            most = nominal(extent) - 1
             low, high = np.clip(low, 0, most), np.clip(high, 0, most)
             keys = keys * (most + 1) + low
             size = size * (high - low + 1)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nautilus.core.expr.evaluate import evaluate
 from nautilus.core.expr.nodes import Expr, Param, free_vars
+from nautilus.core.index.sizes import nominal_size
 from nautilus.core.ops import declaration
 from nautilus.core.tiles import TileAxis
 from nautilus.core.types import DType
@@ -33,7 +34,6 @@ from nautilus.ma_tile.ir.values import MA
 Numbers = NDArray[np.float64]
 MOST_TILES = 1 << 16  # tiles that are evaluated one by one; they represent all further tiles
 QUADS = 8  # groups of four lanes of a warp, each with a row of a fragment of wgmma
-_SIZE = 1024  # assumed value of a size that is known only at launch
 #: ops that cost nothing: those that only order others, unless ``leaf`` counts them, and those without instructions
 _FREE = frozenset(cls for cls in MA.ops if declaration(cls).effects) | {
     ma.ConstOp, ma.ParamOp, ma.ConvertOp, ma.SliceOp, ma.UndefinedOp, ma.QueuePush, ma.QueuePop,
@@ -101,12 +101,12 @@ class Work:
 
 
 def estimated(e: Expr, env: Mapping[str, Any]) -> Any:
-    """``e`` at the values of ``env``; values known only at launch or from memory become placeholders."""
+    """``e`` at the values of ``env``; runtime sizes have their nominal value, values from memory a placeholder."""
     return evaluate(e, env, _placeholder)
 
 
 def _placeholder(e: Expr) -> Any:
-    return np.asarray(True if e.dtype is DType.BOOL else _SIZE if isinstance(e, Param) else 0)
+    return np.asarray(True if e.dtype is DType.BOOL else nominal_size(e) if isinstance(e, Param) else 0)
 
 
 def count(module: MemModule, kernel: MemKernel) -> Work:

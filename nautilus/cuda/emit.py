@@ -39,8 +39,6 @@ from nautilus.targets.limits import limits
 def emit_module(module: ma.MemModule, header: tuple[str, ...] = ()) -> str:
     """The whole ``.cu`` text. ``header``: lines of the leading comment. Raises UnsupportedError."""
     for b in module.buffers:
-        if any(not isinstance(n, int) for n in b.shape):
-            raise UnsupportedError("runtime dims", f"{b.name} in CUDA C++", b.span)
         if b.dtype.is_float8 and not limits(module.target).float8:
             raise UnsupportedError(f"8-bit floating point ({b.dtype}) on {module.target}", b.name, b.span)
     helpers: set[str] = set()

@@ -196,4 +196,4 @@ class Speller:
 
 def _non_negative(a: Expr, b: Expr, ranges: index.Ranges) -> bool:
     low_a, low_b = index.bounds(a, ranges)[0], index.bounds(b, ranges)[0]
-    return low_a is not None and low_b is not None and low_a >= 0 and low_b > 0
+    return low_a is not None and low_b is not None and low_a >= 0 and low_b >= 0  # division by 0 has no value

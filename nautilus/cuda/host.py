@@ -4,14 +4,19 @@
 kernel in order and returns the first CUDA error (0: none).  ``size_t NAME_workspace(void)`` gives
 the bytes of scratch memory that ``workspace`` must point to (0: it may be null).  The suffixes keep a
 spec called ``main`` or ``printf`` from redefining a C function.
+
+Sizes that are known only at launch stand among the scalars, and ``NAME_workspace(int M, ...)`` takes those that scratch
+memory depends on.  The launcher refuses a size beyond its bound, and launches no kernel whose grid is empty.
 """
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Mapping
 
 from nautilus.core.buffers import Buffer, Space, TensorMap
-from nautilus.core.expr.nodes import Const
+from nautilus.core.errors import InternalError
+from nautilus.core.expr.nodes import Const, Op, Param, walk
+from nautilus.core.index.sizes import Extent, as_extent, extent_expr, product, rounded_up, total
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.names import allocate, module_names
@@ -20,22 +25,51 @@ from nautilus.cuda.tensor_maps import kernel_maps
 from nautilus.ma_tile.ir import ops as ma
 
 _ALIGN = 256
+MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension
 
 
-def buffer_bytes(b: Buffer) -> int:
-    """Size of a buffer in bytes (constant shapes)."""
-    return prod(s for s in b.shape if isinstance(s, int)) * b.dtype.bytes
+def buffer_bytes(b: Buffer) -> Extent:
+    """Size of a buffer in bytes."""
+    return product((*b.shape, b.dtype.bytes))
 
 
-def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, int], int]:
+def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, Extent], Extent]:
     """Byte offset of every temp in the workspace, and the workspace's size."""
-    offsets: dict[str, int] = {}
-    end = 0
+    offsets: dict[str, Extent] = {}
+    end: Extent = 0
     for b in module.buffers:
         if b.space is Space.TEMP:
             offsets[b.name] = end
-            end += -(-buffer_bytes(b) // _ALIGN) * _ALIGN
+            end = total(end, rounded_up(buffer_bytes(b), _ALIGN))
     return offsets, end
+
+
+def _text(e: Extent, names: Mapping[str, str], level: int = 0) -> str:
+    """C text of an extent, in 64 bits; ``level``: how strongly the operator around it binds (1: sum, 2: product)."""
+    match e:
+        case int():
+            return str(e)
+        case Const(value=value):
+            return str(value)
+        case Param(name=name):
+            return f"(long long){names[name]}"
+        case Op(op="min" | "max" as op, args=(a, b)):
+            x, y = _text(a, names, 1), _text(b, names, 1)
+            return f"({x} {'<' if op == 'min' else '>'} {y} ? {x} : {y})"
+        case Op(op=op, args=(a, b)):
+            symbol, own = _SYMBOLS[op]
+            text = f"{_text(a, names, own)} {symbol} {_text(b, names, own + 1)}"
+            return f"({text})" if own < level else text
+    raise InternalError(f"no extent: {e!r}")
+
+
+_SYMBOLS = {"add": ("+", 1), "sub": ("-", 1), "mul": ("*", 2), "floordiv": ("/", 2), "mod": ("%", 2)}
+
+
+def workspace_sizes(module: ma.MemModule) -> tuple[str, ...]:
+    """The runtime sizes that the size of the workspace depends on, in the order of the module's params."""
+    found = {n.name for n in walk(extent_expr(workspace_offsets(module)[1])) if isinstance(n, Param)}
+    return tuple(p.name for p in module.params if p.name in found)
 
 
 def scalar_type(dtype: DType) -> str:
@@ -52,13 +86,13 @@ def launcher(module: ma.MemModule) -> str:
     """Text of the host part."""
     names = module_names(module)
     offsets, size = workspace_offsets(module)
-    size += _ALIGN * any(uses_counter(k) for k in module.kernels)
+    size = total(size, _ALIGN * any(uses_counter(k) for k in module.kernels))
     args: list[str] = []
     params: list[str] = []
     for b in module.buffers:
         c = names.arguments[b.name]
         if b.space is Space.TEMP:
-            at = f"static_cast<char*>(workspace) + {offsets[b.name]}"
+            at = f"static_cast<char*>(workspace) + {_text(offsets[b.name], names.arguments, 2)}"
             args.append(f"reinterpret_cast<{memory_type(b.dtype)}*>({at})")
             continue
         const = "const " if b.space is Space.INPUT else ""
@@ -68,15 +102,21 @@ def launcher(module: ma.MemModule) -> str:
         params.append(f"{scalar_type(p.dtype)} {names.arguments[p.name]}")
         args.append(names.arguments[p.name])
     listed = ", ".join(args)
+    sized = ", ".join(f"int {names.arguments[name]}" for name in workspace_sizes(module))
     lines = [
         "#ifndef __CUDACC_RTC__",
         "#include <cuda_runtime.h>",
         "",
-        f'extern "C" size_t {names.workspace}(void) {{ return {size}; }}',
+        f'extern "C" size_t {names.workspace}({sized or "void"}) {{ return {_text(size, names.arguments)}; }}',
         "",
         f'extern "C" int {names.launch}({", ".join([*params, "void* workspace", "cudaStream_t stream"])}) {{',
         "    (void)workspace;",
         "    cudaError_t status = cudaSuccess;",
+        *(
+            f"    if ({n} < 0 || {n} > {p.most}) return cudaErrorInvalidValue;"
+            for p in module.params
+            if p.most is not None and (n := names.arguments[p.name])
+        ),
     ]
     if any(kernel_maps(module, k) for k in module.kernels):
         lines[2:2] = _ENCODE.splitlines()
@@ -141,16 +181,15 @@ def _encode(m: TensorMap, name: str, base: str) -> list[str]:
     ]
 
 
-def _dependent_launch(k: ma.MemKernel, kernel: str, args: str) -> list[str]:
+def _dependent_launch(k: ma.MemKernel, kernel: str, args: str, blocks: str) -> list[str]:
     """A programmatic dependent launch (CUDA Runtime API, cudaLaunchKernelEx)."""
-    assert isinstance(k.blocks, Const)
     return [
         "    {",
         "        cudaLaunchAttribute attribute = {};",
         "        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;",
         "        attribute.val.programmaticStreamSerializationAllowed = 1;",
         "        cudaLaunchConfig_t config = {};",
-        f"        config.gridDim = {k.blocks.value};",
+        f"        config.gridDim = {blocks};",
         f"        config.blockDim = {32 * k.warps};",
         f"        config.dynamicSmemBytes = {k.smem_bytes};",
         "        config.stream = stream;",
@@ -163,7 +202,6 @@ def _dependent_launch(k: ma.MemKernel, kernel: str, args: str) -> list[str]:
 
 def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
     smem, kernel = k.smem_bytes, kernel_symbol(module, k)
-    assert isinstance(k.blocks, Const), "runtime sizes are refused above the MA-tile level"
     offsets, lines = workspace_offsets(module)[0], list[str]()
     arguments = module_names(module).arguments
     maps = kernel_maps(module, k)
@@ -171,11 +209,11 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
     for m in maps:
         base = arguments[m.buffer]
         if m.buffer in offsets:
-            base = f"static_cast<char*>(workspace) + {offsets[m.buffer]}"
+            base = f"static_cast<char*>(workspace) + {_text(offsets[m.buffer], arguments, 2)}"
         lines += _encode(m, names[m.name], base)
         args += f", {names[m.name]}"
     if uses_counter(k):
-        at = f"static_cast<char*>(workspace) + {workspace_offsets(module)[1]}"
+        at = f"static_cast<char*>(workspace) + {_text(workspace_offsets(module)[1], arguments, 2)}"
         lines += [
             f"    status = cudaMemsetAsync({at}, 0, sizeof(u32), stream);",
             "    if (status != cudaSuccess) return status;",
@@ -187,11 +225,24 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
             f"    status = cudaFuncSetAttribute({kernel}, {attribute});",
             "    if (status != cudaSuccess) return status;",
         ]
+    blocks = as_extent(k.blocks)
+    count = str(blocks) if isinstance(blocks, int) else "(unsigned)blocks"
     if k.pdl:
-        return [*lines, *_dependent_launch(k, kernel, args), "    if (status != cudaSuccess) return status;"]
+        lines += _dependent_launch(k, kernel, args, count)
+    else:
+        lines += [
+            f"    {kernel}<<<{count}, {32 * k.warps}, {smem}, stream>>>({args});",
+            "    status = cudaGetLastError();",
+        ]
+    lines.append("    if (status != cudaSuccess) return status;")
+    if isinstance(blocks, int):
+        return lines
     return [
-        *lines,
-        f"    {kernel}<<<{k.blocks.value}, {32 * k.warps}, {smem}, stream>>>({args});",
-        "    status = cudaGetLastError();",
-        "    if (status != cudaSuccess) return status;",
+        "    {",
+        f"        const long long blocks = {_text(blocks, arguments)};",
+        f"        if (blocks > {MOST_BLOCKS}) return cudaErrorInvalidConfiguration;",
+        "        if (blocks > 0) {",
+        *(f"        {line}" for line in lines),
+        "        }",
+        "    }",
     ]

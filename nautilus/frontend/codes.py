@@ -13,7 +13,6 @@ MAX_DEPTH = 200  # nesting of an expression, as written and after functions are 
 MAX_NODES = 50_000  # nodes of one definition after functions are expanded, written out as a tree
 MAX_ERRORS = 100  # number of errors shown for one spec
 MAX_TENSORS = 1000  # inputs and outputs of one spec; the parameters of a kernel have 32,764 bytes
-MAX_DIM = (1 << 31) - (1 << 20)  # index variables are i32, and positions of the last tiles go beyond a size
 MAX_ELEMENTS = 1 << 40  # of one tensor
 
 CODES: Mapping[str, str] = {

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars
 from nautilus.core.expr.nodes import identity as identity_of
+from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.numerics import eval_op, reduce_array, round_to, working
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent, Spec
@@ -77,8 +78,8 @@ def resolve_sizes(spec: Spec, inputs: Mapping[str, Any], sizes: Mapping[str, int
     for d in spec.runtime_dims:
         if d.name not in known:
             raise InputError(f"the size of '{d.name}' is not given and no input shows it")
-        if known[d.name] < 1 or (d.bound is not None and known[d.name] > d.bound):
-            raise InputError(f"the size of '{d.name}' is {known[d.name]}; allowed are 1 to {d.bound or 'any'}")
+        if not 0 <= known[d.name] <= (d.bound or MAX_DIM):
+            raise InputError(f"the size of '{d.name}' is {known[d.name]}; allowed are 0 to {d.bound or MAX_DIM}")
     return known
 
 

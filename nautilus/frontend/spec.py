@@ -63,12 +63,16 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A named size. ``value`` None: known only at launch (a Param of this name), at most ``bound``."""
+    """A named size. ``value`` None: known only at launch (a Param of this name), at most ``bound``.
+
+    ``sample``: the value at which tools run the spec, where ``value`` is None; None: any.
+    """
 
     name: str
     value: int | None
     bound: int | None = None
     span: Span = _SPAN
+    sample: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +129,7 @@ class Spec:
     def runtime_dims(self) -> tuple[Dim, ...]:
         """The dims whose value is known only at launch, in order of declaration."""
         return tuple(d for d in self.dims if d.value is None)
+
+    def samples(self, default: int) -> dict[str, int]:
+        """A value for each runtime dim: the one that tools are given, else ``default`` or the bound if it is less."""
+        return {d.name: min(default, d.bound or default) if d.sample is None else d.sample for d in self.runtime_dims}

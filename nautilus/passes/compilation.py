@@ -22,6 +22,7 @@ Lookup: TypeAlias = Callable[[Any, Context], Schedule | None]  # of a Spec
 class Request:
     """The input and the options of a compilation. ``until`` names the last stage.
 
+    ``keep_runtime``: a runtime dim in ``dims`` stays one, and its value there is where tools run the kernel.
     ``schedule`` None: the schedule that ``lookup`` finds for the Spec in a tuning database, else one by rules.
     """
 
@@ -35,6 +36,7 @@ class Request:
     fallbacks: Fallbacks = NO_FALLBACKS
     explicit: frozenset[str] = frozenset()  # of "arch", "precision": options that override a dump's header
     lookup: Lookup | None = None
+    keep_runtime: bool = False
 
     @property
     def is_spec(self) -> bool:

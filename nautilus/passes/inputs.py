@@ -6,8 +6,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from nautilus.core.errors import UnsupportedError
-from nautilus.frontend.spec import Spec
 from nautilus.passes.compilation import Request, Result
 from nautilus.passes.dumps import read_dump, stage_of
 from nautilus.passes.loading import bind, load
@@ -37,9 +35,3 @@ def _read_spec(request: Request, result: Result, pipeline: Pipeline, known: Any)
     result.context = replace(result.context, spec=spec)
     pipeline.show(Step(SPEC, "check", None, is_last=True), spec, True, time.perf_counter() - started, result.context)
     return spec
-
-
-def refuse_runtime_sizes(spec: Spec) -> None:
-    """Raise UnsupportedError for a size that is known only at launch, which no kernel has yet."""
-    for d in spec.runtime_dims:
-        raise UnsupportedError(f"a kernel for runtime size {d.name}", f"fix the size with --dim {d.name}=SIZE", d.span)

@@ -31,6 +31,7 @@ class Context:
     """The options of a compilation besides its input. Passes and lowerings take fields by name.
 
     ``spec``: the Spec, if the compilation starts from one.  ``trial``: the planner follows its rules alone.
+    ``keep_runtime``: as in a Request.
     """
 
     arch: str = DEFAULT_TARGET
@@ -41,6 +42,7 @@ class Context:
     fallbacks: Fallbacks = NO_FALLBACKS
     spec: Any = None
     trial: bool = False
+    keep_runtime: bool = False
 
     @property
     def target(self) -> str:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nautilus.core.errors import InputError, UnsupportedError, first_line
-from nautilus.core.expr.nodes import Const, Param
+from nautilus.core.buffers import extents, show_shape
+from nautilus.core.errors import InputError, first_line
+from nautilus.core.expr.nodes import Param
+from nautilus.core.index.sizes import Extent
 from nautilus.core.numerics import Array, from_storage, round_to, storage_array
 from nautilus.core.types import FORMATS, DType
 from nautilus.passes.compilation import Result
@@ -42,7 +44,7 @@ class Slot:
 
     name: str
     dtype: DType
-    shape: tuple[int | Param, ...]
+    shape: tuple[Extent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +143,10 @@ def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator,
 
 def _fixed(slot: Slot, numbers: Mapping[str, Number]) -> tuple[int, ...]:
     """The shape of ``slot`` with the values of sizes that are known only at launch."""
-    shape = []
-    for n in slot.shape:
-        size = numbers[n.name] if isinstance(n, Param) else n
-        if size < 1:
-            raise InputError(f"a size of {slot.name} is {size}; sizes must be at least 1")
-        shape.append(int(size))
-    return tuple(shape)
+    shape = extents(slot.shape, numbers)
+    if any(n < 0 for n in shape):
+        raise InputError(f"a size of {slot.name} is {min(shape)}; sizes must be at least 0")
+    return shape
 
 
 def _read(slot: Slot, path: Path) -> Array:
@@ -172,8 +171,8 @@ def _read(slot: Slot, path: Path) -> Array:
     return _exact(data, slot, path) if slot.dtype.is_int or slot.dtype is DType.BOOL else round_to(data, slot.dtype)
 
 
-def _shape(extents: Sequence[int | Param]) -> str:
-    return "[" + ", ".join(str(n) if isinstance(n, int) else n.name for n in extents) + "]"
+def _shape(extents: Sequence[Extent]) -> str:
+    return f"[{show_shape(extents)}]"
 
 
 def _exact(data: Array, slot: Slot, path: Path) -> Array:
@@ -215,7 +214,7 @@ def run_cuda(
     from nautilus.runtime.nvrtc import build
 
     open_device()  # a missing device is an error before the slow compilation
-    plan = plan_of(result.modules["ma-tile"])
+    plan = plan_of(result.modules["ma-tile"], scalars)
     arch = result.context.arch
     built = cubin or build(result.cuda_module, arch)
     raw = {a.name: storage_array(inputs[a.name], a.dtype) for a in plan.by_role("input")}
@@ -223,24 +222,38 @@ def run_cuda(
     return {a.name: from_storage(outputs[a.name], a.dtype) for a in plan.by_role("output")}
 
 
-def plan_of(module: Any) -> Plan:
-    """Launches and arguments of an MA-tile module.  Raises UnsupportedError for runtime sizes."""
+def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
+    """Launches and arguments of an MA-tile module; ``numbers`` has the values of runtime sizes.
+
+    A kernel whose grid is empty is not launched.  Raises InputError for a size that is not given or out of range.
+    """
+    sizes = runtime_sizes(module, numbers or {})
     symbol, counter = load("nautilus.cuda.host:kernel_symbol"), load("nautilus.cuda.ops.tile_scheduler:uses_counter")
-    arguments_: list[Argument] = []
-    for b in module.buffers:
-        if any(not isinstance(n, int) for n in b.shape):
-            raise UnsupportedError("runtime dims", f"{b.name} on the GPU")
-        arguments_.append(Argument(b.name, b.dtype, b.array_shape, b.space.value))
+    arguments_ = [Argument(b.name, b.dtype, extents(b.array_shape, sizes), b.space.value) for b in module.buffers]
     arguments_ += [Argument(p.name, p.dtype, (), "scalar") for p in module.params]
     names = tuple(a.name for a in arguments_)
     launches = []
     for k in module.kernels:
-        if not isinstance(k.blocks, Const):
-            raise UnsupportedError("runtime dims", f"the grid of {k.name}")
-        grid, block = (int(k.blocks.value), 1, 1), (32 * k.warps, 1, 1)
+        (blocks,) = extents((k.blocks,), sizes)
+        if not blocks:
+            continue
+        grid, block = (blocks, 1, 1), (32 * k.warps, 1, 1)
         maps = load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
         launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl))
     return Plan(tuple(arguments_), tuple(launches))
+
+
+def runtime_sizes(module: Any, numbers: Mapping[str, Number]) -> dict[str, int]:
+    """The runtime sizes of a module.  Raises InputError for one that is not given or out of range."""
+    sizes = dict[str, int]()
+    for p in module.params:
+        if p.most is not None:
+            if p.name not in numbers:
+                raise InputError(f"the size of {p.name!r} is not given")
+            size = sizes[p.name] = int(numbers[p.name])
+            if not 0 <= size <= p.most:
+                raise InputError(f"the size of {p.name!r} is {size}; allowed are 0 to {p.most}")
+    return sizes
 
 
 def npy_bytes(array: Array, dtype: DType | None = None) -> bytes:

@@ -39,6 +39,7 @@ from nautilus.core.expr.nodes import (
     with_children,
 )
 from nautilus.core.index.simplify import conjuncts
+from nautilus.core.index.sizes import MAX_DIM, Extent
 from nautilus.core.source import Span
 from nautilus.core.text.names import unused
 from nautilus.core.types import DType
@@ -76,7 +77,7 @@ class _Lowering:
     spec: Spec
     buffers: list[Buffer] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
-    shapes: dict[str, tuple[int | Param, ...]] = field(default_factory=dict)
+    shapes: dict[str, tuple[Extent, ...]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     present: dict[str, Presence] = field(default_factory=dict)
     shared: dict[_Key, tuple[Buffer, tuple[int, ...]]] = field(default_factory=dict)
@@ -87,8 +88,8 @@ class _Lowering:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.INPUT, t.span))
         for t in spec.outputs:
             self.buffer(Buffer(t.name, t.dtype, t.shape, Space.OUTPUT, t.span))
-        params = [ScalarParam(s.name, s.dtype, s.default, s.span) for s in spec.scalars]
-        params += [ScalarParam(d.name, DType.I32, None, d.span) for d in spec.runtime_dims]
+        params = [ScalarParam(s.name, s.dtype, s.default, span=s.span) for s in spec.scalars]
+        params += [ScalarParam(d.name, DType.I32, None, d.bound or MAX_DIM, d.span) for d in spec.runtime_dims]
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
         for d in spec.definitions:

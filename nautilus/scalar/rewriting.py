@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Axis, Const, Expr, Param, Var, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Var, substitute
 from nautilus.core.index.simplify import Ranges, bounds
+from nautilus.core.index.sizes import at_most, extent_expr
 from nautilus.core.text.names import unused
-from nautilus.scalar.analysis.definitions import Def, extent_expr, read_def
+from nautilus.scalar.analysis.definitions import Def, read_def
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
-
-_LARGE = 2**31 - 1
 
 Rewriter = Callable[[tuple[Loop, ...], "Store | Update"], "Store | Update"]
 
@@ -62,11 +61,9 @@ def map_kernels(program: Program, rule: Callable[[Kernel], Kernel]) -> Program:
 def loop_assumptions(program: Program, loops: Sequence[Loop]) -> tuple[Ranges, tuple[Expr, ...]]:
     """What loops say about their variables, as ranges and assumptions for ``core.index.simplify``.
 
-    A runtime size is at least 1.  A bound that is not a number becomes a fact.
+    A bound that is not a number becomes a fact.
     """
-    ranges: dict[str, tuple[int, int]] = {
-        e.name: (1, _LARGE) for b in program.buffers for e in b.shape if isinstance(e, Param)
-    }
+    ranges: dict[str, tuple[int, int]] = {}
     assumptions: list[Expr] = []
     for loop in loops:
         var = Var(loop.var)
@@ -89,8 +86,7 @@ def axis_assumptions(axes: Iterable[Axis]) -> tuple[Ranges, tuple[Expr, ...]]:
         if isinstance(a.extent, int):
             ranges[a.name] = (0, a.extent - 1)
         else:
-            ranges[a.name] = (0, _LARGE)
-            ranges[a.extent.name] = (1, _LARGE)
+            ranges[a.name] = (0, max(at_most(a.extent) - 1, 0))
             assumptions.append(calc("lt", Var(a.name), a.extent))
     return ranges, tuple(assumptions)
 

@@ -99,6 +99,8 @@ def _declarations(p: Program) -> Iterator[Offence]:
             if isinstance(e, Param):
                 if params.get(e.name) is not e.dtype or e.dtype not in _INDEX:
                     yield Offence(b.name, f"its extent {e.name} is not an integer param", b.span)
+            elif not isinstance(e, int):
+                yield Offence(b.name, f"its extent {format_expr(e)} is no number and no param", b.span)
             elif e <= 0:
                 yield Offence(b.name, f"its extent {e} is not positive", b.span)
     for b in p.buffers:

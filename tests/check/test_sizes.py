@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from nautilus.check.sizes import Variant, points, variants
 from nautilus.frontend.semantics.check import load_spec
+from nautilus.frontend.spec import Spec
 from tests.shipped import SPECS
 
 
@@ -51,3 +53,17 @@ def test_full_size() -> None:
     (v,) = variants(lambda dims: load_spec(text, dims=dims), {}, full=True)
     assert v.label == "full"
     assert v.spec.dims[0].value == 4096
+
+
+def test_sizes_known_at_launch_are_also_one_and_zero() -> None:
+    text = "dim M = runtime, N = runtime <= 100\ninput X: f32[M, N]\noutput Y: f32[M]\nY[i] = sum[j](X[i, j])\n"
+
+    def load(dims: Mapping[str, int]) -> Spec:
+        return load_spec(text, dims=dims, keep_runtime=True)
+
+    found = {v.label: v.spec.samples(-1) for v in variants(load, {})}
+    assert found.keys() == {"odd", "aligned", "one", "empty"}
+    assert found["one"] == {"M": 1, "N": 1} and found["empty"] == {"M": 0, "N": 0}
+    assert all(s["N"] <= 100 for s in found.values())
+    given = [v.spec.samples(-1) for v in variants(load, {"M": 77, "N": 5})]
+    assert given == [{"M": 77, "N": 5}]

@@ -157,10 +157,20 @@ def test_sizes_known_at_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert outputs(path, "--set", "M=4")["Y"].shape == (4,)
     for stage in ("spec", "scalar"):
         assert outputs(path, "--stage", stage, "--input", f"X={tmp_path / 'x.npy'}")["Y"].tolist() == [5.0] * 7
-    for bad in ([], ["--set", "M=0"], ["--set", "M=17"], ["--set", "M=3", "--input", f"X={tmp_path / 'x.npy'}"]):
+    for bad in ([], ["--set", "M=-1"], ["--set", "M=17"], ["--set", "M=3", "--input", f"X={tmp_path / 'x.npy'}"]):
         assert main(["run", str(path), *bad]) == 2
-    assert main([str(path)]) == 4
-    assert "not supported: a kernel for runtime size M (fix the size with --dim M=" in capsys.readouterr().err
+    assert main(["run", str(path), "--dim", "M=17"]) == 1
+    assert "dim 'M' is 17; allowed are 0 to 16" in capsys.readouterr().err
+    for stage in STAGES:
+        assert outputs(path, "--stage", stage, "--dim", "M=0")["Y"].shape == (0,)
+
+
+def test_dim_fixes_a_size_for_a_compilation_alone(tmp_path: Path) -> None:
+    path = tmp_path / "launch.naut"
+    path.write_text("dim M = runtime\ninput X: f32[M]\noutput Y: f32[M]\nY[i] = X[i] * 2\n")
+    for arguments, launcher in (([], "int M, void* workspace"), (["--dim", "M=5"], "void* Y, void* workspace")):
+        assert main([str(path), *arguments, "-o", str(tmp_path / "launch.cu")]) == 0
+        assert launcher in (tmp_path / "launch.cu").read_text()
 
 
 def test_eight_bit_floats_need_instructions_that_convert_them(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

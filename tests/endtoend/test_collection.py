@@ -31,11 +31,6 @@ UNSUPPORTED = {
         input X: f8e4m3[N]
         output Y: f32[N]
         Y[i] = X[i] * 2""",
-    "runtime": """
-        dim N = runtime <= 64
-        input X: f16[N]
-        output Y: f16[N]
-        Y[i] = X[i] * 2""",
 }
 
 
@@ -46,4 +41,4 @@ def test_what_is_not_supported_is_named(feature: str) -> None:
     try:
         travel(UNSUPPORTED[feature])
     except UnsupportedError as error:
-        assert feature in str(error) and ("X" in str(error) or "size N" in str(error))
+        assert feature in str(error) and "X" in str(error)

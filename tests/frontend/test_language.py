@@ -321,7 +321,7 @@ def test_runtime_dims() -> None:
         np.testing.assert_allclose(got["P"], np.r_[X[:, : n - 1].sum(0), 0])
     fixed = load_text(text, dims={"N": 7})
     assert fixed.runtime_dims == () and fixed.inputs[0].shape == (5, 7)
-    with pytest.raises(InputError, match="allowed are 1 to 100"):
+    with pytest.raises(InputError, match="allowed are 0 to 100"):
         run_spec(spec, {"X": np.zeros((5, 101))})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, extents
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var
 from nautilus.core.types import DType
 from nautilus.scalar.ir import Kind, Loop, Program, Stmt, Store, Update
@@ -88,7 +88,7 @@ class Elements(dict[tuple[int, ...], Any]):
     def __init__(self, buffer: Buffer, sizes: Mapping[str, int]) -> None:
         super().__init__()
         self.name = buffer.name
-        self.shape = tuple(n if isinstance(n, int) else sizes[n.name] for n in buffer.shape)
+        self.shape = extents(buffer.shape, sizes)
 
     def __missing__(self, key: tuple[int, ...]) -> Any:
         raise KeyError(f"{self.name}{list(key)} was never written (shape {self.shape})")

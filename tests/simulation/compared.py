@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ import numpy as np
 from nautilus.check import compare
 from nautilus.check.bound.stated import stated
 from nautilus.check.inputs import InputSet, generate
-from nautilus.check.levels import Trace, run
+from nautilus.check.levels import Level, Trace, run
 from nautilus.core.numerics import Array
 from nautilus.driver import Request, Result, compile_file
-from tests.simulation.simulate import build, execute
+from tests.simulation.simulate import Program, build, execute
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Case:
     given: InputSet
     want: dict[str, Array]
     exact: bool
+    last: Level
 
     @property
     def module(self) -> Any:
@@ -37,23 +38,40 @@ def prepare(request: Request, *, integers: bool = False, seed: int = 0) -> Case:
     """Compile and interpret; with ``integers`` inputs whose sums of products have no rounding errors in f32."""
     trace = Trace()
     result = compile_file(request, [trace])
-    given = generate(result.modules["spec"], "random", seed)
+    last = [x for x in trace.levels if x.stage == "ma-tile"][-1]
+    return _interpreted(result, last, integers, seed, {})
+
+
+def at_sizes(case: Case, sizes: Mapping[str, int]) -> Case:
+    """The same compilation at other runtime sizes."""
+    return _interpreted(case.result, case.last, case.exact, case.given.seed, sizes)
+
+
+def _interpreted(result: Result, last: Level, integers: bool, seed: int, sizes: Mapping[str, int]) -> Case:
+    given = generate(result.modules["spec"], "random", seed, sizes=sizes)
     if integers:
         arrays = {n: np.clip(np.rint(2 * x), -7, 7) if x.dtype.kind == "f" else x for n, x in given.arrays.items()}
         given = replace(given, arrays=arrays)
-    last = [x for x in trace.levels if x.stage == "ma-tile"][-1]
-    return Case(result, given, run(last, given, "typed"), integers)
+    return Case(result, given, run(last, given, "typed"), integers, last)
+
+
+def compiled(case: Case, folder: Path, text: str | None = None) -> Program:
+    """The printed text (or ``text``) for the host. Raises HostError."""
+    return build(case.result.cuda if text is None else text, case.module, case.given, folder)
 
 
 def differences(case: Case, seeds: Sequence[int], folder: Path, text: str | None = None) -> list[str]:
-    """What differs between the printed text (or ``text``) and the interpreter.  Raises Fault, HostError.
+    """What differs between the printed text (or ``text``) and the interpreter.  Raises Fault, HostError."""
+    return differing(case, seeds, compiled(case, folder, text))
+
+
+def differing(case: Case, seeds: Sequence[int], program: Program) -> list[str]:
+    """What differs between ``program`` and the interpreter.  Raises Fault.
 
     Integers, and floats of an ``exact`` case, have the same bits.  Otherwise the sums may have another order, and the
     approximations of functions another error: an element differs by at most twice the distance of neighbouring
     numbers and the stated relative error of the largest element.
     """
-    text = case.result.cuda if text is None else text
-    program = build(text, case.module, case.given, folder)
     bounds = stated(case.result.modules["spec"], case.result.context.precision)
     found = []
     for seed, outputs in zip(seeds, execute(program, case.given, seeds), strict=True):

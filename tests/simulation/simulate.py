@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from nautilus.check.inputs import InputSet
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.numerics import Array, from_storage, storage_array
 from nautilus.core.types import DType
-from nautilus.cuda.host import buffer_bytes
+from nautilus.cuda.host import buffer_bytes, workspace_sizes
 from nautilus.cuda.names import module_names
 from nautilus.ma_tile.ir.ops import MemModule
 from tests.simulation.translate import translate
@@ -56,7 +56,10 @@ class Program:
 
 
 def build(text: str, module: MemModule, given: InputSet, folder: Path) -> Program:
-    """Compile ``text``, which was printed for ``module``, with the scalars of ``given``. Raises HostError."""
+    """Compile ``text``, which was printed for ``module``, with the scalars of ``given``. Raises HostError.
+
+    Runtime sizes are read when the program runs, so that it serves all of them.
+    """
     source, target = folder / "kernel.cpp", folder / "kernel"
     source.write_text(translate(text) + _main(module, given))
     _compile([*_KERNEL, "-c", str(source), "-o", f"{target}.o"])
@@ -69,34 +72,42 @@ def execute(program: Program, given: InputSet, seeds: Sequence[int], timeout: fl
     folder, module = program.path.parent, program.module
     given_buffers = [b for b in module.buffers if b.space is not Space.TEMP]
     roles = {Space.INPUT: "i", Space.OUTPUT: "o"}
-    (folder / "layout").write_text("".join(f"{roles[b.space]} {buffer_bytes(b)}\n" for b in given_buffers))
+    sizes = [*extents([buffer_bytes(b) for b in given_buffers], given.sizes)]
+    rows = zip(given_buffers, sizes, strict=True)
+    (folder / "layout").write_text("".join(f"{roles[b.space]} {size}\n" for b, size in rows))
     for n, b in enumerate(given_buffers):
         if b.space is Space.INPUT:
             storage_array(given.arrays[b.name], b.dtype).tofile(folder / f"in{n}")
     command = [str(program.path), str(folder), *map(str, seeds)]
+    env = {**os.environ, **{f"SIZE_{name}": str(size) for name, size in given.sizes.items()}}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout, check=False, env=env
+        )
     except subprocess.TimeoutExpired:
         raise Fault(f"no end after {timeout} seconds") from None
     if done.returncode:
         raise Fault(done.stderr.strip() or f"exit status {done.returncode}")
     outputs = [(n, b) for n, b in enumerate(given_buffers) if b.space is Space.OUTPUT]
-    return [{b.name: _read(folder / f"out{n}.{seed}", b) for n, b in outputs} for seed in seeds]
+    return [{b.name: _read(folder / f"out{n}.{seed}", b, given.sizes) for n, b in outputs} for seed in seeds]
 
 
-def _read(path: Path, b: Buffer) -> Array:
+def _read(path: Path, b: Buffer, sizes: Mapping[str, int]) -> Array:
     stored = np.fromfile(path, storage_array(np.zeros(1), b.dtype).dtype)
-    return from_storage(stored.reshape([n for n in b.array_shape if isinstance(n, int)]), b.dtype)
+    return from_storage(stored.reshape(extents(b.array_shape, sizes)), b.dtype)
 
 
 def _main(module: MemModule, given: InputSet) -> str:
     names = module_names(module)
     count = sum(b.space is not Space.TEMP for b in module.buffers)
     scalars = {**given.scalars, **given.sizes}
-    values = [_literal(scalars.get(p.name, p.default), p.dtype) for p in module.params]
+    sizes = {p.name: f'atoi(getenv("SIZE_{p.name}"))' for p in module.params if p.most is not None}
+    values = [sizes.get(p.name) or _literal(scalars.get(p.name, p.default), p.dtype) for p in module.params]
     args = ", ".join([*(f"a.buffers[{n}]" for n in range(count)), *values, "a.workspace", "nullptr"])
     call = f"[](host::Arguments a) {{ return {names.launch}({args}); }}"
-    return f"\nint main(int count, char** words) {{ return host::main(count, words, {names.workspace}(), {call}); }}\n"
+    scratch = f"{names.workspace}({', '.join(sizes[name] for name in workspace_sizes(module))})"
+    main = f"int main(int count, char** words) {{ return host::main(count, words, {scratch}, {call}); }}"
+    return f"\n#include <stdlib.h>\n{main}\n"
 
 
 def _literal(value: object, dtype: DType) -> str:

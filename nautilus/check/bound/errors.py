@@ -340,7 +340,7 @@ class _Rounding(Evaluator):
         rest = tuple(a for a in axes if a != axis)
         parts = [
             reduce_array("sum", np.take(terms, at, axis), (axis,), e.dtype)
-            for at in np.array_split(np.arange(terms.shape[axis]), min(_PARTS, terms.shape[axis]))
+            for at in np.array_split(np.arange(terms.shape[axis]), max(1, min(_PARTS, terms.shape[axis])))
         ]
         kept = tuple(a - (a > axis) for a in rest)
         parts = [reduce_array("sum", p, kept, e.dtype) for p in parts] if kept else parts

@@ -13,11 +13,12 @@ from nautilus.check.bound.errors import Probe, Roundings, inexact, roundings, ro
 from nautilus.check.bound.program import rounded
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, rewrite, walk
+from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, walk
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
+from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
 from nautilus.frontend.restrict import factors, restrict, sampled
 from nautilus.frontend.spec import Spec, Tensor
@@ -98,7 +99,7 @@ def _has_form(e: Expr) -> bool:
 
 def _sampled(program: Spec, precision: str, wanted: Sequence[Tensor], parts: bool) -> dict[str, float]:
     """Relative errors of the outputs ``wanted`` on standard normal inputs, at sampled elements."""
-    fixed = _fixed(program)
+    fixed = at_sizes(program, program.samples(_RUNTIME))
     elements = {t.name: _volume(t.shape) for t in fixed.outputs}
     terms = {(name, tuple(a.name for a in e.axes)): _count(e) for name, e in _reductions(fixed)}
     few = min(prod(n for n in t.shape if isinstance(n, int)) for t in wanted) < _FEW
@@ -154,35 +155,6 @@ def _kinds(x: Array, dtype: DType) -> Array:
     """Whether each element is a number (0), inf (1), -inf (-1) or NaN (2), and what it is in its type."""
     both = np.stack([x, round_to(x, dtype)])
     return np.where(np.isnan(both), 2, np.where(np.isinf(both), np.sign(both), 0))
-
-
-def _fixed(program: Spec) -> Spec:
-    """``program`` with a number for every size that is known only at launch."""
-    sizes = {d.name: min(_RUNTIME, d.bound or _RUNTIME) for d in program.runtime_dims}
-    if not sizes:
-        return program
-
-    def extent(n: int | Param) -> int:
-        return sizes[n.name] if isinstance(n, Param) else n
-
-    def number(e: Expr) -> Expr | None:
-        if isinstance(e, Param) and e.name in sizes:
-            return Const(sizes[e.name], e.dtype)
-        if isinstance(e, Reduce):
-            return replace(e, axes=tuple(replace(a, extent=extent(a.extent)) for a in e.axes))
-        return None
-
-    def tensors(all_: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(replace(t, shape=tuple(map(extent, t.shape))) for t in all_)
-
-    made = tuple(
-        replace(d, axes=tuple(replace(a, extent=extent(a.extent)) for a in d.axes), expr=rewrite(d.expr, number))
-        for d in program.definitions
-    )
-    dims = tuple(replace(d, value=sizes.get(d.name, d.value)) for d in program.dims)
-    return replace(
-        program, inputs=tensors(program.inputs), outputs=tensors(program.outputs), dims=dims, definitions=made
-    )
 
 
 def _reductions(program: Spec) -> Iterator[tuple[str, Reduce]]:

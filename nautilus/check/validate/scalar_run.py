@@ -22,7 +22,7 @@ from nautilus.check.validate.numbers import Constants, Number, Value
 from nautilus.core.buffers import Buffer, extents
 from nautilus.core.buffers import Space as Where
 from nautilus.core.expr.infer import stored_value
-from nautilus.core.expr.nodes import COMBINERS, Expr, Op, Param, loads
+from nautilus.core.expr.nodes import COMBINERS, Expr, Op, loads
 from nautilus.core.numerics import Array
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 
@@ -103,7 +103,7 @@ class _Run:
         """Make the locals: one for each point of the grid."""
         grid = at.sizes
         for b in self.kernel.locals:
-            shape = tuple(int(np.asarray(self.params[e.name])) if isinstance(e, Param) else e for e in b.shape)
+            shape = extents(b.shape, self.params)
             if prod((*grid, *shape)) > _MOST:
                 raise Unsupported(f"{b.name} is too large")
             self.buffers[b.name] = Memory(b.name, b.dtype, (*grid, *shape), self.tracked)

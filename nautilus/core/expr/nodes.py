@@ -77,11 +77,20 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A scalar argument of the kernel (``scalar eps: f32``) or a runtime size."""
+    """A scalar argument of the kernel (``scalar eps: f32``) or a runtime size.
+
+    ``most``: the largest value of a runtime size, whose least one is 0; None: a scalar, with any value of its type.
+    """
 
     name: str
     dtype: DType
     span: Span = _SPAN
+    most: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def range(self) -> tuple[int | None, int | None]:
+        """The values of a runtime size, inclusive; unknown for a scalar."""
+        return (None, None) if self.most is None else (0, self.most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Var
+from nautilus.core.expr.nodes import Const, Expr, Op, Param, Var
 from nautilus.core.index.linear import Linear, divided
 
 Ranges = Mapping[str, tuple[int | None, int | None]]  # variable -> inclusive bounds, where known
@@ -27,6 +27,8 @@ def _atom_bounds(atom: Expr, ranges: Ranges) -> tuple[int | None, int | None]:
     match atom:
         case Var(name=name):
             return ranges.get(name, (None, None))
+        case Param():
+            return atom.range
         case Op(op="floordiv", args=(a, Const(value=k))) if int(k) > 0:
             lo, hi = bounds(divided(a), ranges)
             return (None if lo is None else lo // int(k)), (None if hi is None else hi // int(k))

@@ -107,7 +107,9 @@ def _facts(given: Iterable[Expr], ranges: Ranges) -> tuple[Linear, ...]:
     """What ``given`` says about integers, each as ``linear >= 0``."""
 
     def named(a: Expr) -> Interval:
-        return ranges.get(a.name, UNKNOWN) if isinstance(a, Var | Param) else UNKNOWN
+        if isinstance(a, Param):
+            return ranges.get(a.name, a.range)
+        return ranges.get(a.name, UNKNOWN) if isinstance(a, Var) else UNKNOWN
 
     out: list[Linear] = []
     for e in given:
@@ -193,8 +195,10 @@ class _Simplifier:
 
     def _own(self, a: Expr) -> Interval:
         match a:
-            case Var(name=name) | Param(name=name):
+            case Var(name=name):
                 return self.ranges.get(name, UNKNOWN)
+            case Param(name=name):
+                return self.ranges.get(name, a.range)
             case Ref(name=name):
                 return self.ranges.get("%" + name, UNKNOWN)
             case Op(op="floordiv", args=(x, Const(value=n))) if n > 0:

@@ -117,7 +117,7 @@ class ExprParser:
     The mappings may be live dictionaries that the IR parser extends as it meets declarations.
     """
 
-    __slots__ = ("buffers", "params", "ts", "values")
+    __slots__ = ("buffers", "params", "sizes", "ts", "values")
 
     def __init__(
         self,
@@ -130,6 +130,7 @@ class ExprParser:
         self.buffers: dict[str, DType] = {} if buffers is None else buffers
         self.params: dict[str, DType] = {} if params is None else params
         self.values: dict[str, DType] = {} if values is None else values
+        self.sizes: dict[str, int] = {}  # the largest values of the params that are runtime sizes
 
     def expr(self) -> Expr:
         """Take one expression. Raises IRParseError."""
@@ -209,7 +210,8 @@ class ExprParser:
             return Ref(text[1:], self._known(self.values, text[1:], "value", at), ts.span())
         if kind == "param":
             ts.pos += 1
-            return Param(text[1:], self._known(self.params, text[1:], "param", at), ts.span())
+            dtype = self._known(self.params, text[1:], "param", at)
+            return Param(text[1:], dtype, ts.span(), self.sizes.get(text[1:]))
         ts.fail(f"expected an expression, found {ts.describe()}")
 
     def _known(self, table: Mapping[str, DType], name: str, what: str, at: int) -> DType:
@@ -224,7 +226,7 @@ class ExprParser:
         span = ts.span()
         ts.pos += 1
         if name in self.params:
-            return Param(name, self.params[name], span)
+            return Param(name, self.params[name], span, self.sizes.get(name))
         return Var(name, ts.annotation() or DType.I32, span)
 
     def _load(self, name: str, at: int) -> Expr:

@@ -2,7 +2,7 @@
 
 A buffer is ``input x: f16[4, N]``: its space, name, type and shape.  A name in the shape is a runtime size.  Where
 indices see an array of another shape, this one stands behind ``of``: ``input x: f16[64] of [4, 16]``.
-A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32``.
+A param is ``param eps: f32 = 1e-06``; a size known at launch is ``param N: i32 <= 65536``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
-from nautilus.core.expr.nodes import Param
+from nautilus.core.expr.nodes import Expr, Param, Var, rewrite
+from nautilus.core.index.sizes import Extent
 from nautilus.core.ops import FieldRole, Kind, Level
 from nautilus.core.source import Source
 from nautilus.core.text.assembly import Reader, form_of, format_ops
@@ -28,6 +29,8 @@ def _note_buffer(r: Reader, b: Buffer) -> None:
 
 def _note_param(r: Reader, p: ScalarParam) -> None:
     r.params[p.name] = p.dtype
+    if p.most is not None:
+        r.sizes[p.name] = p.most
 
 
 BUFFERS = FieldRole(Kind.ATTRIBUTE, parts(Buffer, "buffer", _GLOBAL))
@@ -53,10 +56,13 @@ def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
     fields = form_of(cls).read(r)
     r.ts.end()
 
-    def extent(e: int | Param) -> int | Param:  # its param is declared after it
-        return replace(e, dtype=r.params.get(e.name, e.dtype)) if isinstance(e, Param) else e
+    def size(e: Expr) -> Expr | None:  # its param is declared after it
+        return Param(e.name, r.params.get(e.name, e.dtype), e.span, r.sizes.get(e.name)) if isinstance(e, Var) else None
 
-    def whole(b: Buffer) -> tuple[int | Param, ...] | None:
+    def extent(e: Extent) -> Extent:
+        return e if isinstance(e, int) else rewrite(e, size)
+
+    def whole(b: Buffer) -> tuple[Extent, ...] | None:
         return None if b.whole is None else tuple(map(extent, b.whole))
 
     known = fields["buffers"]

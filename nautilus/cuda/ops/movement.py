@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from math import prod
+from dataclasses import dataclass
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
-from nautilus.core.expr.nodes import Const, Expr, Var
+from nautilus.core.expr.nodes import Const, Expr, Param, Var, walk
+from nautilus.core.index.sizes import Extent, at_most, product, total
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
-from nautilus.cuda.expr import Text
+from nautilus.cuda.expr import Text, operand
 from nautilus.cuda.ops.elementwise import pack_text, print_cast
 from nautilus.cuda.registers import register_offset
 from nautilus.cuda.writer import Printers, Writer, calls, mentions
@@ -48,20 +49,30 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
         w.line(f"{name}[{n}] = {text};")
 
 
-def row_major(buffer: Buffer, texts: list[str]) -> str:
-    """Element offset of an index into a row-major buffer; in 64 bits if the size of the buffer needs them."""
-    shape = [s for s in buffer.shape if isinstance(s, int)]
-    assert len(shape) == len(texts), "runtime sizes are refused above the MA-tile level"
-    wide = "(long long)" if prod(shape) >= 2**31 else ""
-    stride, terms = 1, list[str]()
-    for text, size in zip(reversed(texts), reversed(shape), strict=True):
+def row_major(w: Writer, buffer: Buffer, texts: list[str]) -> str:
+    """Element offset of an index into a row-major buffer; in 64 bits if the largest size of the buffer needs them."""
+    wide = "(long long)" if at_most(product(buffer.shape)) >= 2**31 else ""
+    terms = list[str]()
+    for n, text in enumerate(texts):
         if text != "0":
+            stride = stride_text(w, product(buffer.shape[n + 1 :]))
             terms.append(scaled(Text.of(f"{wide}({text})", 14) if wide else text, stride))
-        stride *= size
-    return " + ".join(reversed(terms)) or "0"
+    return " + ".join(terms) or "0"
 
 
-def scaled(text: str, stride: int) -> str:
+def stride_text(w: Writer, stride: Extent) -> int | str:
+    """A stride as a number, or as C text for an operand of a product; in 64 bits if its largest value needs them."""
+    if isinstance(stride, int):
+        return stride
+    saved = dict(w.env)
+    if at_most(stride) >= 2**31:
+        w.env.update({n.name: Text.of(f"(long long){w.env[n.name]}", 14) for n in walk(stride) if isinstance(n, Param)})
+    text = w.expr(stride)
+    w.env = saved
+    return operand(text, 14)
+
+
+def scaled(text: str, stride: int | str) -> str:
     """``text * stride`` as a term of a sum, with parentheses if they are necessary."""
     atom = text.isidentifier() or text.isdigit()
     strength = text.strength if isinstance(text, Text) else 20 if atom else 12
@@ -70,16 +81,28 @@ def scaled(text: str, stride: int) -> str:
     return text if stride == 1 else f"{text} * {stride}"
 
 
-def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, int]:
-    """Tile axis -> elements between two positions along it, for the axes on which ``index`` depends linearly."""
-    strides: dict[str, int] = {}
-    shape = [s for s in buffer.shape if isinstance(s, int)]
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """Elements between two positions along an axis, and the largest magnitude of this number."""
+
+    step: Extent
+    largest: int
+
+
+def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, Stride]:
+    """The stride of each tile axis on which ``index`` depends linearly."""
+    strides: dict[str, Stride] = {}
+    inner = [product(buffer.shape[n + 1 :]) for n in range(len(index))]
     forms = [affine(e) for e in index]
     for axis in axes:
         inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom in f.terms)
         if not inside:
-            steps = (f.slope(axis) * prod(shape[n + 1 :]) for n, f in enumerate(forms))
-            strides[axis] = sum(steps)
+            slopes = [(f.slope(axis), n) for f, n in zip(forms, inner, strict=True) if f.slope(axis)]
+            step: Extent = 0
+            for slope, n in slopes:
+                step = total(step, product((slope, n)))
+            most = abs(step) if isinstance(step, int) else sum(abs(slope) * at_most(n) for slope, n in slopes)
+            strides[axis] = Stride(step, most)
     return strides
 
 
@@ -99,19 +122,19 @@ def global_pointer(w: Writer, name: str, index: tuple[Expr, ...], within: str, r
     """Address of an element: a part that depends on the thread, and one that depends on register ``r``.
 
     The two parts are added as pointers.  The second one is a constant when the loop is unrolled, and becomes an
-    immediate of the access.
+    immediate of the access where the strides are numbers.
     """
     buffer, layout = w.module.buffer(name), w.all_layouts[within]
     strides = register_strides(buffer, index, layout.axes)
     saved = dict(w.env)
     w.env.update({axis: w.base(within, axis) for axis in strides})
-    text = f"{w.env['&' + name]} + ({row_major(buffer, [w.expr(e, layout, r) for e in index])})"
+    text = f"{w.env['&' + name]} + ({row_major(w, buffer, [w.expr(e, layout, r) for e in index])})"
     w.env.clear()
     w.env.update(saved)
-    steps = [(register_offset(layout, a, r), step) for a, step in strides.items() if step and r != "0"]
-    reach = sum(abs(step) * last_register(layout, a) for a, step in strides.items())
+    steps = [(register_offset(layout, a, r), s.step) for a, s in strides.items() if s.step != 0 and r != "0"]
+    reach = sum(s.largest * last_register(layout, a) for a, s in strides.items())
     wide = "(long long)" if reach >= 2**31 else ""
-    moved = [scaled(Text.of(f"{wide}({o})", 14) if wide else o, step) for o, step in steps if o != "0"]
+    moved = [scaled(Text.of(f"{wide}({o})", 14) if wide else o, stride_text(w, step)) for o, step in steps if o != "0"]
     return f"{text} + ({' + '.join(moved)})" if moved else text
 
 

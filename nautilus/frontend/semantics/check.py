@@ -34,24 +34,32 @@ from nautilus.frontend.syntax.load import Program, prelude, read_path, read_text
 _RECURSION = 50_000  # Python frames; the depth limits of the language apply long before
 
 
-def load_spec(source: str | PathLike[str], *, dims: Mapping[str, int] | None = None) -> Spec:
+def load_spec(
+    source: str | PathLike[str], *, dims: Mapping[str, int] | None = None, keep_runtime: bool = False
+) -> Spec:
     """The Spec of a file, or of a text if ``source`` is a str with a newline.
 
-    ``dims`` overrides sizes, as ``--dim`` does.  Raises DiagnosticError with all errors and warnings; the warnings of a
+    ``dims`` overrides sizes, as ``--dim`` does.  With ``keep_runtime`` a runtime dim stays one, and its value there is
+    where tools run the spec.  Raises DiagnosticError with all errors and warnings; the warnings of a
     valid spec are in ``Spec.warnings``.
     """
     if isinstance(source, str) and "\n" in source:
-        return load_text(source, dims=dims)
+        return load_text(source, dims=dims, keep_runtime=keep_runtime)
     with _raised_recursion_limit():
-        return _checked(read_path(Path(source)), dims or {})
+        return _checked(read_path(Path(source)), dims or {}, keep_runtime)
 
 
 def load_text(
-    text: str, name: str = "<text>", *, dims: Mapping[str, int] | None = None, folder: Path | None = None
+    text: str,
+    name: str = "<text>",
+    *,
+    dims: Mapping[str, int] | None = None,
+    folder: Path | None = None,
+    keep_runtime: bool = False,
 ) -> Spec:
     """The Spec of ``text``; ``name`` is its name in diagnostics, ``folder`` contains its includes."""
     with _raised_recursion_limit():
-        return _checked(read_text(text, name, folder), dims or {})
+        return _checked(read_text(text, name, folder), dims or {}, keep_runtime)
 
 
 @contextmanager
@@ -65,10 +73,10 @@ def _raised_recursion_limit() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _checked(program: Program, dims: Mapping[str, int]) -> Spec:
+def _checked(program: Program, dims: Mapping[str, int], keep_runtime: bool) -> Spec:
     if any(e.span.line == 0 for e in program.errors):  # the file itself could not be read
         raise DiagnosticError(program.errors)
-    sym = collect(program.statements, prelude(), dims)
+    sym = collect(program.statements, prelude(), dims, keep_runtime)
     found = _definitions(sym)
     _unused(sym, found)
     everything = [*program.errors, *(_drop_consequential(sym.errors) if program.errors else sym.errors)]
@@ -181,7 +189,7 @@ def _finish(
     """The expression in its stored form: typed, variables named, its depth within the limit."""
     extents = {b.var.name: extent.extent for b in axes if (extent := b.size()) is not None}
     try:
-        expr = exact_indices(expr, extents, {n: sym.bounds.get(n) for n, v in sym.values.items() if v is None})
+        expr = exact_indices(expr, extents)
         if dtype is not None:
             expr = typed.store(expr, dtype, node.name.id, node.expr.span)
             expr = expr if is_output else Op("cast", (expr,), dtype, node.expr.span)
@@ -227,7 +235,8 @@ def _assemble(name: str, sym: Symbols, found: list[Definition], warnings: tuple[
     dims = []
     for n, node in sym.dims.items():
         value = sym.values[n]
-        dims.append(Dim(n, None if value is None else int(value), sym.bounds.get(n), node.span))
+        sample = sym.overrides.get(n) if value is None else None
+        dims.append(Dim(n, None if value is None else int(value), sym.bounds.get(n), node.span, sample))
     return Spec(
         name=name,
         inputs=tuple(t for n, t in tensors.items() if not sym.decls[n].is_output),

@@ -194,7 +194,7 @@ class Expander:
         name, sym = node.id, self.sym
         if name in sym.dims or name in sym.consts:
             value = sym.value(name, span)
-            return Param(name, DType.I32, span) if value is None else typed.number(value, span)
+            return sym.runtime_size(name, span) if value is None else typed.number(value, span)
         if name in sym.scalars:
             sym.used.add(name)
             return Param(name, sym.dtype(sym.scalars[name].dtype), span)

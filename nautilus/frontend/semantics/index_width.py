@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from itertools import product
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Op, Param, Reduce, Var, children, with_children
+from nautilus.core.index.sizes import at_most
 from nautilus.core.types import DType, holds, integer_limits, promote
-from nautilus.frontend.codes import MAX_DIM
 from nautilus.frontend.semantics import typed
 from nautilus.frontend.spec import Extent
 
@@ -24,26 +24,21 @@ Range = tuple[int, int]  # inclusive
 _MARGIN = 1023  # positions beyond the last one of a size
 
 
-def exact_indices(e: Expr, axes: Mapping[str, Extent], bounds: Mapping[str, int | None]) -> Expr:
+def exact_indices(e: Expr, axes: Mapping[str, Extent]) -> Expr:
     """``e`` with i64 operations where an expression of indices may leave i32.
 
-    ``axes`` gives the extents of the free variables, ``bounds`` the largest value of each runtime size (None: no bound
-    is written).  Nodes that do not change are kept.
+    ``axes`` gives the extents of the free variables.  Nodes that do not change are kept.
     """
-    return _Widener(axes, bounds).expr(e)
+    return _Widener(axes).expr(e)
 
 
 class _Widener:
     """One expression: the extents of its variables, and what is already rewritten."""
 
-    def __init__(self, axes: Mapping[str, Extent], bounds: Mapping[str, int | None]) -> None:
-        self.bounds = bounds
-        self.ranges = {name: (0, self._largest(extent) - 1 + _MARGIN) for name, extent in axes.items()}
+    def __init__(self, axes: Mapping[str, Extent]) -> None:
+        self.ranges = {name: (0, at_most(extent) - 1 + _MARGIN) for name, extent in axes.items()}
         self.done: dict[int, tuple[Expr, Expr]] = {}  # by id; the node is kept alive
         self.known: dict[int, tuple[Expr, Range | None]] = {}
-
-    def _largest(self, extent: Extent) -> int:
-        return extent if isinstance(extent, int) else self.bounds.get(extent.name) or MAX_DIM - _MARGIN
 
     def expr(self, e: Expr) -> Expr:
         found = self.done.get(id(e))
@@ -53,7 +48,7 @@ class _Widener:
 
     def _expr(self, e: Expr) -> Expr:
         if isinstance(e, Reduce):
-            self.ranges.update({a.name: (0, self._largest(a.extent) - 1 + _MARGIN) for a in e.axes})
+            self.ranges.update({a.name: (0, at_most(a.extent) - 1 + _MARGIN) for a in e.axes})
         old = children(e)
         new = tuple(self.expr(c) for c in old)
         changed = any(a is not b for a, b in zip(old, new, strict=True))
@@ -91,8 +86,8 @@ class _Widener:
                 return int(value), int(value)
             case Var(name=name):
                 return self.ranges.get(name)
-            case Param(name=name, dtype=dtype) if name in self.bounds:
-                return 1, self.bounds[name] or MAX_DIM
+            case Param(most=most) if most is not None:
+                return 0, most
             case Param(dtype=dtype) if dtype.is_int and dtype is not DType.I64:
                 return integer_limits(dtype)
             case Op(op="cast", args=(a,), dtype=dtype) if dtype.is_int and a.dtype is DType.BOOL:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from nautilus.core.errors import Diagnostic, Note, Severity, nearest
 from nautilus.core.expr.nodes import Param
 from nautilus.core.functions import NAMED
+from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.source import NO_SPAN, Span
 from nautilus.core.types import DType
-from nautilus.frontend.codes import MAX_DIM, MAX_ELEMENTS, MAX_TENSORS
+from nautilus.frontend.codes import MAX_ELEMENTS, MAX_TENSORS
 from nautilus.frontend.semantics.constant import NotConstant, evaluate
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
@@ -68,6 +69,7 @@ class Symbols:
     """The tables; ``errors`` collects the findings of this stage and of the ones after it."""
 
     overrides: Mapping[str, int]
+    keep_runtime: bool = False  # a runtime dim with a value in ``overrides`` stays one
     dims: dict[str, ast.Dim] = field(default_factory=dict)
     consts: dict[str, ast.Const] = field(default_factory=dict)
     scalars: dict[str, ast.ScalarDecl] = field(default_factory=dict)
@@ -154,6 +156,11 @@ class Symbols:
         if node.bound is not None:
             self.bounds[name] = self.positive(self._evaluate(node.bound), f"the bound of '{name}'", node.bound.span)
         given = self.overrides.get(name)
+        if node.runtime and self.keep_runtime and given is not None:
+            most = self.bounds.get(name) or MAX_DIM
+            if not 0 <= given <= most:
+                self.error("N0503", f"dim '{name}' is {given}; allowed are 0 to {most}", node.span)
+            return None
         if given is None and node.runtime:
             return None
         if given is None and node.value is None:
@@ -195,13 +202,17 @@ class Symbols:
         self.defaults[name] = float(value) if dtype.is_float else value
 
     # ---- shapes
+    def runtime_size(self, name: str, span: Span) -> Param:
+        """The symbol of runtime dim ``name``."""
+        return Param(name, DType.I32, span, self.bounds.get(name) or MAX_DIM)
+
     def size(self, node: ast.Expr) -> Size:
         """The value of a size expression in a shape or a range."""
         if isinstance(node, ast.Name) and node.id in self.dims:
             self.used.add(node.id)
             value = self.value(node.id, node.span)
             if value is None:
-                return Size(Param(node.id, DType.I32, node.span), node.id)
+                return Size(self.runtime_size(node.id, node.span), node.id)
             return Size(int(value), node.id)
         if isinstance(node, ast.Name) and node.id in self.consts:
             inner = self.consts[node.id].value
@@ -239,10 +250,13 @@ class Symbols:
 
 
 def collect(
-    statements: Sequence[ast.Statement], prelude: Sequence[ast.Function], overrides: Mapping[str, int]
+    statements: Sequence[ast.Statement],
+    prelude: Sequence[ast.Function],
+    overrides: Mapping[str, int],
+    keep_runtime: bool = False,
 ) -> Symbols:
     """The tables of a program with evaluated numbers and shapes; definitions are only registered."""
-    sym = Symbols(overrides)
+    sym = Symbols(overrides, keep_runtime)
     seen: dict[str, ast.Name] = {}
     for s in statements:
         match s:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import (
     COMBINERS,
     Axis,
@@ -156,8 +155,3 @@ def rename_axes(d: Def, names: Mapping[str, str]) -> Def:
 def size(axis: Axis) -> int | None:
     """The extent of ``axis`` where it is known."""
     return axis.extent if isinstance(axis.extent, int) else None
-
-
-def extent_expr(extent: int | Param) -> Expr:
-    """``extent`` as an expression."""
-    return integer(extent) if isinstance(extent, int) else extent

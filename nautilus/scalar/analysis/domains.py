@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, free_vars
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, free_vars
 from nautilus.core.index.intervals import UNKNOWN, fits
-from nautilus.core.index.linear import linear
+from nautilus.core.index.linear import Interval, linear
 from nautilus.core.index.prefixes import Prefix, prefix
 from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
+from nautilus.core.index.sizes import extent_expr
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def, extent_expr
+from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.rewriting import axis_assumptions
 
 _I32 = DType.I32
@@ -62,7 +63,7 @@ class _Range:
 def nonempty(d: Def) -> Expr | None:
     """The condition on the parallel axes that the domain of reduction ``d`` is not empty; None if it is not known.
 
-    It is ``true`` where the domain is never empty.  Extents are at least 1.
+    It is ``true`` where the domain is never empty.
     """
     names = [a.name for a in d.red]
     ranges = {a.name: _whole(a) for a in d.red}
@@ -77,8 +78,7 @@ def nonempty(d: Def) -> Expr | None:
         free += [_ordered(lo, hi) for lo in r.lower for hi in r.upper]
     known, assumptions = axis_assumptions(d.par)
     wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
-    sizes = {k: v for k, v in axis_assumptions(d.red)[0].items() if k not in names}  # runtime extents are positive
-    return simplify(conjunction(free) or TRUE, {**wide, **sizes}, assumptions)
+    return simplify(conjunction(free) or TRUE, wide, assumptions)
 
 
 def _whole(a: Axis) -> _Range:
@@ -135,8 +135,12 @@ def _exact(e: Expr) -> bool:
     """Whether no operation on elements of tensors in ``e`` can wrap."""
     match e:
         case Op(op="add" | "sub" | "mul" | "neg" | "floordiv", args=args):
-            return fits(linear(e), _I32, lambda _: UNKNOWN) and all(_exact(a) for a in args)
+            return fits(linear(e), _I32, _interval) and all(_exact(a) for a in args)
     return True
+
+
+def _interval(atom: Expr) -> Interval:
+    return atom.range if isinstance(atom, Param) else UNKNOWN
 
 
 def _wide(e: Expr) -> Expr:

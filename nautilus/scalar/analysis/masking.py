@@ -16,6 +16,7 @@ from nautilus.core.expr.build import calc, within
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, children, identity, substitute, with_children
 from nautilus.core.index.simplify import TRUE, Ranges, simplify
+from nautilus.core.index.sizes import Extent, at_most
 
 
 def negation(e: Expr) -> Expr:
@@ -119,14 +120,14 @@ def scope_facts(scope: Mapping[str, int | Param]) -> tuple[Ranges, tuple[Expr, .
         if isinstance(extent, int):
             ranges[v] = (0, extent - 1)
         else:
-            ranges[v] = (0, 2**31 - 1)
+            ranges[v] = (0, max(at_most(extent) - 1, 0))
             facts.append(calc("lt", Var(v), extent))
     return ranges, tuple(facts)
 
 
 def certainly_in_range(
     e: Expr,
-    shapes: Mapping[str, tuple[int | Param, ...]],
+    shapes: Mapping[str, tuple[Extent, ...]],
     scope: Mapping[str, int | Param],
     given: Iterable[Expr] = (),
 ) -> bool:
@@ -135,7 +136,7 @@ def certainly_in_range(
     return _safe(e, shapes, ranges, (*facts, *given))
 
 
-def _safe(e: Expr, shapes: Mapping[str, tuple[int | Param, ...]], ranges: Ranges, given: tuple[Expr, ...]) -> bool:
+def _safe(e: Expr, shapes: Mapping[str, tuple[Extent, ...]], ranges: Ranges, given: tuple[Expr, ...]) -> bool:
     match e:
         case Op(op="select", args=(c, a, b)):
             return (

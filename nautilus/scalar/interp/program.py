@@ -69,7 +69,7 @@ def run_program(
         _Run(p, k, Tables(memory, values, mode)).run()
     for b in p.buffers:
         marks = memory[b.name].missing()
-        if b.space is Where.OUTPUT and marks is not None:
+        if b.space is Where.OUTPUT and marks is not None and not marks.all():
             raise ScalarRunError(f"{b.name}: {int((~marks).sum())} of {marks.size} elements are never written")
     found = ((b, memory[b.name].data) for b in p.buffers if b.space is not Where.INPUT)
     return {b.name: x if b.whole is None else x.reshape(extents(b.whole, values)) for b, x in found}

@@ -20,9 +20,10 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, rewrite
+from nautilus.core.index.sizes import extent_expr
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.scalar.analysis.axes import Unified, unify
-from nautilus.scalar.analysis.definitions import Def, extent_expr, read_defs
+from nautilus.scalar.analysis.definitions import Def, read_defs
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE, local_name, occurrences, phases
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute
+from nautilus.core.index.sizes import extent_expr
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import extent_expr
 from nautilus.scalar.analysis.derived_names import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 

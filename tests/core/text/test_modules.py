@@ -18,8 +18,9 @@ TEXT = """\
 toy t {
   input x: f16[4, N]
   temp s: f32[]
+  temp t: f32[(N + 127) // 128 * 2, 4] of [N]
   output y: bf16[N]
-  param N: i32
+  param N: i32 <= 65536
   param eps: f32 = 1e-06
 }
 """
@@ -38,10 +39,11 @@ def read(lines: str) -> Toy:
 
 def test_round_trip() -> None:
     m = parse_module(Toy, Level("toy", "value"), TEXT, "<test>")
-    assert [b.space for b in m.buffers] == [Space.INPUT, Space.TEMP, Space.OUTPUT]
+    assert [b.space for b in m.buffers] == [Space.INPUT, Space.TEMP, Space.TEMP, Space.OUTPUT]
+    assert [n.most for n in m.buffers[3].shape if isinstance(n, Param)] == [m.params[0].most] == [65536]
     assert {p.name: p.dtype for p in m.params} == {"N": DType.I32, "eps": DType.F32}
     assert format_module(m) == TEXT
-    assert (m.buffers[0].span.line, m.params[1].span.line) == (2, 6)
+    assert (m.buffers[0].span.line, m.params[1].span.line) == (2, 7)
 
 
 def test_a_shape_takes_the_type_of_a_size_declared_later() -> None:

@@ -21,13 +21,13 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Ref, Var, substitute
+from nautilus.core.expr.nodes import Expr, Ref, Var, substitute
+from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, product
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import ROWS, recomputing
@@ -54,6 +54,7 @@ from nautilus.vr_tile.subtiles import independent, subtiles
 
 _BLOCKS = 128  # of the second kernel, at least, where there are so many tiles
 _MOST_FLAGS = 8192  # rows that a block of the second kernel looks at
+_SOME = 16  # tiles that a block of the second kernel looks at where their number is known only at launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,10 @@ class _Rewrite:
         self.k, self.names = k, names
         loops = {op.var for op in walk_ops(k.body) if isinstance(op, ForOp)}
         self.variables = {a.name for a in k.axes} | {g.var for g in k.grid} | loops
-        extents = [int(g.extent.value) for g in k.grid if isinstance(g.extent, Const)]
-        self.extents = extents if len(extents) == len(k.grid) else None
-        self.tiles = prod(extents)
+        self.extents = [as_extent(g.extent) for g in k.grid]
+        self.tiles = product(self.extents)
         self.seen: set[str] = set()  # the dots whose NaN a flag shows
-        self.flags = self.find_flags() if self.extents is not None and not alone else []
+        self.flags = self.find_flags() if not alone else []
 
     def find_flags(self) -> list[_Flags]:
         """Flags for the dots with a mask whose NaN reaches the end of the kernel."""
@@ -158,14 +158,15 @@ class _Rewrite:
     def number(self) -> Expr:
         """The number of a tile in the grid."""
         out: Expr = integer(0)
-        for g, n in zip(self.k.grid, self.extents or (), strict=True):
+        for g, n in zip(self.k.grid, self.extents, strict=True):
             out = Var(g.var) if out == integer(0) else calc("add", calc("mul", out, n), Var(g.var))
         return out
 
     @property
     def each(self) -> int:
         """Tiles that a block of the second kernel looks at."""
-        return min(-(-self.tiles // _BLOCKS), max(1, _MOST_FLAGS // max(f.rows for f in self.flags)))
+        most = max(1, _MOST_FLAGS // max(f.rows for f in self.flags))
+        return min(-(-self.tiles // _BLOCKS) if isinstance(self.tiles, int) else _SOME, most)
 
     # -- the second kernel ---------------------------------------------------------------------
     def second(self) -> TileKernel:
@@ -187,7 +188,7 @@ class _Rewrite:
         outer, p.out = p.out, []
         number = calc("add", first, Var(t))
         here = self.any_flag(p, number, [], lines)
-        at = dict(zip((g.var for g in k.grid), _digits(number, self.extents or ()), strict=True))
+        at = dict(zip((g.var for g in k.grid), _digits(number, self.extents), strict=True))
 
         def moved(op: TileOp) -> TileOp:
             new: TileOp = map_fields(op, {Kind.EXPR: lambda e: substitute(e, at)})
@@ -196,7 +197,7 @@ class _Rewrite:
         body = tuple(each_op(op, moved) for op in exact.body)
         p.emit(ForOp((), again, integer(0), calc("mul", here, parts), (), body, (), None, k.span))
         loop = ForOp((), t, integer(0), calc("mul", some, each), (), tuple(p.out), (), None, k.span)
-        grid = (GridAxis(block, integer(-(-self.tiles // each))),)
+        grid = (GridAxis(block, extent_expr(blocks(self.tiles, each))),)
         name = fresh(recomputing(k.name), self.names)
         return TileKernel(name, grid, p.kernel.axes, (*outer, loop), k.span)
 
@@ -210,7 +211,8 @@ class _Rewrite:
     def any_flag(self, p: Peephole, tile: Expr, names: Sequence[str], lines: Sequence[TileAxis]) -> Expr:
         """1 if a flag of ``tile``, which varies with ``names``, is set, else 0. ``lines``: the axes of the rows."""
         total: Value | None = None
-        mask = calc("lt", tile, self.tiles) if self.tiles % self.each else None
+        whole = isinstance(self.tiles, int) and self.tiles % self.each == 0
+        mask = None if whole else calc("lt", tile, self.tiles)
         for f, line in zip(self.flags, lines, strict=True):
             row = Var(line.name) if f.rows > 1 else integer(0)
             flag = p.fresh(p.type(DType.BOOL, [*names, line.name]), f.buffer.name.lower())
@@ -226,10 +228,10 @@ def _plain(op: TileOp) -> TileOp:
     return replace(op, mask=None) if isinstance(op, DotOp) else op
 
 
-def _digits(number: Expr, extents: Iterable[int]) -> list[Expr]:
+def _digits(number: Expr, extents: Sequence[Extent]) -> list[Expr]:
     """The position of tile ``number`` along each axis of a grid, the last of which varies fastest."""
     out: list[Expr] = []
-    for n in reversed(list(extents)):
-        out.insert(0, calc("mod", number, n) if n > 1 else integer(0))
-        number = calc("floordiv", number, n) if n > 1 else number
+    for n in reversed(extents):
+        out.insert(0, integer(0) if n == 1 else calc("mod", number, n))
+        number = number if n == 1 else calc("floordiv", number, n)
     return out

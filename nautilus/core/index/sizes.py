@@ -1,0 +1,110 @@
+"""Sizes that are known only at launch, and extents made from them.
+
+A *runtime size* is a symbol of the index algebra: a Param of type i32 with a range ``[0, most]``.  ``most`` is the
+bound that the spec writes, or the largest size that there is.  The extents of buffers, loops and grids are index
+expressions over such symbols, and numbers where they are fixed (:data:`Extent`).
+
+* Kernels take the sizes as i32 arguments.  Offsets into a buffer are 64-bit where its largest shape needs that.
+* The launcher computes grids and scratch memory from the sizes.  It refuses a size outside of the range, and launches
+  nothing where a grid is empty.
+* A tile along such an axis is always ragged: masks compare with the size, and no divisibility is assumed.
+* A reduction over an empty domain is the identity of its combiner.
+* Rules that need a number take :func:`at_most` where they must hold at every size, and :func:`nominal` where they
+  estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from nautilus.core.errors import InternalError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Const, Expr, Op, Param
+
+MAX_DIM = (1 << 31) - (1 << 20)  # index variables are i32, and positions of the last tiles go beyond a size
+NOMINAL = 4096  # the value of a runtime size, or its bound if that is less, where a cost is estimated
+
+Extent: TypeAlias = "int | Expr"
+
+
+def extent_expr(extent: Extent) -> Expr:
+    """``extent`` as an expression."""
+    return integer(extent) if isinstance(extent, int) else extent
+
+
+def as_extent(e: Expr) -> Extent:
+    """Expression ``e`` as an extent."""
+    return int(e.value) if isinstance(e, Const) else e
+
+
+def product(factors: Iterable[Extent]) -> Extent:
+    """The product of extents, with their constant factors in one."""
+    known, total = 1, None
+    for f in factors:
+        if isinstance(f, int):
+            known *= f
+        else:
+            total = f if total is None else calc("mul", total, f)
+    if total is None or known == 0:
+        return known
+    return total if known == 1 else calc("mul", total, known)
+
+
+def total(a: Extent, b: Extent) -> Extent:
+    """The sum of two extents."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    return b if a == 0 else a if b == 0 else calc("add", extent_expr(a), extent_expr(b))
+
+
+def blocks(extent: Extent, tile: int) -> Extent:
+    """Blocks of ``tile`` elements that cover ``extent``."""
+    if isinstance(extent, int):
+        return -(-extent // tile)
+    return calc("floordiv", calc("add", extent, tile - 1), tile)
+
+
+def rounded_up(extent: Extent, multiple: int) -> Extent:
+    """``extent`` rounded up to a multiple."""
+    return product((blocks(extent, multiple), multiple))
+
+
+def extent_value(extent: Extent, size: Callable[[Param], int]) -> int:
+    """The exact value of ``extent``; ``size`` gives the value of a runtime size."""
+    if isinstance(extent, int):
+        return extent
+    match extent:
+        case Const(value=value):
+            return int(value)
+        case Param():
+            return size(extent)
+        case Op(op=op, args=(a, b)) if op in _ARITHMETIC:
+            return _ARITHMETIC[op](extent_value(a, size), extent_value(b, size))
+    raise InternalError(f"no extent: {extent!r}")
+
+
+_ARITHMETIC: Mapping[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+
+
+def at_most(extent: Extent) -> int:
+    """The largest value of ``extent``, which does not decrease where a size in it grows."""
+    return extent_value(extent, lambda p: MAX_DIM if p.most is None else p.most)
+
+
+def nominal(extent: Extent) -> int:
+    """The value of ``extent`` where each runtime size is :data:`NOMINAL`, or its bound if that is less."""
+    return extent_value(extent, nominal_size)
+
+
+def nominal_size(p: Param) -> int:
+    """The nominal value of one size."""
+    return NOMINAL if p.most is None else min(p.most, NOMINAL)

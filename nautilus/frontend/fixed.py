@@ -1,0 +1,37 @@
+"""A Spec at given sizes: a number stands for each size that is known only at launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nautilus.core.expr.nodes import Const, Expr, Param, Reduce, rewrite
+from nautilus.frontend.spec import Extent, Spec, Tensor
+
+
+def at_sizes(program: Spec, sizes: Mapping[str, int]) -> Spec:
+    """``program`` with the numbers ``sizes`` for its runtime dims."""
+    if not sizes:
+        return program
+
+    def extent(n: Extent) -> int:
+        return sizes[n.name] if isinstance(n, Param) else n
+
+    def number(e: Expr) -> Expr | None:
+        if isinstance(e, Param) and e.name in sizes:
+            return Const(sizes[e.name], e.dtype)
+        if isinstance(e, Reduce):
+            return replace(e, axes=tuple(replace(a, extent=extent(a.extent)) for a in e.axes))
+        return None
+
+    def tensors(all_: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(replace(t, shape=tuple(map(extent, t.shape))) for t in all_)
+
+    made = tuple(
+        replace(d, axes=tuple(replace(a, extent=extent(a.extent)) for a in d.axes), expr=rewrite(d.expr, number))
+        for d in program.definitions
+    )
+    dims = tuple(replace(d, value=sizes.get(d.name, d.value)) for d in program.dims)
+    return replace(
+        program, inputs=tensors(program.inputs), outputs=tensors(program.outputs), dims=dims, definitions=made
+    )

@@ -1,0 +1,81 @@
+"""Extents made of sizes that are known only at launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.core.buffers import Buffer, Space, extents
+from nautilus.core.errors import InternalError
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Param, Var
+from nautilus.core.index.simplify import TRUE, bounds, simplify
+from nautilus.core.index.sizes import (
+    MAX_DIM,
+    NOMINAL,
+    Extent,
+    as_extent,
+    at_most,
+    blocks,
+    extent_expr,
+    extent_value,
+    nominal,
+    product,
+    rounded_up,
+    total,
+)
+from nautilus.core.source import NO_SPAN
+from nautilus.core.text.expressions import format_expr
+from nautilus.core.types import DType
+
+M = Param("M", DType.I32, NO_SPAN, 1000)
+N = Param("N", DType.I32, NO_SPAN, MAX_DIM)
+
+
+def text(e: Extent) -> str:
+    return str(e) if isinstance(e, int) else format_expr(e)
+
+
+@pytest.mark.parametrize(
+    "made, expected",
+    [
+        (product(()), "1"),
+        (product((2, 3)), "6"),
+        (product((2, M, 3)), "M * 6"),
+        (product((M, N)), "M * N"),
+        (product((M, 0)), "0"),
+        (total(0, M), "M"),
+        (total(M, 0), "M"),
+        (total(2, 3), "5"),
+        (total(M, N), "M + N"),
+        (blocks(129, 128), "2"),
+        (blocks(M, 128), "(M + 127) // 128"),
+        (rounded_up(129, 128), "256"),
+        (rounded_up(M, 128), "(M + 127) // 128 * 128"),
+        (as_extent(integer(4)), "4"),
+    ],
+)
+def test_arithmetic(made: Extent, expected: str) -> None:
+    assert text(made) == expected
+
+
+def test_values_are_exact() -> None:
+    extent = product((blocks(N, 128), M, 1 << 20))
+    assert extent_value(extent, lambda p: {"M": 1000, "N": MAX_DIM}[p.name]) == at_most(extent)
+    assert at_most(extent) == -(-MAX_DIM // 128) * 1000 << 20
+    assert nominal(extent) == NOMINAL // 128 * 1000 << 20
+    assert at_most(calc("min", N, M)) == 1000
+    assert extents((3, M, blocks(M, 2)), {"M": 0}) == (3, 0, 0)
+    with pytest.raises(InternalError):
+        at_most(Var("i"))
+
+
+def test_a_size_has_its_range_in_every_expression() -> None:
+    assert bounds(calc("add", calc("mul", M, 2), 1)) == (1, 2001)
+    for certain in (calc("le", M, 1000), calc("ge", M, 0), calc("ge", extent_expr(blocks(M, 8)), 0)):
+        assert simplify(certain) == TRUE
+    assert bounds(Param("s", DType.I32)) == (None, None)
+
+
+def test_a_view_of_a_buffer_keeps_its_shape() -> None:
+    b = Buffer("X", DType.F16, (M, 4), Space.INPUT).viewed((product((M, 4)),))
+    assert (b.array_shape, text(b.shape[0])) == ((M, 4), "M * 4")

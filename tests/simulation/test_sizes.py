@@ -1,0 +1,52 @@
+"""The printed text of a kernel whose sizes are known only at launch, at several sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.driver import Request
+from tests.simulation.compared import at_sizes, compiled, differing, prepare
+from tests.simulation.simulate import MISSING
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "a compiler")
+
+#: title -> text, target, sizes of the dims in order, whether sums are exact
+CASES = {
+    "rows": (
+        """
+        dim M = runtime, N = runtime <= 2000
+        input X: f16[M, N]
+        output Y: f16[M, N]
+        Y[i, j] = softmax[j](X[i, j])
+        """,
+        "sm_80",
+        [(1, 1), (7, 77), (3, 0), (0, 5)],
+        False,
+    ),
+    "product": (
+        """
+        dim M = runtime, N = 24, K = runtime <= 500
+        input A: f16[M, K]
+        input B: f16[K, N]
+        output C: f16[M, N]
+        C[i, j] = sum[k](A[i, k] * B[k, j])
+        """,
+        "sm_90a",
+        [(1, 1), (7, 77), (77, 7), (5, 0), (0, 3)],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_text_serves_every_size(name: str, tmp_path: Path) -> None:
+    text, arch, sizes, exact = CASES[name]
+    case = prepare(Request(Path("given.naut"), arch, text=text.lstrip()), integers=exact)
+    program, dims = compiled(case, tmp_path), case.result.modules["spec"].runtime_dims
+    for n, size in enumerate(sizes):
+        here = at_sizes(case, {d.name: value for d, value in zip(dims, size, strict=True)})
+        assert all(a.size for a in here.want.values()) == (size[0] > 0 and (name != "rows" or size[1] > 0))
+        found = differing(here, [n], program)
+        assert not found, f"{size}: " + "\n".join(found)
