@@ -73,7 +73,8 @@ SCALAR = Stage(
         *("operands.split_sums:SplitSums", "factor:Factor", "simplify:Simplify", "axes.join_sums:JoinSums"),
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         *("axes.orient_products:OrientProducts", "operands.store_operands:StoreOperands"),
-        *("axes.flatten_contractions:FlattenContractions", "dead:Dead", "pack:Pack"),
+        *("axes.flatten_contractions:FlattenContractions", "operands.rematerialise:Rematerialise"),
+        *("dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
     ),
@@ -81,7 +82,7 @@ SCALAR = Stage(
     format="nautilus.scalar.text:format_program",
     parse="nautilus.scalar.text:parse_program",
     planner="nautilus.passes.selection.planner:PricedPlanner",
-    decisions=("inline", "pack", "split-k-update", "fuse"),
+    decisions=("inline", "rematerialise", "pack", "split-k-update", "fuse"),
 )
 VR_TILE = Stage(
     "vr-tile",

@@ -57,6 +57,19 @@ def plan_kernels(
 def default_schedule(program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
     """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
     known = known_of(program)
+    graph = known.graph
+    groups, plans = grouped(program, fallbacks)
+    target = limits(arch)
+    whole = {plans[g].name: known.unified(g) for g in graph.ordered(groups)}
+    kernels = {plans[g].name: sized(plans[g], known.unified(g), target, fallbacks) for g in graph.ordered(groups)}
+    return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
+
+
+def grouped(
+    program: Program, fallbacks: Fallbacks = NO_FALLBACKS
+) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
+    """The group of each definition of ``program``, and a plan of each group without sizes for a target."""
+    known = known_of(program)
     defs, graph = known.defs, known.graph
     groups: dict[str, Group] = {}
     plans: dict[Group, KernelPlan] = {}
@@ -73,10 +86,7 @@ def default_schedule(program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fa
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
     _join_siblings(known, groups, plans, fallbacks)
-    target = limits(arch)
-    whole = {plans[g].name: known.unified(g) for g in graph.ordered(groups)}
-    kernels = {plans[g].name: sized(plans[g], known.unified(g), target, fallbacks) for g in graph.ordered(groups)}
-    return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
+    return groups, plans
 
 
 @dataclass(frozen=True)

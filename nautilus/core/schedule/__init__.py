@@ -11,12 +11,13 @@ Rules or a search make a :class:`Schedule`.  Passes apply it and refuse a choice
 from nautilus.core.schedule.check import check_schedule, is_allowed
 from nautilus.core.schedule.mapping import MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.core.schedule.options import option_of, options_of, said
-from nautilus.core.schedule.plans import MAX_SPLITS, AxisPlan, KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.schedule.plans import MAX_SPLITS, AxisPlan, CopyPlan, KernelPlan, PackPlan, Schedule, SplitPlan
 from nautilus.core.schedule.recomputed import mapping_of, recomputed, recomputing
 
 __all__ = [
     "MAX_SPLITS",
     "AxisPlan",
+    "CopyPlan",
     "KernelPlan",
     "MappingPlan",
     "PackPlan",

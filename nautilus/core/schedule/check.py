@@ -26,6 +26,9 @@ def check_schedule(schedule: Schedule) -> None:
         if any((c.op, c.axis) == (x.op, x.axis) for x in (schedule.splits or ())[:n]):
             raise ScheduleError(f"{c.op} is cut along {c.axis!r} twice", "splits")
         _check_split(c)
+    for copy in schedule.copies or ():
+        _check_record(copy, f"copies of {copy.op}")
+        _unique(copy.readers, f"the readers of a copy of {copy.op}")
     for p in schedule.packs or ():
         _check_record(p, f"packs of {p.op}")
     _unique(tuple(k.name for k in schedule.kernels), "the schedule's kernels")

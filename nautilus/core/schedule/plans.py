@@ -156,11 +156,23 @@ class PackPlan:
 
 @record
 @dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """A definition that some readers compute again for themselves, so that it need not be stored for them."""
+
+    op: Annotated[str, option("The definition.", read_by=("rematerialise",))]
+    readers: Annotated[
+        tuple[str, ...],
+        option("The definitions that read a copy of it, and share that copy.", read_by=("rematerialise",)),
+    ]
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """All choices for one spec.
 
     ``packs``, and after them ``splits``, cut axes in two before definitions become kernels.  None stands for the choice
-    of the default rule, or for no cut if ``kernels`` are given.
+    of the default rule, or for no cut if ``kernels`` are given; the same holds for ``copies``.
     """
 
     inline: Annotated[
@@ -201,6 +213,13 @@ class Schedule:
     splits: Annotated[
         tuple[SplitPlan, ...] | None,
         option("Reductions that are cut into chunks; null leaves it to the rule.", read_by=("split-k-update",)),
+    ] = None
+    copies: Annotated[
+        tuple[CopyPlan, ...] | None,
+        option(
+            "Definitions that some readers compute again, in that order; null leaves it to the cost model.",
+            read_by=("rematerialise",),
+        ),
     ] = None
     batch_invariant: Annotated[
         bool,

@@ -9,13 +9,14 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from nautilus.core.schedule.mapping import WarpgroupPlan, WarpPlan
 from nautilus.core.schedule.options import Option, is_record, options_of
-from nautilus.core.schedule.plans import AxisPlan, KernelPlan, PackPlan, Schedule, SplitPlan
+from nautilus.core.schedule.plans import AxisPlan, CopyPlan, KernelPlan, PackPlan, Schedule, SplitPlan
 
 #: records in the order of the page, with the path of each in the JSON
 _RECORDS: tuple[tuple[str, type[Any]], ...] = (
     ("schedule", Schedule),
     ("packs[]", PackPlan),
     ("splits[]", SplitPlan),
+    ("copies[]", CopyPlan),
     ("kernels[]", KernelPlan),
     ("kernels[].axes[]", AxisPlan),
     ('kernels[].mapping, engine "warp"', WarpPlan),

@@ -13,12 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from nautilus.core.expr.nodes import Expr, Load, Op, walk
 from nautilus.core.expr.products import bare
-from nautilus.passes.manager import Context, prepared, steps
-from nautilus.passes.pipelines import SCALAR
+from nautilus.passes.manager import Context
 from nautilus.passes.selection import split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.scalar.analysis.definitions import Def, size
@@ -28,7 +26,6 @@ from nautilus.scalar.rewriting import find_defs
 AGAIN = 512  # times that an element is an operand, at least
 MARGIN = 0.1  # relative gain by the cost model below which the choice of the rules stays
 _BEFORE = "simplify"  # the pass before the one that inlines
-_SPLIT = "split-k-update"  # the pass before which splits are chosen
 _ALONE = 3  # candidates that are tried alone
 
 
@@ -42,26 +39,15 @@ def choose(program: Program, context: Context) -> Trial | None:
     found = candidates(find_defs(program), schedule.inline)
     if not found:
         return None
-    first = _priced(program, context)
+    first = split_choice.priced_after(program, context, _BEFORE)
     if first is None:
         return None
     for stored in _sets(found):
         inline = tuple(n for n in schedule.inline if n not in stored)
-        made = _priced(program, replace(context, schedule=replace(schedule, inline=inline)))
+        made = split_choice.priced_after(program, replace(context, schedule=replace(schedule, inline=inline)), _BEFORE)
         if made is not None and made.seconds < (1 - MARGIN) * first.seconds:
             return made
     return first
-
-
-def _priced(program: Program, context: Context) -> Trial | None:
-    """The trial of ``program`` with the splits that follow from what is inlined."""
-    module: Any = program
-    for step in steps(SCALAR, _BEFORE):
-        if step.name == _SPLIT:
-            break
-        context = prepared(step, module, context)
-        module = step.run(module, context)
-    return split_choice.priced(module, context)
 
 
 def candidates(defs: Mapping[str, Def], inline: tuple[str, ...]) -> tuple[str, ...]:

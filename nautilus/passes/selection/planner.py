@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
 from nautilus.core.schedule import Schedule
 from nautilus.passes.manager import Context
-from nautilus.passes.selection import inline_choice, split_choice
+from nautilus.passes.selection import copy_choice, inline_choice, split_choice
 from nautilus.passes.selection.trial import Trial
 from nautilus.planner.planner import Planner
 from nautilus.scalar.ir import Program
@@ -39,11 +39,14 @@ class PricedPlanner:
             return decided, self.fallbacks
         if before == "inline" and given.inline is None:
             found = inline_choice.choose(program, self._context(decided))
+        elif before == "rematerialise" and given.copies is None:
+            found = copy_choice.choose(program, self._context(decided))
         elif before == "split-k-update" and given.splits is None and not given.batch_invariant:
             found = split_choice.choose(program, self._context(given))
         if found is None:
             return decided, self.fallbacks
-        return replace(decided, inline=found.schedule.inline, splits=found.schedule.splits), found.fallbacks
+        made = found.schedule
+        return replace(decided, inline=made.inline, copies=made.copies, splits=made.splits), found.fallbacks
 
     def _context(self, schedule: Schedule) -> Context:
         return Context(self.arch, self.precision, schedule=schedule, fallbacks=self.fallbacks)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from nautilus.core.errors import ScheduleError, UnsupportedError
 from nautilus.core.schedule import KernelPlan, Schedule, SplitPlan
 from nautilus.core.schedule.plans import MAX_SPLITS
 from nautilus.cost.model import KernelEstimate
-from nautilus.passes.manager import Context
+from nautilus.passes.manager import Context, prepared, steps
+from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
 from nautilus.planner.dots import floor_pow2
 from nautilus.planner.streaming import MULTIPROCESSORS
@@ -37,6 +39,7 @@ SHORTEST = 256  # terms of the shortest reduction that is split
 TILE = 128 * 256  # elements of the largest tile of a result
 _KERNELS = 2  # kernels of a program that are looked at, the slowest ones
 _BEFORE = "pack"  # the pass before the one that carries splits out
+_SPLIT = "split-k-update"
 
 
 def priced(program: Program, context: Context) -> Trial | None:
@@ -44,6 +47,17 @@ def priced(program: Program, context: Context) -> Trial | None:
     schedule = context.schedule or Schedule()
     given = schedule.splits is not None or schedule.batch_invariant
     return (None if given else choose(program, context)) or attempt(program, context, _BEFORE, ATTEMPTS)
+
+
+def priced_after(program: Program, context: Context, after: str) -> Trial | None:
+    """The trial of ``program``, the result of pass ``after``, with the splits that follow from the passes behind it."""
+    module: Any = program
+    for step in steps(SCALAR, after):
+        if step.name == _SPLIT:
+            break
+        context = prepared(step, module, context)
+        module = step.run(module, context)
+    return priced(module, context)
 
 
 def choose(program: Program, context: Context) -> Trial | None:

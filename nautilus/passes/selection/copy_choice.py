@@ -1,0 +1,78 @@
+"""Definitions that their readers compute again instead of reading them from memory, by the cost model.
+
+The rules store a definition whose readers are in several kernels.  :mod:`nautilus.planner.rematerialise` lists the
+copies with which each of these kernels computes it for itself.  All copies of a program are tried together, then those
+of one definition alone.  The fastest program by the cost model is taken.  Where the time that the bytes of the stored
+definitions take alone is longer than that of the program with all copies, the plan of the rules is not lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from nautilus.core.schedule import CopyPlan
+from nautilus.passes.manager import Context
+from nautilus.passes.selection import split_choice
+from nautilus.passes.selection.trial import Trial
+from nautilus.planner.rematerialise import copies, stored_bytes
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.dead import Dead
+from nautilus.scalar.rewriting import find_defs
+from nautilus.targets.rates import machine
+from nautilus.targets.records import DEFAULT_TARGET
+
+MARGIN = 0.03  # relative gain by the cost model below which the choice of the rules stays
+_BEFORE = "flatten-contractions"  # the pass before the one that copies
+_BANDWIDTH = machine(DEFAULT_TARGET).dram_read  # bytes a second
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The program with ``copies``; ``trial`` is None where it is refused or was not lowered."""
+
+    copies: tuple[CopyPlan, ...]
+    trial: Trial | None
+
+
+def choose(program: Program, context: Context) -> Trial | None:
+    """The fastest trial of ``program``, the result of :data:`_BEFORE`; None where there is nothing to copy."""
+    tried = [a.trial for a in alternatives(program, context) if a.trial is not None]
+    if not tried:
+        return None
+    first = next((t for t in tried if not t.schedule.copies), None)
+    best = min(tried, key=lambda t: t.seconds)
+    return first if first is not None and best.seconds > (1 - MARGIN) * first.seconds else best
+
+
+def alternatives(program: Program, context: Context) -> list[Alternative]:
+    """What may be copied, the trial of each with all else by the rules; none where there is nothing to copy."""
+    live = Dead().apply(program)
+    found = copies(live, context.fallbacks)
+    if not found:
+        return []
+    tried = [_tried(program, context, found)]
+    whole = tried[0].trial
+    if whole is not None and whole.seconds <= _stored_seconds(live, found):
+        return [*tried, Alternative((), None)]
+    tried.append(_tried(program, context, ()))
+    return [*tried, *(_tried(program, context, c) for c in _alone(found))]
+
+
+def _tried(program: Program, context: Context, made: tuple[CopyPlan, ...]) -> Alternative:
+    assert context.schedule is not None
+    wanted = replace(context, schedule=replace(context.schedule, copies=made))
+    return Alternative(made, split_choice.priced_after(program, wanted, _BEFORE))
+
+
+def _alone(found: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyPlan, ...]]:
+    """The copies of each definition alone, where several are copied."""
+    names = dict.fromkeys(c.op for c in found)
+    for name in names if len(names) > 1 else ():
+        yield tuple(c for c in found if c.op == name)
+
+
+def _stored_seconds(program: Program, found: tuple[CopyPlan, ...]) -> float:
+    """The least time of the bytes that are written, and read once by each kernel, without the copies ``found``."""
+    defs = find_defs(program)
+    return sum(stored_bytes(defs[c.op]) * 2 for c in found if c.op in defs) / _BANDWIDTH

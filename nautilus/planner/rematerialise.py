@@ -1,0 +1,86 @@
+"""Which definitions their readers could compute again instead of reading them from memory (``rematerialise``).
+
+The default rules fuse a definition with its readers only if all of them share one kernel.  A definition whose readers
+are in several kernels is stored.  Here its readers are put together in *clusters*, as many kernels in each as have a
+legal plan with the definition; every cluster but the first one reads a copy.  What reads neither keeps the definition
+in memory.
+
+Definitions are looked at from the outputs to the inputs, so that the operands of a copy are copied after it where they
+are large.  Only a definition of :data:`LARGE` bytes or more is looked at, since a small one costs nothing to store.
+The cost model decides whether the copies are made (:mod:`nautilus.passes.selection.copy_choice`).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from nautilus.core.buffers import Space
+from nautilus.core.errors import ScheduleError
+from nautilus.core.fallbacks import NO_FALLBACKS, Fallbacks
+from nautilus.core.schedule import CopyPlan, Schedule
+from nautilus.planner.cuts import plan_packs
+from nautilus.planner.groups import Group
+from nautilus.planner.kernels import grouped, known_of
+from nautilus.scalar.analysis.definitions import Def, read_defs, size
+from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.operands.rematerialise import copied
+from nautilus.scalar.passes.pack import Pack
+
+LARGE = 8 << 20  # bytes: two microseconds to write and two for each read
+MOST = 4  # definitions that are looked at
+READERS = 8  # kernels that read one of them, at most
+
+
+def copies(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[CopyPlan, ...]:
+    """Every copy that lets a large definition of ``program`` (after ``dead``) be fused with readers."""
+    found: tuple[CopyPlan, ...] = ()
+    large = [n for n, d in reversed(read_defs(program).items()) if stored_bytes(d) >= LARGE]
+    readers = known_of(program).graph.readers if large else {}
+    for name in [n for n in large if len(readers[n]) > 1][:MOST]:
+        made = _copies(program, name, fallbacks)
+        for plan in made:
+            program = copied(program, plan)
+        found += made
+    return found
+
+
+def stored_bytes(d: Def) -> int:
+    """The bytes of ``d`` in memory; 0 for one that is not stored only for its readers, or of a size known late."""
+    sizes = [size(a) for a in d.par]
+    return d.buffer.dtype.bytes * prod(n or 0 for n in sizes) if d.buffer.space is Space.TEMP else 0
+
+
+def _copies(program: Program, name: str, fallbacks: Fallbacks) -> tuple[CopyPlan, ...]:
+    """Copies of definition ``name`` for the clusters of its readers behind the first one."""
+    groups, _ = grouped(_packed(program), fallbacks)
+    readers: dict[Group, list[str]] = {}
+    for r in known_of(program).graph.readers[name]:
+        readers.setdefault(groups[r], []).append(r)
+    if name in {n for g in readers for n in g} or not 1 < len(readers) <= READERS:
+        return ()
+    clusters: list[list[str]] = []
+    for mine in readers.values():
+        for cluster in clusters:
+            if _fuses(program, CopyPlan(name, (*cluster, *mine)), fallbacks):
+                cluster += mine
+                break
+        else:
+            if _fuses(program, CopyPlan(name, tuple(mine)), fallbacks):
+                clusters.append(list(mine))
+    whole = sum(map(len, clusters)) == sum(map(len, readers.values()))
+    return tuple(CopyPlan(name, tuple(c)) for c in (clusters[1:] if whole else clusters))
+
+
+def _fuses(program: Program, plan: CopyPlan, fallbacks: Fallbacks) -> bool:
+    """Whether the rules fuse the copy of ``plan`` with all of its readers."""
+    try:
+        made = copied(program, plan)
+        copy = next(b.name for b in made.buffers if all(b.name != x.name for x in program.buffers))
+        groups, _ = grouped(_packed(made), fallbacks)
+    except ScheduleError:
+        return False
+    return {*plan.readers} <= {*groups[copy]}
+
+
+def _packed(program: Program) -> Program:
+    return Pack(plan_packs(program, Schedule())).apply(program)
