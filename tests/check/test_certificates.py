@@ -80,6 +80,18 @@ def test_a_wrong_repair_fails_even_when_its_two_sides_agree_with_it(found: dict[
     assert not check(replace(good, bindings=bindings)).ok
 
 
+def test_two_computed_factors_are_made_from_narrow_tensors() -> None:
+    spec = load_text(
+        "dim M = 5, N = 6, K = 7\ninput X: f16[M, K]\ninput W: f16[K, N]\noutput Y: f16[M, N]\n"
+        "Y[i, j] = sum[k]((X[i, k] + X[i, 0]) * tanh(W[k, j]))\n"
+    )
+    (c,) = Narrow().derive(Factor().apply(Simplify().apply(lower(spec))))[1]
+    assert check(c).ok
+    assert [name for name, _ in c.bindings] == ["from", "from"]
+    assert not check(replace(c, bindings=c.bindings[:1])).ok
+    assert not check(replace(c, bindings=(("meets", c.bindings[0][1]), c.bindings[1]))).ok
+
+
 def test_a_narrowing_that_meets_no_narrow_tensor_fails(found: dict[str, Certificate]) -> None:
     assert not check(replace(found["narrow"], bindings=())).ok
 

@@ -135,14 +135,22 @@ def _distribute(c: Certificate) -> str:
 
 
 def _narrow(c: Certificate) -> str:
-    """Check that one factor is rounded to a type no narrower than the 16-bit or 8-bit tensor that it meets."""
-    met = [n for name, e in c.bindings if name == "meets" for n in _through_casts(e) if isinstance(n, Load)]
-    if not met or not all(n.dtype.bits <= 16 for n in met):
-        return "a narrowed factor must meet a 16-bit or 8-bit operand"
+    """Check that one factor is rounded to a type no narrower than the 16-bit or 8-bit tensor that it meets.
+
+    Or two are, each to a type no narrower than that of an element that it is made from.
+    """
+    met = [n for _, e in c.bindings for n in _through_casts(e) if isinstance(n, Load)]
+    kind = {name for name, _ in c.bindings}
+    if not met or not all(n.dtype.bits <= 16 for n in met) or kind not in ({"meets"}, {"from"}):
+        return "a narrowed factor must meet a 16-bit or 8-bit operand, or two must be made from such tensors"
     sums = [n.body for n in walk(c.after) if isinstance(n, Reduce)]
-    factors = sums[0].args if sums and isinstance(sums[0], Op) and sums[0].op == "mul" else (c.after,)
-    kinds = [n.dtype for f in factors for n in _through_casts(f) if isinstance(n, Op) and n.op == "narrow"]
-    if len(kinds) != 1 or kinds[0].bits < met[0].dtype.bits:
+    whole = sums[0] if sums else c.after
+    product = isinstance(whole, Op) and whole.op == "mul" and (bool(sums) or kind == {"from"})
+    parts = whole.args if product and isinstance(whole, Op) else (c.after,)
+    if kind == {"meets"}:  # the tensor may have the type of the factor, which holds it exactly
+        parts = tuple(f for f in parts if met[0] not in _through_casts(f))
+    kinds = [n.dtype for f in parts for n in _through_casts(f) if isinstance(n, Op) and n.op == "narrow"]
+    if len(kinds) != len(c.bindings) or any(k.bits < n.dtype.bits for k, n in zip(kinds, met, strict=False)):
         return "the factor is not rounded exactly once, or the type is narrower than that of the other factor"
     return ""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from nautilus.core.expr.nodes import Expr, Op, free_vars
 
@@ -13,6 +14,38 @@ def factors(e: Expr) -> list[Expr]:
     if isinstance(e, Op) and e.op == "mul":
         return factors(e.args[0]) + factors(e.args[1])
     return [e]
+
+
+def product_of(parts: Sequence[Expr]) -> Expr:
+    """The product of one or more factors, from left to right."""
+    total = parts[0]
+    for f in parts[1:]:
+        total = Op("mul", (total, f), f.dtype)
+    return total
+
+
+def two_sides(
+    parts: Sequence[Expr], parallel: Collection[str], reduced: Collection[str]
+) -> Iterator[tuple[Expr, Expr]]:
+    """The factors ``parts`` of a matrix product as two: those of its rows, and those of its columns.
+
+    No factor has an axis of the rows and one of the columns, and both sides have one of ``reduced``.  Factors without
+    either belong to the second side, or in a further form of the product to the first one.  Nothing where the product
+    has no such sides.
+    """
+    used = [free_vars(p) for p in parts]
+    axes = [a for a in parallel if any(a in u for u in used)]
+    for x, y in combinations(axes, 2):
+        place = [(x in u, y in u) for u in used]
+        names = [frozenset[str]().union(*(u for u, at in zip(used, place, strict=True) if at[n])) for n in (0, 1)]
+        if (True, True) in place or not names[0] & names[1] & {*reduced}:
+            continue
+        n = int(next((at[1] for at in place if any(at)), False))  # the side of the first factor with one is the first
+        for rest in (1, 0) if (False, False) in place else (1,):
+            sides = [[p for p, at in zip(parts, place, strict=True) if at[k] or (rest == m and not any(at))]
+                     for m, k in enumerate((n, 1 - n))]  # fmt: skip
+            yield product_of(sides[0]), product_of(sides[1])
+        return
 
 
 def bare(e: Expr) -> Expr:

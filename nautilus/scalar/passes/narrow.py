@@ -3,7 +3,8 @@
 The contract (``grammar/README.md``, "Numbers") permits this for tensor cores; ``strict`` forbids it.
 A factor of a sum's product qualifies where the other factor is a loaded f16, bf16 or 8-bit tensor and
 each of the two has a parallel axis of its own (so it *is* a matrix product).  A bf16 tensor beside an f16 tensor
-counts as a computed factor, because f16 has room for its mantissa.  What it becomes:
+counts as a computed factor, because f16 has room for its mantissa, and so does an 8-bit tensor beside one of 16 bits,
+which holds its numbers exactly.  What it becomes:
 
 * beside bf16: ``narrow<bf16>``, which has f32's range;
 * beside f16 (or 8 bits, which f16 holds exactly): ``narrow<f16>``, where :mod:`nautilus.scalar.analysis.value_range`
@@ -14,6 +15,13 @@ counts as a computed factor, because f16 has room for its mantissa.  What it bec
 * else, where a reduction of the factor would need complete results of other reductions along the same axis: both
   factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses nothing, because tf32
   holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16, 7 times that of ``fmaf``.
+
+Where both factors are computed, both become narrow if each of them is made from a 16-bit or 8-bit tensor over all of
+its axes, and only outputs of at most 16 bits depend on the sum: such outputs are rounded in the same place anyway.
+The type is bf16 if all these tensors are, else f16, and nothing is done if one of the two would need tf32.
+
+A product of 8-bit tensors over a short axis becomes one of 16 bits if it is part of a factor that becomes narrow: the
+two products can then share a kernel.
 
 Over the reals nothing happens.  A finite factor stays finite: the proof for f16 leaves room for rounding errors of f32
 (65520 is the first number that f16 rounds to inf), and bf16 and tf32 have the exponents of f32.  inf and NaN stay, and
@@ -28,17 +36,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
-from nautilus.core.expr.products import factors
+from nautilus.core.expr.products import factors, product_of, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import shared_group
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, sources
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.factor import inner_sum, with_inner_sum
@@ -53,6 +63,7 @@ _FITS_F16 = 65504.0 * (1 + 2.0**-13)  # rounding errors of f32 below 2^-13 do no
 
 _MOST_FACTORS = 64  # a product of more is no matrix product, and looking at each against the others is quadratic
 _MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
+_SHORT_AXIS = 256  # elements of the longest axis that a kernel of two products sums over within a tile
 _TOP = 2.0**14  # a scaled factor of f16 is below twice this
 
 
@@ -70,14 +81,14 @@ class Narrow(CertifyingPass[Program]):
         if self.strict or (self.schedule is not None and not self.schedule.narrow):
             return program, ()
         certificates: list[Certificate] = []
-        for name in [k.name for k in program.kernels]:
+        for name in [k.name for k in reversed(program.kernels)]:  # a product is looked at before its factors
             defs = find_defs(program)
             d = defs.get(name)
             found = None if d is None else narrowed(d, defs)
             if found is not None:
                 program, certificate = found.applied(program)
                 certificates.append(certificate)
-        return program, tuple(certificates)
+        return program, tuple(reversed(certificates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,81 +113,154 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
-    """The sum of ``tensor`` times ``factor``, which becomes ``target``; ``first``: the tensor stands first."""
+class Side:
+    """A factor of a product that becomes ``dtype`` (None: it stays as it is), divided by ``scale``."""
 
-    subject: Def
-    tensor: Expr
     factor: Expr
-    target: DType
-    first: bool
-    scale: Scale | None
-    note: str
+    dtype: DType | None = None
+    scale: Scale | None = None
 
-    def element(self, name: str) -> Expr:
-        """The element of the sum; ``name``: of the maximum that gives the scale."""
-        tensor, small = self.tensor, self.small(name)
-        if self.target is DType.TF32:
-            tensor = Op("cast", (Op("narrow", (tensor,), self.target, tensor.span),), DType.F32, tensor.span)
-        pair = (tensor, small) if self.first else (small, tensor)
-        return Op("mul", pair, DType.F32, self.subject.value.span)
-
-    def small(self, name: str) -> Expr:
-        """The narrowed factor, in f32."""
+    def value(self, name: str) -> Expr:
+        """The factor in f32; ``name``: of the maximum that gives the scale."""
         x, span = self.factor, self.factor.span
         if self.scale is not None:
             x = Op("mul", (x, self.scale.value(name, inverse=True)), DType.F32, span)
-        return Op("cast", (Op("narrow", (x,), self.target, span),), DType.F32, span)
+        return x if self.dtype is None else Op("cast", (Op("narrow", (x,), self.dtype, span),), DType.F32, span)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """The sum of the product of two sides; ``computed``: which of them are rounded.
+
+    ``meets``: the bindings of the certificate, which are the tensor that the computed side meets, or the elements that
+    two computed sides are made from.
+    """
+
+    subject: Def
+    sides: tuple[Side, Side]
+    computed: tuple[int, ...]
+    meets: tuple[tuple[str, Expr], ...]
+    note: str
+
+    def element(self, names: Sequence[str] = ("", "")) -> Expr:
+        """The element of the sum; ``names``: of the maxima that give the scales."""
+        pair = tuple(side.value(name) for side, name in zip(self.sides, names, strict=True))
+        return Op("mul", pair, DType.F32, self.subject.value.span)
 
     def applied(self, program: Program) -> tuple[Program, Certificate]:
         """``program`` with this sum in the place of its subject, and the certificate."""
         d = self.subject
-        if self.scale is None:
-            made = kernel_of(replace(d, value=self.element("")))
-            proof = "the range of the factor fits"
-            if self.target is not DType.F16:
-                proof = f"{self.target} keeps the exponent range of f32"
+        scaled = [n for n, side in enumerate(self.sides) if side.scale is not None]
+        if not scaled:
+            made = kernel_of(replace(d, value=self.element()))
             kernels = tuple(made if k.name == d.name else k for k in program.kernels)
-            return replace(program, kernels=kernels), self._certificate(self.factor, self.small(""), proof)
+            return replace(program, kernels=kernels), self._unscaled()
         added: list[Def] = []
-        name = ""
-        if (m := self.scale.largest) is not None:
-            name = fresh_name(program, f"{d.name}_largest")
-            added.append(replace(m, name=name, buffer=replace(m.buffer, name=name)))
-        raw = inner_sum(program, d, self.element(name))
-        total = Load(raw.name, tuple(Var(a.name) for a in raw.par), raw.buffer.dtype, d.span)
-        whole = Op("mul", (total, self.scale.value(name)), total.dtype, d.span)
+        names = ["", ""]
+        for n in scaled:
+            scale = self.sides[n].scale
+            if scale is not None and (m := scale.largest) is not None:
+                names[n] = fresh_name(program, f"{d.name}_largest", names)
+                added.append(replace(m, name=names[n], buffer=replace(m.buffer, name=names[n])))
+        raw = inner_sum(program, d, self.element(names))
+        whole = self._whole(Load(raw.name, tuple(Var(a.name) for a in raw.par), raw.buffer.dtype, d.span), names)
         before, after = (Reduce("sum", d.red, d.guard, e, e.dtype, d.span) for e in (d.value, raw.value))
-        product = Op("mul", (after, self.scale.value(name)), after.dtype, d.span)
         proof = "the scale is a power of two, and f16 holds the factor divided by it"
-        return with_inner_sum(program, d, raw, whole, added), self._certificate(before, product, proof)
+        certificate = self._certificate(before, self._whole(after, names), proof)
+        return with_inner_sum(program, d, raw, whole, added), certificate
+
+    def _whole(self, total: Expr, names: Sequence[str]) -> Expr:
+        """``total`` times all scales."""
+        for side, name in zip(self.sides, names, strict=True):
+            if side.scale is not None:
+                total = Op("mul", (total, side.scale.value(name)), total.dtype, self.subject.span)
+        return total
+
+    def _unscaled(self) -> Certificate:
+        types = {t for n in self.computed if (t := self.sides[n].dtype) is not None}
+        proof = "the range of the factor fits"
+        if DType.F16 not in types:
+            proof = f"{next(iter(types))} keeps the exponent range of f32"
+        if len(self.computed) == 1:
+            side = self.sides[self.computed[0]]
+            return self._certificate(side.factor, side.value(""), proof)
+        return self._certificate(self.subject.value, self.element(), proof)
 
     def _certificate(self, before: Expr, after: Expr, proof: str) -> Certificate:
-        meets, d = (("meets", self.tensor),), self.subject
-        return Certificate("narrow", d.name, before, after, meets, (), (self.note,), proof, d.span)
+        d = self.subject
+        return Certificate("narrow", d.name, before, after, self.meets, (), (self.note,), proof, d.span)
 
 
 def narrowed(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
-    """How the factor of ``d`` becomes narrow; None where ``d`` has no factor that does."""
+    """How factors of ``d`` become narrow; None where ``d`` has no factor that does."""
     if d.op != "sum" or d.value.dtype is not DType.F32:
         return None
     parts = factors(d.value)
     if len(parts) > _MOST_FACTORS:
         return None
     found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
-    if found is None:
-        return None
-    tensor, others = parts[found], [p for k, p in enumerate(parts) if k != found]
-    met = _tensor(tensor)
+    beside = None if found is None else _beside(d, parts, found, defs)
+    if beside is not None and beside.sides[0].dtype is not DType.TF32:
+        return beside
+    return _of_two(d, parts, defs) or beside or _widened(d, parts, defs)
+
+
+def _beside(d: Def, parts: Sequence[Expr], found: int, defs: Mapping[str, Def]) -> Narrowed:
+    """The product of tensor ``found`` and the other factors, which become narrow."""
+    tensor, met = parts[found], _tensor(parts[found])
     assert met is not None
-    factor = _product(others)
+    side, note = _side(d, product_of([p for k, p in enumerate(parts) if k != found]), _TARGET[met], defs)
+    widened = side.dtype if side.dtype is DType.TF32 or met in SHORT else None
+    sides = (Side(tensor, widened), side) if found == 0 else (side, Side(tensor, widened))
+    return Narrowed(d, sides, (int(found == 0),), (("meets", tensor),), note)
+
+
+def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple[Side, str]:
+    """``factor`` as ``target``, with a scale where it needs one, or as tf32; and its range in words."""
     lo, hi = Ranges(defs, d.axes, d.guard).of(factor)
-    note = f"the factor is in [{lo:.6g}, {hi:.6g}]"
-    target, scale = _TARGET[met], None
+    scale = None
     if target is DType.F16 and not (lo >= -_FITS_F16 and hi <= _FITS_F16):
         scale = _scale(d, factor, magnitude((lo, hi))[1], defs)
         target = DType.TF32 if scale is None else target
-    return Narrowed(d, tensor, factor, target, found == 0, scale, note)
+    return Side(factor, target, scale), f"the factor is in [{lo:.6g}, {hi:.6g}]"
+
+
+def _of_two(d: Def, parts: Sequence[Expr], defs: Mapping[str, Def]) -> Narrowed | None:
+    """The product of two computed factors, which both become narrow (module docstring)."""
+    pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
+    if not pairs or d.name in feeding_wide_outputs(defs):
+        return None
+    return next((found for pair in pairs if (found := _both(d, pair, defs)) is not None), None)
+
+
+def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed | None:
+    par, red = {a.name for a in d.par}, {a.name for a in d.red}
+    names = [free_vars(side) for side in pair]
+    own = [frozenset((names[n] - names[1 - n]) & par | names[n] & red) for n in (0, 1)]
+    made_from = [sources(side, tile, defs) for side, tile in zip(pair, own, strict=True)]
+    types = {ld.dtype for found in made_from for ld in found}
+    target = DType.BF16 if DType.BF16 in types and DType.F16 not in types else DType.F16
+    if not all(made_from) or any(_tensor(side) is not None or _is_typed(side) for side in pair):
+        return None
+    (left, one), (right, other) = (_side(d, side, target, defs) for side in pair)
+    if DType.TF32 in (left.dtype, right.dtype):
+        return None
+    return Narrowed(d, (left, right), (0, 1), tuple(("from", found[0]) for found in made_from), f"{one}; {other}")
+
+
+def _widened(d: Def, parts: Sequence[Expr], defs: Mapping[str, Def]) -> Narrowed | None:
+    """The product of two 8-bit factors, which become 16-bit ones (module docstring)."""
+    lengths = [size(a) for a in d.red]
+    short = None not in lengths and prod(n or 1 for n in lengths) <= _SHORT_AXIS
+    if len(parts) != 2 or not short or not all(_tensor(p) in SHORT for p in parts):
+        return None
+    for e in (e for r in defs.values() if r.op == "sum" for e in factors(r.value)):
+        target = _tensor(e)
+        if target is not None and target.is_half and any(ld.buffer == d.name for ld in loads(e)):
+            bindings = tuple(("from", ld) for p in parts for ld in loads(p))
+            sides = (Side(parts[0], target), Side(parts[1], target))
+            return Narrowed(d, sides, (0, 1), bindings, "the wider type holds both factors exactly")
+    return None
 
 
 def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale | None:
@@ -213,19 +297,22 @@ def _reduced_with(ld: Load, reader: Def, defs: Mapping[str, Def], depth: int) ->
     return (made.is_reduction and bool(missing)) or depth == 0
 
 
-def _product(parts: Sequence[Expr]) -> Expr:
-    total = parts[0]
-    for f in parts[1:]:
-        total = Op("mul", (total, f), f.dtype)
-    return total
-
-
 def _tensor(e: Expr) -> DType | None:
-    """The 16-bit or 8-bit float type of a loaded element under a widening cast."""
+    """The 16-bit or 8-bit float type of a loaded element, or of a narrowed factor, under a widening cast."""
     match e:
+        case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
+            return dtype
         case Op(op="cast", args=(Load(dtype=dtype),)) if dtype in _TARGET:
             return dtype
     return None
+
+
+def _is_typed(e: Expr) -> bool:
+    """Whether ``e`` is an element of a typed definition, which the spec rounds to 16 bits."""
+    match e:
+        case Op(op="cast", args=(Op(op="cast", dtype=dtype),)):
+            return dtype.is_half
+    return False
 
 
 def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
@@ -241,13 +328,13 @@ def _qualifies(d: Def, parts: Sequence[Expr], k: int) -> bool:
     right = free_vars(parts[k])
     par, red = {a.name for a in d.par}, {a.name for a in d.red}
     own = [par & (left - right), par & (right - left)]
-    grouped = any(shared_group(_product(others), parts[k], a) for a in par & left & right)
+    grouped = any(shared_group(product_of(others), parts[k], a) for a in par & left & right)
     return any(own) and (all(own) or grouped) and bool(red & left & right)
 
 
 def _computed(e: Expr, met: DType) -> bool:
-    """Not narrowed already, and no tensor but one of bf16 that meets f16."""
+    """Not narrowed already, and no tensor but one of bf16 that meets f16, or one of 8 bits that meets 16 bits."""
     if isinstance(e, Op) and e.op == "cast" and isinstance(e.args[0], Op) and e.args[0].op == "narrow":
         return False
     own = _tensor(e)
-    return own is None or (own is DType.BF16 and met is DType.F16)
+    return own is None or (own is DType.BF16 and met is DType.F16) or (own in SHORT and met.is_half)
