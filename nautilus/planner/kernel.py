@@ -10,10 +10,10 @@ The rules apply in this order:
   a tile, and that most reductions have.  A further long axis is allowed only where a single definition reduces over
   it (a private loop inside the shared loop).  All remaining axes must fit in a tile.
 * A row that fits in a tile needs no loop and no repair term.
-* Windows (:mod:`.windows`) are tiles of their exact extents.
+* Longer rows that are read again have rules of their own (:mod:`.rowwise.rows`).
+* Windows (:mod:`.rowwise.windows`) are tiles of their exact extents.
 * A row of several axes is a tile of the axes that are nearest in memory, and a loop over the longest of the others.
-* A definition joins the loop of its operands if every running result that it reads has a repair term.  Otherwise it
-  is computed in the next loop, which recomputes its block-wise operands.
+* The loops in order are :mod:`.phases`.
 
 The numbers are starting points of the search: 128-row tiles for matrix products, 4096 elements a block for row-wise
 work.
@@ -21,28 +21,24 @@ work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads, rewrite
+from nautilus.core.expr.nodes import Axis, Var, free_vars
 from nautilus.core.schedule import AxisPlan, KernelPlan, WarpPlan
-from nautilus.planner import windows
 from nautilus.planner.dots import Dot, ceil_pow2, dot_of, floor_pow2, full_operands
+from nautilus.planner.phases import Phases, passes, phases
+from nautilus.planner.rowwise import rows, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import Scan, scan_of
-from nautilus.scalar.analysis.repair import Refusal, Running, derive
 
 MAX_TILE = 256  # elements of a whole axis that lives in accumulators
 MAX_ROW = 8192  # elements of a row that lives in one tile
 BLOCK = 4096  # elements a block of row-wise work handles
-STEP = 4096  # elements of a long row that a block handles in one step of its loop
-MAX_WARPS = 16  # of a block of row-wise work
 MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
 COLUMN_ROWS = 64  # rows of the tile of a block that reduces columns
 FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
@@ -61,6 +57,8 @@ class _Group:
     loop: str | None = None
     window: bool = False  # all reductions are over windows
     scans: dict[str, Scan] = field(default_factory=dict)  # definitions whose running results are one tile
+    shares: bool = False  # elementwise, with tiles along an axis that a large operand lacks
+    step: int = 0  # elements of a long row in one step of its loop, by a rule of its own
 
     @property
     def defs(self) -> tuple[Def, ...]:
@@ -105,8 +103,12 @@ class _Group:
         return tuple(a for a in d.axes if d.name not in self.scans or a.name != self.scans[d.name].into)
 
 
-def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset()) -> KernelPlan:
+def plan_kernel(
+    unified: Unified, name: str, kept: frozenset[str] = frozenset(), light: bool = False
+) -> KernelPlan:
     """A plan for one kernel that computes ``unified``; ``kept`` are the definitions that stay in memory.
+
+    ``light``: the plan holds no long rows in registers.
 
     Raises ScheduleError where no rule applies.
     """
@@ -122,12 +124,15 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset())
     _grid_roles(g, grid)
     if g.loop is not None:
         _loop_step(g)
-    if not g.dots and not g.window and g.volume() > MAX_ROW:
+    if whole and not light and _is_repeated(g) and rows.fits(g.defs, {x: g.extent(x) for x in rest}):
+        g = _Group(unified, _row_roles(g, rest))
+        _grid_roles(g, grid)
+    elif not g.dots and not g.window and g.volume() > max(MAX_ROW, g.step):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     ops = tuple(d.name for d in g.defs)
     order = _loop_order(g, grid, rest)
     axes = tuple(g.roles[x] for x in order)
-    return KernelPlan(name, ops, axes, _phases(g), mapping=_mapping(g))
+    return KernelPlan(name, ops, axes, _phases_of(g), mapping=_mapping(g))
 
 
 def _without_scans(g: _Group, grid: list[str]) -> list[str]:
@@ -171,8 +176,7 @@ def _inner_roles(g: _Group, rest: list[str]) -> None:
     reduced = [x for x in rest if g.reducers(x)]
     chunked = [c.axis for x in g.unified.extents if (c := g.cut_by(x)) is not None and c.axis in reduced]
     if g.window or (not g.dots and not chunked and _row_fits(g, rest)):
-        for x in rest:
-            g.roles[x] = AxisPlan(x, TILE, g.extent(x) if g.window else ceil_pow2(g.extent(x)))
+        g.roles |= _row_roles(g, rest)
         return
     alike = all({*reduced} <= {a.name for a in d.red} for d in g.defs if d.is_reduction)
     if not g.dots and len(reduced) > 1 and alike:
@@ -216,6 +220,11 @@ def _nearness(g: _Group, axis: str) -> tuple[int, int]:
     found = [(len(ld.index), n) for ld in reads for n, e in enumerate(ld.index) if axis in free_vars(e)]
     places = [(dimensions, n - dimensions) for dimensions, n in found]
     return max(places, default=(0, 0))
+
+
+def _row_roles(g: _Group, rest: list[str]) -> dict[str, AxisPlan]:
+    """Roles of the axes of a row that is one tile, or of a window."""
+    return {x: AxisPlan(x, TILE, g.extent(x) if g.window else ceil_pow2(g.extent(x))) for x in rest}
 
 
 def _row_fits(g: _Group, rest: list[str]) -> bool:
@@ -278,6 +287,11 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
         budget = BLOCK // COLUMN_ROWS * g.volume()  # the tile has rows of columns already
     if not any(d.is_reduction for d in g.defs):
         budget = 1024
+        shared = rows.sharing(g.defs, fast, {x: g.extent(x) for x in whole})
+        if shared is not None:
+            g.roles[shared], budget = AxisPlan(shared, GRID, min(rows.SHARED, ceil_pow2(g.extent(shared)))), BLOCK
+            order.remove(shared)
+            g.shares = True
     for x in order[:2]:
         room = max(1, budget // g.volume())
         tile = floor_pow2(min(room, ceil_pow2(g.extent(x))))
@@ -340,9 +354,11 @@ def _unchunked_step(g: _Group) -> None:
         want = 32 if contracted_only else 64
         g.roles[g.loop] = AxisPlan(g.loop, LOOP, max(16, min(want, extent)))
         return
-    room = max(1, MAX_ROW // g.volume(frozenset({g.loop})))
+    each = g.volume(frozenset({g.loop}))
+    g.step = rows.step(g.defs, g.loop, g.extent(g.loop), each) if _is_repeated(g) else 0
+    room = max(1, max(MAX_ROW, g.step) // each)
     fast = _vector_axis(g)
-    limit = STEP if fast == g.loop else COLUMN_ROWS
+    limit = max(4096, g.step) if fast == g.loop else COLUMN_ROWS
     if g.terms() <= SHORT and fast in g.roles and g.roles[fast].role == GRID:
         limit = max(limit, BLOCK // g.tile(fast))
     g.roles[g.loop] = AxisPlan(g.loop, LOOP, min(floor_pow2(min(room, limit)), extent))
@@ -354,23 +370,24 @@ def _mapping(g: _Group) -> WarpPlan:
         return WarpPlan(warps=(1, windows.warps(results, g.terms())), stages=1, epilogue="direct")
     if not g.dots:
         # 16 to 32 elements a thread; elementwise work 8, one vector.
-        each = 1024 if any(d.is_reduction for d in g.defs) else 256
-        warps = max(1, min(MAX_WARPS, g.volume() // each))
-        rows = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
-        down = min(rows, warps)
+        each = 1024 if g.shares or any(d.is_reduction for d in g.defs) else 256
+        long = g.loop is None and g.volume() > rows.GENERAL
+        warps = rows.warps(g.volume()) if long else max(1, min(16, g.volume() // each))
+        most = max((g.tile(x) for x in g.roles if g.roles[x].role == GRID and x != _vector_axis(g)), default=1)
+        down = 1 if g.shares else min(most, warps)  # a thread has all results of an element that they share
         return WarpPlan(warps=(down, warps // down), stages=1, epilogue="direct")
     grid = [g.tile(x) for d in g.dots.values() for x in (*d.rows, *d.columns) if g.roles[x].role == GRID]
-    rows = max(grid, default=16)
+    most = max(grid, default=16)
     both = any(
         any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.rows)
         and any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.columns)
         for d in g.dots.values()
     )
     if both:
-        few = (2 if rows >= 32 else 1, 2)
+        few = (2 if most >= 32 else 1, 2)
         full = any(full_operands(d) for d in g.defs if d.name in g.dots)
         return WarpPlan(warps=_more_warps(g, few) if full else few, stages=3, raster_order="grouped")
-    grid_of_warps = (max(1, min(8, rows // 16)), 1)
+    grid_of_warps = (max(1, min(8, most // 16)), 1)
     return WarpPlan(warps=grid_of_warps, stages=2, raster_order="longest-first" if _uneven(g) else "natural")
 
 
@@ -391,105 +408,10 @@ def _uneven(g: _Group) -> bool:
     return any(g.loop in names and names & grid for names in uses)
 
 
-def _phases(g: _Group) -> tuple[tuple[str, ...], ...]:
-    """The loops in order (module docstring), with the definitions that need no loop between them."""
-    if g.loop is None:
-        return tuple((d.name,) for d in g.defs)
-    at: dict[str, int] = {}  # definition -> the loop that computes it first, or that it follows
-    running: dict[str, frozenset[str]] = {}  # block-wise definitions -> running results that they contain
-    for d in g.defs:
-        at[d.name], running[d.name] = _place(g, d, at, running)
-    last = max(at.values())
-    out: list[tuple[str, ...]] = []
-    for w in range(last + 1):
-        members = _computed_in(g, w, at)
-        if members:
-            out.append(members)
-        out.extend((d.name,) for d in g.defs if at[d.name] == w and d.axis(g.loop) is None)
-    return tuple(out)
+def _phases_of(g: _Group) -> Phases:
+    return phases(g.unified, g.loop, frozenset(x for x, a in g.roles.items() if a.role == LOOP and x != g.loop))
 
 
-def _place(g: _Group, d: Def, at: dict[str, int], running: dict[str, frozenset[str]]) -> tuple[int, frozenset[str]]:
-    assert g.loop is not None
-    along = d.axis(g.loop) is not None
-    earliest = 1 if along else 0
-    open_: set[str] = set()
-    for ld in d.reads():
-        if ld.buffer not in at:
-            continue
-        p = g.unified.get(ld.buffer)
-        if p.axis(g.loop) is None:  # complete after loop at[p]; readable in the next loop
-            need = at[p.name] + 1 if along else at[p.name]
-        elif any(a.name == g.loop for a in p.red):
-            need = at[p.name]
-            if along:
-                open_.add(p.name)
-        else:
-            need = at[p.name]
-            open_ |= running[p.name]
-        earliest = max(earliest, need)
-    open_ = {r for r in open_ if at[r] == earliest}
-    if not along or not open_:
-        return earliest, frozenset()
-    if d.is_reduction and any(a.name == g.loop for a in d.red) and _repairable(g, d, open_):
-        return earliest, frozenset()
-    if not d.is_reduction and d.guard is None and _only_feeds_reductions(g, d):
-        return earliest, frozenset(open_)
-    return earliest + 1, frozenset()
-
-
-def _only_feeds_reductions(g: _Group, d: Def) -> bool:
-    """Whether block-wise ``d`` may have running values: only later reductions of the shared loop read it."""
-    readers = [r for r in g.defs if any(ld.buffer == d.name for ld in r.reads())]
-    return (
-        d.buffer.space.value == "temp"
-        and bool(readers)
-        and all(any(a.name == g.loop for a in r.red) and _repairable(g, r, None) for r in readers)
-    )
-
-
-def _inlined(g: _Group, e: Expr, stop: set[str]) -> Expr:
-    """``e`` with block-wise elementwise definitions replaced by their values."""
-
-    def rule(n: Expr) -> Expr | None:
-        if isinstance(n, Load) and n.buffer not in stop:
-            d = next((x for x in g.defs if x.name == n.buffer), None)
-            if d is not None and not d.is_reduction and d.guard is None and d.axis(str(g.loop)) is not None:
-                value = _inlined(g, d.value, stop)
-                return value if value.dtype is n.dtype else Op("narrow", (value,), n.dtype)
-        return None
-
-    return rewrite(e, rule)
-
-
-def _repairable(g: _Group, d: Def, open_: set[str] | None) -> bool:
-    value = _inlined(g, d.value, set())
-    reads: Sequence[Load] = loads(value)
-    running = []
-    for ld in reads:
-        p = next((x for x in g.defs if x.name == ld.buffer), None)
-        if p is None or not any(a.name == g.loop for a in p.red) or p.op is None:
-            continue
-        if open_ is None or p.name in open_:
-            running.append(Running(ld, p.op, _inlined(g, p.value, set()), conjuncts(p.guard)))
-    if d.guard is not None and any(r.load in loads(d.guard) for r in running):
-        return False
-    assert d.op is not None
-    return not isinstance(derive(value, conjuncts(d.guard), d.op, running, frozenset({str(g.loop)})), Refusal)
-
-
-def _computed_in(g: _Group, w: int, at: dict[str, int]) -> tuple[str, ...]:
-    """The definitions that loop ``w`` computes: its own, and their block-wise operands again."""
-    assert g.loop is not None
-    need = {d.name for d in g.defs if at[d.name] == w and d.axis(g.loop) is not None}
-    own = set(need)
-    for d in reversed(g.defs):
-        if d.name in need:
-            for ld in d.reads():
-                p = next((x for x in g.defs if x.name == ld.buffer), None)
-                if p is not None and any(a.name == g.loop for a in p.par):
-                    need.add(p.name)
-    for name in need - own:
-        if any(g.roles[a.name].role == LOOP and a.name != g.loop for a in g.unified.get(name).axes):
-            raise ScheduleError(f"{name} is too expensive to compute twice")
-    return tuple(d.name for d in g.defs if d.name in need)
+def _is_repeated(g: _Group) -> bool:
+    """Whether several passes run over the axis of the shared loop."""
+    return g.loop is not None and passes(g.unified, g.loop, _phases_of(g)) > 1

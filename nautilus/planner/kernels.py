@@ -81,7 +81,7 @@ def grouped(
         merged = graph.union((alone, *(groups[r] for r in near)))
         if len(merged) == 1 or not _may_merge(known, groups, merged, fallbacks):
             continue
-        plan = known.plan(merged)
+        plan = known.plan(merged, fallbacks)
         if plan is not None and not _starves(plan, known, [plans[alone], *(plans[groups[r]] for r in near)]):
             plans[merged] = plan
             groups.update(dict.fromkeys(merged, merged))
@@ -91,12 +91,12 @@ def grouped(
 
 @dataclass(frozen=True)
 class _Known:
-    """A program, its definitions, and what has been found for groups of them: no fallback changes it."""
+    """A program, its definitions, and what has been found for groups of them."""
 
     program: Program
     defs: dict[str, Def]
     graph: Graph
-    plans: dict[Group, KernelPlan | None] = field(default_factory=dict)
+    plans: dict[tuple[Group, bool], KernelPlan | None] = field(default_factory=dict)
     groups: dict[Group, Unified] = field(default_factory=dict)
 
     def unified(self, ops: Group) -> Unified:
@@ -110,19 +110,20 @@ class _Known:
         outputs = frozenset(b.name for b in self.program.buffers if b.space is Space.OUTPUT)
         return self.graph.stored(outputs, ops)
 
-    def plan(self, ops: Group) -> KernelPlan | None:
-        """A legal plan for ``ops`` as one kernel, or None."""
-        if ops not in self.plans:
-            self.plans[ops] = self._try(ops)
-        return self.plans[ops]
+    def plan(self, ops: Group, fallbacks: Fallbacks) -> KernelPlan | None:
+        """A legal plan for ``ops`` as one kernel, or None; one with fewer registers for a kernel that failed."""
+        light = fallbacks.steps(ops[-1]) > 0
+        if (ops, light) not in self.plans:
+            self.plans[ops, light] = self._try(ops, light)
+        return self.plans[ops, light]
 
-    def _try(self, ops: Group) -> KernelPlan | None:
+    def _try(self, ops: Group, light: bool) -> KernelPlan | None:
         try:
             unified = self.unified(ops)
             if unified.misaligned:
                 return None
             kept = self.stored(ops)
-            plan = plan_kernel(unified, ops[-1], kept)
+            plan = plan_kernel(unified, ops[-1], kept, light)
             kernel = fuse_kernel(self.program, plan, self.defs, kept)
             roll_kernel(reorder_kernel(split_kernel(kernel, plan), plan), plan, [])
         except ScheduleError:
@@ -180,7 +181,7 @@ def _join_siblings(
             continue
         if _alone(first, fallbacks) or _alone(second, fallbacks):
             continue
-        plan = known.plan(merged)
+        plan = known.plan(merged, fallbacks)
         sizes = [_grid_size(plans[g], known) for g in (first, second)]
         apart = sum(len(plans[g].phases) for g in (first, second))
         if plan is not None and len(plan.phases) <= apart and _grid_size(plan, known) * 4 >= min(sizes):
@@ -213,7 +214,7 @@ def _large_inputs(defs: dict[str, Def], ops: Group) -> frozenset[str]:
 def _single(known: _Known, name: str, fallbacks: Fallbacks) -> KernelPlan:
     if fallbacks.steps(name) >= PLAIN:
         return plain(known.unified((name,)), name)
-    return known.plan((name,)) or one_by_one(known.unified((name,)), name)
+    return known.plan((name,), fallbacks) or one_by_one(known.unified((name,)), name)
 
 
 def stored(program: Program, ops: Group) -> frozenset[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.driver import Request, Result, compile_file
-from nautilus.planner.windows import result_tiles, warps
+from nautilus.planner.rowwise.windows import result_tiles, warps
 from tests.endtoend.support import check
 
 POOL = """
