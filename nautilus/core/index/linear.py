@@ -273,10 +273,19 @@ def _constant_divisor(e: Expr, op: str) -> int | None:
 
 
 def recombine(x: Linear, dtype: DType) -> Linear:
-    """``k*n*(y // n) + k*(y % n)`` is ``k*y``; ``k*y - k*n*(y // n)`` is ``k*(y % n)``."""
-    if not any(isinstance(a, Op) and a.op == "floordiv" for a in x.terms):
+    """``k*n*(y // n) + k*(y % n)`` is ``k*y``.
+
+    ``k*y - k*n*(y // n)`` is ``k*(y % n)``, and ``k*y - k*(y % n)`` is ``k*n*(y // n)``.
+    """
+    if not any(isinstance(a, Op) and a.op in ("floordiv", "mod") for a in x.terms):
         return x
     for atom, c in list(x.terms.items()):
+        if (n := _constant_divisor(atom, "mod")) is not None and isinstance(atom, Op):
+            whole = linear(atom.args[0])
+            if whole.terms and all(x.terms.get(a) == -c * t for a, t in whole.terms.items()):
+                quotient = Linear({Op("floordiv", atom.args, dtype): -c * n})
+                rest = combine(x, Linear({atom: 1}), -c)
+                return recombine(combine(rest, whole, c) + quotient, dtype)
         n = _constant_divisor(atom, "floordiv")
         if n is None or c % n:
             continue

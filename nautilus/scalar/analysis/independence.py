@@ -4,20 +4,24 @@ A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index dete
 parallel variable.  The proof requires affine positions that can be ordered so that each one, as a number in mixed
 radix, determines new variables: ``i``, ``i + k`` with a known ``k``, or ``i0 * T + i`` with ``i`` below ``T``.  A pair
 ``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard bounds by a number (``i0 * T + i < n``) is one
-digit, which determines the variables that the sum alone determines.
+digit, which determines the variables that the sum alone determines.  A remainder ``e % n`` inside a position is a
+digit, too, which determines the variables of ``e`` if it differs at all of their values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
 
 from nautilus.core.expr.conditions import conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars
+from nautilus.core.expr.nodes import Const, Expr, Op, Var, free_vars, rewrite
 from nautilus.core.index.linear import Linear, atom
 from nautilus.core.index.simplify import affine, bounds
 from nautilus.core.text.expressions import format_expr
 from nautilus.scalar.ir import Kind, Loop
 
+MOST_VALUES = 4096  # of a remainder, which are enumerated
 PARALLEL = frozenset({Kind.GRID, Kind.PAR, Kind.TILE})
 
 
@@ -45,10 +49,11 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
     varying = {loop.var for loop in loops[first:]}
     ranges = loop_ranges(loops)
     todo: list[tuple[str, Linear]] = []  # (digit, form): the form is known if the digit is; "" is always known
-    for form in (affine(e) for e in _paired(index)):
+    remainders: dict[str, Op] = {}
+    for form in (affine(_with_digits(e, remainders, ranges)) for e in _paired(index)):
         if form is not None:
             todo += _digit_sums(form, guard, ranges)
-    varying |= {digit for digit, _ in todo}
+    varying |= {digit for digit, _ in todo} | {*remainders}
     known = {"", *(name for name, (lo, hi) in ranges.items() if lo == hi)}  # variables with one value are known
     progress = True
     while progress:
@@ -59,7 +64,38 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
                 todo.remove((digit, form))
                 known |= found
                 progress = True
+        for digit in known & {*remainders}:
+            known |= _values_told(remainders.pop(digit), known, ranges)
+            progress = True
     return tuple(v for v in wanted if v not in known)
+
+
+def _with_digits(e: Expr, remainders: dict[str, Op], ranges: dict[str, tuple[int, int]]) -> Expr:
+    """``e`` with a digit for every remainder in it, which ``remainders`` and ``ranges`` get."""
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="mod", args=(_, Const(value=m))) if m > 0:
+                digit = format_expr(n)
+                remainders[digit], ranges[digit] = n, (0, int(m) - 1)
+                return Var(digit)
+        return None
+
+    return e if isinstance(e, Op) and e.op == "mod" else rewrite(e, rule)
+
+
+def _values_told(remainder: Op, known: set[str], ranges: Mapping[str, tuple[int, int]]) -> set[str]:
+    """The unknown variables of ``remainder`` if its value determines all of them."""
+    form, n = affine(remainder.args[0]), affine(remainder.args[1])
+    names = sorted(free_vars(remainder) - known)
+    if form is None or n is None or any(x not in ranges for x in names):
+        return set()
+    count = prod(ranges[x][1] - ranges[x][0] + 1 for x in names)
+    if count > min(n.const, MOST_VALUES):
+        return set()
+    values = product(*(range(ranges[x][0], ranges[x][1] + 1) for x in names))
+    told = {sum(form.slope(x) * v for x, v in zip(names, point, strict=True)) % n.const for point in values}
+    return {*names} if len(told) == count else set()
 
 
 def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, int]]) -> list[tuple[str, Linear]]:

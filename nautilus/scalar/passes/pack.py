@@ -88,7 +88,7 @@ def _dimensions(unified: Unified, axis: str) -> Mapping[str, int]:
     found = {}
     for d in unified.defs:
         names = [a.name for a in d.par]
-        if d.buffer.space is Space.TEMP and axis in names:
+        if d.buffer.space is Space.TEMP and d.at is None and axis in names:
             found[d.name] = names.index(axis)
     return found
 

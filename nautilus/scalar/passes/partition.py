@@ -161,8 +161,9 @@ def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, t
         tiles = {t.var: _trips(t) for t in loops}
         mine = []
         for c in _atoms(s.guard):
-            if loop.var in _used(c):
-                found[c, tuple(tiles.items())] = info = _conjunct(c, loop.var, tiles)
+            info = _conjunct(c, loop.var, tiles) if loop.var in _used(c) else _invariant(c, loop, tiles)
+            if info is not None:
+                found[c, tuple(tiles.items())] = info
                 mine.append(info.live)
         if _lasting(s, loop, locals_):
             live.append(_Span(tuple(x for m in mine for x in m.lo), tuple(x for m in mine for x in m.hi)))
@@ -243,6 +244,15 @@ def _conjunct(c: Expr, var: str, tiles: dict[str, int]) -> _Conjunct:
     known = [s for s in spans if s is not None]
     live = _meet(*(s[0] for s in known))
     return _Conjunct(live, None if len(known) > 1 else known[0][1])
+
+
+def _invariant(c: Expr, loop: Loop, tiles: dict[str, int]) -> _Conjunct | None:
+    """Where ``c``, which no loop from ``loop`` on changes, can hold and holds: in all iterations, or in none."""
+    forms, trips = _at_least_zero(c), _trips(loop)
+    if len(forms) != 1 or not trips or free_vars(c) & {*tiles} or any(isinstance(n, Load) for n in walk(c)):
+        return None
+    span = _Span(hi=(forms[0].shift(1).scale(trips),))
+    return _Conjunct(span, span)
 
 
 def _at_least_zero(c: Expr) -> tuple[Linear, ...]:
