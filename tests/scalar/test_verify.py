@@ -69,6 +69,7 @@ def y(body: str, local: str = "") -> str:
         (y("par i in 0..8, j in 0..6 { Y[i + j, j - j] = 0.0 }"), "", "independent", "iterations of i, j may"),
         (y("par i in 0..8, j in 0..6 { Y[T[i], j] = 0.0 }"), "", "independent", "iterations of i may write"),
         (y("par i0 in 0..4, i in 0..3, j in 0..6 { Y[i0 * 2 + i, j] = 0.0 }"), "", "independent", "i0, i"),
+        (y("par i in 0..2, p in 0..4, j in 0..6 { Y[i * 4 + p * 2 % 4, j] = 0.0 }"), "", "independent", "of p"),
         (
             y("par i in 0..8 { seq j in 0..6 { Y[i, j] = 0.0 } seq j in 1..6 { Y[i, j] = Y[i - 1, j] } }"), "",
             "independent", "another iteration",
@@ -112,6 +113,7 @@ def test_nodes_of_other_levels_are_rejected() -> None:
     [
         "grid i0 in 0..4 { tile i in 0..2, j in 0..6 { Y[i0 * 2 + i, j] = 0.0 } }",
         "par k in 0..48 { Y[k // 6, k % 6] = 0.0 }",
+        "par i in 0..2, p in 0..4, j in 0..6 { Y[i * 4 + (p * 3 + 1) % 4, j] = 0.0 }",
         "par i in 0..8 { seq j in 0..6 { Y[i, j] = 0.0 } }",
         "par i in 0..8 { seq j0 in 0..3 { par j in 0..2 { Y[i, j0 * 2 + j] = 0.0 } } }",
         "local c: f32[] grid i in 0..8 { par j in 0..6 { Y[i, j] = 0.0 } c[] = 1.0 }",

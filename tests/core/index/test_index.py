@@ -131,6 +131,8 @@ def test_bounds_under_facts(a: Expr, b: Expr, fact: Expr, ranges: dict[str, tupl
         ("i % 64 % 16", "i % 16"),
         ("i - i // 8 * 8", "i % 8"),
         ("i // 8 * 8 + i % 8", "i"),
+        ("i - i % 8", "i // 8 * 8"),
+        ("(2 * i + 4) % 5 - 2 * i", "4 - (i * 2 + 4) // 5 * 5"),
         ("min(s, 20)", "s"),
         ("max(s, i)", "max(i, s)"),
         ("s < 16", "true"),
