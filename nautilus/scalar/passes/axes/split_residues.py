@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction, conjuncts
-from nautilus.core.expr.nodes import Axis, Expr, Load, Param, Var, free_vars, loads, rewrite, substitute
+from nautilus.core.expr.nodes import Axis, Expr, Load, Var, free_vars, loads, rewrite, substitute
 from nautilus.core.expr.products import bare, matrix_product
 from nautilus.core.index.congruences import Congruence, Residues, congruence, solved
 from nautilus.core.index.linear import linear
@@ -119,11 +119,11 @@ def _applied(split: _Split, condition: Expr, form: Congruence, fixed: set[str]) 
     reduced = red[0] if red else min(d.red, key=lambda x: size(x) or 1 << 31)
     if size(reduced) is None:
         return None
-    axis, position, condition = _terms(d, reduced, residues, coordinates)
+    axis, position, has_term = _terms(d, reduced, residues, coordinates)
     kept = tuple(x for x in d.red if x.name != reduced.name)
     env = {par[0].name: with_terms, reduced.name: position}
     red_axes = tuple(axis if x.name == reduced.name else x for x in d.red)
-    trivial = size(axis) == 1 and condition is None and kept
+    trivial = size(axis) == 1 and has_term is None and kept
     if trivial:
         env[reduced.name], red_axes = substitute(position, {axis.name: integer(0)}), kept
     new = replace(
@@ -131,7 +131,7 @@ def _applied(split: _Split, condition: Expr, form: Congruence, fixed: set[str]) 
         par=tuple(x for p in d.par for x in (cut.axes if p.name == cut.axis else (p,))),
         red=red_axes,
         value=substitute(d.value, env),
-        guard=conjunction((*(substitute(c, env) for c in rest), condition)),
+        guard=conjunction((*(substitute(c, env) for c in rest), has_term)),
         at=tuple(substitute(e, {cut.axis: cut.position}) for e in d.index),
     )
     return _Split(new, (*split.cuts, cut))
@@ -262,7 +262,7 @@ def _definitions(
     split: _Split,
     found: Mapping[str, _Split],
     temps: Mapping[str, Buffer],
-    shapes: Mapping[str, tuple[int | Param, ...]],
+    shapes: Mapping[str, tuple[int | Expr, ...]],
 ) -> tuple[Def, ...]:
     """The definitions that ``split`` becomes."""
     d = split.d
@@ -294,7 +294,7 @@ def _in_temp(ld: Load, split: _Split) -> tuple[Expr, ...] | None:
     return tuple(out)
 
 
-def _safe(split: _Split, shapes: Mapping[str, tuple[int | Param, ...]]) -> tuple[Expr, ...]:
+def _safe(split: _Split, shapes: Mapping[str, tuple[int | Expr, ...]]) -> tuple[Expr, ...]:
     """Conditions under which ``split`` reads inside of its tensors behind the end of an axis too."""
     d = split.d
     ranges, assumptions = axis_assumptions(d.axes)
