@@ -37,6 +37,12 @@ def _atom_bounds(atom: Expr, ranges: Ranges) -> tuple[int | None, int | None]:
         case Op(op="min" | "max" as op, args=(a, b)):
             (la, ha), (lb, hb) = bounds(divided(a), ranges), bounds(divided(b), ranges)
             return _pick(op, la, lb, lower=True), _pick(op, ha, hb, lower=False)
+        case Op(op="select", args=(_, a, b)):
+            (la, ha), (lb, hb) = bounds(divided(a), ranges), bounds(divided(b), ranges)
+            return (
+                None if la is None or lb is None else min(la, lb),
+                None if ha is None or hb is None else max(ha, hb),
+            )
     return None, None
 
 

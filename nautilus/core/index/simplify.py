@@ -438,6 +438,9 @@ class _Simplifier:
 
     def _not(self, e: Op) -> Expr:
         new = self.expr(e.args[0])
+        if isinstance(new, Op) and new.op in ("and", "or"):
+            parts = tuple(Op("not", (a,), DType.BOOL) for a in new.args)
+            return self.expr(Op("or" if new.op == "and" else "and", parts, DType.BOOL))
         if isinstance(new, Op) and new.op in COMPARISONS and new.args[0].dtype.is_int:
             return self.expr(_negate(new))
         return _negate(new)

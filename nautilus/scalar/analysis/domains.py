@@ -3,29 +3,42 @@
 A *scan* is a reduction over a prefix (``u <= t``) or a suffix of its axis for each position ``t`` of an axis of the
 same extent, whose element does not depend on ``t``.  Its results are running results of one reduction.
 
-The condition that a domain is not empty has a closed form if its guard permits one.  It is
-``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``.  If every conjunct is affine in at most one ``r``
-with an integer coefficient, the condition is the conjunction of ``lower <= upper`` over all pairs of a lower and an
-upper bound on that ``r``.  The bounds are rounded to integers, so the condition is exact.
+The condition that a domain is not empty, ``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``, has a
+closed form if its guard permits one.  Three ways lead to it, in order:
+
+* if every conjunct is affine in at most one ``r`` with an integer coefficient, the condition is the conjunction of
+  ``lower <= upper`` over all pairs of a lower and an upper bound on that ``r``.  The bounds are rounded to integers, so
+  the condition is exact;
+* if that does not give ``true``, but one of a few points certainly is in the domain (a *witness*), such as the first
+  one, the last one, or ``r = i`` for a parallel axis ``i``, the condition is ``true``;
+* if the guard has a few exact alternatives (:mod:`nautilus.core.index.alternatives`) of the first kind, the condition
+  is the disjunction of theirs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import islice, product
 
-from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, free_vars
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, substitute
+from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
-from nautilus.core.index.linear import Interval, linear
+from nautilus.core.index.linear import Interval, build, linear
 from nautilus.core.index.prefixes import Prefix, prefix
-from nautilus.core.index.simplify import TRUE, conjuncts, linear_in, simplify
+from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, linear_in, simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.blocks.spans import solve
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.rewriting import axis_assumptions
 
 _I32 = DType.I32
+_CASES = 4  # most alternatives of a guard
+_POINTS = 12  # points that are tried as witnesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +78,77 @@ def nonempty(d: Def) -> Expr | None:
 
     It is ``true`` where the domain is never empty.
     """
-    names = [a.name for a in d.red]
+    known, assumptions = axis_assumptions(d.par)
+    wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
+    affine = _affine(d)
+    found = None if affine is None else simplify(affine, wide, assumptions)
+    if found == TRUE or _witness(d, known, assumptions):
+        return TRUE
+    some = _disjunction(d, known)
+    other = None if some is None else simplify(some, wide, assumptions)
+    return other if found is None or other == TRUE else found
+
+
+def _affine(d: Def) -> Expr | None:
+    """The condition for a guard whose conjuncts are affine in at most one reduced variable; None for any other one."""
     ranges = {a.name: _whole(a) for a in d.red}
     free: list[Expr] = []
-    for part in () if d.guard is None else conjuncts(d.guard):
-        mine = [n for n in names if n in free_vars(part)]
+    for part in conjuncts(d.guard or TRUE):
+        mine = [n for n in ranges if n in free_vars(part)]
         if not mine:
             free.append(part)
         elif len(mine) > 1 or not _add_bound(part, mine[0], ranges[mine[0]]):
             return None
-    for r in ranges.values():
-        free += [_ordered(lo, hi) for lo in r.lower for hi in r.upper]
-    known, assumptions = axis_assumptions(d.par)
-    wide = {v: (lo, hi if lo < hi else hi + 1) for v, (lo, hi) in known.items()}
-    return simplify(conjunction(free) or TRUE, wide, assumptions)
+    return _all_ordered(free, ranges)
+
+
+def _all_ordered(free: Sequence[Expr], ranges: Mapping[str, _Range]) -> Expr:
+    ordered = [_ordered(lo, hi) for r in ranges.values() for lo in r.lower for hi in r.upper]
+    return conjunction((*free, *ordered)) or TRUE
+
+
+def _disjunction(d: Def, known: Ranges) -> Expr | None:
+    """The condition for a guard of a few exact alternatives; None for any other one."""
+    names = {a.name for a in d.red}
+    parts = conjuncts(d.guard or TRUE)
+    found = alternatives(conjunction(p for p in parts if names & free_vars(p)) or TRUE)
+    cases = [_case(d, a, known) for a in found] if len(found) <= _CASES else [None]
+    if not found or None in cases:
+        return None
+    some = reduce(lambda a, b: calc("or", a, b), (c for c in cases if c is not None))
+    return conjunction((*(p for p in parts if not names & free_vars(p)), some))
+
+
+def _case(d: Def, a: Alternative, known: Ranges) -> Expr | None:
+    """The condition that a point of the domain is in ``a``; None where its forms are not exact bounds."""
+    if not a.exact:
+        return None
+    ranges = {x.name: _whole(x) for x in d.red}
+    free: list[Expr] = []
+    for form in a.forms:
+        mine = [n for n in ranges if any(n in free_vars(x) for x in form.terms)]
+        bound = solve(form, mine[0], known) if len(mine) == 1 else None
+        if not mine:
+            free.append(calc("ge", build(form, _I32), 0))
+        elif bound is None:
+            return None
+        else:
+            ranges[mine[0]].lower += [build(x, _I32) for x in bound.lo]
+            ranges[mine[0]].upper += [build(x.shift(-1), _I32) for x in bound.hi]
+    return _all_ordered(free, ranges)
+
+
+def _witness(d: Def, known: Ranges, assumptions: Sequence[Expr]) -> bool:
+    """Whether one of a few points certainly is in the domain of ``d``."""
+    guard = d.guard or TRUE
+    axes: list[Expr] = [Var(a.name) for a in d.par if a.name in free_vars(guard)]
+    choices = [[*axes, integer(0), calc("sub", extent_expr(a.extent), 1)] for a in d.red]
+    for point in islice(product(*choices), _POINTS):
+        at = {a.name: x for a, x in zip(d.red, point, strict=True)}
+        inside = [c for a in d.red for c in within(at[a.name], extent_expr(a.extent))]
+        if simplify(conjunction((*inside, substitute(guard, at))) or TRUE, known, assumptions) == TRUE:
+            return True
+    return False
 
 
 def _whole(a: Axis) -> _Range:

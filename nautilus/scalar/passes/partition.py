@@ -1,13 +1,12 @@
 """``partition``: splits a reduction loop into dead, mixed and full ranges of blocks.
 
-For every guarded statement of a ``seq`` loop, each conjunct that is affine in the loop variable has a range in which it
-can hold (*live*) and one in which it holds for the whole tile (*full*).  Blocks without a live statement of lasting
-effect are not executed.  Blocks in which every conjunct is full run without guards.  The other blocks run unchanged
-before and after the full range, unless ``iteration_order`` selects another order.
+For every guarded statement of a ``seq`` loop, each conjunct on the loop variable has spans in which it can hold
+(*live*) and spans in which it holds for the whole tile (*full*; ``analysis.blocks.spans``).  Blocks outside of the hull
+of the live spans are not executed.  Blocks in which every conjunct is full run without guards.  The other blocks run
+unchanged before and after the full range, unless ``iteration_order`` selects another order.
 
-A conjunct that is not affine, or depends on data, makes every block mixed and none dead.  Bounds are
-expressions of the variables around the loop.  Exact: integer division rounds the right way, tile
-variables are replaced by the end of their range that decides.
+A conjunct that depends on data makes every block mixed and none dead.  Bounds are expressions of the variables around
+the loop.
 
 A loop of one iteration whose position depends on outer variables (a chunk of one tile) is replaced by its body.
 
@@ -26,13 +25,15 @@ from dataclasses import dataclass, replace
 from nautilus.core.errors import ScheduleError, in_kernel
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import FALSE, conjunction, conjuncts
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite, walk
-from nautilus.core.index.linear import Linear, atom, build, constant, divide, divided
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Var, free_vars, loads, rewrite
+from nautilus.core.index.linear import constant, divided
 from nautilus.core.index.linear_bounds import Ranges, bounds
 from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
+from nautilus.scalar.analysis.blocks.cover import full_part, largest, live_hull, smallest
+from nautilus.scalar.analysis.blocks.spans import Blocks, Span, common, conjunctions, invariant, meet, spans
 from nautilus.scalar.analysis.derived_names import plan_of
 from nautilus.scalar.analysis.iteration_order import obstacle, ordered
 from nautilus.scalar.analysis.symbolic import linear_form
@@ -53,20 +54,6 @@ class Partition:
         plans = [(k, plan_of(self.schedule, k.name)) for k in program.kernels]
         kernels = (_kernel(k, plan.iteration_order) if plan.partition else k for k, plan in plans)
         return replace(program, kernels=tuple(kernels))
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Bounds of a range of blocks: the largest of ``lo`` to the smallest of ``hi``, half-open."""
-
-    lo: tuple[Linear, ...] = ()
-    hi: tuple[Linear, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Conjunct:
-    live: _Span
-    full: _Span | None  # None: never provably full
 
 
 def _kernel(kernel: Kernel, order: str) -> Kernel:
@@ -154,37 +141,45 @@ def _certain(piece: Loop, ranges: Ranges) -> bool:
 
 def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, tuple[Loop, ...]]:
     """``loop`` without the conditions that hold in every block it visits; and as up to three consecutive loops."""
-    found: dict[tuple[Expr, tuple[tuple[str, int], ...]], _Conjunct] = {}
-    live: list[_Span] = []
+    found: dict[tuple[Expr, tuple[tuple[str, int], ...]], Blocks] = {}
+    live: list[tuple[Span, ...]] = []
     for loops, s in statements(loop.body):
         # Outer loops first, so that loops inside still have their whole, constant range, as tiles have.
         tiles = {t.var: _trips(t) for t in loops}
         mine = []
         for c in _atoms(s.guard):
-            info = _conjunct(c, loop.var, tiles) if loop.var in _used(c) else _invariant(c, loop, tiles)
+            changes = loop.var in free_vars(c)
+            info = spans(c, loop.var, tiles, ranges) if changes else invariant(c, _trips(loop), tiles, ranges)
             if info is not None:
                 found[c, tuple(tiles.items())] = info
                 mine.append(info.live)
         if _lasting(s, loop, locals_):
-            live.append(_Span(tuple(x for m in mine for x in m.lo), tuple(x for m in mine for x in m.hi)))
+            live.append(conjunctions(mine, subset=False))
     if not found:
         return loop, (loop,)
-    whole = _Span((divided(loop.lo),), (divided(loop.hi),))
-    visit = _meet(whole, _hull(live)) if live and _idle(loop, locals_) else whole
-    held = {c for c, _ in found} - {c for (c, _), known in found.items() if not _covers(known.full, visit)}
+    whole = Span((divided(loop.lo),), (divided(loop.hi),))
+    visit = _visited(live, whole, ranges) if live and _idle(loop, locals_) else whole
+    held = {c for c, _ in found} - {c for (c, _), known in found.items() if not _covered(known.full, visit)}
     loop = replace(loop, body=_without(loop.body, held))
-    full = [known.full for (c, _), known in found.items() if c not in held]
-    lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
-    if any(f is None for f in full):
+    full = conjunctions((known.full for (c, _), known in found.items() if c not in held), subset=True)
+    inside = full_part(full, visit, ranges)
+    if inside is None:
+        lo, hi = largest(visit.lo, ranges), smallest(visit.hi, ranges)
         return loop, (replace(loop, lo=lo, hi=hi),)
-    inside = _meet(visit, *(f for f in full if f is not None))
     bare = {c for c, _ in found}
     return loop, tuple(_ranges(loop, visit, inside, bare, ranges))
 
 
-def _covers(full: _Span | None, visit: _Span) -> bool:
-    """Whether ``full`` certainly has every block of ``visit``: each bound of it is one of these."""
-    return full is not None and set(full.lo) <= set(visit.lo) and set(full.hi) <= set(visit.hi)
+def _visited(live: list[tuple[Span, ...]], whole: Span, ranges: Ranges) -> Span:
+    """A range of blocks that has those of every statement."""
+    if all(len(s) == 1 and not s[0].when for s in live):
+        return meet(whole, common([s for (s,) in live]))
+    return live_hull(list(dict.fromkeys(s for spans in live for s in spans)), whole, ranges)
+
+
+def _covered(full: tuple[Span, ...], visit: Span) -> bool:
+    """Whether one of ``full`` certainly has every block of ``visit``: each bound of it is one of these."""
+    return any(visit.within(s) for s in full)
 
 
 def _trips(loop: Loop) -> int:
@@ -192,7 +187,7 @@ def _trips(loop: Loop) -> int:
     return (extent(loop) or 0) if loop.lo == integer(0) else 0
 
 
-def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ranges) -> Iterable[Loop]:
+def _ranges(loop: Loop, visit: Span, inside: Span, bare: set[Expr], ranges: Ranges) -> Iterable[Loop]:
     """Mixed, full, mixed; a range that is certainly empty is left out.
 
     Each range begins where the one before it ends, the full one also where it is empty: passes that let the loops share
@@ -200,15 +195,15 @@ def _ranges(loop: Loop, visit: _Span, inside: _Span, bare: set[Expr], ranges: Ra
     """
     extra_lo = [x for x in inside.lo if x not in visit.lo]
     extra_hi = [x for x in inside.hi if x not in visit.hi]
-    lo, hi = _expr(visit.lo, "max", ranges), _expr(visit.hi, "min", ranges)
+    lo, hi = largest(visit.lo, ranges), smallest(visit.hi, ranges)
     start = lo
     if extra_lo:
-        start = _fold("min", _expr((*visit.lo, *extra_lo), "max", ranges), hi, ranges)
+        start = smallest((divided(largest((*visit.lo, *extra_lo), ranges)), divided(hi)), ranges)
         if start != lo:
             yield from _nonempty(replace(loop, lo=lo, hi=start), ranges)
     end = hi
     if extra_hi:
-        end = _fold("max", start, _expr((*visit.hi, *extra_hi), "min", ranges), ranges)
+        end = largest((divided(start), divided(smallest((*visit.hi, *extra_hi), ranges))), ranges)
     yield from _nonempty(replace(loop, lo=start, hi=end, body=_without(loop.body, bare)), ranges)
     if end != hi:
         yield from _nonempty(replace(loop, lo=end, hi=hi), ranges)
@@ -229,127 +224,6 @@ def _atoms(guard: Expr | None) -> tuple[Expr, ...]:
             case _:
                 out.append(c)
     return tuple(out)
-
-
-def _used(e: Expr) -> frozenset[str]:
-    return free_vars(e)
-
-
-def _conjunct(c: Expr, var: str, tiles: dict[str, int]) -> _Conjunct:
-    """Where ``c`` can hold, and where it holds throughout the tile."""
-    forms = _at_least_zero(c)
-    spans = [_solve(f, var, tiles) for f in forms]
-    if not forms or any(s is None for s in spans):
-        return _Conjunct(_Span(), None)
-    known = [s for s in spans if s is not None]
-    live = _meet(*(s[0] for s in known))
-    return _Conjunct(live, None if len(known) > 1 else known[0][1])
-
-
-def _invariant(c: Expr, loop: Loop, tiles: dict[str, int]) -> _Conjunct | None:
-    """Where ``c``, which no loop from ``loop`` on changes, can hold and holds: in all iterations, or in none."""
-    forms, trips = _at_least_zero(c), _trips(loop)
-    if len(forms) != 1 or not trips or free_vars(c) & {*tiles} or any(isinstance(n, Load) for n in walk(c)):
-        return None
-    span = _Span(hi=(forms[0].shift(1).scale(trips),))
-    return _Conjunct(span, span)
-
-
-def _at_least_zero(c: Expr) -> tuple[Linear, ...]:
-    """Forms that are all >= 0 exactly where comparison ``c`` holds; none for anything else.
-
-    A comparison in i64 has none: the bounds of a loop are i32.
-    """
-    if not isinstance(c, Op) or len(c.args) != 2 or not all(a.dtype is DType.I32 for a in c.args):
-        return ()
-    a, b = (divided(x) for x in c.args)
-    match c.op:
-        case "le":
-            return (b - a,)
-        case "lt":
-            return ((b - a).shift(-1),)
-        case "ge":
-            return (a - b,)
-        case "gt":
-            return ((a - b).shift(-1),)
-        case "eq":
-            return (a - b, b - a)
-    return ()
-
-
-def _solve(form: Linear, var: str, tiles: dict[str, int]) -> tuple[_Span, _Span] | None:
-    """(live, full) of ``form >= 0`` for ``var``; None where it is not affine in it and the tile."""
-    k = form.slope(var)
-    rest = form.without(Var(var))
-    low = high = constant(rest.const)
-    for a, c in rest.terms.items():
-        if isinstance(a, Var) and tiles.get(a.name):
-            top = (tiles[a.name] - 1) * c
-            low, high = low.shift(min(0, top)), high.shift(max(0, top))
-        elif free_vars(a) & {var, *tiles} or any(isinstance(n, Load) for n in walk(a)):
-            return None
-        else:
-            low, high = low + atom(a).scale(c), high + atom(a).scale(c)
-    if k == 0:
-        return None
-    return _side(k, high), _side(k, low)
-
-
-def _side(k: int, rest: Linear) -> _Span:
-    """The range of v with ``k*v + rest >= 0``."""
-    if k > 0:
-        return _Span(lo=(divide(rest, k, DType.I32).scale(-1),))
-    return _Span(hi=(divide(rest, -k, DType.I32).shift(1),))
-
-
-def _meet(*spans: _Span) -> _Span:
-    lo = dict.fromkeys(x for s in spans for x in s.lo)
-    hi = dict.fromkeys(x for s in spans for x in s.hi)
-    return _Span(tuple(lo), tuple(hi))
-
-
-def _hull(spans: list[_Span]) -> _Span:
-    """A range that holds them all: bounds common to every one."""
-    first = spans[0]
-    return _Span(
-        tuple(x for x in first.lo if all(x in s.lo for s in spans)),
-        tuple(x for x in first.hi if all(x in s.hi for s in spans)),
-    )
-
-
-def _expr(terms: Iterable[Linear], op: str, ranges: Ranges) -> Expr:
-    """The max (min) of ``terms``, without those that never decide it."""
-    kept: list[Linear] = []
-    for t in terms:
-        if any(_dominates(k, t, op, ranges) for k in kept):
-            continue
-        kept = [k for k in kept if not _dominates(t, k, op, ranges)] + [t]
-    out = build(kept[0], DType.I32)
-    for t in kept[1:]:
-        out = Op(op, (out, build(t, DType.I32)), DType.I32)
-    return out
-
-
-def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
-    """Whether ``b`` never changes ``op(a, b)``."""
-    return _never_positive(b - a if op == "max" else a - b, ranges)
-
-
-def _never_positive(x: Linear, ranges: Ranges) -> bool:
-    """Whether ``x <= 0`` for all values of its variables; looks at the cases of a min or a max."""
-    _, hi = bounds(x, ranges)
-    if hi is not None and hi <= 0:
-        return True
-    for a, c in x.terms.items():
-        if isinstance(a, Op) and a.op in ("min", "max"):
-            cases = (x.without(a) + divided(arg).scale(c) for arg in a.args)
-            decide = all if (a.op == "max") is (c > 0) else any
-            return decide(_never_positive(case, ranges) for case in cases)
-    return False
-
-
-def _fold(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
-    return _expr((divided(a), divided(b)), op, ranges)
 
 
 def _without(body: tuple[Stmt, ...], bare: set[Expr]) -> tuple[Stmt, ...]:

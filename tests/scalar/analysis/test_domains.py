@@ -68,9 +68,36 @@ def test_two_variables() -> None:
     check("j <= i and l > k", ("j", "l"))
 
 
-@pytest.mark.parametrize("guard", ["j % 2 == i", "j <= l", "T[j] > i", "j <= i or j > k", "T[i] == j * j"])
+@pytest.mark.parametrize("guard", ["j % 2 == i", "j + i < l - 3", "T[j] > i", "j < i or j > k + l", "T[i] == j * j"])
 def test_what_has_no_closed_form_here(guard: Any) -> None:
     assert nonempty(reduction(guard, ("j", "l"))) is None
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "j // 2 == i // 2", "abs(i - j) <= 1", "(i - j) % 3 == 0", "j < 2 or j <= i", "not (j > i or i - j > 3)",
+        "abs(i // 2 - j // 2) <= 1 and abs(i % 2 - j % 2) <= 1", "j <= min(i, 3) and j >= max(i - 2, 0)", "j >= i % 4",
+        "T[i] == T[j]",
+    ],
+)  # fmt: skip
+def test_a_witness_proves_that_every_domain_has_a_point(guard: Any) -> None:
+    assert closed(reduction(guard)) == "true"
+
+
+def test_a_witness_for_two_variables() -> None:
+    assert closed(reduction("j <= l", ("j", "l"))) == "true"
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "j < i or j > k + 2", "j != i and j <= i", "abs(i - j) >= 3", "j // 2 > i // 2", "abs(i // 2 - j // 2) == 2",
+        "j < min(i, k)", "max(i, j) < k", "j // 3 - i // 2 >= 1 and k < 3", "2 * j == i or j > 4 + i",
+    ],
+)  # fmt: skip
+def test_alternatives_have_closed_forms(guard: Any) -> None:
+    check(guard)
 
 
 def test_data_may_bound_a_variable() -> None:

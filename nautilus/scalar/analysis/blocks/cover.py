@@ -1,0 +1,143 @@
+"""One range of blocks for several spans: a hull of those that are live, a part of those that are full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.evaluate import evaluate
+from nautilus.core.expr.nodes import Expr, Op, free_vars
+from nautilus.core.index.linear import Linear, build, divided
+from nautilus.core.index.linear_bounds import Ranges, bounds
+from nautilus.core.index.simplify import simplify
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.blocks.spans import Span, meet
+
+_SAMPLES = 5  # values of each outer variable at which the sizes of spans are compared
+
+
+def largest(terms: Iterable[Linear], ranges: Ranges) -> Expr:
+    """The largest of ``terms``, without those that never decide it."""
+    return _extreme(terms, "max", ranges)
+
+
+def smallest(terms: Iterable[Linear], ranges: Ranges) -> Expr:
+    """The smallest of ``terms``, without those that never decide it."""
+    return _extreme(terms, "min", ranges)
+
+
+def _extreme(terms: Iterable[Linear], op: str, ranges: Ranges) -> Expr:
+    kept: list[Linear] = []
+    for t in terms:
+        if any(_dominates(k, t, op, ranges) for k in kept):
+            continue
+        kept = [k for k in kept if not _dominates(t, k, op, ranges)] + [t]
+    out = build(kept[0], DType.I32)
+    for t in kept[1:]:
+        out = Op(op, (out, build(t, DType.I32)), DType.I32)
+    return out
+
+
+def _dominates(a: Linear, b: Linear, op: str, ranges: Ranges) -> bool:
+    """Whether ``b`` never changes ``op(a, b)``."""
+    return never_positive(b - a if op == "max" else a - b, ranges)
+
+
+def never_positive(x: Linear, ranges: Ranges) -> bool:
+    """Whether ``x <= 0`` for all values of its variables; looks at the cases of a min, a max or a select."""
+    _, hi = bounds(x, ranges)
+    if hi is not None and hi <= 0:
+        return True
+    for a, c in x.terms.items():
+        if isinstance(a, Op) and a.op in ("min", "max", "select"):
+            cases = (x.without(a) + divided(arg).scale(c) for arg in a.args[-2:])
+            decide = all if a.op == "select" or (a.op == "max") is (c > 0) else any
+            return decide(never_positive(case, ranges) for case in cases)
+    return False
+
+
+def empty(s: Span, ranges: Ranges) -> bool:
+    """Whether ``s`` certainly has no block."""
+    return any(never_positive(hi - lo, ranges) for lo in s.lo for hi in s.hi) or any(
+        never_positive(w.shift(1), ranges) for w in s.when
+    )
+
+
+def unconditional(s: Span, whole: Span, ranges: Ranges) -> Span:
+    """``s`` with bounds that say ``when``: where it does not hold, from the end of ``whole`` to its begin."""
+    when = [w for w in s.when if not never_positive(w.scale(-1), ranges)]
+    if not when:
+        return Span(s.lo, s.hi)
+    cond = conjunction(calc("ge", build(w, DType.I32), 0) for w in when)
+    assert cond is not None
+    lo, hi = smallest(whole.hi, ranges), largest(whole.lo, ranges)
+    first, end = calc("select", cond, largest(s.lo, ranges), lo), calc("select", cond, smallest(s.hi, ranges), hi)
+    return Span((_simple(first, ranges),), (_simple(end, ranges),))
+
+
+def _simple(e: Expr, ranges: Ranges) -> Linear:
+    known = {name: (lo, hi) for name, (lo, hi) in ranges.items() if lo is not None and hi is not None}
+    return divided(simplify(e, known))
+
+
+def live_hull(spans: Sequence[Span], whole: Span, ranges: Ranges) -> Span:
+    """A range that has all blocks of ``spans`` and none outside of ``whole``."""
+    found = [meet(whole, s) for s in spans]
+    found = [unconditional(s, whole, ranges) for s in found if not empty(s, ranges)]
+    if not found:
+        return Span(whole.lo, whole.lo)
+    return reduce(lambda a, b: _joined(a, b, ranges), found)
+
+
+def _joined(a: Span, b: Span, ranges: Ranges) -> Span:
+    """From the first block of either span to the last one."""
+    if a.within(b):
+        return b
+    if b.within(a):
+        return a
+    lo = smallest((divided(largest(s.lo, ranges)) for s in (a, b)), ranges)
+    hi = largest((divided(smallest(s.hi, ranges)) for s in (a, b)), ranges)
+    return Span((_simple(lo, ranges),), (_simple(hi, ranges),))
+
+
+def full_part(spans: Sequence[Span], visit: Span, ranges: Ranges) -> Span | None:
+    """A range of blocks that one of ``spans`` has, as large as can be told; None where all are empty."""
+    found = [meet(visit, s) for s in spans]
+    parts = [unconditional(s, visit, ranges) for s in found if not empty(s, ranges)]
+    joined: list[Span] = []
+    for s in parts:
+        other = next((x for x in joined if _touch(s, x, ranges)), None)
+        if other is None:
+            joined.append(s)
+        else:
+            joined[joined.index(other)] = _joined(other, s, ranges)
+    return max(joined, key=lambda s: _size(s, ranges)) if joined else None
+
+
+def _touch(a: Span, b: Span, ranges: Ranges) -> bool:
+    """Whether each range begins before or where the other one ends: then no block lies between them."""
+    return _before(a.lo, b.hi, ranges) and _before(b.lo, a.hi, ranges)
+
+
+def _before(lo: Iterable[Linear], hi: Sequence[Linear], ranges: Ranges) -> bool:
+    return all(never_positive(x - y, ranges) for x in lo for y in hi)
+
+
+def _size(s: Span, ranges: Ranges) -> float:
+    """The number of blocks of ``s`` over samples of the outer variables, or 0 where their ranges are not known."""
+    lo, hi = largest(s.lo, ranges), smallest(s.hi, ranges)
+    names = free_vars(lo) | free_vars(hi)
+    env: dict[str, np.ndarray] = {}
+    for name in names:
+        a, b = ranges.get(name, (None, None))
+        if a is None or b is None:
+            return 0.0
+        env[name] = np.linspace(a, b, _SAMPLES).astype(np.int64)
+    try:
+        return float(np.maximum(evaluate(hi, env) - evaluate(lo, env), 0).mean())
+    except KeyError:
+        return 0.0
