@@ -24,6 +24,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
+from nautilus.planner.boxes import side
 from nautilus.planner.dots import Dot, ceil_pow2, dot_of, full_operands
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
@@ -60,19 +61,24 @@ def size_kernel(
     place = None
     if len(rows) == 1 and len(columns) == 1 and rows != columns and all(d.inner == tuple(loops) for d in dots.values()):
         place = (next(iter(rows)), next(iter(columns)), loops[0], len(dots))
+    sides = None
+    if place is not None:
+        of = [[d.rows for d in dots.values()], [d.columns for d in dots.values()]]
+        main = [side(plan, unified, x, axes) for x, axes in zip(place[:2], of, strict=True)]
+        sides = (main[0], main[1], *place[2:])
     if not all(map(_half_operands, products)):
         types = {t for d in products for t in _loaded_types(d)}
         alike = warpgroup and len(types) == 1 and types <= _OTHERS
         wide = (
-            warpgroup_rules.gemm(plan, unified, limits, *place, next(iter(types)), light=light)
-            if place and alike
+            warpgroup_rules.gemm(plan, unified, limits, *sides, next(iter(types)), light=light)
+            if sides and alike
             else None
         )
         if place and place[3] == 1 and all(map(full_operands, products)):
             return _gemm_in_parts(plan, unified, limits, *place[:3])
         return wide or _fewer_stages(plan, unified, limits, loops[0])
-    if place is not None:
-        wide = warpgroup_rules.gemm(plan, unified, limits, *place, light=light) if warpgroup else None
+    if place is not None and sides is not None:
+        wide = warpgroup_rules.gemm(plan, unified, limits, *sides, light=light) if warpgroup else None
         return wide or _gemm(plan, unified, limits, *place)
     if len(spread) == 1 and len(rows | columns) == 1:
         row = next(iter(spread))

@@ -9,7 +9,8 @@ H200.  A kernel of another structure keeps the general plan.
   pipelines of two stages.  Results that have no room in shared memory alias a pipeline stage.  An ordered barrier
   serialises the products of the warpgroups where they are short beside the elementwise work: for narrow accumulators,
   or for several special functions for each element between the products.
-* a GEMM: the tile with the best merit x useful area per wave of blocks.
+* a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
+  several axes (:mod:`.boxes`).
 * several GEMMs with one result shape, whose loops run in turn: 128 rows, and the columns that leave registers for all
   accumulators.
 """
@@ -26,6 +27,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
+from nautilus.planner.boxes import Side
 from nautilus.planner.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
@@ -93,7 +95,7 @@ def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) ->
 
 
 def gemm(
-    plan: KernelPlan, unified: Unified, limits: Limits, row: str, column: str, loop: str, dots: int,
+    plan: KernelPlan, unified: Unified, limits: Limits, row: Side, column: Side, loop: str, dots: int,
     operand: DType = DType.F16, light: bool = False,
 ) -> KernelPlan | None:  # fmt: skip
     """Tiles of a GEMM with ``dots`` accumulators that share their left operand; None where it is too small.
@@ -101,10 +103,11 @@ def gemm(
     ``operand``: type of the operands (measured for 16 bits); a stage always has rows of 128 bytes.  ``light``: at
     most 64 accumulators a thread.
     """
-    rows, columns, step = extent(unified, row), extent(unified, column), 2 * STEP // operand.bytes
+    rows, columns, step = row.extent, column.extent, 2 * STEP // operand.bytes
     if rows < 128 or columns < 64 or extent(unified, loop) < 2 * step:
         return None
-    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
+    sides = {x for s in (row, column) for x, _, _ in s.axes}
+    others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in sides)
     best: tuple[float, Tile, int] | None = None
     for tile in TILES:
         n = tile.columns // dots
@@ -122,7 +125,8 @@ def gemm(
         if stages < (4 if tile.pingpong else 3):
             continue
         merit = tile.merit if n % CHUNK == 0 else NARROW_MERIT * tile.merit
-        score = merit * useful(rows, columns, tile.rows, n, others, limits.multiprocessors)
+        tiles = others * row.count(row.tiles(tile.rows)) * column.count(column.tiles(n))
+        score = merit * useful(others * rows * columns, tiles, tile.rows * n, limits.multiprocessors)
         if best is None or score > best[0]:
             best = (score, tile, stages)
     if best is None:
@@ -136,7 +140,8 @@ def gemm(
         raster_group=(2048 if tile.columns > 256 or tile.warpgroups > WARPGROUPS else 1024) // tile.rows,
         producer_registers=low, consumer_registers=high, persistent="static", pipeline_mma=False,
     )  # fmt: skip
-    return with_tiles(plan, {row: tile.rows, column: tile.columns // dots, loop: step}, mapping)
+    sizes = row.tiles(tile.rows) | column.tiles(tile.columns // dots) | {loop: step}
+    return with_tiles(plan, sizes, mapping)
 
 
 def gemms_in_turn(
@@ -164,11 +169,9 @@ def gemms_in_turn(
     return with_tiles(plan, {row: rows, column: columns} | dict.fromkeys(loops, STEP), mapping)
 
 
-def useful(rows: int, columns: int, tile_rows: int, tile_columns: int, others: int, multiprocessors: int) -> float:
-    """Useful share of the tiles' area, over whole waves of one tile a multiprocessor."""
-    tiles = others * -(-rows // tile_rows) * -(-columns // tile_columns)
-    waves = -(-tiles // multiprocessors)
-    return others * rows * columns / (waves * multiprocessors * tile_rows * tile_columns)
+def useful(elements: int, tiles: int, area: int, multiprocessors: int) -> float:
+    """Useful share of the area of ``tiles`` with ``elements``, over whole waves of one tile a multiprocessor."""
+    return elements / (-(-tiles // multiprocessors) * multiprocessors * area)
 
 
 def streamed_bytes(unified: Unified, loop: str) -> int:

@@ -114,9 +114,9 @@ def print_load(w: Writer, op: ma.TmaLoad) -> None:
     call = w.speller.use(f"tma_load_{len(copy.origin)}d")
     with issuing(w):
         bar = barrier_address(w, *op.mbar)
-        for slab in range(copy.slabs):
+        for slab, step in enumerate(copy.steps):
             at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
-            where = _coordinates(w, copy.origin, slab * copy.slab_columns)
+            where = _coordinates(w, copy.origin, step)
             w.line(f"{call}({at}, &{w.env['&' + copy.map.name]}, {bar}, {where});")
 
 
@@ -128,10 +128,9 @@ def _print_multicast(w: Writer, op: ma.TmaLoad, copy: Copy, mbar: tuple[str, Exp
     with issuing(w):
         bar, name = barrier_address(w, *mbar), f"&{w.env['&' + copy.map.name]}"
         here = w.expr(rank)
-        for slab in range(copy.slabs):
+        for slab, step in enumerate(copy.steps):
             at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes} + {here} * {copy.part_bytes}"
-            columns, moves = slab * copy.slab_columns, copy.part_axis
-            where = _coordinates(w, copy.origin, columns, (moves, f"{here} * {copy.part_size}"))
+            where = _coordinates(w, copy.origin, step, (copy.part_axis, f"{here} * {copy.part_size}"))
             w.line(f"{call}({at}, {name}, {bar}, {where}, {mask});")
 
 
@@ -140,9 +139,9 @@ def print_store(w: Writer, op: ma.TmaStore) -> None:
     copy = copy_of(w.module, w.kernel, op)
     call = w.speller.use(f"tma_store_{len(copy.origin)}d")
     with issuing(w):
-        for slab in range(copy.slabs):
+        for slab, step in enumerate(copy.steps):
             at = f"{w.shared} + {slot_offset(w, op.slot)} + {slab * copy.slab_bytes}"
-            where = _coordinates(w, copy.origin, slab * copy.slab_columns)
+            where = _coordinates(w, copy.origin, step)
             w.line(f"{call}(&{w.env['&' + copy.map.name]}, {at}, {where});")
 
 
@@ -163,9 +162,11 @@ def print_named_arrive(w: Writer, op: ma.NamedArrive) -> None:
     w.line(f"{w.speller.use('named_arrive')}({w.expr(op.number)}, {op.threads});")
 
 
-def _coordinates(w: Writer, origin: tuple[Expr, ...], columns: int, part: tuple[int, str] | None = None) -> str:
+def _coordinates(
+    w: Writer, origin: tuple[Expr, ...], step: tuple[int, ...], part: tuple[int, str] | None = None
+) -> str:
     texts = [w.expr(e) for e in origin]
-    for axis, more in ((0, str(columns) if columns else ""), part or (0, "")):
+    for axis, more in (*((n, str(by) if by else "") for n, by in enumerate(step)), part or (0, "")):
         if more:
             texts[axis] = more if texts[axis] == "0" else f"{texts[axis]} + {more}"
     return ", ".join(texts)

@@ -1,9 +1,9 @@
 """Which loads the TMA unit can do: boxes of a buffer, zeros where they reach over its edges.
 
-A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along two
-axes of the buffer, one of them the contiguous one, a fixed place along the others; elements outside of
-the buffer arrive as zeros.  A load's mask says no more than that when every part of it follows from
-"the element is inside the buffer" along those two axes.
+A bulk copy moves a box (PTX ISA, "Tensors"; the limits are those of tensor maps): unit steps along some axes of the
+buffer, the contiguous one among them, a fixed place along the others; elements outside of the buffer arrive as zeros.
+Each axis of the tile counts one axis of the buffer, or several of them as digits (:mod:`.digits`).  A load's mask says
+no more than that when every part of it follows from "the element is inside the buffer".
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from nautilus.core.buffers import Buffer
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, walk
-from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, linear_in, simplify
+from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
 from nautilus.core.tiles import TileAxis
+from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape
 from nautilus.ma_tile.ir.values import Smem
 from nautilus.ma_tile.lowering.staging import ordered
@@ -49,37 +50,37 @@ def tma_box(
     walked = _walked(buffer, index, sizes)
     if isinstance(walked, str):
         return walked
-    if len(shape) - 1 not in walked:
+    last = walked.get(len(shape) - 1)
+    if last is None or last.stride != 1:
         return f"the contiguous axis of {buffer.name} is not one of the tile's"
     known = {**ranges} | {name: (0, size - 1) for name, size in sizes.items()}
-    inside = tuple(part for n in walked for part in within(index[n], shape[n]))
+    inside = tuple(part for e, n in zip(index, shape, strict=True) for part in within(e, n))
     for part in () if mask is None else conjuncts(mask):
         if simplify(part, known, inside) != TRUE:
             return f"the mask of the load from {buffer.name} is not the buffer's own bounds"
-    axes = ordered(tile, walked[len(shape) - 1])
-    if any(a.size > MOST_ROWS for a in axes[:-1]):
+    axes = ordered(tile, last.axis)
+    if any(d.size > MOST_ROWS for d in walked.values() if d.axis != last.axis):
         return f"the tile of {buffer.name} has more than {MOST_ROWS} rows"
-    row = axes[-1].size * buffer.dtype.bytes
+    row = last.size * buffer.dtype.bytes
     swizzle = next((w for w in SWIZZLES if row % w == 0), 0)
     if not swizzle:
         return f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}"
     return TmaBox(axes, swizzle)
 
 
-def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, str] | str:
-    """Buffer axis -> the tile axis that walks it in unit steps; or why the tile is no box."""
-    out: dict[int, str] = {}
+def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:
+    """Buffer axis -> what counts it in unit steps; or why the tile is no box."""
+    out: dict[int, Digit] = {}
     for n, e in enumerate(index):
         if any(isinstance(x, Load | Ref) for x in walk(e)):
             return f"where the load from {buffer.name} starts depends on loaded values"
-        along = sorted(free_vars(e) & sizes.keys())
-        if not along:
+        if free_vars(e).isdisjoint(sizes):
             continue
-        form = linear_in(e, along[0])
-        if len(along) > 1 or form is None or form[0] != 1 or along[0] in out.values():
+        found = digit_of(e, sizes)
+        if found is None:
             return f"the load from {buffer.name} does not step along its axes one by one"
-        out[n] = along[0]
-    if len(sizes) != 2 or len(out) != 2:
+        out[n] = found
+    if len(sizes) != 2 or not all(is_whole(out.values(), name, size) for name, size in sizes.items()):
         return f"the load from {buffer.name} is not a matrix"
     return out
 

@@ -6,12 +6,12 @@ tensor maps", "mbarrier".
 Meaning.
 
 * ``tma.load`` and ``tma.store`` copy one tile between global memory and a stage of a shared buffer by TMA.  The index
-  has one expression for each buffer axis: ``base``, or ``base + AXIS`` for at most one tile axis of the slot (unit
-  stride).  Every slot axis of size > 1 appears once, and the slot's last axis is the buffer's last.  ``base`` is any
-  uniform expression.  A load fills elements outside the buffer with zeros, and a store skips them; only axes with a
-  tile axis may leave their range.  The counted bytes are always those of the whole stage.  The buffer's innermost row
-  is a multiple of 16 bytes.  A slot with swizzle ``w`` is copied in slabs of ``w`` bytes of columns, one instruction
-  for each slab.
+  has one expression for each buffer axis: ``base``, ``base + AXIS`` for a tile axis of the slot (unit stride), or
+  ``base`` and a digit ``AXIS // stride % size`` of one (``ma_tile.analysis.digits``).  Every slot axis of size > 1
+  appears once, with all its digits, and the slot's last axis counts the buffer's last.  ``base`` is any uniform
+  expression.  A load fills elements outside the buffer with zeros, and a store skips them.  The counted bytes are
+  always those of the whole stage.  The buffer's innermost row is a multiple of 16 bytes.  A slot with swizzle ``w`` is
+  copied in slabs of ``w`` bytes of columns, one instruction for each slab.
 * ``tma.load`` without ``mbar`` is the *synchronous* form.  All consumers of the role execute it together, each distinct
   tile is copied once, and all threads continue when the bytes have arrived (wgmma sees them too).  Passes replace
   it; the emitter takes the asynchronous form only.  ``tma.load`` with ``mbar`` is issued by one thread (of a ``single``

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from nautilus.core.expr.build import calc
 from nautilus.core.expr.nodes import Expr, Var, free_vars, substitute
-from nautilus.core.index.simplify import simplify
+from nautilus.core.index.simplify import Ranges, simplify
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.ma_tile.ir.async_ops import CONSUMER
 from nautilus.vr_tile import ir as vr
@@ -24,13 +24,13 @@ def split_axis(kernel: TileKernel, axis: str, consumers: int) -> TileKernel:
     part = next(a.size for a in kernel.axes if a.name == axis) // consumers
     axes = tuple(TileAxis(a.name, part) if a.name == axis else a for a in kernel.axes)
     at = calc("add", calc("mul", Var(CONSUMER), part), Var(axis))
-    body = _Split({a.name: a for a in axes}, {axis: at}).block(kernel.body)
+    body = _Split({a.name: a for a in axes}, {axis: at}, {axis: (0, part - 1)}).block(kernel.body)
     return replace(kernel, axes=axes, body=body)
 
 
 class _Split:
-    def __init__(self, axes: Mapping[str, TileAxis], env: Mapping[str, Expr]) -> None:
-        self.axes, self.env = axes, env
+    def __init__(self, axes: Mapping[str, TileAxis], env: Mapping[str, Expr], ranges: Ranges) -> None:
+        self.axes, self.env, self.ranges = axes, env, ranges
 
     def block(self, body: tuple[vr.TileOp, ...]) -> tuple[vr.TileOp, ...]:
         return tuple(map(self.op, body))
@@ -39,7 +39,7 @@ class _Split:
         return Value(v.name, TileType(v.type.dtype, tuple(self.axes[a.name] for a in v.type.axes)))
 
     def expr(self, e: Expr) -> Expr:
-        return e if self.env.keys().isdisjoint(free_vars(e)) else simplify(substitute(e, self.env))
+        return e if self.env.keys().isdisjoint(free_vars(e)) else simplify(substitute(e, self.env), self.ranges)
 
     def mask(self, e: Expr | None) -> Expr | None:
         return None if e is None else self.expr(e)

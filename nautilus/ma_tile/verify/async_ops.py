@@ -13,7 +13,8 @@ from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
-from nautilus.ma_tile.analysis.access import affine, varies
+from nautilus.ma_tile.analysis.access import varies
+from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
@@ -98,30 +99,29 @@ def _tile(s: KernelScope, op: TmaLoad | TmaStore) -> tuple[Smem, Buffer]:
     names = tuple(a.name for a in stage.axes)
     for e in op.index:
         s.typed(e, f"an index of {op.buffer}", (DType.I32, DType.I64), None, names)
-    found = [_tile_axis(s, e, names) for e in op.index]
+    sizes = {a.name: a.size for a in stage.axes}
+    found = [_digit(s, e, sizes) for e in op.index]
     used = [x for x in found if x is not None]
-    wanted = {a.name for a in stage.axes if a.size > 1}
-    whole = len(set(used)) == len(used) and wanted <= set(used)
-    s.need(whole, "a TMA copy moves a box of the stage's shape", f"axes {', '.join(used)} of {stage.name}")
-    last = bool(stage.axes) and bool(found) and found[-1] == stage.axes[-1].name
-    s.need(last, "a TMA copy has the same contiguous axis in buffer and stage", f"{op.buffer} and {stage.name}")
-    _box(s, stage, buffer)
+    whole = all(is_whole(used, a.name, a.size) for a in stage.axes)
+    detail = f"axes {', '.join(x.axis for x in used)} of {stage.name}"
+    s.need(whole, "a TMA copy moves a box of the stage's shape", detail)
+    last = found[-1] if stage.axes and found else None
+    ok = last is not None and (last.axis, last.stride) == (stage.axes[-1].name, 1)
+    s.need(ok, "a TMA copy has the same contiguous axis in buffer and stage", f"{op.buffer} and {stage.name}")
+    _box(s, stage, buffer, used)
     return stage, buffer
 
 
-def _tile_axis(s: KernelScope, e: Expr, names: tuple[str, ...]) -> str | None:
-    """The tile axis in an index of the form ``base`` or ``base + AXIS``."""
-    form = affine(e)
-    here = [x for x in names if varies(e, x, {})]
-    if not here:
-        return None
-    rest = [t for t in form.terms if any(varies(t, x, {}) for x in names)]
-    ok = len(here) == 1 and len(rest) == 1 and form.slope(here[0]) == 1
-    s.need(ok, "indices of TMA copies are base or base + AXIS", ", ".join(here))
-    return here[0]
+def _digit(s: KernelScope, e: Expr, sizes: Mapping[str, int]) -> Digit | None:
+    """What counts the buffer axis with index ``e``: a tile axis or a digit of one; None for the same place."""
+    here = [x for x in sizes if varies(e, x, {})]
+    found = digit_of(e, sizes) if here else None
+    ok = not here or found is not None
+    s.need(ok, "indices of TMA copies are base, base + AXIS, or base and a digit of an axis", ", ".join(here))
+    return found
 
 
-def _box(s: KernelScope, stage: Smem, buffer: Buffer) -> None:
+def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> None:
     width, columns = stage.dtype.bytes, stage.axes[-1].size
     s.need(len(buffer.shape) <= _RANK, "tensor maps have at most 5 axes", buffer.name)
     if len(buffer.shape) > 1:
@@ -131,7 +131,9 @@ def _box(s: KernelScope, stage: Smem, buffer: Buffer) -> None:
     ok = columns * width % 16 == 0
     s.need(ok, "rows of TMA copies are multiples of 16 bytes", f"{columns} elements of {stage.name}")
     inner = stage.swizzle // width if stage.swizzle else columns
-    wide = [(a.name, a.size) for a in stage.axes[:-1]] + [(stage.axes[-1].name, inner)]
+    last = next((d.size for d in digits if (d.axis, d.stride) == (stage.axes[-1].name, 1)), inner)
+    s.need(last % inner == 0, "rows of a box fill whole slabs", f"{last} elements of {stage.name}, not {inner}")
+    wide = [(d.axis, d.size) for d in digits if d.axis != stage.axes[-1].name] + [(stage.axes[-1].name, inner)]
     for name, size in wide:
         s.need(size <= _BOX, "boxes have at most 256 positions an axis", f"{size} on {name} of {stage.name}")
 

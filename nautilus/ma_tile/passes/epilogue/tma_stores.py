@@ -23,7 +23,7 @@ in a stage of a load pipeline (``stage_aliasing``).
 
 A store is not changed if the TMA unit cannot do it: elements of other than 16 bits, a layout that is not an
 accumulator's, columns that fill no swizzled row, rows in memory that are no multiples of 16 bytes, an index that is not
-``base + AXIS`` in two axes, or a mask other than "inside the buffer".
+``base + AXIS`` or digits of the two axes, or a mask other than "inside the buffer".
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from dataclasses import dataclass, replace
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, free_vars, walk
+from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, linear_in, simplify
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
 from nautilus.core.text.names import fresh
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
+from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.pipelines import find_pipelines
 from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, ROW_BYTES, SWIZZLES
 from nautilus.ma_tile.ir.async_ops import (
@@ -204,7 +205,7 @@ class _Stores:
         for p in range(n.size // width):
             value = Frag(fresh(f"{op.value.name}_{p * width}", self.names), kind, layout)
             out.append(SliceOp(value, op.value, n.name, p * width, op.span))
-            at = (*index[:-1], _shifted(index[-1], p * width))
+            at = tuple(_shifted(e, part, p * width) for e in index)
             # the first piece waits: the stage of the previous store is unknown
             out += self._double_buffered(op, value, buffer, at, StoreStage(p, p == 0))
         return tuple(out)
@@ -333,34 +334,46 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
     fits = len(shape) == len(buffer.shape) <= MOST_AXES and shape[-1] * buffer.dtype.bytes % ROW_BYTES == 0
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):
         return None
-    names = {a.name for a in op.value.type.axes}
+    sizes = {a.name: a.size for a in op.value.type.axes if a.size > 1}
     index: list[Expr] = []
-    walked: dict[str, int] = {}
-    for at, e in enumerate(op.index):
-        along = sorted(free_vars(e) & names)
-        form = linear_in(e, along[0]) if len(along) == 1 else None
-        if not along:
+    walked: list[Digit] = []
+    for e in op.index:
+        if free_vars(e).isdisjoint(sizes):
             index.append(e)
             continue
-        if form is None or form[0] != 1 or along[0] in walked:
+        digit = digit_of(e, sizes)
+        if digit is None:
             return None
-        walked[along[0]] = at
-        axis = Var(along[0])
-        index.append(axis if form[1] == integer(0) else calc("add", form[1], axis))
-    rows, columns = axes
-    if set(walked) != {rows.name, columns.name} or walked[columns.name] != len(shape) - 1:
+        walked.append(digit)
+        index.append(_base_first(e, digit))
+    columns = axes[1]
+    whole = all(is_whole(walked, a.name, a.size) for a in axes)
+    last = digit_of(op.index[-1], sizes)
+    if not whole or last is None or last.axis != columns.name or last.stride != 1 or last.size % piece_width(columns):
         return None
-    inside = [c for at in walked.values() for c in within(op.index[at], shape[at])]
+    inside = [c for e, n in zip(op.index, shape, strict=True) for c in within(e, n)]
     known = {**ranges, **{a.name: (0, a.size - 1) for a in op.value.type.axes}}
     masks = () if op.mask is None else conjuncts(op.mask)
     return tuple(index) if all(simplify(m, known, inside) == TRUE for m in masks) else None
 
 
-def _shifted(e: Expr, by: int) -> Expr:
-    """``base + AXIS`` moved on by ``by`` elements."""
-    if by == 0:
+def _base_first(e: Expr, digit: Digit) -> Expr:
+    """``e`` as ``base + AXIS`` where it counts a whole axis."""
+    form = linear_in(e, digit.axis)
+    if form is None:
+        return e
+    axis = Var(digit.axis)
+    return axis if form[1] == integer(0) else calc("add", form[1], axis)
+
+
+def _shifted(e: Expr, part: TileAxis, by: int) -> Expr:
+    """``e``, at ``base + AXIS`` or a digit of ``part``, moved on by ``by`` elements."""
+    if by == 0 or part.name not in free_vars(e):
         return e
     match e:
         case Op(op="add", args=(base, Var() as axis)):
             return replace(e, args=(calc("add", base, by), axis))
-    return calc("add", by, e)
+        case Var():
+            return calc("add", by, e)
+    moved = substitute(e, {part.name: calc("add", Var(part.name), by)})
+    return simplify(moved, {part.name: (0, part.size - 1)})

@@ -7,6 +7,13 @@
 so that the product has one loop, which its engines pipeline without a break.  The innermost axis has a multiple of
 :data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
 remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.
+
+Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition::
+
+    sum[r, c | 0 <= y + r - 1 < H](X[y + r - 1, c] * F[r, c, k])
+
+The innermost axis of such a product may also be shorter than a multiple of :data:`ROW` bytes: it is then padded to one,
+under a condition, where that adds at most one term for :data:`PADDED` of them.
 """
 
 from __future__ import annotations
@@ -16,13 +23,16 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
+from nautilus.core.index.simplify import linear_in
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 ROW = 128  # bytes of the longest step of a loop along one axis
+PADDED = 2  # terms for which padding adds one, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +52,36 @@ class FlattenContractions:
 def contracted(d: Def) -> tuple[Axis, ...]:
     """The axes of ``d`` that become one, outermost first; () for none."""
     product = matrix_product(d.value, [a.name for a in d.par])
-    if d.op != "sum" or product is None or d.guard is not None or len(d.red) < 2:
+    if d.op != "sum" or product is None or len(d.red) < 2:
         return ()
     red, found = {a.name for a in d.red}, loads(d.value)
-    plain = all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
-    if not (red <= product.shared and plain):
-        return ()
-    if any(size(a) is None for a in d.red) or not all(_is_tensor(e) for e in children(d.value)):
+    if not red <= product.shared or any(size(a) is None for a in d.red) or not all(map(_is_tensor, children(d.value))):
         return ()
     inner = max(d.red, key=lambda a: (sum(_is_last(ld, a.name) for ld in found), d.red.index(a)))
-    fits = (size(inner) or 0) * min(ld.dtype.bytes for ld in found) % ROW == 0
+    plain = d.guard is None and all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
+    if not plain and not _is_shifted(d, found, inner.name):
+        return ()
+    length = size(inner) or 0
+    fits = length == padded(d, inner) or (not plain and PADDED * (padded(d, inner) - length) <= length)
     return (*(a for a in d.red if a is not inner), inner) if fits else ()
+
+
+def padded(d: Def, inner: Axis) -> int:
+    """The extent of ``inner`` as a multiple of :data:`ROW` bytes of each operand."""
+    step = ROW // min(ld.dtype.bytes for ld in loads(d.value))
+    return -(-(size(inner) or 0) // step) * step
+
+
+def _is_shifted(d: Def, found: Sequence[Load], inner: str) -> bool:
+    """Whether the operands are tensors whose index is affine in the contracted axes, and ``inner`` itself in one."""
+    names = {a.name for a in d.axes}
+    if any(ld.dtype.bits > 16 for ld in found) or (d.guard is not None and loads(d.guard)):
+        return False
+    for e in (e for ld in found for e in ld.index):
+        alone = isinstance(e, Var) or inner not in free_vars(e)
+        if loads(e) or not alone or any(linear_in(e, x) is None for x in free_vars(e) & names):
+            return False
+    return True
 
 
 def _is_tensor(e: Expr) -> bool:
@@ -69,12 +98,16 @@ def _is_last(ld: Load, axis: str) -> bool:
 def _flat(program: Program, d: Def, axes: Sequence[Axis]) -> Kernel:
     taken = [a.name for a in d.axes]
     name = fresh_name(program, "_".join(a.name for a in axes), taken)
-    sizes = [size(a) or 1 for a in axes]
+    inner = axes[-1]
+    sizes = [*(size(a) or 1 for a in axes[:-1]), padded(d, inner)]
     env: Mapping[str, Expr] = {
         a.name: _position(Var(name), prod(sizes[n + 1 :]), sizes[n] if n else 0) for n, a in enumerate(axes)
     }
-    axis = Axis(name, prod(sizes), axes[-1].span)
-    return kernel_of(replace(d, red=(axis,), value=substitute(d.value, env)))
+    axis = Axis(name, prod(sizes), inner.span)
+    guard = None if d.guard is None else substitute(d.guard, env)
+    if sizes[-1] != size(inner):
+        guard = conjunction((calc("lt", env[inner.name], size(inner)), guard))
+    return kernel_of(replace(d, red=(axis,), value=substitute(d.value, env), guard=guard))
 
 
 def _position(flat: Expr, stride: int, extent: int) -> Expr:

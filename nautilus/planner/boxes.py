@@ -1,0 +1,88 @@
+"""Tiles whose rows, or columns, are positions along several axes of a result.
+
+The rows of a product over the pixels of an image are its lines and columns, of every image of a batch.  A tile of 128
+rows along one axis of 56 wastes more than half of its elements; one of 2 images, 8 lines and 8 columns wastes none.  A
+bulk copy loads it as a box if each axis counts an axis of the tensor by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from nautilus.core.expr.nodes import Load, free_vars
+from nautilus.core.index.simplify import linear_in
+from nautilus.core.schedule import KernelPlan
+from nautilus.planner.dots import ceil_pow2
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.derived_names import GRID
+
+GAIN = 0.97  # share of the tiles of one axis that tiles of several axes have at most, to be worth their copies
+LINE = 64  # elements of a line of 128 bytes of 16-bit operands
+LEAST = 16  # elements of the shortest line that has a swizzle
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The axes of the rows, or of the columns, of a product: ``main``, and the others that a tile may have.
+
+    ``axes`` has ``main`` too; each with its extent and the least tile along it.
+    """
+
+    main: str
+    axes: tuple[tuple[str, int, int], ...]
+
+    @property
+    def extent(self) -> int:
+        """Positions along all axes."""
+        return prod(e for _, e, _ in self.axes)
+
+    def tiles(self, elements: int) -> dict[str, int]:
+        """The tile along each axis, ``elements`` together: few tiles, and long ones along the last axes."""
+        alone = {x: elements if x == self.main else 1 for x, _, _ in self.axes}
+        best = min(
+            _splits(self.axes, elements), key=lambda t: (self.count(t), *(-t[x] for x in reversed(t))), default=alone
+        )
+        return best if self.count(best) <= GAIN * self.count(alone) else alone
+
+    def count(self, tiles: dict[str, int]) -> int:
+        """The number of tiles that cover all positions."""
+        return prod(-(-e // tiles[x]) for x, e, _ in self.axes)
+
+
+def side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str, ...]]) -> Side:
+    """The side of ``main`` in products whose rows (or columns) are the axes ``of``."""
+    grid = [a.name for a in plan.axes if a.role == GRID and all(a.name in x for x in of)]
+    found = [ld for d in unified.defs if d.is_reduction for ld in d.reads()]
+    sizes = {x: e for x in grid if isinstance(e := unified.extents[x], int)}
+    apart = main in sizes and all(_apart(ld, set(sizes)) for ld in found)
+    if not apart:
+        e = unified.extents[main]
+        return Side(main, ((main, e if isinstance(e, int) else 1 << 20, 1),))
+    lines = {x for ld in found for x in free_vars(ld.index[-1]) & sizes.keys()} if found else set()
+    return Side(main, tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in lines else 1) for x, e in sizes.items()))
+
+
+def _apart(ld: Load, axes: set[str]) -> bool:
+    """Whether each index of ``ld`` counts at most one of ``axes``, in unit steps, and no axis counts two of them."""
+    seen = list[str]()
+    for e in ld.index:
+        here = free_vars(e) & axes
+        seen += here
+        if len(here) > 1 or any((form := linear_in(e, x)) is None or form[0] != 1 for x in here):
+            return False
+    return len(set(seen)) == len(seen)
+
+
+def _splits(axes: Sequence[tuple[str, int, int]], elements: int) -> Iterator[dict[str, int]]:
+    """Every way to make ``elements`` the product of tiles along ``axes``, none twice as long as its axis."""
+    if not axes:
+        if elements == 1:
+            yield {}
+        return
+    (name, extent, least), *rest = axes
+    for n in range(1, elements + 1):
+        if elements % n == 0 and n >= least and n <= ceil_pow2(extent):
+            for more in _splits(rest, elements // n):
+                yield {name: n, **more}
