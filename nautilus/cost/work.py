@@ -195,7 +195,8 @@ class _Counter:
         for r in consumers:
             for op in r.body:
                 if isinstance(op, TileSchedulerOp):
-                    return any(isinstance(x, ma.IfOp) and {op.iteration, CONSUMER} <= _names(x.cond) for x in op.body)
+                    both = {op.iteration, CONSUMER}
+                    return any(isinstance(x, ma.IfOp) and both <= free_vars(x.cond) for x in op.body)
         return False
 
     def _ordered(self, consumers: list[Role]) -> bool:
@@ -216,7 +217,7 @@ class _Counter:
             match op:
                 case ma.LetOp(var=var, expr=e):
                     env[var] = estimated(e, env)
-                    if self.private > 1 and CONSUMER in _names(e):
+                    if self.private > 1 and CONSUMER in free_vars(e):
                         first, last = _ends(env)
                         env[f"{var}#"] = (estimated(e, first), estimated(e, last))
                 case TileSchedulerOp(body=inner):
@@ -238,7 +239,7 @@ class _Counter:
 
         A split-K warp runs few iterations, so the prefetch conditions of the first ones matter.
         """
-        if self.unit_loop is not None and self.unit_loop[0] in _names(cond):
+        if self.unit_loop is not None and self.unit_loop[0] in free_vars(cond):
             var, low, trips = self.unit_loop
             steps = np.arange(int(np.max(trips, initial=1)))[:, None]
             if steps.size * np.size(low + trips) <= MOST_TILES * 64:
@@ -251,6 +252,8 @@ class _Counter:
     def loop(self, op: ma.ForOp, times: Any, env: dict[str, Any]) -> None:
         low, high = estimated(op.lo, env), estimated(op.hi, env)
         trips = np.maximum(np.asarray(high, np.float64) - np.asarray(low, np.float64), 0.0)
+        if not np.any(trips):  # flags are taken as 0
+            return
         self.flight = max(self.flight, self._flight_after(op.body))
         ends = (low, np.maximum(high - 1, low))
         if self.private > 1:  # from the first iteration of the first consumer to the last one of the last consumer
@@ -484,10 +487,6 @@ def _rescales_lazily(kernel: MemKernel) -> bool:
             if kept and any(a.name in carried for a in op.args):  # type: ignore[union-attr]
                 return True
     return False
-
-
-def _names(e: Expr) -> set[str]:
-    return set(free_vars(e))
 
 
 def _rate(dtype: DType) -> float:

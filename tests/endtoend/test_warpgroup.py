@@ -26,7 +26,7 @@ from tests.endtoend.support import Compilation, complaints
 ARCH = "sm_90a"
 EVERY = {
     f"{family}: {name}": text
-    for family in ("PRODUCTS", "ATTENTION", "PLAIN")
+    for family in ("PRODUCTS", "ATTENTION", "SHIFTED", "PLAIN")
     for name, text in getattr(warpgroups, family).items()
 }
 SEEDS = range(int(os.environ.get("NAUTILUS_FUZZ", "8")))

@@ -34,13 +34,9 @@ def digit_of(e: Expr, sizes: Mapping[str, int]) -> Digit | None:
     for atom, coefficient in affine(e).terms.items():
         if not free_vars(atom) & sizes.keys():
             continue
-        match atom:
-            case Var(name=name):
-                stride = 1
-            case Op(op="floordiv", args=(Var(name=name), Const(value=value))) if name in sizes:
-                stride = int(value)
-            case _:
-                return None
+        name, stride = _quotient(atom)
+        if name not in sizes:
+            return None
         axes.add(name)
         if stride < max(sizes[name], 2):  # the quotient is 0 otherwise
             terms[stride] = coefficient
@@ -52,6 +48,17 @@ def digit_of(e: Expr, sizes: Mapping[str, int]) -> Digit | None:
     if not whole or (rest and terms[end] != -(end // stride)):
         return None
     return Digit(axis, stride, end // stride)
+
+
+def _quotient(e: Expr) -> tuple[str, int]:
+    """The name and stride of a quotient ``name // stride`` of one variable; the name "" for anything else."""
+    match e:
+        case Var(name=name):
+            return name, 1
+        case Op(op="floordiv", args=(inner, Const(value=value))) if value > 0:
+            name, stride = _quotient(inner)
+            return name, stride * int(value)
+    return "", 1
 
 
 def is_whole(digits: Iterable[Digit], axis: str, size: int) -> bool:

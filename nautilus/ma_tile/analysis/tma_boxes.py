@@ -80,7 +80,10 @@ def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -
         if found is None:
             return f"the load from {buffer.name} does not step along its axes one by one"
         out[n] = found
-    if len(sizes) != 2 or not all(is_whole(out.values(), name, size) for name, size in sizes.items()):
+    counted = {d.axis for d in out.values()}
+    if not all(is_whole(out.values(), name, sizes[name]) for name in counted):
+        return f"the load from {buffer.name} does not step along its axes one by one"
+    if len(sizes) != 2 or counted != sizes.keys():
         return f"the load from {buffer.name} is not a matrix"
     return out
 

@@ -370,6 +370,31 @@ PLAIN = {
         O[h, i, e] = sum[j](P[h, i, j] * V[h, j, e])""",
 }
 
+#: products of operands that other axes of the product shift
+SHIFTED = {
+    "three taps": """
+        dim B = 2, L = 134, M = 132, C = 64, K = 72
+        input X: f16[B, L, C]
+        input F: f16[3, C, K]
+        output Y: f16[B, M, K]
+        Y[b, l, k] = sum[r, c](X[b, l + r, c] * F[r, c, k])""",
+    "dilated taps of few channels": """
+        dim B = 2, L = 138, M = 132, C = 48, K = 72
+        input X: f16[B, L, C]
+        input F: f16[3, K, C]
+        output Y: f16[B, M, K]
+        Y[b, l, k] = sum[r, c](X[b, l + 3 * r, c] * F[r, k, c])""",
+    "a padded image": """
+        dim B = 3, H = 7, W = 9, C = 64, K = 72
+        input X: f16[B, H, W, C]
+        input F: f16[3, 3, C, K]
+        input bias: f32[K]
+        output Y: f16[B, H, W, K]
+        Z[b, y: H, x: W, k] = sum[r, s, c | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](
+          X[b, y + r - 1, x + s - 1, c] * F[r, s, c, k])
+        Y[b, y, x, k] = relu(Z[b, y, x, k] + bias[k])""",
+}
+
 #: bf16 needs no scale
 ATTENTION |= {
     f"{name}, brain floats": (PRODUCTS | ATTENTION | PLAIN)[name].replace("f16", "bf16")

@@ -8,7 +8,8 @@ so that the product has one loop, which its engines pipeline without a break.  T
 :data:`ROW` bytes, hence a step of the loop stays inside of it: the quotient is the same for the whole step, and the
 remainder counts up in it, as copies of boxes need.  The order of the terms is that of nested loops.
 
-Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition::
+Operands of at most 16 bits an element may be shifted by the other axes, and the product may have a condition that holds
+wherever all operands are inside of their tensors, because copies of boxes give zeros elsewhere::
 
     sum[r, c | 0 <= y + r - 1 < H](X[y + r - 1, c] * F[r, c, k])
 
@@ -22,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from nautilus.core.expr.build import calc
-from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.build import calc, within
+from nautilus.core.expr.conditions import TRUE, conjunction, conjuncts
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, children, free_vars, loads, substitute
 from nautilus.core.expr.products import matrix_product
-from nautilus.core.index.simplify import linear_in
+from nautilus.core.index.simplify import linear_in, simplify
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.ir import Kernel, Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
@@ -43,13 +44,15 @@ class FlattenContractions:
 
     def apply(self, program: Program) -> Program:
         """The program with one contracted axis for each such product; the same object where there is none."""
-        made = {d.name: _flat(program, d, axes) for d in find_defs(program).values() if (axes := contracted(d))}
+        made = {
+            d.name: _flat(program, d, axes) for d in find_defs(program).values() if (axes := contracted(program, d))
+        }
         if not made:
             return program
         return replace(program, kernels=tuple(made.get(k.name, k) for k in program.kernels))
 
 
-def contracted(d: Def) -> tuple[Axis, ...]:
+def contracted(program: Program, d: Def) -> tuple[Axis, ...]:
     """The axes of ``d`` that become one, outermost first; () for none."""
     product = matrix_product(d.value, [a.name for a in d.par])
     if d.op != "sum" or product is None or len(d.red) < 2:
@@ -59,7 +62,7 @@ def contracted(d: Def) -> tuple[Axis, ...]:
         return ()
     inner = max(d.red, key=lambda a: (sum(_is_last(ld, a.name) for ld in found), d.red.index(a)))
     plain = d.guard is None and all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
-    if not plain and not _is_shifted(d, found, inner.name):
+    if not plain and not _is_shifted(program, d, found, inner.name):
         return ()
     length = size(inner) or 0
     fits = length == padded(d, inner) or (not plain and PADDED * (padded(d, inner) - length) <= length)
@@ -72,16 +75,23 @@ def padded(d: Def, inner: Axis) -> int:
     return -(-(size(inner) or 0) // step) * step
 
 
-def _is_shifted(d: Def, found: Sequence[Load], inner: str) -> bool:
-    """Whether the operands are tensors whose index is affine in the contracted axes, and ``inner`` itself in one."""
+def _is_shifted(program: Program, d: Def, found: Sequence[Load], inner: str) -> bool:
+    """Whether the operands are tensors whose index is affine in the axes of ``d``, with ``inner`` itself in one place.
+
+    The condition says no more than that the operands are inside of their tensors.
+    """
     names = {a.name for a in d.axes}
-    if any(ld.dtype.bits > 16 for ld in found) or (d.guard is not None and loads(d.guard)):
+    if any(ld.dtype.bits > 16 for ld in found):
         return False
     for e in (e for ld in found for e in ld.index):
         alone = isinstance(e, Var) or inner not in free_vars(e)
         if loads(e) or not alone or any(linear_in(e, x) is None for x in free_vars(e) & names):
             return False
-    return True
+    inside = [
+        c for ld in found for e, n in zip(ld.index, program.buffer(ld.buffer).shape, strict=True) for c in within(e, n)
+    ]
+    ranges = {a.name: (0, n - 1) for a in d.axes if (n := size(a)) is not None}
+    return all(simplify(c, ranges, inside) == TRUE for c in conjuncts(d.guard))
 
 
 def _is_tensor(e: Expr) -> bool:

@@ -1,0 +1,29 @@
+"""Tiles over several axes of a result."""
+
+from __future__ import annotations
+
+import pytest
+
+from nautilus.planner.boxes import Side
+
+IMAGE = Side("x", (("b", 16, 1), ("y", 56, 1), ("x", 56, 1)))
+
+
+@pytest.mark.parametrize(
+    ("side", "elements", "want"),
+    [
+        (IMAGE, 128, {"b": 2, "y": 8, "x": 8}),
+        (IMAGE, 64, {"b": 1, "y": 8, "x": 8}),
+        (Side("x", (("b", 16, 1), ("y", 56, 1), ("x", 128, 1))), 128, {"b": 1, "y": 1, "x": 128}),  # none is wasted
+        (Side("x", (("y", 56, 1), ("x", 56, 64))), 128, {"y": 2, "x": 64}),  # whole lines of a slab
+        (Side("y", (("y", 4096, 1), ("x", 3, 1))), 128, {"y": 128, "x": 1}),
+        (Side("x", (("x", 100, 1),)), 128, {"x": 128}),
+    ],
+)
+def test_tiles(side: Side, elements: int, want: dict[str, int]) -> None:
+    assert side.tiles(elements) == want
+
+
+def test_counts() -> None:
+    assert IMAGE.extent == 16 * 56 * 56
+    assert IMAGE.count(IMAGE.tiles(128)) == IMAGE.extent // 128
