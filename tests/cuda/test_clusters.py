@@ -80,7 +80,8 @@ def test_a_single_slab_is_cut_by_rows() -> None:
     m = AsyncMma().apply(InitialiseMbarriers().apply(parse(rows(cluster()))))
     (load,) = [op for op in walk_ops(m.kernels[0].body) if isinstance(op, TmaLoad) and op.multicast > 1]
     copy = copy_of(m, m.kernels[0], load)
-    assert (copy.map.box, len(copy.steps), copy.part_axis, copy.part_size, copy.part_bytes) == ((64, 32), 1, 1, 32, 4096)
+    assert (copy.map.box, copy.steps) == ((64, 32), ((0, 0),))
+    assert (copy.part_axis, copy.part_size, copy.part_bytes) == (1, 32, 4096)
     alone = copy_of(m, m.kernels[0], replace(load, multicast=1))
     assert (alone.map.box, alone.part_bytes) == ((64, 64), 0) and alone.map.name != copy.map.name
     text = emit_module(m)
