@@ -115,8 +115,9 @@ def _flat(program: Program, d: Def, axes: Sequence[Axis]) -> Kernel:
     }
     axis = Axis(name, prod(sizes), inner.span)
     guard = None if d.guard is None else substitute(d.guard, env)
-    if sizes[-1] != size(inner):
-        guard = conjunction((calc("lt", env[inner.name], size(inner)), guard))
+    length = size(inner) or 0
+    if sizes[-1] != length:
+        guard = conjunction((calc("lt", env[inner.name], length), guard))
     return kernel_of(replace(d, red=(axis,), value=substitute(d.value, env), guard=guard))
 
 
