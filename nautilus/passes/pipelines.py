@@ -90,7 +90,7 @@ VR_TILE = Stage(
     lower="nautilus.vr_tile.lowering.lower:lower",
     passes=_passes(
         "nautilus.vr_tile.passes",
-        *("merge_axes:MergeAxes", "simplify_masks:SimplifyMasks", "hardware_math:HardwareMath"),
+        *("axes.merge_axes:MergeAxes", "simplify_masks:SimplifyMasks", "hardware_math:HardwareMath"),
         "exp_to_exp2:ExpToExp2",
         *("div_to_rcp:DivToRcp", "fold_scale:FoldScale", "exponents.unscale_maxima:UnscaleMaxima"),
         *("fold_scale:FoldScale", "hoist:Hoist", "cse:Cse", "sink_masks:SinkMasks", "contract:Contract"),

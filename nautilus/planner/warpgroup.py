@@ -10,7 +10,7 @@ H200.  A kernel of another structure keeps the general plan.
   serialises the products of the warpgroups where they are short beside the elementwise work: for narrow accumulators,
   or for several special functions for each element between the products.
 * a GEMM: the tile with the best merit x useful area per wave of blocks; its rows and columns may be positions along
-  several axes (:mod:`.boxes`).
+  several axes (:mod:`.products.boxes`).
 * several GEMMs with one result shape, whose loops run in turn: 128 rows, and the columns that leave registers for all
   accumulators.
 """
@@ -27,7 +27,7 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.planner.boxes import Side
+from nautilus.planner.products.boxes import Side
 from nautilus.planner.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def

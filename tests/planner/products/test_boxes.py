@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nautilus.planner.boxes import Side
+from nautilus.planner.products.boxes import Side
 
 IMAGE = Side("x", (("b", 16, 1), ("y", 56, 1), ("x", 56, 1)))
 
