@@ -27,8 +27,8 @@ from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.planner.products.boxes import Side
 from nautilus.planner.dots import Dot
+from nautilus.planner.products.boxes import Side
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP
