@@ -74,7 +74,7 @@ SCALAR = Stage(
         *("narrow:Narrow", "axes.drop_unit_axes:DropUnitAxes", "axes.collapse_axes:CollapseAxes"),
         *("axes.orient_products:OrientProducts", "axes.split_residues:SplitResidues"),
         *("operands.store_operands:StoreOperands", "axes.flatten_contractions:FlattenContractions"),
-        *("operands.rematerialise:Rematerialise", "dead:Dead", "pack:Pack"),
+        *("axes.chunk_scans:ChunkScans", "operands.rematerialise:Rematerialise", "dead:Dead", "pack:Pack"),
         *("split_k_update:SplitKUpdate", "fuse:Fuse", "split:Split"),
         *("reorder:Reorder", "rolling_update:RollingUpdate", "partition:Partition"),
     ),

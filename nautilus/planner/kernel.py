@@ -118,7 +118,7 @@ def plan_kernel(
             g.dots[d.name] = dot
     grid = _without_scans(g, _grid_axes(g, kept))
     rest = [x for x in unified.extents if x not in grid]
-    whole = not g.dots and not any(g.cut_by(x) for x in grid)
+    whole = not g.dots and not g.scans and not any(g.cut_by(x) for x in grid)
     g.window = whole and windows.is_window(g.defs, {x: g.extent(x) for x in rest})
     _inner_roles(g, rest)
     _grid_roles(g, grid)
@@ -138,7 +138,7 @@ def plan_kernel(
 def _without_scans(g: _Group, grid: list[str]) -> list[str]:
     """``grid`` without the axes of running results, where a block computes all results of a row."""
     g.scans = {d.name: s for d in g.defs if (s := scan_of(d)) is not None}
-    kept = [x for x in grid if x not in {s.into for s in g.scans.values()}]
+    kept = [x for x in grid if x not in {s.into for s in g.scans.values() if not s.chunk}]
     if g.scans and (g.dots or not _row_fits(g, [x for x in g.unified.extents if x not in kept])):
         g.scans = {}
         return grid
@@ -238,6 +238,8 @@ def _row_fits(g: _Group, rest: list[str]) -> bool:
 def _column_like(g: _Group, rest: list[str]) -> bool:
     """Whether a parallel axis is contiguous in memory, so that blocks should have several of its elements."""
     fast = _vector_axis(g)
+    if fast in {s.into for s in g.scans.values() if s.chunk}:
+        return False
     return fast is not None and fast not in rest and max((g.extent(x) for x in rest), default=1) > 128
 
 
@@ -280,7 +282,9 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
         tiles = windows.result_tiles(order, {x: g.extent(x) for x in order}, g.terms())
         g.roles |= {x: AxisPlan(x, GRID, tile) for x, tile in tiles.items()}
         return
-    whole = [x for x in grid if g.cut_by(x) is None]  # a block has one chunk
+    chunks = {s.into: s.chunk for s in g.scans.values() if s.chunk}  # a block has one chunk of running results
+    g.roles |= {x: AxisPlan(x, GRID, chunk) for x, chunk in chunks.items()}
+    whole = [x for x in grid if g.cut_by(x) is None and x not in chunks]  # a block has one chunk
     order = sorted(whole, key=lambda x: (x == fast, last.index(x) if x in last else -1), reverse=True)
     budget = BLOCK if g.loop is None else BLOCK // COLUMN_ROWS if fast in grid else 1
     if len({a.name for d in g.defs for a in d.red} - set(grid)) > 1 and g.loop is not None and fast in grid:

@@ -17,6 +17,7 @@ from math import prod
 
 from nautilus.core.buffers import Space
 from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import free_vars, loads
 from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
@@ -29,6 +30,7 @@ from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of
 from nautilus.scalar.analysis.definitions import Def, read_defs, size
 from nautilus.scalar.analysis.derived_names import GRID, blocks
+from nautilus.scalar.analysis.domains import scan_of
 from nautilus.scalar.ir import Program
 from nautilus.scalar.passes.fuse import fuse_kernel
 from nautilus.scalar.passes.reorder import reorder_kernel
@@ -37,6 +39,7 @@ from nautilus.scalar.passes.split import split_kernel
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
+LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
@@ -191,7 +194,15 @@ def _join_siblings(
 
 def _apart(operand: Def, reader: Def) -> bool:
     """Whether ``reader`` needs all chunks of ``operand``, which different blocks compute."""
-    return chunks_of(operand) is not None and chunks_of(reader) is None
+    return (chunks_of(operand) is not None and chunks_of(reader) is None) or _totals(operand, reader)
+
+
+def _totals(operand: Def, reader: Def) -> bool:
+    """Whether the elements of which ``reader`` has running results are the reductions ``operand``."""
+    scan = scan_of(reader) if prod(size(a) or SHORT for a in operand.red) >= LONG else None
+    return scan is not None and any(
+        ld.buffer == operand.name and any(scan.axis in free_vars(e) for e in ld.index) for ld in loads(reader.value)
+    )
 
 
 def _mixes(defs: dict[str, Def], ops: Group) -> bool:

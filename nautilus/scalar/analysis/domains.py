@@ -1,7 +1,8 @@
 """Domains of reductions: those that are prefixes, and when a domain is not empty.
 
 A *scan* is a reduction over a prefix (``u <= t``) or a suffix of its axis for each position ``t`` of an axis of the
-same extent, whose element does not depend on ``t``.  Its results are running results of one reduction.
+same extent, whose element does not depend on ``t``.  Its results are running results of one reduction.  A condition on
+``t`` alone says which of them there are.
 
 The condition that a domain is not empty, ``exists r in [0, n): guard(r, p)`` for the reduced variables ``r``, has a
 closed form if its guard permits one.  Three ways lead to it, in order:
@@ -18,13 +19,13 @@ closed form if its guard permits one.  Three ways lead to it, in order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice, product
 
 from nautilus.core.expr.build import calc, integer, within
 from nautilus.core.expr.conditions import conjunction
-from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_vars, rewrite, substitute
 from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import Interval, build, linear
@@ -43,26 +44,71 @@ _POINTS = 12  # points that are tried as witnesses
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Running results along ``axis``, numbered by ``into``; ``condition`` is the part of the guard that says so."""
+    """Running results along ``axis``, numbered by ``into``; ``condition`` is the part of the guard that says so.
+
+    ``chunk``: the number of results after which they start anew, 0 where they do not.
+    """
 
     axis: str
     into: str
     bound: Prefix
     condition: Expr
+    chunk: int = 0
 
 
 def scan_of(d: Def) -> Scan | None:
-    """The scan that ``d`` is, with or without the element itself; None if it is none."""
-    parts = () if d.guard is None else conjuncts(d.guard)
-    for c in parts:
-        others = frozenset[str]().union(*(free_vars(e) for e in (d.value, *(p for p in parts if p is not c))))
-        for u in d.red:
-            for t in d.par:
-                found = prefix(c, u.name, t.name)
-                if found is None or t.name in others or u.extent != t.extent or found.shift not in (0, -1):
-                    continue
-                return Scan(u.name, t.name, found, c)
+    """The scan that ``d`` is, with or without the element itself; None if it is none.
+
+    ``u <= t % C`` with an element that depends on ``t // C`` is a scan in chunks of ``C``, the extent of ``u``.
+    """
+    for u in d.red:
+        for t in d.par:
+            found = _bound(d, u.name, t.name)
+            if found is not None and found.bound.shift in (0, -1) and u.extent == t.extent:
+                return found
+            local = None if not isinstance(u.extent, int) else _bound(_in_chunks(d, t.name, u.extent), u.name, _PLACE)
+            if local is not None and local.bound.shift in (0, -1) and isinstance(u.extent, int):
+                return replace(local, into=t.name, chunk=u.extent)
     return None
+
+
+def prefix_of(d: Def) -> Scan | None:
+    """The bound of a reduced axis by a parallel one, on which nothing else of ``d`` depends; None if there is none."""
+    return next((s for u in d.red for t in d.par if (s := _bound(d, u.name, t.name)) is not None), None)
+
+
+_CHUNK, _PLACE = "chunk of", "place in"  # no names of variables
+
+
+def _bound(d: Def, u: str, t: str) -> Scan | None:
+    inner, _ = split_guard(d)
+    for c in inner:
+        found = prefix(c, u, t)
+        if found is not None and not any(t in free_vars(e) for e in (d.value, *(p for p in inner if p is not c))):
+            return Scan(u, t, found, c)
+    return None
+
+
+def split_guard(d: Def) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The parts of the guard that depend on a reduced axis, and those that include a whole reduction or exclude it."""
+    red = {a.name for a in d.red}
+    parts = () if d.guard is None else conjuncts(d.guard)
+    inner = tuple(p for p in parts if free_vars(p) & red)
+    return inner, tuple(p for p in parts if p not in inner)
+
+
+def _in_chunks(d: Def, t: str, size: int) -> Def:
+    """``d`` with variables for the number of the chunk of ``t`` and for the place in it."""
+    names = {"floordiv": _CHUNK, "mod": _PLACE}
+
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op=op, args=(Var(name=name), Const(value=value))) if op in names and (name, value) == (t, size):
+                return Var(names[op], n.dtype)
+        return None
+
+    guard = None if d.guard is None else rewrite(d.guard, rule)
+    return replace(d, value=rewrite(d.value, rule), guard=guard)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,9 @@ Grid axes and axes of reduction loops with a tile > 1 get a block variable and a
 stays one loop of the rounded-up extent; a tile of 1 leaves the loop unchanged.  Locals grow to whole tiles, so accesses
 to them need no guard.
 
+Where a statement divides an axis into parts of the size of its tile (``t // 64`` and ``t % 64``), its expressions are
+simplified: the part is the block, and the place in it is the inner variable.
+
 Where a tile exceeds its axis, a statement gets the guard ``index < extent`` only if it accesses global memory at that
 index, reduces over it, reads a local that is only written under that guard, or loops over an axis whose size is known
 only at launch.
@@ -15,12 +18,14 @@ from dataclasses import dataclass, replace
 
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
+from nautilus.core.index.simplify import Ranges
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.derived_names import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
+from nautilus.scalar.passes.simplify import simplify_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,30 @@ def _leaf(s: Store | Update, ctx: _Context, around: tuple[Loop, ...]) -> Store |
     for axis in reversed(needed):
         guard = _conjoin(ctx.bound(axis), guard, ctx.locals)
     index = tuple(substitute(e, env) for e in s.index)
-    return replace(s, index=index, value=substitute(s.value, env), guard=guard)
+    made = replace(s, index=index, value=substitute(s.value, env), guard=guard)
+    return simplify_statement(made, _ranges(ctx), ()) if _in_tiles(s, ctx) else made
+
+
+def _in_tiles(s: Store | Update, ctx: _Context) -> bool:
+    """Whether ``s`` divides an axis into parts of the size of its tile, each of which is one block variable then."""
+    tiles = {a.name: a.tile for a in ctx.plan.axes if is_tiled(a) and has_tile(a)}
+    sides = (s.value, *s.index, *(() if s.guard is None else (s.guard,)))
+    for e in (n for side in sides for n in walk(side)):
+        match e:
+            case Op(op="floordiv" | "mod", args=(Var(name=name), Const(value=value))) if tiles.get(name) == value:
+                return True
+    return False
+
+
+def _ranges(ctx: _Context) -> Ranges:
+    """The values of the block variables and of the places in tiles."""
+    found: dict[str, tuple[int, int]] = {}
+    for a in ctx.plan.axes:
+        extent = ctx.extents.get(a.name)
+        if is_tiled(a) and isinstance(extent, int):
+            found[a.name] = (0, a.tile - 1)
+            found[block_var(ctx.plan, a.name)] = (0, blocks(extent, a.tile) - 1)
+    return found
 
 
 def _conjoin(bound: Expr, guard: Expr | None, locals_: frozenset[str]) -> Expr:

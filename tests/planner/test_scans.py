@@ -1,0 +1,70 @@
+"""Plans of running results: a row in one tile, chunks of the tile of a block, and what is no part of such a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nautilus.core.schedule import Schedule
+from nautilus.driver import Request, compile_file
+
+TEXT = """
+dim M = {m}, N = {n}
+input X: f32[M, N]
+output Y: f32[M, N]
+Y[i, j] = {body}
+"""
+ROW, COLUMN = "sum[k | k <= j](X[i, k])", "max[k | k >= i](X[k, j])"
+
+
+def schedule(text: str, arch: str = "sm_90a") -> Schedule:
+    result = compile_file(Request(Path("given.naut"), arch, text=text, until="scalar"))
+    assert result.context.schedule is not None
+    return result.context.schedule
+
+
+def axes(m: int, n: int, body: str) -> dict[str, dict[str, tuple[str, int]]]:
+    """Roles and tiles of the axes of each kernel."""
+    found = schedule(TEXT.format(m=m, n=n, body=body))
+    assert not found.splits
+    return {k.name: {a.name: (a.role, a.tile) for a in k.axes} for k in found.kernels}
+
+
+@pytest.mark.parametrize(("n", "tile"), [(100, 128), (4096, 4096), (8000, 8192)])
+def test_a_row_that_fits_is_one_tile(n: int, tile: int) -> None:
+    (found,) = axes(500, n, ROW).values()
+    assert found["j"] == found["k"] == ("tile", tile) and found["i"][0] == "grid"
+
+
+@pytest.mark.parametrize(("m", "n", "chunk"), [(1, 1_000_000, 2048), (500, 100_000, 4096), (1, 9000, 512)])
+def test_long_rows_have_chunks(m: int, n: int, chunk: int) -> None:
+    found = axes(m, n, ROW)
+    assert [*found] == ["Y_chunk", "Y_carry", "Y"]
+    assert found["Y"]["j"] == ("grid", chunk) and found["Y"]["k"] == ("tile", chunk)
+
+
+def test_columns_have_short_chunks() -> None:
+    found = axes(4096, 4096, COLUMN)
+    assert [*found] == ["Y_chunk", "Y_carry", "Y"]
+    assert found["Y"] == {"i": ("grid", 64), "j": ("grid", 64), "k": ("tile", 64)}
+    (short,) = axes(100, 4096, COLUMN).values()
+    assert short["i"] == short["k"] == ("tile", 128)
+
+
+def test_elementwise_readers_share_the_kernel() -> None:
+    text = TEXT.format(m=3, n=20_000, body="exp(S[i, j]) * X[i, j]") + "S[i, j: N] = " + ROW + "\n"
+    kernels = schedule(text).kernels
+    assert [k.ops[-1] for k in kernels] == ["S_chunk", "S_carry", "Y"] and "S_local" in kernels[-1].ops
+
+
+def test_running_results_of_long_reductions_read_them() -> None:
+    """A block that has running results does not compute every reduction itself."""
+    text = """
+dim M = 256, N = 4096
+input X: f32[M, N]
+output Y: f32[M]
+Y[i: M] = sum[k | k <= i](S[k])
+S[k] = max[j](X[k, j])
+"""
+    assert [k.ops for k in schedule(text).kernels] == [("S",), ("Y",)]
