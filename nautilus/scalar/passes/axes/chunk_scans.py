@@ -71,10 +71,10 @@ class ChunkScans(CertifyingPass[Program]):
     def _cut(self, program: Program, d: Def) -> tuple[tuple[Def, ...], Certificate] | None:
         """The definitions that take the place of ``d``; None where it is no long scan."""
         found = prefix_of(d)
-        scan = None if found is None else _aligned(d, found)
-        if scan is None:
+        aligned = None if found is None else _aligned(d, found)
+        if aligned is None:
             return None
-        d, scan = scan
+        d, scan = aligned
         n = size(next(a for a in d.red if a.name == scan.axis))
         if n is None:
             return None
