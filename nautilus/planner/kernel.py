@@ -56,6 +56,7 @@ class _Group:
     dots: dict[str, Dot] = field(default_factory=dict)
     loop: str | None = None
     window: bool = False  # all reductions are over windows
+    warps: int = 1  # of a block with windows
     scans: dict[str, Scan] = field(default_factory=dict)  # definitions whose running results are one tile
     shares: bool = False  # elementwise, with tiles along an axis that a large operand lacks
     step: int = 0  # elements of a long row in one step of its loop, by a rule of its own
@@ -103,9 +104,7 @@ class _Group:
         return tuple(a for a in d.axes if d.name not in self.scans or a.name != self.scans[d.name].into)
 
 
-def plan_kernel(
-    unified: Unified, name: str, kept: frozenset[str] = frozenset(), light: bool = False
-) -> KernelPlan:
+def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(), light: bool = False) -> KernelPlan:
     """A plan for one kernel that computes ``unified``; ``kept`` are the definitions that stay in memory.
 
     ``light``: the plan holds no long rows in registers.
@@ -279,7 +278,7 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
     last = [a.name for a in g.defs[-1].par]
     if g.window:
         order = [x for x in reversed(last) if x in grid]
-        tiles = windows.result_tiles(order, {x: g.extent(x) for x in order}, g.terms())
+        tiles, g.warps = windows.block_of(g.defs, order, {x: g.extent(x) for x in order}, g.terms())
         g.roles |= {x: AxisPlan(x, GRID, tile) for x, tile in tiles.items()}
         return
     chunks = {s.into: s.chunk for s in g.scans.values() if s.chunk}  # a block has one chunk of running results
@@ -370,8 +369,7 @@ def _unchunked_step(g: _Group) -> None:
 
 def _mapping(g: _Group) -> WarpPlan:
     if g.window:
-        results = prod(a.tile for a in g.roles.values() if a.role == GRID)
-        return WarpPlan(warps=(1, windows.warps(results, g.terms())), stages=1, epilogue="direct")
+        return WarpPlan(warps=(1, g.warps), stages=1, epilogue="direct")
     if not g.dots:
         # 16 to 32 elements a thread; elementwise work 8, one vector.
         each = 1024 if g.shares or any(d.is_reduction for d in g.defs) else 256

@@ -68,9 +68,7 @@ def default_schedule(program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fa
     return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
 
 
-def grouped(
-    program: Program, fallbacks: Fallbacks = NO_FALLBACKS
-) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
+def grouped(program: Program, fallbacks: Fallbacks = NO_FALLBACKS) -> tuple[dict[str, Group], dict[Group, KernelPlan]]:
     """The group of each definition of ``program``, and a plan of each group without sizes for a target."""
     known = known_of(program)
     defs, graph = known.defs, known.graph

@@ -204,13 +204,29 @@ class Lowering(ABC):
 
     # -- loads, stores, elementwise -------------------------------------------------------------
     def _load(self, op: vr.LoadOp, layout: FragLayout, depth: int) -> Frag:
-        """A global load in ``layout``, with the widest vectors that contiguity, alignment and mask allow."""
+        """A global load in ``layout``, with the widest vectors that contiguity, alignment and mask allow.
+
+        Where other registers of a thread hold the neighbours in memory, the load has an order of its own.
+        """
         vec = self._vec(op.buffer, op.index, op.mask, layout, op.result.type)
-        index = tuple(self.expr(e, layout) for e in op.index)
-        mask = None if op.mask is None else self.expr(op.mask, layout)
-        out = self.b.frag(op.result.name, op.result.type, layout)
-        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, vec, span=op.span), depth)
-        return out
+        ordered = self._in_memory_order(op, layout) if vec == 1 else layout
+        wide = self._vec(op.buffer, op.index, op.mask, ordered, op.result.type)
+        loaded = ordered if wide > vec else layout
+        index = tuple(self.expr(e, loaded) for e in op.index)
+        mask = None if op.mask is None else self.expr(op.mask, loaded)
+        out = self.b.frag(op.result.name, op.result.type, loaded)
+        self.b.emit(ma.GlobalLoad(out, op.buffer, index, mask, max(vec, wide), span=op.span), depth)
+        if loaded is layout:
+            return out
+        moved = self.b.frag(op.result.name, op.result.type, layout)
+        self.b.emit(ma.ConvertOp(moved, out), depth)
+        return moved
+
+    def _in_memory_order(self, op: vr.LoadOp, layout: FragLayout) -> FragLayout:
+        """``layout`` with those registers first that run along the contiguous axis of the access."""
+        axis = contiguous_axis(self.buffers[op.buffer], op.index, op.result.type.names, self.refs)
+        along = tuple(m for m in layout.reg if m.axis == axis)
+        return replace(layout, reg=(*along, *(m for m in layout.reg if m.axis != axis)))
 
     def _vec(self, name: str, index: tuple[Expr, ...], mask: Expr | None, layout: FragLayout, type_: TileType) -> int:
         buffer = self.buffers[name]

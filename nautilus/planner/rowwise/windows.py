@@ -9,14 +9,19 @@ kept axis and on a reduced one (``x + r``), the last index of the operand moves 
 * a block has up to :data:`RESULTS` results, along the last axes of the result.  The tile of an axis is the largest
   power of two that leaves at most one part in :data:`WASTE` of the positions unused, so that neighbouring threads read
   neighbouring elements.
+
+Where the last index has no reduced axis (the channels of ``X[b, x + r, c]``), a thread computes the windows of one
+vector of channels at neighbouring positions ``x``, up to :data:`HELD` terms: their windows overlap, so that the block
+reads most elements from memory once, and all of them have the same weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+from dataclasses import dataclass
+from math import gcd, prod
 
-from nautilus.core.expr.nodes import Load, free_vars
+from nautilus.core.expr.nodes import Load, Var, free_vars
 from nautilus.core.index.linear import divided
 from nautilus.planner.dots import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
@@ -26,6 +31,8 @@ MAX_STEP = 4  # elements between the windows of neighbouring threads; further ap
 RESULTS = 1024  # most results of a block
 TERMS = 16384  # most terms of a block
 WASTE = 8
+VECTOR = 16  # bytes
+HELD = 128  # terms of the windows of one thread along vectors
 PER_WARP = 1024  # terms of a warp, 32 a thread; up to 48 where a power of two of warps asks for it
 MIN_WARPS, MAX_WARPS = 4, 16
 
@@ -57,6 +64,53 @@ def _kept_is_last(d: Def) -> bool:
 
 def _axes(load: Load) -> set[str]:
     return {x for e in load.index for x in free_vars(e)}
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Windows along ``positions`` of vectors of ``width`` elements along ``channels``."""
+
+    channels: str
+    positions: str
+    width: int
+
+    def tiles(self, extents: Mapping[str, int], terms: int) -> tuple[dict[str, int], int]:
+        """The tiles of a block of at most :data:`MIN_WARPS` warps, and its warps.  ``terms``: of a window."""
+        threads = 32 * MIN_WARPS
+        across = min(threads, floor_pow2(-(-extents[self.channels] // self.width)))
+        held = floor_pow2(max(1, HELD // (self.width * terms)))
+        down = min(held * (threads // across), ceil_pow2(extents[self.positions]))
+        tiles = dict.fromkeys(extents, 1) | {self.channels: across * self.width, self.positions: down}
+        return tiles, max(1, across * down // held // 32)
+
+
+def block_of(
+    defs: Sequence[Def], order: Sequence[str], extents: Mapping[str, int], terms: int
+) -> tuple[dict[str, int], int]:
+    """The tiles of the result axes ``order``, the innermost one first, and the warps of a block."""
+    vectors = vectors_of(defs, extents)
+    if vectors is not None:
+        return vectors.tiles(extents, terms)
+    tiles = result_tiles(order, extents, terms)
+    return tiles, warps(prod(tiles.values()), terms)
+
+
+def vectors_of(defs: Sequence[Def], extents: Mapping[str, int]) -> Vectors | None:
+    """The vectors of the windows of ``defs``; None unless all reductions have the same.  ``extents``: of results."""
+    found = {_vectors(d, extents) for d in defs if d.is_reduction}
+    return found.pop() if len(found) == 1 else None
+
+
+def _vectors(d: Def, extents: Mapping[str, int]) -> Vectors | None:
+    kept, reduced = {a.name for a in d.par}, {a.name for a in d.red}
+    for ld in sorted(d.reads(), key=lambda ld: -len(_axes(ld))):
+        sliding = [free_vars(e) & kept for e in ld.index if free_vars(e) & reduced and free_vars(e) & kept]
+        last = ld.index[-1] if ld.index else None
+        if sliding and isinstance(last, Var) and last.name in kept:
+            width = gcd(VECTOR // ld.dtype.bytes, extents[last.name])
+            positions = max(sliding[-1])
+            return Vectors(last.name, positions, width) if last.name != positions and width > 1 else None
+    return None
 
 
 def result_tiles(order: Iterable[str], extents: Mapping[str, int], most: int) -> dict[str, int]:
