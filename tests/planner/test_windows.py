@@ -8,7 +8,8 @@ import pytest
 
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.driver import Request, Result, compile_file
-from nautilus.planner.rowwise.windows import result_tiles, warps
+from nautilus.ma_tile.ir.ops import GlobalLoad
+from nautilus.planner.rowwise.windows import Vectors, result_tiles, warps
 from tests.endtoend.support import check
 
 POOL = """
@@ -40,6 +41,13 @@ LAST = """
     output Y: f16[L, C]
     Y[x, c] = sum[r | x + r >= 3](X[x + r - 3, c] * F[c, r])
 """
+LAST_2D = """
+    dim H = 9, W = 21, C = 24
+    input X: f32[2, H, W, C]
+    input F: f32[C, 3, 3]
+    output Y: f32[2, H, W, C]
+    Y[b, y, x, c] = sum[r, s | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](X[b, y + r - 1, x + s - 1, c] * F[c, r, s])
+"""
 ALIGNED = """
     dim N = 1000
     const M = N // 2
@@ -61,7 +69,9 @@ def plan_of(result: Result) -> KernelPlan:
 
 
 @pytest.mark.parametrize(
-    "text", [POOL, STRIDED, FILTER, LAST, ALIGNED], ids=["pool", "strided", "filter", "last", "two"]
+    "text",
+    [POOL, STRIDED, FILTER, LAST, LAST_2D, ALIGNED],
+    ids=["pool", "strided", "filter", "last", "last-2d", "two"],
 )
 def test_a_thread_computes_whole_windows(text: str) -> None:
     result = compiled(text)
@@ -74,7 +84,9 @@ def test_a_thread_computes_whole_windows(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [POOL, STRIDED, FILTER, LAST, ALIGNED], ids=["pool", "strided", "filter", "last", "two"]
+    "text",
+    [POOL, STRIDED, FILTER, LAST, LAST_2D, ALIGNED],
+    ids=["pool", "strided", "filter", "last", "last-2d", "two"],
 )
 def test_every_level_agrees(text: str) -> None:
     check(text, "sm_80")
@@ -100,6 +112,24 @@ def test_tiles_leave_few_positions_unused() -> None:
 
 def test_warps_have_few_terms_a_thread() -> None:
     assert warps(1024, 4) == 4 and warps(1024, 9) == 8 and warps(512, 27) == 16 and warps(32, 2) == 4
+
+
+def test_a_thread_has_windows_of_several_positions_along_vectors() -> None:
+    vectors = Vectors("c", "x", 8)
+    assert vectors.tiles({"b": 8, "x": 4096, "c": 4096}, 4) == ({"b": 1, "x": 4, "c": 1024}, 4)
+    assert vectors.tiles({"x": 4096, "c": 64}, 4) == ({"x": 64, "c": 64}, 4)
+    assert vectors.tiles({"x": 3, "c": 16}, 16) == ({"x": 4, "c": 16}, 1)
+    (kernel,) = compiled(LAST.replace("90", "1024")).modules["ma-tile"].kernels
+    held = {str(f) for f in kernel.layouts.values()}
+    assert "reg(c:8x1, x:4x1, r:4x1) lane(c:32x8) warp(c:4x256)" in held
+
+
+def test_loads_have_the_order_of_memory() -> None:
+    """The taps of a channel are neighbours in memory: a thread loads four of them at once."""
+    (kernel,) = compiled(LAST.replace("90", "512")).modules["ma-tile"].kernels
+    (weights,) = [op for op in kernel.body if isinstance(op, GlobalLoad) and op.buffer == "F"]
+    assert weights.vec == 4
+    assert str(kernel.layouts[weights.result.layout]).startswith("reg(r:4x1, c:8x1)")
 
 
 def test_taps_in_front_of_a_product_have_no_tile_of_the_product() -> None:
