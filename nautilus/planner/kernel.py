@@ -32,7 +32,7 @@ from nautilus.planner.phases import Phases, passes, phases
 from nautilus.planner.rowwise import rows, windows
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.chunks import Chunks, chunks_of
-from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.definitions import Def, contiguous
 from nautilus.scalar.analysis.derived_names import GRID, LOOP, TILE
 from nautilus.scalar.analysis.domains import Scan, scan_of
 
@@ -93,9 +93,9 @@ class _Group:
         return self.roles[axis].tile if axis in self.roles else 1
 
     def volume(self, skip: frozenset[str] = frozenset()) -> int:
-        """The largest tile of any definition, over the axes that have a plan."""
+        """The largest tile of any definition that has the axes ``skip``, over the other axes that have a plan."""
         best = 1
-        for d in self.defs:
+        for d in (d for d in self.defs if skip <= {a.name for a in d.axes}):
             best = max(best, prod(self.tile(a.name) for a in self.held(d) if a.name not in skip))
         return best
 
@@ -253,7 +253,8 @@ def _other_role(g: _Group, x: str) -> AxisPlan:
         multiple = 16 if any(x in (*dot.rows, *dot.columns, *dot.inner) for dot in g.dots.values()) else 1
         return AxisPlan(x, TILE, -(-ceil_pow2(g.extent(x)) // multiple) * multiple)
     if private and (alone or g.extent(x) <= MAX_PRIVATE):
-        return AxisPlan(x, LOOP, min(64 if main else 1, ceil_pow2(g.extent(x))))
+        near = BLOCK if not g.dots and contiguous(g.defs, x) else 1
+        return AxisPlan(x, LOOP, min(64 if main else near, ceil_pow2(g.extent(x))))
     raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
 
 

@@ -11,7 +11,7 @@ again.  Every read of ``X`` in another kernel is a plain ``Load``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from nautilus.core.buffers import Buffer
@@ -155,3 +155,11 @@ def rename_axes(d: Def, names: Mapping[str, str]) -> Def:
 def size(axis: Axis) -> int | None:
     """The extent of ``axis`` where it is known."""
     return axis.extent if isinstance(axis.extent, int) else None
+
+
+def contiguous(defs: Iterable[Def], axis: str) -> bool:
+    """Whether every tensor from other kernels that ``defs`` read along ``axis`` is contiguous along it."""
+    found = tuple(defs)
+    names = {d.name for d in found}
+    reads = (ld for d in found for ld in d.reads() if ld.buffer not in names)
+    return all(ld.index[-1] == Var(axis) for ld in reads if any(axis in free_vars(e) for e in ld.index))
