@@ -155,12 +155,13 @@ def _gemm(
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
     blocks = others * -(-extent(unified, row) // 128) * -(-extent(unified, column) // 256)
     wide = dots == 1 and blocks >= FULL and limits.smem_block >= 3 * 2 * STEP * (128 + 256)
-    if wide:
-        n = 256
+    wide = wide and extent(unified, column) > 128
     if extent(unified, row) < 128:
         m = 64
-    elif extent(unified, column) < 128:
+    if extent(unified, column) < 128:
         n = 64
+    elif wide:
+        n = 256
     stage = 2 * STEP * (m + dots * n)
     stages = min(4 if wide or dots > 1 else 3, limits.smem_block // stage)
     if dots > 2 or stages < 2:
