@@ -209,7 +209,8 @@ def _box_roles(g: _Group, rest: list[str], chunked: list[str]) -> None:
         if x != g.loop and (len(g.holders(x)) > 1 or len(g.reducers(x)) != 1):
             raise ScheduleError(f"axis {x} of {g.extent(x)} elements does not fit in a tile")
         if x != g.loop:
-            g.roles[x] = AxisPlan(x, LOOP, floor_pow2(max(1, BLOCK // volume)) if x == _vector_axis(g) else 1)
+            room = BLOCK if x == _vector_axis(g) else most
+            g.roles[x] = AxisPlan(x, LOOP, min(floor_pow2(max(1, room // volume)), ceil_pow2(g.extent(x))))
 
 
 def _nearness(g: _Group, axis: str) -> tuple[int, int]:

@@ -35,6 +35,11 @@ def test_products_are_wide_where_shared_memory_is(spec: str) -> None:
     assert (tiles(small)["i"], tiles(small)["j"]) == (128, 128) and warp_of(small).warps == (2, 2)
 
 
+def test_narrow_products_are_no_wider_than_their_columns() -> None:
+    k = planned("matmul/batched", "sm_90", M=64, N=64)
+    assert (tiles(k)["i"], tiles(k)["j"]) == (64, 64)
+
+
 def test_few_blocks_stay_narrow() -> None:
     k = planned("matmul/f16", "sm_90", M=1024, N=1024, K=256)
     assert (tiles(k)["i"], tiles(k)["j"]) == (128, 128)

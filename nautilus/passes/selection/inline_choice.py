@@ -2,7 +2,7 @@
 
 The rule of the pass ``inline`` substitutes every elementwise definition into its readers.  In a product, each tile of
 the result then computes the operand again, in the loop that should do nothing but multiply.  A definition is a
-candidate where it is stored in a type of at most 16 bits, has arithmetic of its own, and is an operand of a product
+candidate where it is stored in a type of at most 16 bits, has arithmetic of its own or ends a reduction, and is an operand of a product
 with :data:`AGAIN` times as many terms as it has elements.  All candidates of a program are stored together, since a
 product reaches the faster engine only if both of its operands are tensors; then each alone, if together they are not
 faster.
@@ -65,15 +65,16 @@ def _stored(e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: in
     for ld in (n for n in walk(e) if isinstance(n, Load) and n.buffer in inline):
         d = defs[ld.buffer]
         elements = prod(size(a) or 1 for a in d.par)
-        if d.buffer.dtype.is_float and d.buffer.dtype.bytes <= 2 and _computes(d) and terms >= AGAIN * elements:
+        if d.buffer.dtype.is_float and d.buffer.dtype.bytes <= 2 and _computes(d, defs) and terms >= AGAIN * elements:
             yield d.name
         else:
             yield from _stored(d.value, defs, inline, terms)
 
 
-def _computes(d: Def) -> bool:
-    """Whether ``d`` is more than a conversion of an element."""
-    return isinstance(bare(d.value), Op)
+def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``d`` is more than a conversion of an element, or converts the result of a reduction, which it ends."""
+    value = bare(d.value)
+    return isinstance(value, Op) or (isinstance(value, Load) and value.buffer in defs and defs[value.buffer].is_reduction)
 
 
 def _sets(found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -53,6 +53,15 @@ output C: f32[M, N]
 T: bf16[i, k] = A[i, k]
 C[i, j] = sum[k](T[i, k] * B[j, k])
 """
+ENDED = """
+dim H = 8, M = 1024, D = 128, E = 1024
+input X: bf16[H, M, D]
+input V: bf16[H, D, D]
+input W: bf16[H, D, E]
+output Y: bf16[M, E]
+O: bf16[h, i, d] = sum[c](X[h, i, c] * V[h, c, d])
+Y[i, e] = sum[h, d](O[h, i, d] * W[h, d, e])
+"""
 TYPED = GATED.replace("{type}", ": bf16")
 
 
@@ -61,7 +70,7 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ())]
+    ("text", "expected"), [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",))]
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:
     origin = trials_of(request(text, Schedule(inline=())))[0].origin

@@ -12,10 +12,12 @@ matrix unit reads:
 
 The store does not round again, because the value is one of the temp's type.  An operand is stored where
 
-* the product has one contracted axis, one axis of the operand's own, and no condition, so that every element is read;
+* the product has one axis of the operand's own and no condition, so that every element is read, and both operands have
+  all contracted axes;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves;
-* the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more);
+* the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
+  it is the product of tensors without an axis in common (``P[i, e] * X[i, k]``), which are read once each;
 * its rows, in the order of that tensor but with the axes of the tile last, are multiples of 16 bytes.
 """
 
@@ -36,6 +38,7 @@ AGAIN = 512  # terms of which an element is an operand, at least
 TERMS = 1 << 31  # of the smallest product: about 6 microseconds of wgmma
 _ROW = 16  # bytes of which rows of a tensor are multiples, for bulk copies
 _GROWTH = 2
+_MOST = 1 << 27  # elements of the largest product of tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Operand:
 def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
     """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is."""
     value = d.value
-    if d.op != "sum" or d.guard is not None or not (isinstance(value, Op) and value.op == "mul" and len(d.red) == 1):
+    if d.op != "sum" or d.guard is not None or not (isinstance(value, Op) and value.op == "mul"):
         return None
     mine, other = value.args[side], value.args[1 - side]
     used, rest = free_vars(mine), free_vars(other)
@@ -110,14 +113,18 @@ def _order(
     def count(ld: Load) -> int:
         return prod(n for n in buffers[ld.buffer].shape if isinstance(n, int))
 
-    read = [ld for ld in loads(factor) if frozenset[str]().union(*map(free_vars, ld.index)) >= {a.name for a in axes}]
-    if not read:
+    found = {ld: frozenset[str]().union(*map(free_vars, ld.index)) for ld in loads(factor)}
+    names = {a.name for a in axes}
+    read = [ld for ld, used in found.items() if used >= names]
+    outer = not read and all(isinstance(e, Var) for ld in found for e in ld.index)
+    if not read and not (outer and names <= frozenset[str]().union(*found.values())):
         return ()
-    largest = max(read, key=count)
-    if elements > _GROWTH * count(largest):
+    largest = max(read or found, key=count)
+    if elements > (_MOST if outer else _GROWTH * count(largest)):
         return ()
     place = {v: n for n, e in enumerate(largest.index) for v in free_vars(e)}
-    return tuple(sorted(axes, key=lambda a: (a.name in tile, place[a.name])))
+    before = len(largest.index) - 1.5  # in front of the contiguous axis
+    return tuple(sorted(axes, key=lambda a: (a.name in tile, place.get(a.name, before))))
 
 
 def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:

@@ -80,6 +80,18 @@ def test_the_axes_of_the_tile_are_last() -> None:
     expect(p, "temp Y_left: f16[3, 8, 16]\ntemp Y_right: f16[3, 16, 24]\nY_left[h, i, k] = cast<f32>(A[i, k, h])")
 
 
+def test_a_product_of_tensors_over_different_axes_is_stored() -> None:
+    spec = load_text(
+        "dim M = 8, N = 24, K = 16, E = 3\ninput P: f32[M, E]\ninput X: bf16[M, K]\ninput W: bf16[E, K, N]\n"
+        "output Y: f32[M, N]\nY[i, j] = sum[e, k](P[i, e] * X[i, k] * W[e, k, j])\n"
+    )
+    p = StoreOperands().apply(ready(spec))
+    sound(p)
+    agree(spec, p)
+    expect(p, "temp Y_left: bf16[8, 3, 16]\nY_left[i, e, k] = ")
+    expect(p, "sum= cast<f32>(Y_left[i, e, k]) * cast<f32>(W[e, k, j])")
+
+
 def test_a_scaled_operand_is_stored_after_its_maximum() -> None:
     p = stored("Y[i, j] = sum[k](X[i, k] * a[k] * W[k, j])")
     expect(p, "Y_largest[i] max=")
