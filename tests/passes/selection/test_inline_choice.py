@@ -70,7 +70,8 @@ def request(text: str, schedule: Schedule | None = None) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",))]
+    ("text", "expected"),
+    [(TYPED, ("H",)), (GATED.replace("{type}", ""), ()), (ATTENTION, ()), (COPY, ()), (ENDED, ("O",))],
 )
 def test_candidates_are_small_computed_and_read_often(text: str, expected: tuple[str, ...]) -> None:
     origin = trials_of(request(text, Schedule(inline=())))[0].origin
