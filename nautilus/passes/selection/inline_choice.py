@@ -2,10 +2,10 @@
 
 The rule of the pass ``inline`` substitutes every elementwise definition into its readers.  In a product, each tile of
 the result then computes the operand again, in the loop that should do nothing but multiply.  A definition is a
-candidate where it is stored in a type of at most 16 bits, has arithmetic of its own or ends a reduction, and is an operand of a product
-with :data:`AGAIN` times as many terms as it has elements.  All candidates of a program are stored together, since a
-product reaches the faster engine only if both of its operands are tensors; then each alone, if together they are not
-faster.
+candidate where it is stored in a type of at most 16 bits, has arithmetic of its own or ends a reduction, and is an
+operand of a product with :data:`AGAIN` times as many terms as it has elements.  All candidates of a program are stored
+together, since a product reaches the faster engine only if both of its operands are tensors; then each alone, if
+together they are not faster.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def _stored(e: Expr, defs: Mapping[str, Def], inline: tuple[str, ...], terms: in
 def _computes(d: Def, defs: Mapping[str, Def]) -> bool:
     """Whether ``d`` is more than a conversion of an element, or converts the result of a reduction, which it ends."""
     value = bare(d.value)
-    return isinstance(value, Op) or (isinstance(value, Load) and value.buffer in defs and defs[value.buffer].is_reduction)
+    made = defs.get(value.buffer) if isinstance(value, Load) else None
+    return isinstance(value, Op) or (made is not None and made.is_reduction)
 
 
 def _sets(found: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
