@@ -87,17 +87,23 @@ class TensorMap:
     """The tensor map of ``buffer`` that TMA copies read; axes innermost first.
 
     ``sizes`` and ``box`` are in elements, ``strides`` in bytes, of all axes but the innermost.  ``swizzle`` is in bytes
-    (0: none); ``stream``: the elements are read once.
+    (0: none); ``stream``: the elements are read once.  A runtime size of 0 counts as 1, because a map has no empty
+    axis; nothing is copied along it.
     """
 
     name: str
     buffer: str
     dtype: DType
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    sizes: tuple[Extent, ...]
+    strides: tuple[Extent, ...]
     box: tuple[int, ...]
     swizzle: int
     stream: bool = False
+
+    def at(self, values: Mapping[str, int]) -> TensorMap:
+        """The map at runtime sizes ``values``."""
+        filled = {name: max(size, 1) for name, size in values.items()}
+        return replace(self, sizes=extents(self.sizes, filled), strides=extents(self.strides, filled))
 
     @property
     def promotion(self) -> str:

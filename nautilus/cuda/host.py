@@ -157,9 +157,12 @@ static cudaError_t encode_map(TensorMap* map, CUtensorMapDataType type, int rank
 """
 
 
-def _encode(m: TensorMap, name: str, base: str) -> list[str]:
-    def array(kind: str, values: tuple[int, ...]) -> str:
-        return f"const {kind} {{name}}[] = {{{{{', '.join(map(str, values)) or '0'}}}}};"
+def _encode(m: TensorMap, name: str, base: str, arguments: Mapping[str, str]) -> list[str]:
+    filled = {size: f"({c} > 0 ? {c} : 1)" for size, c in arguments.items()}  # a map has no empty axis
+
+    def array(kind: str, values: tuple[Extent, ...]) -> str:
+        texts = [f"{'' if isinstance(n, int) else f'({kind})'}{_text(n, filled, 3)}" for n in values]
+        return f"const {kind} {{name}}[] = {{{{{', '.join(texts) or '0'}}}}};"
 
     kind = FORMATS[m.dtype].tensor_map
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{m.swizzle}B" if m.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
@@ -208,9 +211,12 @@ def _launch(module: ma.MemModule, k: ma.MemKernel, args: str) -> list[str]:
     names = allocate((m.name for m in maps), arguments.values())
     for m in maps:
         base = arguments[m.buffer]
+        if m.buffer not in offsets and not all(isinstance(n, int) for n in m.sizes):
+            other = next(b.name for b in module.buffers if b.space is Space.OUTPUT)
+            base = f"{base} ? {base} : {arguments[other]}"  # a tensor without elements may have no address
         if m.buffer in offsets:
             base = f"static_cast<char*>(workspace) + {_text(offsets[m.buffer], arguments, 2)}"
-        lines += _encode(m, names[m.name], base)
+        lines += _encode(m, names[m.name], base, arguments)
         args += f", {names[m.name]}"
     if uses_counter(k):
         at = f"static_cast<char*>(workspace) + {_text(workspace_offsets(module)[1], arguments, 2)}"

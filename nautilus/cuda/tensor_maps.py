@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from re import sub
 
-from nautilus.core.buffers import Buffer, TensorMap
+from nautilus.core.buffers import Buffer, TensorMap, show_shape
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, substitute
-from nautilus.core.index.simplify import Ranges, bounds, simplify
+from nautilus.core.index.simplify import Ranges, bounds, divisible_by, simplify
+from nautilus.core.index.sizes import Extent, extent_expr, product
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.layout import tile_shape
@@ -60,17 +62,17 @@ def copy_of(module: MemModule, kernel: MemKernel, op: TmaLoad | TmaStore) -> Cop
     """The map and coordinates of ``op``. Raises UnsupportedError for what the TMA unit cannot move."""
     smem = next(s for s in kernel.smem if s.name == op.slot.buffer)
     buffer = module.buffer(op.buffer)
-    shape = _shape(buffer)
+    shape = buffer.shape
     tile = {a.name: a.size for a in smem.axes}
     axes = _map_axes(op, shape, tile, _ranges(kernel))
     columns = smem.axes[-1].size
     width = op.slot.swizzle or columns * buffer.dtype.bytes
     slab = width // buffer.dtype.bytes
     ordered = _in_stage_order(axes[::-1], smem)
-    sizes, strides, box, origin = list[int](), list[int](), list[int](), list[Expr]()
+    sizes, strides, box, origin = list[Extent](), list[Extent](), list[int](), list[Expr]()
     for x in ordered:
-        sizes.append(prod(shape[x.first : x.last + 1]))
-        strides.append(prod(shape[x.last + 1 :]) * buffer.dtype.bytes)
+        sizes.append(product(shape[x.first : x.last + 1]))
+        strides.append(product((*shape[x.last + 1 :], buffer.dtype.bytes)))
         in_columns = x.digit is not None and x.digit.axis == smem.axes[-1].name
         box.append(1 if x.digit is None or in_columns else x.digit.size)
         origin.append(_linear(op.index[x.first : x.last + 1], shape[x.first : x.last + 1], tile))
@@ -131,14 +133,7 @@ def _maps(module: MemModule, kernel: MemKernel) -> Iterator[TensorMap]:
             yield copy_of(module, kernel, op).map
 
 
-def _shape(buffer: Buffer) -> tuple[int, ...]:
-    sizes = tuple(n for n in buffer.shape if isinstance(n, int))
-    if len(sizes) != len(buffer.shape):
-        raise UnsupportedError("runtime dims", f"a tensor map of {buffer.name}")
-    return sizes
-
-
-def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[int], order: list[str], stream: bool) -> str:
+def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[Extent], order: list[str], stream: bool) -> str:
     """A name that no other map of the kernel has.
 
     ``merged``: sizes, where they are not the buffer's own; ``order``: its axes, where they are in another one.
@@ -147,7 +142,7 @@ def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[int], order: lis
     if op.slot.swizzle != _SWIZZLE:
         parts += ["swizzle", str(op.slot.swizzle)]
     if merged:
-        parts += ["of", *(str(n) for n in reversed(merged))]
+        parts += ["of", *(sub(r"\W+", "_", show_shape((n,))) for n in reversed(merged))]
     if order:
         parts += ["by", *reversed(order)]
     if stream:
@@ -156,7 +151,7 @@ def _label(op: TmaLoad | TmaStore, box: list[int], merged: list[int], order: lis
 
 
 def _map_axes(
-    op: TmaLoad | TmaStore, shape: tuple[int, ...], tile: Mapping[str, int], ranges: Ranges
+    op: TmaLoad | TmaStore, shape: tuple[Extent, ...], tile: Mapping[str, int], ranges: Ranges
 ) -> list[_MapAxis]:
     """The map's axes, outermost first.
 
@@ -167,7 +162,8 @@ def _map_axes(
     for n, e in enumerate(op.index):
         digit = digit_of(e, {name: size for name, size in tile.items() if size > 1})
         low, high = bounds(_origin(e, tile), ranges) if digit is None else (None, None)
-        inside = low is not None and high is not None and low >= 0 and high < shape[n]
+        size = shape[n]
+        inside = low is not None and high is not None and low >= 0 and isinstance(size, int) and high < size
         if merges and inside and n + 1 < len(op.index):
             out[-1] = replace(out[-1], last=n)
         else:
@@ -190,7 +186,7 @@ def _ranges(kernel: MemKernel) -> Ranges:
     return out
 
 
-def _linear(index: tuple[Expr, ...], shape: tuple[int, ...], tile: Iterable[str]) -> Expr:
+def _linear(index: tuple[Expr, ...], shape: tuple[Extent, ...], tile: Iterable[str]) -> Expr:
     """Row-major position of the tile's origin on merged axes."""
     total: Expr = integer(0)
     for e, size in zip(index, shape, strict=True):
@@ -202,8 +198,13 @@ def _origin(e: Expr, tile: Iterable[str]) -> Expr:
     return substitute(e, {name: integer(0) for name in tile})
 
 
+def _beyond(extents: Sequence[Extent], bits: int) -> bool:
+    """Whether one of ``extents`` needs more bits; the driver refuses a runtime size that does."""
+    return any(isinstance(n, int) and n >= 1 << bits for n in extents)
+
+
 def _check(
-    op: TmaLoad | TmaStore, buffer: Buffer, smem: Smem, sizes: list[int], strides: list[int], box: list[int],
+    op: TmaLoad | TmaStore, buffer: Buffer, smem: Smem, sizes: list[Extent], strides: list[Extent], box: list[int],
     axes: Sequence[_MapAxis],
 ) -> None:  # fmt: skip
     digits = [x.digit for x in axes if x.digit is not None]
@@ -215,9 +216,9 @@ def _check(
         (max(box) > _MAX_BOX, f"a box of {max(box)} along one axis"),
         (not whole or axes[0].last + 1 < len(buffer.shape), "a tile that is no box of the buffer"),
         (smem.axes[-1].size > 1 and inner % box[0] != 0, "columns along several axes in one slab"),
-        (any(s % 16 for s in strides[1:]), "rows that are no multiple of 16 bytes"),
+        (not all(divisible_by(extent_expr(s), 16) for s in strides[1:]), "rows that are no multiple of 16 bytes"),
         (box[0] * buffer.dtype.bytes % 16 != 0, "a row of the tile that is no multiple of 16 bytes"),
-        (max(sizes) >= 1 << 32 or any(s >= 1 << 40 for s in strides), "a buffer beyond the map's limits"),
+        (_beyond(sizes, 32) or _beyond(strides, 40), "a buffer beyond the map's limits"),
     )
     for wrong, why in faults:
         if wrong:

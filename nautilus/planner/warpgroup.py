@@ -25,6 +25,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, Var, children, free_vars
 from nautilus.core.expr.nodes import walk as nested
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.index.simplify import bounds
+from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.planner.dots import Dot
@@ -83,9 +84,13 @@ CHUNK = 64  # columns of an epilogue's chunk: two buffers of 64 x 64 elements a 
 
 
 def extent(unified: Unified, axis: str) -> int:
-    """Elements of ``axis``; a large number where the extent is known only at launch."""
-    e = unified.extents[axis]
-    return e if isinstance(e, int) else 1 << 20
+    """Elements of ``axis``; the nominal number where the extent is known only at launch."""
+    return nominal(unified.extents[axis])
+
+
+def _is_fixed(plan: KernelPlan, unified: Unified) -> bool:
+    """Whether the grid is known."""
+    return all(isinstance(unified.extents[a.name], int) for a in plan.axes if a.role == GRID)
 
 
 def with_tiles(plan: KernelPlan, tiles: dict[str, int], mapping: MappingPlan) -> KernelPlan:
@@ -191,6 +196,8 @@ def _supertiles(plan: KernelPlan, unified: Unified, loop: str, row: str, rows: i
 
     The number divides the outer grid points, so that all supertiles are alike and the bounds of loops stay known.
     """
+    if not _is_fixed(plan, unified):
+        return 1
     outer = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name != row)
     tiles = outer * -(-extent(unified, row) // rows)
     fit = -(-streamed_bytes(unified, loop) // L2_BYTES)
@@ -254,7 +261,7 @@ def back_to_back_gemm(
     aliased = own > free and _has_room_in_stage(unified, sums, loop, step, width, warpgroups)
     # a producer that fetches tiles or loads for two blocks needs more registers
     even = -(-extent(unified, row) // rows) % 2 == 0 and plan.mapping.raster_order == "natural"
-    pairs = not uneven and not light and 64 < width <= 128 and even
+    pairs = not uneven and not light and 64 < width <= 128 and even and _is_fixed(plan, unified)
     fetched = uneven or width > 128
     low, high = (32, 160) if warpgroups == 3 else (40, 232) if fetched or pairs else (24, 240)
     chunk = NARROW if own <= free and _places(unified, loop) else CHUNK if own <= free or aliased else 0

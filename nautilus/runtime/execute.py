@@ -238,7 +238,7 @@ def plan_of(module: Any, numbers: Mapping[str, Number] | None = None) -> Plan:
         if not blocks:
             continue
         grid, block = (blocks, 1, 1), (32 * k.warps, 1, 1)
-        maps = load("nautilus.cuda.tensor_maps:kernel_maps")(module, k)
+        maps = tuple(m.at(sizes) for m in load("nautilus.cuda.tensor_maps:kernel_maps")(module, k))
         launches.append(Launch(symbol(module, k), grid, block, k.smem_bytes, names, maps, k.cluster, counter(k), k.pdl))
     return Plan(tuple(arguments_), tuple(launches))
 

@@ -96,11 +96,10 @@ def _declarations(p: Program) -> Iterator[Offence]:
     params = {s.name: s.dtype for s in p.params}
     for b in (*p.buffers, *(b for k in p.kernels for b in k.locals)):
         for e in b.shape:
-            if isinstance(e, Param):
-                if params.get(e.name) is not e.dtype or e.dtype not in _INDEX:
-                    yield Offence(b.name, f"its extent {e.name} is not an integer param", b.span)
-            elif not isinstance(e, int):
-                yield Offence(b.name, f"its extent {format_expr(e)} is no number and no param", b.span)
+            if not isinstance(e, int):
+                atoms = [n for n in walk(e) if not isinstance(n, Op | Const)]
+                if any(not _is_size(n, params) for n in atoms):
+                    yield Offence(b.name, f"its extent {format_expr(e)} is not made of integer params", b.span)
             elif e <= 0:
                 yield Offence(b.name, f"its extent {e} is not positive", b.span)
     for b in p.buffers:
@@ -110,6 +109,10 @@ def _declarations(p: Program) -> Iterator[Offence]:
         for b in k.locals:
             if b.space is not Space.LOCAL:
                 yield Offence(b.name, f"a kernel declares locals, not {b.space.value} buffers", b.span)
+
+
+def _is_size(e: Expr, params: Mapping[str, DType]) -> bool:
+    return isinstance(e, Param) and params.get(e.name) is e.dtype and e.dtype in _INDEX
 
 
 # -- loops ------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def y(body: str, local: str = "") -> str:
         (GOOD_M + GOOD_Y, "temp X: f32[8]", "names are unique", "declared twice"),
         (GOOD_M + GOOD_M + GOOD_Y, "", "names are unique", "declared twice"),
         (y("par i in 0..8, j in 0..6 { Y[i, j] = 0.0 }", "local m: f32[]"), "", "names are unique", "local m"),
-        (GOOD_M + GOOD_Y, "temp A: f32[K]", "declarations are sound", "extent K is not an integer param"),
+        (GOOD_M + GOOD_Y, "temp A: f32[K]", "declarations are sound", "extent K is not made of integer params"),
         (GOOD_M + GOOD_Y, "temp A: f32[0]", "declarations are sound", "extent 0 is not positive"),
         (y("par i in 0..8, i in 0..6 { Y[i, i] = 0.0 }"), "", "loop bounds", "i hides an outer name"),
         (y("par i in 0..k, j in 0..6 { Y[i, j] = 0.0 }"), "", "loop bounds", "not an outer one"),

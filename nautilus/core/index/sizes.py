@@ -62,7 +62,7 @@ def blocks(extent: Extent, tile: int) -> Extent:
     """Blocks of ``tile`` elements that cover ``extent``."""
     if isinstance(extent, int):
         return -(-extent // tile)
-    return calc("floordiv", calc("add", extent, tile - 1), tile)
+    return extent if tile == 1 else calc("floordiv", calc("add", extent, tile - 1), tile)
 
 
 def rounded_up(extent: Extent, multiple: int) -> Extent:

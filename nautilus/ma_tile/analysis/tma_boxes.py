@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nautilus.core.buffers import Buffer
+from nautilus.core.buffers import Buffer, show_shape
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, walk
-from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
+from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, divisible_by, simplify
+from nautilus.core.index.sizes import extent_expr, product
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape
@@ -40,13 +41,12 @@ def tma_box(
 ) -> TmaBox | str:
     """How a TMA load brings ``buffer[index] where mask`` over the axes of ``tile``; or why it cannot."""
     sizes = {a.name: a.size for a in tile}
-    shape = [n for n in buffer.shape if isinstance(n, int)]
-    if len(shape) < len(buffer.shape):
-        return f"{buffer.name} has a size that is known only at run time"
+    shape = buffer.shape
     if len(shape) > MOST_AXES:
         return f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}"
-    if shape[-1] * buffer.dtype.bytes % ROW_BYTES:
-        return f"rows of {buffer.name} are {shape[-1] * buffer.dtype.bytes} bytes, not a multiple of {ROW_BYTES}"
+    if not whole_rows(buffer):
+        length = product((shape[-1], buffer.dtype.bytes))
+        return f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
     walked = _walked(buffer, index, sizes)
     if isinstance(walked, str):
         return walked
@@ -66,6 +66,11 @@ def tma_box(
     if not swizzle:
         return f"rows of the tile of {buffer.name} are {row} bytes, not a multiple of {SWIZZLES[-1]}"
     return TmaBox(axes, swizzle)
+
+
+def whole_rows(buffer: Buffer) -> bool:
+    """Whether rows of the buffer certainly start at multiples of :data:`ROW_BYTES`."""
+    return divisible_by(extent_expr(product((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
 
 
 def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:

@@ -83,7 +83,7 @@ def _launch(machine: Machine, seed: int, blocks: Iterable[int] | None = None) ->
     chosen = list(range(0, count, kernel.cluster) if blocks is None else blocks)
     for block in chosen:
         BlockRun(machine, block, seed + block).run()
-    if blocks is None:
+    if blocks is None and machine.blocks:
         machine.check_counter()
     several = kernel.consumers > 1 or kernel.cluster > 1 or any(isinstance(op, RolesOp) for op in walk_ops(kernel.body))
     if len(chosen) < 3 and several:

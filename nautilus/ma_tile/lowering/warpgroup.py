@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
-from nautilus.core.expr.nodes import Const, Op, Var
+from nautilus.core.expr.nodes import Op, Var
+from nautilus.core.index.sizes import at_most
 from nautilus.core.schedule import WarpgroupPlan
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.tma_boxes import TmaBox, tma_box
@@ -78,7 +79,7 @@ class _WarpgroupLowering(Lowering):
         self.plan = plan
         self.bulk: dict[str, Slot] = {}  # loaded value -> where its bulk copy put it
         self.ranges = {CONSUMER: (0, plan.consumers - 1)} | {
-            g.var: (0, int(g.extent.value) - 1) for g in kernel.grid if isinstance(g.extent, Const)
+            g.var: (0, max(at_most(g.extent) - 1, 0)) for g in kernel.grid
         }
 
     def exchange(self, entry: Entry, layout: FragLayout) -> Frag:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from nautilus.core.buffers import Buffer, Space
+from nautilus.core.buffers import Buffer, Space, show_shape
 from nautilus.core.expr.nodes import Const, Expr
 from nautilus.core.tiles import TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.access import varies
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
-from nautilus.ma_tile.analysis.tma_boxes import multicast_part
+from nautilus.ma_tile.analysis.tma_boxes import multicast_part, whole_rows
 from nautilus.ma_tile.ir.async_ops import (
     GROUP_WARPS,
     WGMMA,
@@ -125,9 +125,8 @@ def _box(s: KernelScope, stage: Smem, buffer: Buffer, digits: list[Digit]) -> No
     width, columns = stage.dtype.bytes, stage.axes[-1].size
     s.need(len(buffer.shape) <= _RANK, "tensor maps have at most 5 axes", buffer.name)
     if len(buffer.shape) > 1:
-        row = buffer.shape[-1]
-        ok = isinstance(row, int) and row * width % 16 == 0
-        s.need(ok, "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
+        row = show_shape(buffer.shape[-1:])
+        s.need(whole_rows(buffer), "rows of TMA copies are multiples of 16 bytes", f"{row} elements of {buffer.name}")
     ok = columns * width % 16 == 0
     s.need(ok, "rows of TMA copies are multiples of 16 bytes", f"{columns} elements of {stage.name}")
     inner = stage.swizzle // width if stage.swizzle else columns

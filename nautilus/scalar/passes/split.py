@@ -8,8 +8,7 @@ Where a statement divides an axis into parts of the size of its tile (``t // 64`
 simplified: the part is the block, and the place in it is the inner variable.
 
 Where a tile exceeds its axis, a statement gets the guard ``index < extent`` only if it accesses global memory at that
-index, reduces over it, reads a local that is only written under that guard, or loops over an axis whose size is known
-only at launch.
+index, reduces over it, or reads a local that is only written under that guard.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Var, free_vars, loads, substitute, walk
 from nautilus.core.index.simplify import Ranges
-from nautilus.core.index.sizes import extent_expr
+from nautilus.core.index.sizes import Extent, at_most, blocks, extent_expr, rounded_up
 from nautilus.core.schedule import AxisPlan, KernelPlan, Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.derived_names import block_var, blocks, grid_chain, has_tile, is_tiled, nest, plan_of
+from nautilus.scalar.analysis.derived_names import block_var, grid_chain, has_tile, is_tiled, nest, plan_of
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update, statements
 from nautilus.scalar.passes.simplify import simplify_statement
 
@@ -97,20 +96,17 @@ def _extents(kernel: Kernel) -> dict[str, int | Param]:
     return found
 
 
-def _shapes(kernel: Kernel, ctx: _Context) -> dict[str, tuple[int | Param, ...]]:
+def _shapes(kernel: Kernel, ctx: _Context) -> dict[str, tuple[Extent, ...]]:
     """Local shapes in whole tiles; a local is indexed by plain axes."""
-    shapes: dict[str, tuple[int | Param, ...]] = {}
+    shapes: dict[str, tuple[Extent, ...]] = {}
     for _, s in statements(kernel.body):
         if s.buffer in ctx.locals:
             shapes[s.buffer] = tuple(_padded(v.name, ctx) for v in s.index if isinstance(v, Var))
     return shapes
 
 
-def _padded(axis: str, ctx: _Context) -> int | Param:
-    p, extent = ctx.plan.axis(axis), ctx.extents[axis]
-    if not isinstance(extent, int):
-        return extent
-    return blocks(extent, p.tile) * p.tile
+def _padded(axis: str, ctx: _Context) -> Extent:
+    return rounded_up(ctx.extents[axis], ctx.plan.axis(axis).tile)
 
 
 def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:
@@ -120,12 +116,7 @@ def _loops(loop: Loop, ctx: _Context) -> tuple[Loop, tuple[Loop, ...]]:
         return replace(loop, hi=integer(p.tile)), ()
     if not has_tile(p):
         return loop, ()
-    extent = ctx.extents[loop.var]
-    if isinstance(extent, int):
-        hi: Expr = integer(blocks(extent, p.tile))
-    else:
-        up = calc("add", extent, p.tile - 1)
-        hi = calc("floordiv", up, p.tile)
+    hi = extent_expr(blocks(ctx.extents[loop.var], p.tile))
     block = replace(loop, var=block_var(ctx.plan, loop.var), hi=hi)
     return block, (replace(loop, hi=integer(p.tile)),)
 
@@ -167,9 +158,9 @@ def _ranges(ctx: _Context) -> Ranges:
     found: dict[str, tuple[int, int]] = {}
     for a in ctx.plan.axes:
         extent = ctx.extents.get(a.name)
-        if is_tiled(a) and isinstance(extent, int):
+        if is_tiled(a) and extent is not None:
             found[a.name] = (0, a.tile - 1)
-            found[block_var(ctx.plan, a.name)] = (0, blocks(extent, a.tile) - 1)
+            found[block_var(ctx.plan, a.name)] = (0, max(at_most(blocks(extent, a.tile)) - 1, 0))
     return found
 
 
@@ -186,8 +177,6 @@ def _needs(s: Store | Update, axis: str, ctx: _Context, around: tuple[Loop, ...]
     """Whether ``s`` must not run past the end of ``axis`` (module docstring)."""
     if any(loop.var == axis and loop.kind is Kind.RED for loop in around):
         return True
-    if not isinstance(ctx.extents[axis], int) and any(loop.var == axis for loop in around):
-        return True  # a local over a size known at launch cannot grow to whole tiles
     if s.buffer not in ctx.locals and any(axis in free_vars(e) for e in s.index):
         return True
     return any(_reads_past(ld, axis, ctx) for e in (s.value, s.guard) if e is not None for ld in loads(e))

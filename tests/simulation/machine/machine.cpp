@@ -350,7 +350,7 @@ int main(int argc, char** argv, size_t workspace, int (*run)(Arguments)) {
         while (fscanf(layout, " %c %zu", &role, &bytes) == 2) regions.push_back({nullptr, bytes, role});
         fclose(layout);
         regions.push_back({nullptr, workspace, 'w'});
-        arena(0);
+        clear_arena();
         vector<void*> buffers;
         for (size_t n = 0; n < regions.size(); ++n) {
             Region& r = regions[n];

@@ -198,7 +198,8 @@ void write_shared(Block& b, u32 offset, u32 bytes, const Clock& clock, Proxy pro
 void land_shared(Block& b, u32 offset, u32 bytes, u32 issued_as, u32 as, const char* what);
 void read_global(const void* p, size_t bytes, const Thread& t, const char* what);
 void write_global(const void* p, size_t bytes, const Thread& t, const char* what);
-u8* arena(size_t bytes);  // 0: all free again
+void clear_arena();
+u8* arena(size_t bytes);
 void set_regions(const vector<Region>& regions);
 void check_red_zones();
 void settle_rewrite();

@@ -142,17 +142,17 @@ static History* history;
 static size_t used;
 static vector<Region> regions;
 
+void clear_arena() {
+    if (space) memset((void*)history, 0, used * sizeof(History));
+    used = 0;
+}
+
 u8* arena(size_t bytes) {
     if (!space) {
         space = (u8*)mmap(nullptr, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         history = (History*)mmap(nullptr, ARENA * sizeof(History), PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (space == MAP_FAILED || history == MAP_FAILED) fault("no memory");
-    }
-    if (bytes == 0 && used) {
-        memset((void*)history, 0, used * sizeof(History));
-        used = 0;
-        return nullptr;
     }
     memset(space + used, 0xa5, RED);
     u8* p = space + used + RED;

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import ScheduleError
 from nautilus.core.expr.build import calc, integer, within
-from nautilus.core.expr.nodes import Const, Expr, Op, Ref, Var, free_vars, substitute, walk
+from nautilus.core.expr.nodes import Expr, Op, Ref, Var, free_vars, substitute, walk
 from nautilus.core.index.simplify import TRUE, bounds, conjuncts, linear_in, simplify
 from nautilus.core.schedule import Schedule, WarpgroupPlan
 from nautilus.core.schedule.mapping import WarpgroupEpilogue
@@ -43,7 +43,7 @@ from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.pipelines import find_pipelines
-from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, ROW_BYTES, SWIZZLES
+from nautilus.ma_tile.analysis.tma_boxes import MOST_AXES, SWIZZLES, whole_rows
 from nautilus.ma_tile.ir.async_ops import (
     CONSUMER,
     MatrixStore,
@@ -319,8 +319,9 @@ def pipeline_bytes(kernel: MemKernel, plan: WarpgroupPlan) -> int:
 def known_ranges(kernel: MemKernel) -> Ranges:
     """Ranges of the consumer, the block number and the grid variables."""
     out: Ranges = {CONSUMER: (0, kernel.consumers - 1)}
-    if isinstance(kernel.blocks, Const):
-        out["block"] = (0, int(kernel.blocks.value) - 1)
+    last = bounds(kernel.blocks)[1]
+    if last is not None:
+        out["block"] = (0, max(last - 1, 0))
     for name, e in kernel.decode:
         low, high = bounds(e, out)
         if low is not None and high is not None:
@@ -330,8 +331,8 @@ def known_ranges(kernel: MemKernel) -> Ranges:
 
 def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ranges) -> tuple[Expr, ...] | None:
     """The index of ``op`` as the TMA store of a tile over ``axes``, rows and columns; None where it is no box."""
-    shape = [n for n in buffer.shape if isinstance(n, int)]
-    fits = len(shape) == len(buffer.shape) <= MOST_AXES and shape[-1] * buffer.dtype.bytes % ROW_BYTES == 0
+    shape = buffer.shape
+    fits = 0 < len(shape) <= MOST_AXES and whole_rows(buffer)
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):
         return None
     sizes = {a.name: a.size for a in op.value.type.axes if a.size > 1}
