@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nautilus.core.buffers import Space
-from nautilus.core.index.sizes import nominal, product
+from nautilus.core.index.sizes import nominal, volume
 from nautilus.cost.model import Estimate
 from nautilus.scalar.ir import Program
 from nautilus.targets.rates import machine
@@ -32,7 +32,7 @@ def roofline(program: Program, found: Estimate, arch: str) -> Roofline:
     """
     m = machine(arch)
     read, written = (
-        sum(b.dtype.bytes * nominal(product(b.shape)) for b in program.buffers if b.space is s)
+        sum(b.dtype.bytes * nominal(volume(b.shape)) for b in program.buffers if b.space is s)
         for s in (Space.INPUT, Space.OUTPUT)
     )
     rate = m.dram_read if written < 0.1 * (read + written) else m.dram

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nautilus.core.index.sizes import nominal, product
+from nautilus.core.index.sizes import nominal, volume
 from nautilus.cost.work import Access, Work
 from nautilus.ma_tile.ir.ops import MemModule
 from nautilus.targets.rates import Machine
@@ -86,7 +86,7 @@ class _WaveReads:
 
 def _size(module: MemModule, name: str) -> int:
     b = module.buffer(name)
-    return nominal(product(b.shape)) * b.dtype.bytes
+    return nominal(volume(b.shape)) * b.dtype.bytes
 
 
 class _Box:

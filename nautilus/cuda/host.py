@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from nautilus.core.buffers import Buffer, Space, TensorMap
 from nautilus.core.errors import InternalError
 from nautilus.core.expr.nodes import Const, Op, Param, walk
-from nautilus.core.index.sizes import Extent, as_extent, extent_expr, product, rounded_up, total
+from nautilus.core.index.sizes import Extent, as_extent, extent_expr, rounded_up, total, volume
 from nautilus.core.types import FORMATS, DType
 from nautilus.cuda.ctypes import memory_type
 from nautilus.cuda.names import allocate, module_names
@@ -30,7 +30,7 @@ MOST_BLOCKS = 2**31 - 1  # of a launch in one dimension
 
 def buffer_bytes(b: Buffer) -> Extent:
     """Size of a buffer in bytes."""
-    return product((*b.shape, b.dtype.bytes))
+    return volume((*b.shape, b.dtype.bytes))
 
 
 def workspace_offsets(module: ma.MemModule) -> tuple[dict[str, Extent], Extent]:

@@ -19,7 +19,7 @@ from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, substitute
 from nautilus.core.index.simplify import Ranges, bounds, divisible_by, simplify
-from nautilus.core.index.sizes import Extent, extent_expr, product
+from nautilus.core.index.sizes import Extent, extent_expr, volume
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.analysis.tma_boxes import multicast_part
 from nautilus.ma_tile.ir.layout import tile_shape
@@ -71,8 +71,8 @@ def copy_of(module: MemModule, kernel: MemKernel, op: TmaLoad | TmaStore) -> Cop
     ordered = _in_stage_order(axes[::-1], smem)
     sizes, strides, box, origin = list[Extent](), list[Extent](), list[int](), list[Expr]()
     for x in ordered:
-        sizes.append(product(shape[x.first : x.last + 1]))
-        strides.append(product((*shape[x.last + 1 :], buffer.dtype.bytes)))
+        sizes.append(volume(shape[x.first : x.last + 1]))
+        strides.append(volume((*shape[x.last + 1 :], buffer.dtype.bytes)))
         in_columns = x.digit is not None and x.digit.axis == smem.axes[-1].name
         box.append(1 if x.digit is None or in_columns else x.digit.size)
         origin.append(_linear(op.index[x.first : x.last + 1], shape[x.first : x.last + 1], tile))

@@ -37,7 +37,7 @@ CASES = {
         [(1, 1), (7, 77), (77, 7), (5, 0), (0, 3)],
         True,
     ),
-    "warpgroup product": (
+    "warpgroup GEMM": (
         """
         dim B = runtime <= 9, K = runtime <= 500, M = 128, N = 64
         input X: f16[B, K, M]

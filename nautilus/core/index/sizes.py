@@ -38,7 +38,7 @@ def as_extent(e: Expr) -> Extent:
     return int(e.value) if isinstance(e, Const) else e
 
 
-def product(factors: Iterable[Extent]) -> Extent:
+def volume(factors: Iterable[Extent]) -> Extent:
     """The product of extents, with their constant factors in one."""
     known, total = 1, None
     for f in factors:
@@ -67,7 +67,7 @@ def blocks(extent: Extent, tile: int) -> Extent:
 
 def rounded_up(extent: Extent, multiple: int) -> Extent:
     """``extent`` rounded up to a multiple."""
-    return product((blocks(extent, multiple), multiple))
+    return volume((blocks(extent, multiple), multiple))
 
 
 def extent_value(extent: Extent, size: Callable[[Param], int]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nautilus.core.buffers import Buffer
 from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.nodes import Const, Expr, Param, Var, walk
-from nautilus.core.index.sizes import Extent, at_most, product, total
+from nautilus.core.index.sizes import Extent, at_most, total, volume
 from nautilus.core.types import DType
 from nautilus.cuda.ctypes import memory_type, pack_of
 from nautilus.cuda.expr import Text, operand
@@ -51,11 +51,11 @@ def print_slice(w: Writer, op: ma.SliceOp) -> None:
 
 def row_major(w: Writer, buffer: Buffer, texts: list[str]) -> str:
     """Element offset of an index into a row-major buffer; in 64 bits if the largest size of the buffer needs them."""
-    wide = "(long long)" if at_most(product(buffer.shape)) >= 2**31 else ""
+    wide = "(long long)" if at_most(volume(buffer.shape)) >= 2**31 else ""
     terms = list[str]()
     for n, text in enumerate(texts):
         if text != "0":
-            stride = stride_text(w, product(buffer.shape[n + 1 :]))
+            stride = stride_text(w, volume(buffer.shape[n + 1 :]))
             terms.append(scaled(Text.of(f"{wide}({text})", 14) if wide else text, stride))
     return " + ".join(terms) or "0"
 
@@ -92,7 +92,7 @@ class Stride:
 def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str]) -> dict[str, Stride]:
     """The stride of each tile axis on which ``index`` depends linearly."""
     strides: dict[str, Stride] = {}
-    inner = [product(buffer.shape[n + 1 :]) for n in range(len(index))]
+    inner = [volume(buffer.shape[n + 1 :]) for n in range(len(index))]
     forms = [affine(e) for e in index]
     for axis in axes:
         inside = any(mentions(atom, axis) and not isinstance(atom, Var) for f in forms for atom in f.terms)
@@ -100,7 +100,7 @@ def register_strides(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[str
             slopes = [(f.slope(axis), n) for f, n in zip(forms, inner, strict=True) if f.slope(axis)]
             step: Extent = 0
             for slope, n in slopes:
-                step = total(step, product((slope, n)))
+                step = total(step, volume((slope, n)))
             most = abs(step) if isinstance(step, int) else sum(abs(slope) * at_most(n) for slope, n in slopes)
             strides[axis] = Stride(step, most)
     return strides

@@ -15,7 +15,7 @@ from nautilus.core.buffers import Buffer, show_shape
 from nautilus.core.expr.build import within
 from nautilus.core.expr.nodes import Expr, Load, Ref, free_vars, walk
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, divisible_by, simplify
-from nautilus.core.index.sizes import extent_expr, product
+from nautilus.core.index.sizes import extent_expr, volume
 from nautilus.core.tiles import TileAxis
 from nautilus.ma_tile.analysis.digits import Digit, digit_of, is_whole
 from nautilus.ma_tile.ir.layout import tile_shape
@@ -45,7 +45,7 @@ def tma_box(
     if len(shape) > MOST_AXES:
         return f"{buffer.name} has {len(shape)} axes, more than {MOST_AXES}"
     if not whole_rows(buffer):
-        length = product((shape[-1], buffer.dtype.bytes))
+        length = volume((shape[-1], buffer.dtype.bytes))
         return f"rows of {buffer.name} are {show_shape((length,))} bytes, not a multiple of {ROW_BYTES}"
     walked = _walked(buffer, index, sizes)
     if isinstance(walked, str):
@@ -70,7 +70,7 @@ def tma_box(
 
 def whole_rows(buffer: Buffer) -> bool:
     """Whether rows of the buffer certainly start at multiples of :data:`ROW_BYTES`."""
-    return divisible_by(extent_expr(product((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
+    return divisible_by(extent_expr(volume((buffer.shape[-1], buffer.dtype.bytes))), ROW_BYTES)
 
 
 def _walked(buffer: Buffer, index: tuple[Expr, ...], sizes: Mapping[str, int]) -> dict[int, Digit] | str:

@@ -19,9 +19,9 @@ from nautilus.core.index.sizes import (
     extent_expr,
     extent_value,
     nominal,
-    product,
     rounded_up,
     total,
+    volume,
 )
 from nautilus.core.source import NO_SPAN
 from nautilus.core.text.expressions import format_expr
@@ -38,11 +38,11 @@ def text(e: Extent) -> str:
 @pytest.mark.parametrize(
     "made, expected",
     [
-        (product(()), "1"),
-        (product((2, 3)), "6"),
-        (product((2, M, 3)), "M * 6"),
-        (product((M, N)), "M * N"),
-        (product((M, 0)), "0"),
+        (volume(()), "1"),
+        (volume((2, 3)), "6"),
+        (volume((2, M, 3)), "M * 6"),
+        (volume((M, N)), "M * N"),
+        (volume((M, 0)), "0"),
         (total(0, M), "M"),
         (total(M, 0), "M"),
         (total(2, 3), "5"),
@@ -59,7 +59,7 @@ def test_arithmetic(made: Extent, expected: str) -> None:
 
 
 def test_values_are_exact() -> None:
-    extent = product((blocks(N, 128), M, 1 << 20))
+    extent = volume((blocks(N, 128), M, 1 << 20))
     assert extent_value(extent, lambda p: {"M": 1000, "N": MAX_DIM}[p.name]) == at_most(extent)
     assert at_most(extent) == -(-MAX_DIM // 128) * 1000 << 20
     assert nominal(extent) == NOMINAL // 128 * 1000 << 20
@@ -77,5 +77,5 @@ def test_a_size_has_its_range_in_every_expression() -> None:
 
 
 def test_a_view_of_a_buffer_keeps_its_shape() -> None:
-    b = Buffer("X", DType.F16, (M, 4), Space.INPUT).viewed((product((M, 4)),))
+    b = Buffer("X", DType.F16, (M, 4), Space.INPUT).viewed((volume((M, 4)),))
     assert (b.array_shape, text(b.shape[0])) == ((M, 4), "M * 4")

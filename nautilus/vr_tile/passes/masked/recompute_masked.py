@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, substitute
-from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, product
+from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, volume
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
 from nautilus.core.schedule.recomputed import ROWS, recomputing
@@ -108,7 +108,7 @@ class _Rewrite:
         loops = {op.var for op in walk_ops(k.body) if isinstance(op, ForOp)}
         self.variables = {a.name for a in k.axes} | {g.var for g in k.grid} | loops
         self.extents = [as_extent(g.extent) for g in k.grid]
-        self.tiles = product(self.extents)
+        self.tiles = volume(self.extents)
         self.seen: set[str] = set()  # the dots whose NaN a flag shows
         self.flags = self.find_flags() if not alone else []
 
