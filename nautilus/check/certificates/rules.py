@@ -50,17 +50,18 @@ def _compare(c: Certificate, seed: int) -> Verdict:
 def misplaced(c: Certificate, before: object, after: object, alone: bool = True) -> str:
     """Why ``c`` does not belong to the step from module ``before`` to module ``after``; '' if it does.
 
-    The subject is a buffer or a value of one of the modules.  A narrowed factor stands in the module before the step,
-    and what became of it in the module after it; so does a sum, if it is ``alone``: rewrites that follow each other in
-    one step stand in neither module.
+    The subject is a buffer or a value of one of the modules.  What became of a narrowed factor stands in the module
+    after the step.  If the rewrite is ``alone``, the factor stands in the module before it, and so do the two forms of
+    a sum: of rewrites that follow each other in one step, a later one may start from the result of an earlier one.
     """
     old, new = Parts.of(before), Parts.of(after)
     if c.subject not in old.names | new.names:
         return f"the modules have no {c.subject}"
     whole = isinstance(c.before, Reduce)  # a narrowed factor whose scale has left the sum
-    sides: list[tuple[Expr, Parts]] = [(c.before, old), (c.after, new)] if c.rule == "narrow" and not whole else []
+    ends = [(c.before, old)] * alone + [(c.after, new)]
+    sides: list[tuple[Expr, Parts]] = ends if c.rule == "narrow" and not whole else []
     if (c.rule == "factor" and alone) or (c.rule == "narrow" and whole):
-        found = [(n, m) for s, m in ((c.before, old), (c.after, new)) for n in walk(s) if isinstance(n, Reduce)]
+        found = [(n, m) for s, m in ends for n in walk(s) if isinstance(n, Reduce)]
         sides = [(part, m) for n, m in found for part in (n.body, n.cond) if part is not None]
     missing = next((part for part, module in sides if part not in module.expressions), None)
     return "" if missing is None else f"no statement contains {format_expr(missing)}"

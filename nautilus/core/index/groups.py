@@ -7,7 +7,10 @@ share keys with a row axis of their own or without one then makes no difference.
 
 from __future__ import annotations
 
-from nautilus.core.expr.nodes import Const, Expr, Op, Var, children
+from collections.abc import Sequence
+
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Var, children, rewrite
 
 
 def quotients(e: Expr, axis: str) -> frozenset[int]:
@@ -25,3 +28,33 @@ def shared_group(a: Expr, b: Expr, axis: str) -> int | None:
     found = [quotients(e, axis) for e in (a, b)]
     sizes = [next(iter(q)) for q in found if len(q) == 1 and 0 not in q]
     return sizes[0] if len(sizes) == 1 and any(0 in q for q in found) else None
+
+
+def over_groups(e: Expr, axes: Sequence[Axis]) -> tuple[Expr, tuple[Axis, ...], tuple[Expr, ...]]:
+    """``e`` as a function of groups: the function, its axes, and the arguments that give ``e``.
+
+    An axis of ``axes`` that ``e`` has only as ``axis // G`` becomes one of the groups; the others stay as they are.
+    """
+    made: list[Axis] = []
+    index: list[Expr] = []
+    for a in axes:
+        (group, *more) = quotients(e, a.name) or {0}
+        if more or not group or not isinstance(a.extent, int):
+            made.append(a)
+            index.append(Var(a.name))
+            continue
+        whole = calc("floordiv", Var(a.name), integer(group))
+        made.append(Axis(a.name, -(-a.extent // group), a.span))
+        index.append(whole)
+        e = _by_group(e, a.name)
+    return e, tuple(made), tuple(index)
+
+
+def _by_group(e: Expr, axis: str) -> Expr:
+    def rule(n: Expr) -> Expr | None:
+        match n:
+            case Op(op="floordiv", args=(Var(name=name), Const())) if name == axis:
+                return Var(axis)
+        return None
+
+    return rewrite(e, rule)

@@ -43,11 +43,13 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_vars, loads
 from nautilus.core.expr.products import factors, product_of, two_sides
 from nautilus.core.functions.intervals import magnitude
-from nautilus.core.index.groups import shared_group
+from nautilus.core.index.groups import over_groups, shared_group
+from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, sources
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
@@ -81,14 +83,15 @@ class Narrow(CertifyingPass[Program]):
         if self.strict or (self.schedule is not None and not self.schedule.narrow):
             return program, ()
         certificates: list[Certificate] = []
-        for name in [k.name for k in reversed(program.kernels)]:  # a product is looked at before its factors
-            defs = find_defs(program)
-            d = defs.get(name)
-            found = None if d is None else narrowed(d, defs)
-            if found is not None:
-                program, certificate = found.applied(program)
-                certificates.append(certificate)
-        return program, tuple(reversed(certificates))
+        for look in (narrowed, widened):  # a product of 8 bits is looked at after those that it is a factor of
+            for name in [k.name for k in program.kernels]:
+                defs = find_defs(program)
+                d = defs.get(name)
+                found = None if d is None or d.op != "sum" else look(d, defs)
+                if found is not None:
+                    program, certificate = found.applied(program)
+                    certificates.append(certificate)
+        return program, tuple(certificates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +99,19 @@ class Scale:
     """A power of two that the factor is divided by.
 
     ``constant``: the power itself; or, where it is None, ``binade(m) / 2^14`` of the maximum ``m`` of the factor's
-    magnitudes, a reduction ``largest`` with the name ``''``.
+    magnitudes, a reduction ``largest`` with the name ``''``, of which the factor has the element at ``index``.
     """
 
     constant: float | None
     largest: Def | None = None
+    index: tuple[Expr, ...] = ()
 
     def value(self, name: str, inverse: bool = False) -> Expr:
         """The power, or its inverse, as an expression over the axes of the maximum, which is called ``name``."""
         if self.constant is not None:
             return Const(1.0 / self.constant if inverse else self.constant, DType.F32)
         assert self.largest is not None
-        m = Load(name, tuple(Var(a.name) for a in self.largest.par), DType.F32)
+        m = Load(name, self.index, DType.F32)
         pair = (Const(_TOP, DType.F32), Op("binade", (m,), DType.F32))
         return Op("div", pair if inverse else pair[::-1], DType.F32)
 
@@ -198,21 +202,29 @@ def narrowed(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
     parts = factors(d.value)
     if len(parts) > _MOST_FACTORS:
         return None
+    pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
+    split = next((pair for pair in pairs if _beside(d, pair, defs) is not None), None)
     found = next((k for k, p in reversed(list(enumerate(parts))) if _qualifies(d, parts, k)), None)
-    beside = None if found is None else _beside(d, parts, found, defs)
+    if found is not None and (split is None or any(parts[found] in pair for pair in pairs)):
+        rest = product_of([p for k, p in enumerate(parts) if k != found])
+        split = (parts[found], rest) if found == 0 else (rest, parts[found])
+    beside = None if split is None else _beside(d, split, defs)
     if beside is not None and beside.sides[0].dtype is not DType.TF32:
         return beside
-    return _of_two(d, parts, defs) or beside or _widened(d, parts, defs)
+    return _of_two(d, pairs, defs) or beside
 
 
-def _beside(d: Def, parts: Sequence[Expr], found: int, defs: Mapping[str, Def]) -> Narrowed:
-    """The product of tensor ``found`` and the other factors, which become narrow."""
-    tensor, met = parts[found], _tensor(parts[found])
-    assert met is not None
-    side, note = _side(d, product_of([p for k, p in enumerate(parts) if k != found]), _TARGET[met], defs)
-    widened = side.dtype if side.dtype is DType.TF32 or met in SHORT else None
-    sides = (Side(tensor, widened), side) if found == 0 else (side, Side(tensor, widened))
-    return Narrowed(d, sides, (int(found == 0),), (("meets", tensor),), note)
+def _beside(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed | None:
+    """The product of a tensor and a computed factor, which becomes narrow; None where ``pair`` is something else."""
+    for n in (1, 0):
+        tensor, factor = pair[n], pair[1 - n]
+        met = _tensor(tensor)
+        if met is None or not _computed(factor, met):
+            continue
+        side, note = _side(d, factor, _TARGET[met], defs)
+        kept = Side(tensor, side.dtype if side.dtype is DType.TF32 or met in SHORT else None)
+        return Narrowed(d, (side, kept) if n else (kept, side), (1 - n,), (("meets", tensor),), note)
+    return None
 
 
 def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple[Side, str]:
@@ -225,9 +237,8 @@ def _side(d: Def, factor: Expr, target: DType, defs: Mapping[str, Def]) -> tuple
     return Side(factor, target, scale), f"the factor is in [{lo:.6g}, {hi:.6g}]"
 
 
-def _of_two(d: Def, parts: Sequence[Expr], defs: Mapping[str, Def]) -> Narrowed | None:
+def _of_two(d: Def, pairs: Sequence[tuple[Expr, Expr]], defs: Mapping[str, Def]) -> Narrowed | None:
     """The product of two computed factors, which both become narrow (module docstring)."""
-    pairs = list(two_sides(parts, [a.name for a in d.par], [a.name for a in d.red]))
     if not pairs or d.name in feeding_wide_outputs(defs):
         return None
     return next((found for pair in pairs if (found := _both(d, pair, defs)) is not None), None)
@@ -248,9 +259,9 @@ def _both(d: Def, pair: tuple[Expr, Expr], defs: Mapping[str, Def]) -> Narrowed 
     return Narrowed(d, (left, right), (0, 1), tuple(("from", found[0]) for found in made_from), f"{one}; {other}")
 
 
-def _widened(d: Def, parts: Sequence[Expr], defs: Mapping[str, Def]) -> Narrowed | None:
-    """The product of two 8-bit factors, which become 16-bit ones (module docstring)."""
-    lengths = [size(a) for a in d.red]
+def widened(d: Def, defs: Mapping[str, Def]) -> Narrowed | None:
+    """The product of two 8-bit factors, which become 16-bit ones (module docstring); None for another sum."""
+    parts, lengths = factors(d.value), [size(a) for a in d.red]
     short = None not in lengths and prod(n or 1 for n in lengths) <= _SHORT_AXIS
     if len(parts) != 2 or not short or not all(_tensor(p) in SHORT for p in parts):
         return None
@@ -268,15 +279,32 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     shift = math.ceil(math.log2(top / _FITS_F16)) if math.isfinite(top) else math.inf
     if shift <= _MOST_SHIFT:
         return Scale(2.0**shift)
-    used = free_vars(factor) | (frozenset() if d.guard is None else free_vars(d.guard))
-    par, red = (tuple(a for a in axes if a.name in used) for axes in (d.par, d.red))
+    guard = _guard_of(d, factor)
+    held = frozenset() if guard is None else free_vars(guard)
+    par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
     complete = any(_along(ld, d, defs) for ld in loads(factor))
     if complete or len(red) != len(d.red) or len(par) == len(d.par):
         return None
-    size = Op("abs", (factor,), DType.F32, factor.span)
-    shape = tuple(a.extent for a in par)
-    largest = Def("", Buffer("", DType.F32, shape, Space.TEMP, d.span), par, red, "max", size, d.guard, d.span)
-    return Scale(None, largest)
+    free = tuple(a for a in par if a.name not in held)
+    element, groups, places = over_groups(factor, free)
+    by_group = {a.name: (a, place) for a, place in zip(groups, places, strict=True)}
+    par, index = zip(*(by_group.get(a.name, (a, Var(a.name))) for a in par), strict=True) if par else ((), ())
+    magnitudes = Op("abs", (element,), DType.F32, factor.span)
+    buffer = Buffer("", DType.F32, tuple(a.extent for a in par), Space.TEMP, d.span)
+    return Scale(None, Def("", buffer, par, red, "max", magnitudes, guard, d.span), index)
+
+
+def _guard_of(d: Def, factor: Expr) -> Expr | None:
+    """A condition on the elements of ``factor`` that holds for those that a sum of ``d`` has.
+
+    It has no variables but those of the factor where it has a closed form.
+    """
+    others = tuple(a for a in d.par if a.name not in free_vars(factor))
+    if d.guard is None or not free_vars(d.guard) & {a.name for a in others}:
+        return d.guard
+    kept = tuple(a for a in d.axes if a not in others)
+    found = nonempty(replace(d, par=kept, red=others))
+    return d.guard if found is None else None if found == TRUE else found
 
 
 def _along(ld: Load, d: Def, defs: Mapping[str, Def], depth: int = 16) -> bool:

@@ -47,6 +47,12 @@ def product(body: str, dtype: str = "f16", weight: str = "f16") -> Spec:
 def test_a_scale_from_the_largest_magnitude() -> None:
     p, (c,) = narrowed(product("Y[i, j] = sum[k | k != j](exp(X[i, k]) * W[k, j])"))
     expect(p, "narrow<tf32>(")  # the condition would need a maximum for each element
+    p, (c,) = narrowed(product("Y[i, j] = sum[k | k + j < 9](exp(X[i, k]) * W[k, j])"))
+    expect(p, "!Y_largest[i] max= abs(exp(cast<f32>(X[i, k]))) where")  # each element is a term of some sum
+    expect(p, "Y_largest[i] max= abs(exp(cast<f32>(X[i, k])))")
+    assert check(c).ok
+    p, (c,) = narrowed(product("Y[i, j] = sum[k | k + j + i < 8](exp(X[i, k]) * W[k, j])"))
+    expect(p, "Y_largest[i] max= abs(exp(cast<f32>(X[i, k]))) where i + k < 8")
     p, (c,) = narrowed(product("Y[i, j] = sum[k | k != i](exp(X[i, k]) * W[k, j])"))
     expect(p, "Y_largest[i] max= abs(exp(cast<f32>(X[i, k]))) where i != k")
     expect(p, "narrow<f16>(exp(cast<f32>(X[i, k])) * (16384.0 / binade(Y_largest[i])))")
@@ -126,3 +132,15 @@ def test_shipped_specs(path: Path) -> None:
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_language(name: str) -> None:
     narrowed(language(name))
+
+
+def test_factors_that_groups_share_have_one_scale() -> None:
+    spec = load_text(
+        "dim H = 4, M = 5, N = 6, D = 7\ninput Q: f16[H, M, D]\ninput K: f16[H // 2, N, D]\noutput Y: f16[H, M, N]\n"
+        "Y[h, i, j] = sum[d](Q[h, i, d] * (K[h // 2, j, d] * K[h // 2, j, d]))\n"
+    )
+    p, (c,) = narrowed(spec)
+    expect(p, "temp Y_acc_largest: f32[2, 6]")
+    expect(p, "Y_acc_largest[h, j] max= abs(cast<f32>(K[h, j, d]) * cast<f32>(K[h, j, d]))")
+    expect(p, "(16384.0 / binade(Y_acc_largest[h // 2, j]))")
+    assert check(c).ok

@@ -10,10 +10,12 @@ matrix unit reads:
 
     C_left[i, k] = f32(narrow<f16>(x[i, k]))  ;  C[i, j] sum= f32(C_left[i, k]) * f32(B[k, j])
 
+An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.
+
 The store does not round again, because the value is one of the temp's type.  An operand is stored where
 
-* the product has one axis of the operand's own and no condition, so that every element is read, and both operands have
-  all contracted axes;
+* the product has one axis of the operand's own, and both operands have all contracted axes;
+* it has no condition, or the operand reads nothing outside of a tensor where the condition is false;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves;
 * the temp has at most twice the elements of a tensor that it is made from (the windows of a convolution have more), or
@@ -29,8 +31,10 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads
+from nautilus.core.index.groups import over_groups
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
@@ -59,21 +63,22 @@ class StoreOperands:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A factor of a product as a tensor over ``axes`` of ``dtype``."""
+    """A factor of a product as a tensor over ``axes`` of ``dtype``; ``index``: the element that the product reads."""
 
     factor: Expr
     axes: tuple[Axis, ...]
+    index: tuple[Expr, ...]
     dtype: DType
 
 
 def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
     """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is."""
     value = d.value
-    if d.op != "sum" or d.guard is not None or not (isinstance(value, Op) and value.op == "mul"):
+    if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
         return None
     mine, other = value.args[side], value.args[1 - side]
     used, rest = free_vars(mine), free_vars(other)
-    axes = tuple(a for a in d.axes if a.name in used)
+    factor, axes, index = over_groups(mine, [a for a in d.axes if a.name in used])
     own = {a.name for a in d.par if a.name in used - rest}
     tile = own | {a.name for a in d.red}
     sizes = [size(a) for a in d.axes]
@@ -85,10 +90,14 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
     dtype = _dtype(mine, tile)
     if dtype is None or terms < max(TERMS, AGAIN * elements):
         return None
-    order = _order(mine, axes, tile, buffers, elements)
+    order = _order(factor, axes, tile, buffers, elements)
     if not order or order[-1].name not in tile or (size(order[-1]) or 1) * dtype.bytes % _ROW:
         return None
-    return Operand(mine, order, dtype)
+    shapes = {b.name: b.shape for b in buffers.values()}
+    if d.guard is not None and not certainly_in_range(factor, shapes, {a.name: a.extent for a in axes}):
+        return None
+    place = {a.name: i for a, i in zip(axes, index, strict=True)}
+    return Operand(factor, order, tuple(place[a.name] for a in order), dtype)
 
 
 def _dtype(factor: Expr, tile: set[str]) -> DType | None:
@@ -133,7 +142,7 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     span = made.factor.span
     buffer = Buffer(name, made.dtype, tuple(a.extent for a in made.axes), Space.TEMP, span)
     temp = Def(name, buffer, made.axes, (), None, made.factor, None, span)
-    load = Load(name, tuple(Var(a.name) for a in made.axes), made.dtype, span)
+    load = Load(name, made.index, made.dtype, span)
     assert isinstance(d.value, Op)
     factors = list(d.value.args)
     factors[side] = Op("cast", (load,), DType.F32, span)

@@ -104,7 +104,6 @@ def test_a_scaled_operand_is_stored_after_its_maximum() -> None:
     "body",
     [
         "Y[i, j] = sum[k](X[i, k] * W[k, j])",  # both are tensors that bulk copies load
-        "Y[i, j] = sum[k | k <= i](tanh(f32(X[i, k])) * W[k, j])",  # a condition
         "Y[i, j] = sum[k](tanh(a[k] + i) * W[k, j])",  # much larger than what it is made from
         "Y[i, j] = sum[k: 6](tanh(f32(X[i, k])) * W[k, j])",  # rows of 12 bytes
         "Y[i, j] = max[k](tanh(f32(X[i, k])) * W[k, j])",  # no product
@@ -132,3 +131,34 @@ def test_the_same_bits() -> None:
     x |= {"at": np.zeros(5), "Z": np.zeros((10, 8))}
     before, after = (run_program(q, x, mode="typed")["Y"] for q in (p, StoreOperands().apply(p)))
     np.testing.assert_array_equal(after, before)
+
+
+HEADS = (
+    "dim H = 4, M = 16, N = 8, D = 24\ninput Q: bf16[H, M, D]\ninput K: bf16[H // 2, N, D]\ninput C: f32[N, D]\n"
+    "output Y: f32[H, M, N]\n"
+)
+
+
+def test_heads_that_share_an_operand_store_it_once() -> None:
+    spec = load_text(HEADS + "Y[h, i, j] = sum[d](Q[h, i, d] * (K[h // 2, j, d] * C[j, d]))\n")
+    p = StoreOperands().apply(ready(spec))
+    sound(p)
+    agree(spec, p)
+    expect(p, "temp Y_right: bf16[2, 8, 24]")
+    expect(p, "Y_right[h, j, d] = cast<f32>(narrow<bf16>(cast<f32>(K[h, j, d]) * C[j, d]))")
+    expect(p, "sum= cast<f32>(Q[h, i, d]) * cast<f32>(Y_right[h // 2, j, d])")
+
+
+def test_an_operand_under_a_condition_is_stored_where_all_of_it_can_be_read() -> None:
+    spec = load_text(HEADS + "Y[h, i, j] = sum[d | d + i < 24](Q[h, i, d] * (K[h // 2, j, d] * C[j, d]))\n")
+    p = StoreOperands().apply(ready(spec))
+    sound(p)
+    agree(spec, p)
+    expect(p, "cast<f32>(Q[h, i, d]) * cast<f32>(Y_right[h // 2, j, d]) where d + i < 24")
+
+
+def test_an_operand_that_a_condition_keeps_in_range_stays() -> None:
+    spec = load_text(HEADS.replace("C: f32[N, D]", "C: f32[N, D - 1]") + (
+        "Y[h, i, j] = sum[d: D | d + i < 23](Q[h, i, d] * (K[h // 2, j, d] * C[j, d]))\n"
+    ))  # fmt: skip
+    assert not any("right" in b.name for b in StoreOperands().apply(ready(spec)).buffers)
