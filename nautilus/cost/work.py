@@ -307,7 +307,8 @@ class _Counter:
                 if self.wgmma and self.depth:
                     c.rows = c.rows + times * self.warps * QUADS * self.registers(r) / max(1, op.vec)
             case ma.GlobalStore(buffer=buffer, value=v):
-                self.stored.add(buffer)
+                if np.any(times):
+                    self.stored.add(buffer)
                 count = self.warps * self.registers(v) / max(1, op.vec)
                 if op.vec * self.shapes[buffer].dtype.bytes >= 8:
                     self.elementwise(times, 2 * count)

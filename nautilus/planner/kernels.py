@@ -46,25 +46,35 @@ MOST = 32
 
 
 def plan_kernels(
-    program: Program, schedule: Schedule | None = None, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS
-) -> Schedule:
+    program: Program, schedule: Schedule | None = None, arch: str = DEFAULT_TARGET,
+    fallbacks: Fallbacks = NO_FALLBACKS, strict: bool = False,
+) -> Schedule:  # fmt: skip
     """``schedule`` (None: one of defaults) with its kernels, by the default rules if it has none.
 
-    ``fallbacks``: the fallbacks of kernels that failed later.
+    ``fallbacks``: the fallbacks of kernels that failed later.  ``strict``: products of f32 have no parts.
     """
     if schedule is not None and schedule.kernels:
         return schedule
-    return replace(schedule or Schedule(), kernels=default_schedule(program, arch, fallbacks).kernels)
+    given = schedule or Schedule()
+    in_parts = given.decompose_operands and not strict
+    return replace(given, kernels=default_schedule(program, arch, fallbacks, in_parts).kernels)
 
 
-def default_schedule(program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS) -> Schedule:
-    """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``."""
+def default_schedule(
+    program: Program, arch: str = DEFAULT_TARGET, fallbacks: Fallbacks = NO_FALLBACKS, in_parts: bool = True
+) -> Schedule:
+    """A legal schedule for every valid ``program`` (after inline, factor, narrow and dead), sized for ``arch``.
+
+    ``in_parts``: products of f32 may have parts.
+    """
     known = known_of(program)
     graph = known.graph
     groups, plans = grouped(program, fallbacks)
     target = limits(arch)
     whole = {plans[g].name: known.unified(g) for g in graph.ordered(groups)}
-    kernels = {plans[g].name: sized(plans[g], known.unified(g), target, fallbacks) for g in graph.ordered(groups)}
+    kernels = {
+        plans[g].name: sized(plans[g], known.unified(g), target, fallbacks, in_parts) for g in graph.ordered(groups)
+    }
     return Schedule(kernels=tuple(streaming.joined(kernels, whole, target, fallbacks).values()))
 
 
@@ -139,12 +149,18 @@ def known_of(program: Program) -> _Known:
     return _Known(program, defs, graph_of(defs))
 
 
-def sized(plan: KernelPlan, unified: Unified, target: Limits, fallbacks: Fallbacks = NO_FALLBACKS) -> KernelPlan:
-    """``plan`` with its sizes chosen for ``target``, on the rung of the ladder that ``fallbacks`` says."""
+def sized(
+    plan: KernelPlan, unified: Unified, target: Limits, fallbacks: Fallbacks = NO_FALLBACKS, in_parts: bool = True
+) -> KernelPlan:
+    """``plan`` with its sizes chosen for ``target``, on the rung of the ladder that ``fallbacks`` says.
+
+    ``in_parts``: products of f32 may have parts.
+    """
     step = fallbacks.steps(plan.name)
     if step >= PLAIN and len(plan.ops) == 1:
         return plain(unified, plan.name)
-    made = size_kernel(plan, unified, target, target.warpgroup and step < WITHOUT, light=step == LIGHTER)
+    warpgroup, light = target.warpgroup and step < WITHOUT, step == LIGHTER
+    made = size_kernel(plan, unified, target, warpgroup, light, in_parts)
     return made if step < SMALLER else smaller(made, unified, fallbacks.excess(plan.name))
 
 

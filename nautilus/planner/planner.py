@@ -21,10 +21,14 @@ from nautilus.scalar.passes.inline import default_inline
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """``fallbacks``: kernels that failed later with the warpgroup MMAs that the rules chose first."""
+    """``fallbacks``: kernels that failed later with the warpgroup MMAs that the rules chose first.
+
+    ``strict``: products of f32 have no parts.
+    """
 
     arch: str
     fallbacks: Fallbacks = NO_FALLBACKS
+    strict: bool = False
 
     def decide(self, before: str, program: Program, schedule: Schedule | None) -> Schedule:
         """``schedule`` (None: one of defaults) with the choices that pass ``before`` needs for ``program``."""
@@ -56,4 +60,4 @@ class Planner:
 
     def kernels(self, program: Program, schedule: Schedule) -> Schedule:
         """Which definitions become one kernel, with its tiles and its engine."""
-        return plan_kernels(program, schedule, self.arch, self.fallbacks)
+        return plan_kernels(program, schedule, self.arch, self.fallbacks, self.strict)

@@ -40,11 +40,13 @@ FULL = 100  # least number of blocks for wide tiles: most multiprocessors then h
 
 
 def size_kernel(
-    plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False, light: bool = False
-) -> KernelPlan:
+    plan: KernelPlan, unified: Unified, limits: Limits, warpgroup: bool = False, light: bool = False,
+    in_parts: bool = True,
+) -> KernelPlan:  # fmt: skip
     """``plan`` with the sizes of its matrix products chosen for ``limits``; other plans are unchanged.
 
-    ``warpgroup``: uses warpgroup MMAs where their rules apply; ``light``: uses fewer registers a thread.
+    ``warpgroup``: uses warpgroup MMAs where their rules apply; ``light``: uses fewer registers a thread; ``in_parts``:
+    products of f32 may have parts.
     """
     dots = {d.name: dot for d in unified.defs if (dot := dot_of(d)) is not None}
     loops = [a.name for a in plan.axes if a.role == LOOP]
@@ -75,7 +77,9 @@ def size_kernel(
             else None
         )
         if place and place[3] == 1 and all(map(full_operands, products)):
-            return _gemm_in_parts(plan, unified, limits, *place[:3])
+            parts = warpgroup_rules.gemm_in_parts if warpgroup and not light and in_parts else None
+            found = None if parts is None else parts(plan, unified, limits, *place[:3], products[0])
+            return found or _gemm_in_parts(plan, unified, limits, *place[:3])
         return wide or _fewer_stages(plan, unified, limits, loops[0])
     if place is not None and sides is not None:
         wide = warpgroup_rules.gemm(plan, unified, limits, *sides, light=light) if warpgroup else None

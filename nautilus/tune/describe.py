@@ -13,6 +13,7 @@ from nautilus.cost.model import Estimate, KernelEstimate
 from nautilus.cost.registers import bodies, peak
 from nautilus.cost.work import shares_loads
 from nautilus.ma_tile.ir import ops as ma
+from nautilus.ma_tile.ir.async_ops import TmaLoad
 from nautilus.ma_tile.ir.ops import MemKernel, MemModule
 from nautilus.scalar.ir import Program
 from nautilus.targets.limits import limits
@@ -61,6 +62,7 @@ def describe_kernel(
         "engine": plan.mapping.engine,
         "options": said(plan.mapping),
         "parts": sum(_in_parts(op) for op in ma.walk_ops(kernel.body)),
+        "stored_parts": any(_stores_parts(op, program) for op in ma.walk_ops(kernel.body)),
         "roles": roles(kernel),
         "order": order(plan, kernel),
         "pipelines": [
@@ -84,6 +86,11 @@ def _defined(program: Program) -> set[str]:
 
 def _in_parts(op: ma.MemOp) -> bool:
     return isinstance(op, ma.MmaOp) and op.instr in ma.MMA and ma.MMA[op.instr].parts > 1
+
+
+def _stores_parts(op: ma.MemOp, program: Program) -> bool:
+    """Whether ``op`` loads a tensor that ``program`` lacks because a pass below it stores the parts of operands."""
+    return isinstance(op, TmaLoad) and op.buffer not in {b.name for b in program.buffers}
 
 
 def roles(kernel: MemKernel) -> str:
@@ -132,6 +139,8 @@ def kernel_lines(k: Mapping[str, Any]) -> list[str]:
         lines.append(f"  options    {options}")
     if k["parts"]:
         lines.append("  products   of f32 in two parts of tf32, three MMAs each (decompose_operands)")
+    if k["stored_parts"]:
+        lines.append("  products   of f32 in three parts of bf16, six MMAs each; kernels before it store the parts")
     if k["reductions"]:
         lines.append(f"  reductions {k['reductions']}")
     return [*lines, f"  rule       {k['source']}"]

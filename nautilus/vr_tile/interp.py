@@ -20,7 +20,7 @@ import numpy as np
 
 from nautilus.core.buffers import Buffer, Space, extents
 from nautilus.core.expr.nodes import COMBINERS, Const, Expr, Op, Param, Ref, Var, identity
-from nautilus.core.functions.parts import product_of_parts
+from nautilus.core.functions.parts import PARTS, product_of_parts
 from nautilus.core.numerics import Array, Mode, eval_op, reduce_array, round_to
 from nautilus.core.tiles import TileAxis, TileType
 from nautilus.core.types import DType
@@ -235,7 +235,7 @@ class _Run:
 
         if op.mask is not None and not all(np.isfinite(w).all() for w in wide):
             total = self.masked_sum(op, wide)
-        elif op.parts is not None and self.mode == "typed":
+        elif op.parts == PARTS and self.mode == "typed":
             total = product_of_parts(product, *wide)
         else:
             total = product(*wide)

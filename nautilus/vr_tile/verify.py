@@ -292,8 +292,8 @@ def _dot(k: _Kernel, op: DotOp) -> None:
     if op.mask is not None:
         inside = set(op.mask.type.names) <= set(a.names) | set(b.names)
         k.need(op.mask.type.dtype is DType.BOOL and inside, "a dot's mask is bool over axes of its operands", "")
-    parted = op.parts is None or (op.parts == 2 and a.dtype is DType.F32)
-    k.need(parted, "an operand of f32 has two parts", f"{op.parts} parts of {a.dtype}")
+    parted = op.parts is None or (op.parts in (2, 3) and a.dtype is DType.F32)
+    k.need(parted, "an operand of f32 has two or three parts", f"{op.parts} parts of {a.dtype}")
 
 
 def _for(k: _Kernel, op: ForOp) -> None:

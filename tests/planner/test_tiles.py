@@ -70,6 +70,16 @@ def test_other_types_keep_the_stages_that_fit(arch: str) -> None:
     assert 1 <= k.mapping.stages <= 3 and k.mapping.stages * stage <= limits(arch).smem_block
 
 
+def test_large_products_of_f32_have_stored_parts() -> None:
+    k = planned("matmul/f32", "sm_90a")
+    assert (tiles(k), k.mapping.engine, k.mapping.stages) == ({"i": 128, "j": 128, "k": 64}, "warpgroup", 2)
+    for dims in ({"M": 1024, "N": 1024, "K": 1024}, {"K": 96}):
+        assert planned("matmul/f32", "sm_90a", **dims).mapping.engine == "warp"
+    strict = compile_file(Request(ROOT / "specs/matmul/f32.naut", "sm_90a", precision="strict", until="scalar"))
+    assert strict.context.schedule is not None
+    assert [k.mapping.engine for k in strict.context.schedule.kernels] == ["warp"]
+
+
 def test_short_and_few_rows_keep_the_general_plan() -> None:
     k = planned("attention/causal_decode", "sm_90", N=200)
     assert tiles(k)["i"] == 16

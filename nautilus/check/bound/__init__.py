@@ -28,7 +28,8 @@ unit roundoff of the type in question.
 * A product of f32 matrices may be computed in parts of tf32, unless the schedule or the precision forbids it
   (``core.functions.parts``).  A term then has an error of 8 ``u``, and 32 terms at a time are summed in at most 24
   additions that cut off their results, so that a short sum has 12 to 24 ``u`` towards zero.  The model takes 12 ``u``
-  of each term, with random signs, and where all errors are alike, 12 ``u`` of the sum, towards zero.
+  of each term, with random signs, and where all errors are alike, 12 ``u`` of the sum, towards zero.  Three parts of
+  bf16 stay below that: the sum of one step of a loop is at full size in at most four additions that cut off.
 * A cast that the spec has is a rounding in the maths, and both sides have it.  What is close to a tie may go either
   way: where the error before the cast decides, it does, and one element in 1024 (at least one) does besides.
 * Results below the least normal number of f32 may become 0.

@@ -33,8 +33,8 @@ _ACCESS = 4
 _CUT, _SHORT_CUT = 1.0, 2.0**-13
 #: The error of products of f32 in parts: in units of u of a term, and of a short sum.
 _PARTED = 12.0
-#: The last place of the smallest numbers of tf32: what a part loses at least.
-_LEAST_PART = 2.0**-136
+#: Half of the least number of bf16: what the last part loses at most where it is that small.
+_LEAST_PART = 2.0**-134
 #: Magnitudes of f32 results above this are taken as infinite: 2^8 below the largest one, because a kernel may compute
 #: a multiple of an intermediate result, or the terms of a sum in another order.
 _LARGEST = 2.0**120

@@ -4,7 +4,7 @@ Rules or a search make a :class:`Schedule`.  Passes apply it and refuse a choice
 
 * ``plans``: the records of a schedule; ``mapping``: how a kernel is mapped onto the machine, by engine;
 * ``options``: what each field declares, from which ``check``, ``json`` and ``reference`` derive;
-* ``recomputed``: the kernel that computes tiles of another one again, which no schedule holds;
+* ``recomputed``: kernels that no schedule holds, such as one that computes tiles of another one again;
 * ``renamed``: names of version 1 of the format, for error messages.
 """
 
@@ -12,7 +12,7 @@ from nautilus.core.schedule.check import check_schedule, is_allowed
 from nautilus.core.schedule.mapping import MappingPlan, WarpgroupPlan, WarpPlan
 from nautilus.core.schedule.options import option_of, options_of, said
 from nautilus.core.schedule.plans import MAX_SPLITS, AxisPlan, CopyPlan, KernelPlan, PackPlan, Schedule, SplitPlan
-from nautilus.core.schedule.recomputed import mapping_of, recomputed, recomputing
+from nautilus.core.schedule.recomputed import mapping_of, recomputed, recomputing, storing
 
 __all__ = [
     "MAX_SPLITS",
@@ -33,4 +33,5 @@ __all__ = [
     "recomputed",
     "recomputing",
     "said",
+    "storing",
 ]

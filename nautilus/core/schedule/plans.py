@@ -197,8 +197,9 @@ class Schedule:
     decompose_operands: Annotated[
         bool,
         option(
-            "Multiply matrices of f32 on matrix units, each operand as the sum of two tf32 numbers. The stated error "
-            "bound includes it. Precision strict never does so.",
+            "Multiply matrices of f32 on matrix units, each operand as the sum of two tf32 numbers or, for warpgroups, "
+            "of three bf16 numbers that a kernel stores. The stated error bound includes it. Precision strict never "
+            "does so.",
             read_by=("decompose-operands",),
         ),
     ] = True

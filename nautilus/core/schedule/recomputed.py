@@ -1,7 +1,10 @@
-"""The kernel that computes tiles of another one again: its name and its mapping, which no schedule holds.
+"""Kernels that no schedule holds: their names and their mappings, which are the same everywhere.
 
-``recompute-masked`` (:mod:`nautilus.vr_tile.passes.masked`) makes it.  It rarely has work, so that its mapping is the
-same everywhere: few rows, for few registers and little shared memory, and no pipeline.
+``recompute-masked`` (:mod:`nautilus.vr_tile.passes.masked`) makes a kernel that computes tiles of another one again.
+It rarely has work: few rows, for few registers and little shared memory, and no pipeline.
+
+``store-parts`` (:mod:`nautilus.vr_tile.passes.parts`) makes a kernel that stores the parts of a tensor: elementwise
+work, 8 elements a thread.
 """
 
 from __future__ import annotations
@@ -10,13 +13,19 @@ from nautilus.core.schedule.mapping import MappingPlan, WarpPlan
 from nautilus.core.schedule.plans import Schedule
 
 ROWS = 32  # of a tile
-_SUFFIX = "_masked"
+_SUFFIX, _PARTS = "_masked", "_parts"
+_STORING = WarpPlan(stages=0, warps=(1, 8), epilogue="direct", prefetch_fragments=0)
 _MAPPING = WarpPlan(stages=0, warps=(ROWS // 16, 2), epilogue="direct", prefetch_fragments=0)
 
 
 def recomputing(name: str) -> str:
     """The name of the kernel that computes tiles of kernel ``name`` again."""
     return name + _SUFFIX
+
+
+def storing(buffer: str) -> str:
+    """The name of the kernel that stores the parts of ``buffer``, and of the tensor that it stores."""
+    return buffer + _PARTS
 
 
 def recomputed(name: str, schedule: Schedule | None) -> str:
@@ -27,8 +36,10 @@ def recomputed(name: str, schedule: Schedule | None) -> str:
 
 
 def mapping_of(schedule: Schedule | None, name: str) -> MappingPlan | None:
-    """The mapping of kernel ``name``; None where the schedule has neither it nor the kernel that it computes again."""
+    """The mapping of kernel ``name``; None where neither the schedule nor a rule has it."""
     for k in schedule.kernels if schedule is not None else ():
         if k.name == name:
             return k.mapping
-    return _MAPPING if recomputed(name, schedule) != name else None
+    if recomputed(name, schedule) != name:
+        return _MAPPING
+    return _STORING if name.rstrip("0123456789").endswith(_PARTS) else None

@@ -15,7 +15,7 @@ from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse as ma_parse
 from nautilus.ma_tile.verify.module import verify
 from nautilus.vr_tile.ir import TileModule
-from nautilus.vr_tile.passes.decompose_operands import DecomposeOperands
+from nautilus.vr_tile.passes.parts.decompose_operands import DecomposeOperands
 from tests.ma_tile.lowering.support import agree, count, in_order, lowered, tile
 from tests.ma_tile.programs.tiles import matmul
 

@@ -1,4 +1,6 @@
-"""``recompute-masked``: replaces the masks of dots, which matrix instructions do not have.
+"""``recompute-masked``: tiles with inf and NaN are computed again where matrix instructions do not have their terms.
+
+It replaces the masks of dots, which matrix instructions do not have.
 
 An operand is 0 where the mask of a dot is false, so a product with a finite element of the other operand is absent
 anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
@@ -13,6 +15,9 @@ anyway.  A product with inf or NaN makes the sum NaN.  The rewrite is::
   kernel (``analysis.not_a_number``); where that is not known, the dot itself becomes a loop of rank-one updates
   (``vr_tile.rank_one``), and the kernel needs no second one.  So it does where the schedule lets the kernel that reads
   the results run in the same launch (``combine_in_block``, ``cluster``), which a kernel between them would prevent.
+* A product of stored parts (``parts 3``) has no sum where an operand is inf or NaN: some part is NaN
+  (``core.functions.parts``), and so is the sum, or it is inf because it overflows.  The flags are then of all sums that
+  are not finite, and the second kernel has parts in registers (``parts 2``).
 * The second kernel computes all rows of a tile again, with the same operations except for these dots, and overwrites
   what the first one stored.  NaN that the maths itself has is computed again too.
 * A block of the second kernel looks at several tiles.  Without NaN it reads one flag a row and ends, so that the
@@ -27,6 +32,7 @@ from dataclasses import dataclass, replace
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.nodes import Expr, Ref, Var, substitute
+from nautilus.core.functions.parts import PARTS, STORED
 from nautilus.core.index.sizes import Extent, as_extent, blocks, extent_expr, volume
 from nautilus.core.ops import Kind, map_fields
 from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
@@ -59,14 +65,17 @@ _SOME = 16  # tiles that a block of the second kernel looks at where their numbe
 
 @dataclass(frozen=True, slots=True)
 class RecomputeMasked:
-    """Replace the masks of dots.  ``schedule`` says which kernels are combined with their reader."""
+    """Replace the masks of dots, and compute sums of stored parts again where they are inf or NaN.
+
+    ``schedule`` says which kernels are combined with their reader.
+    """
 
     schedule: Schedule | None = None
     name = "recompute-masked"
 
     def apply(self, module: TileModule) -> TileModule:
-        """``module`` without masks of dots, with a buffer of flags and a second kernel for each kernel with masks."""
-        if not any(_masked(k) for k in module.kernels):
+        """``module`` without masks of dots; a kernel that needs a second one gets it, with a buffer of flags."""
+        if not any(_inexact(k) for k in module.kernels):
             return module
         names = {b.name for b in module.buffers} | {x.name for x in module.params} | {k.name for k in module.kernels}
         buffers, kernels = list(module.buffers), list[TileKernel]()
@@ -83,18 +92,29 @@ def _is_combined(plan: KernelPlan) -> bool:
     return isinstance(plan.mapping, WarpPlan) and (plan.mapping.combine_in_block or plan.mapping.cluster > 1)
 
 
-def _masked(k: TileKernel) -> tuple[DotOp, ...]:
-    return tuple(op for op in walk_ops(k.body) if isinstance(op, DotOp) and op.mask is not None)
+def _inexact(k: TileKernel) -> tuple[DotOp, ...]:
+    """The dots of ``k`` that other terms than their own may make inf or NaN."""
+    dots = (op for op in walk_ops(k.body) if isinstance(op, DotOp))
+    return tuple(op for op in dots if op.mask is not None or op.parts == STORED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Flags:
-    """``buffer[tile, row]``: whether ``value`` is NaN at position ``row`` of ``axis`` (None: anywhere) in a tile."""
+    """``buffer[tile, row]``: whether ``value`` is NaN at position ``row`` of ``axis`` (None: anywhere) in a tile.
+
+    ``finite``: or inf.
+    """
 
     buffer: Buffer
     value: Value
     axis: str | None
     rows: int
+    finite: bool
+
+    def bad(self, p: Peephole) -> Value:
+        """Emit the flags of a tile."""
+        v = p.map("sub", (self.value, self.value)) if self.finite else self.value  # inf - inf is NaN
+        return p.reduce("any", p.map("ne", (v, v)), [n for n in v.type.names if n != self.axis])
 
 
 class _Rewrite:
@@ -113,24 +133,27 @@ class _Rewrite:
         self.flags = self.find_flags() if not alone else []
 
     def find_flags(self) -> list[_Flags]:
-        """Flags for the dots with a mask whose NaN reaches the end of the kernel."""
+        """Flags for the inexact dots whose NaN reaches the end of the kernel."""
         found: dict[str, _Flags] = {}
-        for op in _masked(self.k):
+        for op in _inexact(self.k):
             end = finished(self.k, op.result)
-            if end is None or not end.type.axes or op.mask is None:
+            if end is None or not end.type.axes:
                 continue
             self.seen.add(op.result.name)
-            if end.name not in found:
-                axis = next((n for n in end.type.names if n in op.mask.type.names), None)
+            if end.name in found:
+                found[end.name] = replace(found[end.name], finite=found[end.name].finite or op.parts == STORED)
+            else:
+                of = op.a if op.mask is None else op.mask
+                axis = next((n for n in end.type.names if n in of.type.names), None)
                 rows = next((a.size for a in end.type.axes if a.name == axis), 1)
                 name = fresh(f"{self.k.name}_nan", self.names)
                 buffer = Buffer(name, DType.BOOL, (self.tiles, rows), Space.TEMP, self.k.span)
-                found[end.name] = _Flags(buffer, end, axis, rows)
+                found[end.name] = _Flags(buffer, end, axis, rows, op.parts == STORED)
         return list(found.values())
 
     def kernels(self) -> tuple[TileKernel, ...]:
-        """``k`` itself where no dot has a mask; else the kernels that replace it."""
-        if not _masked(self.k):
+        """``k`` itself where no dot is inexact; else the kernels that replace it."""
+        if not _inexact(self.k):
             return (self.k,)
         first = self.without_masks(self.seen)
         if not self.flags:
@@ -139,13 +162,15 @@ class _Rewrite:
         p.span = self.k.span
         p.out = list(first.body)
         for f in self.flags:
-            bad = p.reduce("any", p.map("ne", (f.value, f.value)), [n for n in f.value.type.names if n != f.axis])
             row = integer(0) if f.axis is None else Var(f.axis)
-            p.emit(StoreOp(f.buffer.name, (self.number(), row), bad, None, p.span))
+            p.emit(StoreOp(f.buffer.name, (self.number(), row), f.bad(p), None, p.span))
         return replace(first, body=tuple(p.out)), self.second()
 
     def without_masks(self, plain: set[str]) -> TileKernel:
-        """``k`` in which the dots ``plain`` ignore their masks, and other masked dots are rank-one updates."""
+        """``k`` in which the dots ``plain`` ignore their masks and keep stored parts.
+
+        Other masked dots are rank-one updates, and other stored parts are in registers.
+        """
 
         def rule(p: Peephole, op: TileOp) -> Value | None:
             if not isinstance(op, DotOp) or op.mask is None or op.result.name in plain:
@@ -153,7 +178,13 @@ class _Rewrite:
             return rank_one(p, op, p.defs, fresh(f"{op.axes[0]}_one", self.variables))
 
         changed = Peephole(self.k).run(rule)
-        return replace(changed, body=tuple(each_op(op, _plain) for op in changed.body))
+
+        def done(op: TileOp) -> TileOp:
+            if not isinstance(op, DotOp):
+                return op
+            return replace(op, mask=None, parts=op.parts if op.result.name in plain or op.parts is None else PARTS)
+
+        return replace(changed, body=tuple(each_op(op, done) for op in changed.body))
 
     def number(self) -> Expr:
         """The number of a tile in the grid."""
@@ -222,10 +253,6 @@ class _Rewrite:
         assert total is not None
         one, zero = (p.const(n, TileType(DType.I32)) for n in (1, 0))
         return Ref(p.select(total, one, zero).name, DType.I32)
-
-
-def _plain(op: TileOp) -> TileOp:
-    return replace(op, mask=None) if isinstance(op, DotOp) else op
 
 
 def _digits(number: Expr, extents: Sequence[Extent]) -> list[Expr]:

@@ -1,4 +1,4 @@
-"""``decompose-operands``: a matrix product of f32 operands may be computed in parts of tf32.
+"""``decompose-operands``: a matrix product of f32 operands may be computed in parts of tf32 or of bf16.
 
 Matrix units have no f32.  Each operand is the sum of two tf32 numbers, and the product is the sum of three products of
 parts (``core.functions.parts`` has the parts, the error, and what happens to inf and NaN)::
@@ -9,6 +9,11 @@ The pass permits it with ``parts 2``, because every operand of the three product
 registers of the instruction that multiplies them; the level below decides whether it does so or keeps ``fma``.  Over
 the reals nothing changes.  The error of a term is at most 2^-21 of it, and ``check.bound`` states it.
 
+Warpgroup MMAs read their operands from shared memory, where copy units have put them.  In a kernel whose plan has this
+engine, a product of two loaded operands has ``parts 3``: each operand is the sum of three bf16 numbers, which a kernel
+before it stores (``store-parts``).  ``recompute-masked`` adds the kernel that multiplies the operands themselves where
+a sum is inf or NaN.
+
 A product is one of f32 operands if not both are exact conversions of a narrower type, which has MMAs of its own.
 ``precision`` strict, and ``Schedule.decompose_operands`` False, permit no parts.
 """
@@ -18,12 +23,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from nautilus.core.schedule import Schedule
+from nautilus.core.buffers import Buffer
+from nautilus.core.functions.parts import PARTS, STORED
+from nautilus.core.schedule import Schedule, mapping_of
 from nautilus.core.types import DType
-from nautilus.vr_tile.ir import DotOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
+from nautilus.vr_tile.analysis.not_a_number import finished
+from nautilus.vr_tile.ir import DotOp, LoadOp, MapOp, TileKernel, TileModule, TileOp, Value, results, walk_ops
 from nautilus.vr_tile.rewriting import each_kernel, each_op
 
-PARTS = 2
+_MOST_AXES = 5  # of a tensor map: those of the operand and that of its parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +47,34 @@ class DecomposeOperands:
         """``module`` with ``parts`` on its f32 products."""
         if self.precision != "fast" or (self.schedule is not None and not self.schedule.decompose_operands):
             return module
-        return each_kernel(module, _kernel)
+        buffers = {b.name: b for b in module.buffers}
+
+        def one(k: TileKernel) -> TileKernel:
+            mapping = mapping_of(self.schedule, k.name)
+            return _kernel(k, buffers if mapping is not None and mapping.engine == "warpgroup" else {})
+
+        return each_kernel(module, one)
 
 
-def _kernel(k: TileKernel) -> TileKernel:
+def _kernel(k: TileKernel, buffers: Mapping[str, Buffer]) -> TileKernel:
+    """``k`` with parts; ``buffers``: those whose parts may be stored."""
     defs = {v.name: op for op in walk_ops(k.body) for v in results(op)}
 
     def changed(op: TileOp) -> TileOp:
-        return replace(op, parts=PARTS) if isinstance(op, DotOp) and _permits(op, defs) else op
+        if not (isinstance(op, DotOp) and _permits(op, defs)):
+            return op
+        stored = all(_is_stored(v, defs, buffers) for v in (op.a, op.b)) and finished(k, op.result) is not None
+        return replace(op, parts=STORED if stored else PARTS)
 
     body = tuple(each_op(op, changed) for op in k.body)
     return k if body == k.body else replace(k, body=body)
+
+
+def _is_stored(v: Value, defs: Mapping[str, TileOp], buffers: Mapping[str, Buffer]) -> bool:
+    """Whether ``v`` is loaded from one of ``buffers`` of a shape that is known, whose parts have a tensor map."""
+    op = defs.get(v.name)
+    shape = buffers[op.buffer].shape if isinstance(op, LoadOp) and op.buffer in buffers else ()
+    return 0 < len(shape) < _MOST_AXES and all(isinstance(n, int) for n in shape)
 
 
 def _permits(op: DotOp, defs: Mapping[str, TileOp]) -> bool:

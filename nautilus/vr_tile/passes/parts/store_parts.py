@@ -1,0 +1,175 @@
+"""``store-parts``: the parts of f32 operands become tensors in memory, and products of them replace a product.
+
+A product with ``parts 3`` (``decompose-operands``) reads three parts of bf16 of each operand.  A kernel of its own
+stores them in front of the first kernel that multiplies the tensor ``A``, for all of its elements::
+
+    h0 = narrow<bf16> A[i, k]  ;  h1 = narrow<bf16> (A[i, k] - h0)  ;  h2 = narrow<bf16> (A[i, k] - h0 - h1)
+    A_parts[0, i, k] = h0      ;  A_parts[1, i, k] = h1             ;  A_parts[2, i, k] = h2
+
+A load of ``A`` becomes a load of each part at the same place, and the product a chain of products
+(``core.functions.parts.PAIRS``)::
+
+    dot a, b + acc  ->  acc + (dot a0, b0 + (dot a0, b1 + ... (dot a2, b0)))
+
+The sum of one step of the reduction loop begins at 0, because a matrix unit cuts off what it drops relative to its
+accumulator: the smallest products come first, and an f32 addition adds the sum to ``acc``.  Over the reals a narrowed
+number is the number itself, so that the other parts are 0 and nothing changes.
+
+Rows of ``A_parts`` are multiples of 16 bytes, as copy units need them.  The elements behind a row of ``A`` are 0, and
+the masks of loads admit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.expr.build import calc, integer, within
+from nautilus.core.expr.nodes import Expr, Var
+from nautilus.core.functions.parts import PAIRS, STORED
+from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, simplify
+from nautilus.core.schedule import storing
+from nautilus.core.text.names import fresh
+from nautilus.core.tiles import TileAxis, TileType
+from nautilus.core.types import DType
+from nautilus.vr_tile.ir import DotOp, GridAxis, LoadOp, StoreOp, TileKernel, TileModule, TileOp, Value, walk_ops
+from nautilus.vr_tile.lowering.emitter import Emitter
+from nautilus.vr_tile.rewriting import Peephole
+
+_TILE = 2048  # elements of which a block stores the parts
+_COLUMNS = 512  # of its tile at most, from one row of the tensor
+_ROW = 8  # elements of bf16 in 16 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """No options: ``decompose-operands`` has chosen the products."""
+
+    name = "store-parts"
+
+    def apply(self, module: TileModule) -> TileModule:
+        """``module`` with a kernel and a buffer for the parts of each operand of a product with ``parts 3``."""
+        names = {b.name for b in module.buffers} | {x.name for x in module.params} | {k.name for k in module.kernels}
+        stored: dict[str, Buffer] = {}
+        kernels: list[TileKernel] = []
+        for k in module.kernels:
+            read = _operands(k)
+            for name in sorted(set(read.values()) - stored.keys()):
+                whole = module.buffer(name)
+                stored[name] = _parts_of(whole, fresh(storing(name), names))
+                kernels.append(_storing(whole, stored[name]))
+            kernels.append(_Products(k, read, {n: (module.buffer(n), stored[n]) for n in read.values()}).rewritten())
+        made = replace(module, buffers=(*module.buffers, *stored.values()), kernels=tuple(kernels))
+        return made if stored else module
+
+
+def _operands(k: TileKernel) -> dict[str, str]:
+    """The operands of products in parts, with the buffer that each is loaded from."""
+    used = {v.name for op in walk_ops(k.body) if isinstance(op, DotOp) and op.parts == STORED for v in (op.a, op.b)}
+    return {op.result.name: op.buffer for op in walk_ops(k.body) if isinstance(op, LoadOp) and op.result.name in used}
+
+
+def _parts_of(whole: Buffer, name: str) -> Buffer:
+    """The buffer of the parts of ``whole``."""
+    *outer, last = _sizes(whole)
+    return Buffer(name, DType.BF16, (STORED, *outer, -(-last // _ROW) * _ROW), Space.TEMP, whole.span)
+
+
+def _sizes(b: Buffer) -> list[int]:
+    """The shape of ``b``, which is known."""
+    return [n for n in b.shape if isinstance(n, int)]
+
+
+class _Products:
+    """Kernel ``k`` with products of parts.
+
+    ``read``: as :func:`_operands`; ``stored``: the buffers of it, each with that of its parts.
+    """
+
+    def __init__(self, k: TileKernel, read: dict[str, str], stored: dict[str, tuple[Buffer, Buffer]]) -> None:
+        self.k, self.read, self.stored = k, read, stored
+        self.parts: dict[str, tuple[Value, ...]] = {}  # of each operand
+
+    def rewritten(self) -> TileKernel:
+        """The kernel; the loads of the operands themselves lose their last use."""
+        return Peephole(self.k).run(self.rule)
+
+    def rule(self, p: Peephole, op: TileOp) -> Value | None:
+        if isinstance(op, LoadOp) and op.result.name in self.read:
+            self.parts[op.result.name] = tuple(self.load(p, op, n) for n in range(STORED))
+        if not (isinstance(op, DotOp) and op.parts == STORED):
+            return None
+        a, b = self.parts[op.a.name], self.parts[op.b.name]
+        total: Value | None = None
+        for left, right in PAIRS:
+            made = p.fresh(op.result.type, f"{op.result.name}_part")
+            p.emit(DotOp(made, a[left], b[right], total, op.axes, None, None, op.span))
+            total = made
+        assert total is not None
+        return total if op.acc is None else p.map("add", (op.acc, total))
+
+    def load(self, p: Peephole, op: LoadOp, part: int) -> Value:
+        """Part ``part`` of what ``op`` loads."""
+        whole, parts = self.stored[op.buffer]
+        value = p.fresh(replace(op.result.type, dtype=DType.BF16), f"{op.result.name}_{part}")
+        p.emit(LoadOp(value, parts.name, (integer(part), *op.index), self.mask(op, whole, parts), op.span))
+        return value
+
+    def mask(self, op: LoadOp, whole: Buffer, parts: Buffer) -> Expr | None:
+        """The mask of ``op`` for the longer rows of ``parts``."""
+        last, size, padded = op.index[-1], _sizes(whole)[-1], _sizes(parts)[-1]
+        if op.mask is None or size == padded:
+            return op.mask
+        ranges = {a.name: (0, a.size - 1) for a in self.k.axes}
+        known = within(last, size)
+        kept = [c for c in conjuncts(op.mask) if simplify(c, ranges, known) != TRUE]
+        return _all([*kept, *within(last, padded)], ranges)
+
+
+def _storing(whole: Buffer, parts: Buffer) -> TileKernel:
+    """The kernel that stores the parts of ``whole``."""
+    sizes, padded = _sizes(whole), _sizes(parts)[1:]
+    tiles = _tile(padded)
+    axes = tuple(TileAxis(f"e{n}", t) for n, t in enumerate(tiles) if t > 1)
+    places: list[Expr] = [
+        calc("add", calc("mul", Var(f"g{n}"), t), Var(f"e{n}")) if t > 1 else Var(f"g{n}") for n, t in enumerate(tiles)
+    ]
+    ranges = {a.name: (0, a.size - 1) for a in axes} | {
+        f"g{n}": (0, -(-s // t) - 1) for n, (s, t) in enumerate(zip(padded, tiles, strict=True))
+    }
+    e = Emitter({a.name: a for a in axes})
+    e.span = whole.span
+    x = e.fresh(TileType(DType.F32, axes), "x")
+    e.emit(LoadOp(x, whole.name, tuple(places), _inside(places, sizes, ranges), e.span))
+    for n in range(STORED):
+        part = e.map("narrow", (x,), DType.BF16, f"x_{n}")
+        store = _inside(places, padded, ranges)
+        e.emit(StoreOp(parts.name, (integer(n), *places), part, store, e.span))
+        if n + 1 < STORED:
+            x = e.map("sub", (x, e.map("cast", (part,), DType.F32)))
+    grid = tuple(GridAxis(f"g{n}", integer(-(-s // t))) for n, (s, t) in enumerate(zip(padded, tiles, strict=True)))
+    return TileKernel(parts.name, grid, axes, tuple(e.out), whole.span)
+
+
+def _tile(sizes: Sequence[int]) -> list[int]:
+    """The tile of a tensor of ``sizes``: columns of the last two axes, powers of two."""
+    tiles = [1] * len(sizes)
+    tiles[-1] = min(_COLUMNS, 1 << (sizes[-1] - 1).bit_length())
+    if len(sizes) > 1:
+        tiles[-2] = min(_TILE // tiles[-1], 1 << (sizes[-2] - 1).bit_length())
+    return tiles
+
+
+def _inside(places: Sequence[Expr], sizes: Sequence[int], ranges: Ranges) -> Expr | None:
+    """The condition that ``places`` are elements of a tensor of ``sizes``; None where they all are."""
+    return _all([calc("lt", x, n) for x, n in zip(places, sizes, strict=True)], ranges)
+
+
+def _all(conditions: Sequence[Expr], ranges: Ranges) -> Expr | None:
+    """The conjunction of ``conditions``; None where it always holds."""
+    mask: Expr | None = None
+    for c in (simplify(c, ranges) for c in conditions):
+        if c != TRUE:
+            mask = c if mask is None else calc("and", mask, c)
+    return mask
