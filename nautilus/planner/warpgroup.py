@@ -176,7 +176,8 @@ def gemm_in_parts(
         return None
     work = 2 * prod(extent(unified, x) for x in unified.extents)
     others = prod(extent(unified, a.name) for a in plan.axes if a.role == GRID and a.name not in (row, column))
-    share = useful(rows, columns, side, side, others, limits.multiprocessors)
+    tiles = others * -(-rows // side) * -(-columns // side)
+    share = useful(others * rows * columns, tiles, side * side, limits.multiprocessors)
     elements = sum(prod(_elements(ld, unified)) for ld in operands if isinstance(ld, Load))
     stored = work / (STORED_RATE * share) + elements * STORED_BYTES / MEMORY_RATE + STORED_LAUNCHES
     if stored > STORED_GAIN * work / REGISTER_RATE:
