@@ -44,12 +44,10 @@ from nautilus.core.expr.nodes import Const, Expr, Load, Op, Reduce, Var, free_va
 from nautilus.core.expr.products import factors, product_of, two_sides
 from nautilus.core.functions.intervals import magnitude
 from nautilus.core.index.groups import over_groups, shared_group
-from nautilus.core.index.simplify import TRUE
 from nautilus.core.passes import CertifyingPass
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
-from nautilus.scalar.analysis.domains import nonempty
 from nautilus.scalar.analysis.ranges.precision import SHORT, feeding_wide_outputs, sources
 from nautilus.scalar.analysis.value_range import Ranges
 from nautilus.scalar.ir import Program
@@ -279,8 +277,8 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     shift = math.ceil(math.log2(top / _FITS_F16)) if math.isfinite(top) else math.inf
     if shift <= _MOST_SHIFT:
         return Scale(2.0**shift)
-    guard = _guard_of(d, factor)
-    held = frozenset() if guard is None else free_vars(guard)
+    # A maximum without the condition would let what the condition excludes reach the result.
+    held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
     complete = any(_along(ld, d, defs) for ld in loads(factor))
     if complete or len(red) != len(d.red) or len(par) == len(d.par):
@@ -291,20 +289,7 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     par, index = zip(*(by_group.get(a.name, (a, Var(a.name))) for a in par), strict=True) if par else ((), ())
     magnitudes = Op("abs", (element,), DType.F32, factor.span)
     buffer = Buffer("", DType.F32, tuple(a.extent for a in par), Space.TEMP, d.span)
-    return Scale(None, Def("", buffer, par, red, "max", magnitudes, guard, d.span), index)
-
-
-def _guard_of(d: Def, factor: Expr) -> Expr | None:
-    """A condition on the elements of ``factor`` that holds for those that a sum of ``d`` has.
-
-    It has no variables but those of the factor where it has a closed form.
-    """
-    others = tuple(a for a in d.par if a.name not in free_vars(factor))
-    if d.guard is None or not free_vars(d.guard) & {a.name for a in others}:
-        return d.guard
-    kept = tuple(a for a in d.axes if a not in others)
-    found = nonempty(replace(d, par=kept, red=others))
-    return d.guard if found is None else None if found == TRUE else found
+    return Scale(None, Def("", buffer, par, red, "max", magnitudes, d.guard, d.span), index)
 
 
 def _along(ld: Load, d: Def, defs: Mapping[str, Def], depth: int = 16) -> bool:
