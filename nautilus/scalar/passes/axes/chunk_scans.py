@@ -13,8 +13,10 @@ becomes the totals of chunks of ``C`` elements, what precedes each chunk, and ru
 
 A prefix without the element itself, a suffix and conditions on ``u`` alone keep their form in ``L``; a condition on
 ``t`` alone selects results.  ``P`` is a scan
-again, which is cut where it is long.  A prefix that ends before ``t`` by a constant is a prefix of a moved axis.  Other
-reduced axes are reduced first.
+again, which is cut where it is long.  A prefix that ends before ``t`` by a constant is a prefix of a moved axis.
+
+Other reduced axes are reduced first, where a tile over all of them is too large, or where a condition relates them to
+the result: the sum over a rectangle from the origin is a scan of scans.
 
 ``L`` is a scan of one tile (``vr_tile.lowering.scans``).  An axis that fits in a tile is left alone, unless a parallel
 axis is contiguous in memory: blocks then have several of its elements, and short chunks (:func:`chunk_length`).
@@ -42,6 +44,7 @@ from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 TILE = 8192  # elements of an axis that fits in one tile
 FILL = 264  # chunks that fill the GPU: two blocks for each multiprocessor of an H200
 SHORTEST, LONGEST = 512, 4096  # elements of a chunk along contiguous memory
+SHORT = 32  # elements of an axis that is not worth a rewrite
 COLUMN, COLUMN_TILE = 64, 128  # elements of a chunk across contiguous memory, and of an axis that is not cut
 
 
@@ -56,30 +59,32 @@ class ChunkScans(CertifyingPass[Program]):
     def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
         """The program with scans in chunks, and a certificate for each cut."""
         certificates: list[Certificate] = []
-        todo = [*find_defs(program)]
+        todo = [d for d in find_defs(program).values() if d.is_reduction and d.at is None]
         while todo:
-            name = todo.pop(0)
-            d = find_defs(program).get(name)
-            made = None if d is None or d.at is not None else self._cut(program, d)
-            if d is not None and made is not None:
-                defs, certificate = made
-                certificates.append(certificate)
-                program = _put(program, name, defs)
-                todo = [*(x.name for x in defs if x.name != name), *todo]
+            d = todo.pop(0)
+            made = self._rewritten(program, d)
+            if made is not None:
+                defs, found = made
+                certificates += found
+                program = _put(program, d.name, defs)
+                todo = [*(x for x in defs if x.is_reduction), *todo]
         return program, tuple(certificates)
 
-    def _cut(self, program: Program, d: Def) -> tuple[tuple[Def, ...], Certificate] | None:
-        """The definitions that take the place of ``d``; None where it is no long scan."""
+    def _rewritten(self, program: Program, d: Def) -> tuple[tuple[Def, ...], tuple[Certificate, ...]] | None:
+        """The definitions that take the place of ``d``; None where it stays as it is."""
         found = prefix_of(d)
         aligned = None if found is None else _aligned(d, found)
         if aligned is None:
             return None
-        d, scan = aligned
-        n = size(next(a for a in d.red if a.name == scan.axis))
-        if n is None:
-            return None
-        chunk = chunk_length(d, scan, n) if self.length is None else self.length if n > self.length else 0
-        return _chunked(program, d, scan, n, chunk) if chunk else None
+        new, scan = aligned
+        n = size(next(a for a in new.red if a.name == scan.axis))
+        assert n is not None, "the axes of an aligned scan have constant extents"
+        chunk = chunk_length(new, scan, n) if self.length is None else self.length if n > self.length else 0
+        if _reduces_first(new, scan, n, chunk):
+            return _reduced_first(program, new, scan)
+        if chunk:
+            return _chunked(program, new, scan, n, chunk)
+        return None if new is d or n < SHORT else ((new,), ())
 
 
 def chunk_length(d: Def, scan: Scan, n: int) -> int:
@@ -121,7 +126,38 @@ def _aligned(d: Def, scan: Scan) -> tuple[Def, Scan] | None:
     return new, Scan(u.name, t.name, Prefix(0, scan.bound.reverse), bound)
 
 
-def _chunked(program: Program, d: Def, scan: Scan, n: int, chunk: int) -> tuple[tuple[Def, ...], Certificate]:
+def _reduces_first(d: Def, scan: Scan, n: int, chunk: int) -> bool:
+    """Whether other reduced axes of ``d`` are reduced first: a tile over all of them is too large, or not needed."""
+    others = {a.name: size(a) or TILE for a in d.red if a.name != scan.axis}
+    inner, _ = split_guard(d)
+    bounded = any(free_vars(c) & {a.name for a in d.par} for c in inner if c != scan.condition)
+    return bool(others) and (chunk > 0 or bounded or n * prod(others.values()) > TILE)
+
+
+def _reduced_first(program: Program, d: Def, scan: Scan) -> tuple[tuple[Def, ...], tuple[Certificate, ...]]:
+    """The reduction over all axes but that of the scan, and the scan of its results."""
+    assert d.op is not None
+    u = next(a for a in d.red if a.name == scan.axis)
+    axes = tuple(u if a.name == scan.into else a for a in d.par)
+    others = tuple(a for a in d.red if a is not u)
+    inner, outer = split_guard(d)
+    rest = conjunction(c for c in inner if c != scan.condition)
+    name = fresh_name(program, f"{d.name}_term")
+    buffer = Buffer(name, d.buffer.dtype, tuple(a.extent for a in axes), Space.TEMP)
+    first = Def(name, buffer, axes, others, d.op, d.value, rest, d.span)
+    element = Load(name, tuple(Var(a.name) for a in axes), buffer.dtype, d.span)
+    bound = conjunction((scan.condition, *outer))
+    part = Reduce(d.op, others, rest, d.value, d.value.dtype, d.span)
+    before = Reduce(d.op, d.red, d.guard, d.value, d.value.dtype, d.span)
+    after = Reduce(d.op, (u,), bound, part, d.value.dtype, d.span)
+    proof = f"a {d.op} over parts of a domain is the {d.op} over all of it, in any order"
+    certificate = Certificate("chunk-scans", d.name, before, after, (), (), (), proof, d.span)
+    return (first, replace(d, red=(u,), value=element, guard=bound)), (certificate,)
+
+
+def _chunked(
+    program: Program, d: Def, scan: Scan, n: int, chunk: int
+) -> tuple[tuple[Def, ...], tuple[Certificate, ...]]:
     assert d.op is not None
     taken = {a.name for a in d.axes}
     u, t = (next(a for a in d.axes if a.name == name) for name in (scan.axis, scan.into))
@@ -159,7 +195,7 @@ def _chunked(program: Program, d: Def, scan: Scan, n: int, chunk: int) -> tuple[
     present = conjunction(outer)
     value = value if present is None else calc("select", present, value, d.init())
     whole = replace(d, red=(), op=None, value=value, guard=None)
-    return (totals, carry, local, whole), _certificate(d, scan, chunk)
+    return (totals, carry, local, whole), (_certificate(d, scan, chunk),)
 
 
 def _certificate(d: Def, scan: Scan, chunk: int) -> Certificate:
