@@ -184,6 +184,7 @@ class Template:
     rows: tuple[ClassPlan, ...]
     spare_lanes: int
     warps: int
+    scanned: frozenset[str] = frozenset()  # axes of scans: as rows, neighbours are registers of one thread
 
     def layout(self, axes: tuple[str, ...]) -> FragLayout:
         """Layout of a tile that varies with ``axes``."""
@@ -202,6 +203,8 @@ class Template:
         vec = gcd(self.vec.get(axis, 1), size) if plan is self.columns else 1
         lanes = gcd(plan.lanes, size // vec)
         warps = gcd(plan.warps, size // (vec * lanes))
+        if axis in self.scanned and plan is not self.columns:
+            vec = size // (lanes * warps)
         return [
             ("reg", axis, vec),
             ("lane", axis, lanes), ("lane", None, plan.lanes // lanes),
@@ -245,6 +248,7 @@ def make_template(kernel: TileKernel, cost: LayoutCost, warps: tuple[int, int], 
         sizes, vec, ClassPlan(tuple(columns), col_lanes, col_warps),
         tuple(ClassPlan(tuple(c), n, w) for c, n, w in zip(rows, row_lanes, row_warps, strict=True)),
         left, fixed_warps or used,
+        frozenset(x for op in walk_ops(kernel.body) if isinstance(op, ScanOp) for x in combined(op)),
     )  # fmt: skip
 
 
