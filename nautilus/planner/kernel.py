@@ -126,7 +126,7 @@ def plan_kernel(unified: Unified, name: str, kept: frozenset[str] = frozenset(),
     if whole and not light and _is_repeated(g) and rows.fits(g.defs, {x: g.extent(x) for x in rest}):
         g = _Group(unified, _row_roles(g, rest))
         _grid_roles(g, grid)
-    elif not g.dots and not g.window and g.volume() > max(MAX_ROW, g.step):
+    elif not g.dots and not g.window and g.volume() > max(MAX_ROW, g.step, rows.LONGEST if g.scans else 0):
         raise ScheduleError(f"a tile of {g.volume()} elements does not fit in registers")
     ops = tuple(d.name for d in g.defs)
     order = _loop_order(g, grid, rest)
@@ -139,6 +139,8 @@ def _without_scans(g: _Group, grid: list[str]) -> list[str]:
     g.scans = {d.name: s for d in g.defs if (s := scan_of(d)) is not None}
     kept = [x for x in grid if x not in {s.into for s in g.scans.values() if not s.chunk}]
     if g.scans and (g.dots or not _row_fits(g, [x for x in g.unified.extents if x not in kept])):
+        if len(g.defs) > 1:
+            raise ScheduleError("a tile does not hold all running results of a row")
         g.scans = {}
         return grid
     return kept
@@ -238,9 +240,14 @@ def _row_fits(g: _Group, rest: list[str]) -> bool:
 def _column_like(g: _Group, rest: list[str]) -> bool:
     """Whether a parallel axis is contiguous in memory, so that blocks should have several of its elements."""
     fast = _vector_axis(g)
-    if fast in {s.into for s in g.scans.values() if s.chunk}:
+    if g.scans and (fast in {s.into for s in g.scans.values()} or _scanned(g) <= rows.COLUMN_ROW):
         return False
     return fast is not None and fast not in rest and max((g.extent(x) for x in rest), default=1) > 128
+
+
+def _scanned(g: _Group) -> int:
+    """Elements of the longest tile of a scan."""
+    return max((ceil_pow2(g.extent(s.axis)) for s in g.scans.values()), default=0)
 
 
 def _other_role(g: _Group, x: str) -> AxisPlan:
@@ -290,6 +297,8 @@ def _grid_roles(g: _Group, grid: list[str]) -> None:
     budget = BLOCK if g.loop is None else BLOCK // COLUMN_ROWS if fast in grid else 1
     if len({a.name for d in g.defs for a in d.red} - set(grid)) > 1 and g.loop is not None and fast in grid:
         budget = BLOCK // COLUMN_ROWS * g.volume()  # the tile has rows of columns already
+    if fast in whole and COLUMN_ROWS < _scanned(g) <= rows.COLUMN_ROW:
+        budget = rows.column_budget(g.defs, {x: g.extent(x) for x in g.unified.extents if x not in grid}, g.volume())
     if not any(d.is_reduction for d in g.defs):
         budget = 1024
         shared = rows.sharing(g.defs, fast, {x: g.extent(x) for x in whole})

@@ -68,3 +68,17 @@ Y[i: M] = sum[k | k <= i](S[k])
 S[k] = max[j](X[k, j])
 """
     assert [k.ops for k in schedule(text).kernels] == [("S",), ("Y",)]
+
+
+@pytest.mark.parametrize(("t", "columns"), [(2048, 16), (1024, 32), (300, 32)])
+def test_many_columns_are_held_in_registers(t: int, columns: int) -> None:
+    text = f"""
+dim B = 16, T = {t}, D = 512
+input X: f32[B, T, D]
+output Y: f32[B, T, D]
+Y[b, t, d] = sum[u | u <= t](X[b, u, d])
+"""
+    (plan,) = schedule(text).kernels
+    found = {a.name: (a.role, a.tile) for a in plan.axes}
+    assert found["d"] == ("grid", columns) and found["t"] == found["u"]
+    assert [k.name for k in schedule(text.replace("B = 16", "B = 2")).kernels] == ["Y_chunk", "Y_carry", "Y"]

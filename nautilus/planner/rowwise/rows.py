@@ -32,6 +32,8 @@ THREAD = 64  # elements of such a row in one thread
 WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # of a row, for each warp of its block
 MIN_WARPS, MAX_WARPS = 4, 16
+COLUMN_ROW = 2048  # elements of running results across contiguous memory, of which a block has several columns
+MIN_COLUMNS, MAX_COLUMNS = 8, 32  # 32 to 128 bytes of f32
 SHARED = 16  # results for each element of a shared operand
 LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
 WASTE = 8  # at most one part in so many of a tile is unused
@@ -78,6 +80,12 @@ def _operands(defs: Sequence[Def], row: Iterable[str]) -> dict[str, int]:
         along = {a.name for a in d.axes} & set(row)
         found |= {ld.buffer: ld.dtype.bytes for ld in d.reads() if along and ld.buffer not in names}
     return found
+
+
+def column_budget(defs: Sequence[Def], row: Mapping[str, int], volume: int) -> int:
+    """Elements of the tile of a block whose columns, of ``volume`` elements each, are in registers."""
+    room = LONGEST // max(1, len(_operands(defs, row))) // volume
+    return volume * max(MIN_COLUMNS, min(MAX_COLUMNS, room))
 
 
 def sharing(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int]) -> str | None:

@@ -19,7 +19,8 @@ Other reduced axes are reduced first, where a tile over all of them is too large
 the result: the sum over a rectangle from the origin is a scan of scans.
 
 ``L`` is a scan of one tile (``vr_tile.lowering.scans``).  An axis that fits in a tile is left alone, unless a parallel
-axis is contiguous in memory: blocks then have several of its elements, and short chunks (:func:`chunk_length`).
+axis is contiguous in memory: blocks then have several of its elements, and short chunks, or whole columns in registers
+where there are enough of them (:func:`chunk_length`).
 All partial results have the accumulation type.  Reductions may be associated again (``grammar/README.md``, "Numbers").
 """
 
@@ -46,6 +47,8 @@ FILL = 264  # chunks that fill the GPU: two blocks for each multiprocessor of an
 SHORTEST, LONGEST = 512, 4096  # elements of a chunk along contiguous memory
 SHORT = 32  # elements of an axis that is not worth a rewrite
 COLUMN, COLUMN_TILE = 64, 128  # elements of a chunk across contiguous memory, and of an axis that is not cut
+COLUMN_ROW = 2048  # elements of an axis across contiguous memory that a block holds in registers for several columns
+COLUMNS = 4096  # columns with which the blocks of such columns fill the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +93,12 @@ class ChunkScans(CertifyingPass[Program]):
 def chunk_length(d: Def, scan: Scan, n: int) -> int:
     """The elements of a chunk of an axis of ``n``, a power of two; 0 where it fits in one tile."""
     others = prod(size(a) or 1 for a in d.red if a.name != scan.axis)
+    rows = prod(size(a) or 1 for a in d.par if a.name != scan.into)
     if _across(d, scan.axis):
-        return COLUMN if n > COLUMN_TILE else 0
+        held = n <= COLUMN_ROW and rows >= COLUMNS and others == 1 and d.buffer.dtype.bytes <= 4
+        return COLUMN if n > COLUMN_TILE and not held else 0
     if n * others <= TILE:
         return 0
-    rows = prod(size(a) or 1 for a in d.par if a.name != scan.into)
     wanted = 1 << (max(1, n * rows // FILL).bit_length() - 1)
     return max(SHORTEST, min(LONGEST, wanted))
 
