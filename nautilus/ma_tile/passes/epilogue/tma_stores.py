@@ -336,24 +336,28 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
     if not fits or buffer.dtype.bytes != 2 or any(isinstance(x, Ref) for e in op.index for x in walk(e)):
         return None
     sizes = {a.name: a.size for a in op.value.type.axes if a.size > 1}
+    positions = {name: (0, size - 1) for name, size in sizes.items()}
     index: list[Expr] = []
     walked: list[Digit] = []
     for e in op.index:
+        digit = digit_of(e, sizes)
+        if digit is None and not free_vars(e).isdisjoint(sizes):
+            e = simplify(e, positions)  # a digit of a part of an axis may be the same everywhere
+            digit = digit_of(e, sizes)
         if free_vars(e).isdisjoint(sizes):
             index.append(e)
             continue
-        digit = digit_of(e, sizes)
         if digit is None:
             return None
         walked.append(digit)
         index.append(_base_first(e, digit))
     columns = axes[1]
     whole = all(is_whole(walked, a.name, a.size) for a in axes)
-    last = digit_of(op.index[-1], sizes)
+    last = digit_of(index[-1], sizes)
     if not whole or last is None or last.axis != columns.name or last.stride != 1 or last.size % piece_width(columns):
         return None
-    inside = [c for e, n in zip(op.index, shape, strict=True) for c in within(e, n)]
-    known = {**ranges, **{a.name: (0, a.size - 1) for a in op.value.type.axes}}
+    inside = [c for e, n in zip(index, shape, strict=True) for c in within(e, n)]
+    known = {**ranges, **positions}
     masks = () if op.mask is None else conjuncts(op.mask)
     return tuple(index) if all(simplify(m, known, inside) == TRUE for m in masks) else None
 
