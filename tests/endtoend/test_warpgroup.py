@@ -62,7 +62,8 @@ def test_every_level_of_what_a_cubin_holds(name: str) -> None:
     assert ('"engine": "warpgroup"' in header) == ("warpgroup" in engines(made))
 
 
-STORED = ("PRODUCTS: an operand that is computed", "PLAIN: an operand through a table", "PLAIN: every second row")
+STORED = ("PRODUCTS: an operand that is computed", "PLAIN: an operand through a table", "PLAIN: every second row",
+          "SHIFTED: channels and taps last")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STORED)

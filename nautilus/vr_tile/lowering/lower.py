@@ -19,8 +19,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from nautilus.core.errors import InternalError, UnsupportedError, in_kernel
 from nautilus.core.expr.build import integer
@@ -34,7 +35,7 @@ from nautilus.core.types import DType
 from nautilus.scalar.ir import Kernel, Kind, Loop, Program, Stmt, Store, Update
 from nautilus.vr_tile.ir import ForOp, GridAxis, StoreOp, TileKernel, TileModule, Value
 from nautilus.vr_tile.lowering.build import Builder
-from nautilus.vr_tile.lowering.contraction import Contraction, addends, contraction, stripped
+from nautilus.vr_tile.lowering.contraction import Axes, Contraction, addends, contraction, stripped
 from nautilus.vr_tile.lowering.regions import (
     Node,
     Point,
@@ -363,21 +364,47 @@ class _Lower:
         x, y = stripped(c.a), stripped(c.b)
         if x.dtype is not y.dtype:
             x, y = c.a, c.b
-        left, right = self.operand(x, c.a_axes, guard), self.operand(y, c.b_axes, guard)
+        own = {g: side for g in guard if (side := self.outside(g, x, y)) is not None}
+        left, right = (
+            self.operand(e, axes, [g for g in guard if own.get(g, e) is e])
+            for e, axes in ((x, c.a_axes), (y, c.b_axes))
+        )
         kept = b.type(left.type.dtype.compute, (c.a_axes | c.b_axes) - c.axes)
         use = acc if acc is not None and not c.after and acc.type == kept else None
-        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard))
+        v = b.dot(left, right, use, sorted(c.axes), hint, self.absent(c, guard, own))
         for op, arg in c.after:
             args = (v,) if arg is None else (v, b.value(arg))
             v = b.map(op, args, v.type.dtype, hint)
         return v
 
-    def absent(self, c: Contraction, guard: Sequence[Expr]) -> Value | None:
-        """The mask of the products of ``c``: the conjuncts with axes that an operand of possible inf or NaN lacks."""
+    def outside(self, cond: Expr, *sides: Expr) -> Expr | None:
+        """The one of ``sides`` that is 0 where ``cond`` is false, because it then lies outside of its tensor.
+
+        Only for a condition on the whole tile; None where there is no such side, or more than one.
+        """
+        b = self.b
+        if b.names(b.known(cond)):
+            return None
+        checks = ((e, b.bounds_check(b.buffers[e.buffer], e.index)) for e in sides if self.is_loaded(e))
+        found = [e for e, inside in checks if inside and b.assumptions.implied(cond, inside)]
+        return found[0] if len(found) == 1 else None
+
+    def is_loaded(self, e: Expr) -> TypeGuard[Load]:
+        """Whether ``e`` is an element of a tensor at a computed place."""
+        return isinstance(e, Load) and e.buffer in self.b.buffers and all(map(self.b.is_index, e.index))
+
+    def absent(self, c: Contraction, guard: Sequence[Expr], own: Mapping[Expr, Expr]) -> Value | None:
+        """The mask of the products of ``c``: the conjuncts that an operand of possible inf or NaN is not masked by.
+
+        These have axes that the operand lacks, or are in ``own``, which has the other operand for them.
+        """
         sides = ((c.a, c.a_axes), (c.b, c.b_axes))
-        return self.condition(
-            [g for g in guard if any(not (self.b.names(g) <= axes or self.finite(e)) for e, axes in sides)]
-        )
+
+        def passes(g: Expr, e: Expr, axes: Axes) -> bool:
+            masked = self.b.names(g) <= axes and own.get(g) in (None, e, stripped(e))
+            return not (masked or self.finite(e))
+
+        return self.condition([g for g in guard if any(passes(g, e, axes) for e, axes in sides)])
 
     def operand(self, e: Expr, axes: frozenset[str], guard: Sequence[Expr]) -> Value:
         """An operand of a dot, which is 0 where a conjunct of ``guard`` over its axes is false."""

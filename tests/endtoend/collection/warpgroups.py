@@ -393,6 +393,24 @@ SHIFTED = {
         Z[b, y: H, x: W, k] = sum[r, s, c | 0 <= y + r - 1 < H and 0 <= x + s - 1 < W](
           X[b, y + r - 1, x + s - 1, c] * F[r, s, c, k])
         Y[b, y, x, k] = relu(Z[b, y, x, k] + bias[k])""",
+    "lines as long as a tile": """
+        dim H = 3, W = 128, C = 64, K = 64
+        input X: f16[H, W, C]
+        input F: f16[2, 2, C, K]
+        output Y: f16[H, W, K]
+        Y[y, x, k] = sum[r, s, c | y + r < H and x + s < W](X[y + r, x + s, c] * F[r, s, c, k])""",
+    "channels first": """
+        dim B = 2, H = 3, W = 40, C = 64, K = 136
+        input X: f16[B, C, H, W]
+        input F: f16[2, 3, K, C]
+        output Y: f16[B, K, H, W]
+        Y[b, k, y, x] = sum[r, s, c | y + r < H and 0 <= x + s - 1 < W](X[b, c, y + r, x + s - 1] * F[r, s, k, c])""",
+    "channels and taps last": """
+        dim B = 2, H = 3, W = 40, C = 64, K = 136
+        input X: f16[B, C, H, W]
+        input F: f16[K, C, 2, 3]
+        output Y: f16[B, K, H, W]
+        Y[b, k, y, x] = sum[c, r, s | y + r < H and 0 <= x + s - 1 < W](X[b, c, y + r, x + s - 1] * F[k, c, r, s])""",
 }
 
 #: bf16 needs no scale
@@ -401,9 +419,9 @@ ATTENTION |= {
     for name in ("chained", "squares instead of a softmax", "sinks", "values' gradient")
 }
 
-#: whose registers only ptxas counts: they fall back where it spills
+#: whose registers only ptxas counts, which fall back where it spills; and whose operands only large products store
 CLOSE = frozenset({
     "relative bias", "relative bias by distance", "a mask as an input", "a gate and a residual",
     "sequence before heads, wide values", "sinks, brain floats",
-    "two products of one operand",
+    "two products of one operand", "channels and taps last",
 })  # fmt: skip

@@ -340,10 +340,9 @@ def box(op: GlobalStore, buffer: Buffer, axes: tuple[TileAxis, ...], ranges: Ran
     index: list[Expr] = []
     walked: list[Digit] = []
     for e in op.index:
-        digit = digit_of(e, sizes)
-        if digit is None and not free_vars(e).isdisjoint(sizes):
+        if any(linear_in(e, name) is None for name in sizes):
             e = simplify(e, positions)  # a digit of a part of an axis may be the same everywhere
-            digit = digit_of(e, sizes)
+        digit = digit_of(e, sizes)
         if free_vars(e).isdisjoint(sizes):
             index.append(e)
             continue

@@ -60,13 +60,27 @@ def contracted(program: Program, d: Def) -> tuple[Axis, ...]:
     red, found = {a.name for a in d.red}, loads(d.value)
     if not red <= product.shared or any(size(a) is None for a in d.red) or not all(map(_is_tensor, children(d.value))):
         return ()
-    inner = max(d.red, key=lambda a: (sum(_is_last(ld, a.name) for ld in found), d.red.index(a)))
+    inner = innermost(d)
     plain = d.guard is None and all(isinstance(e, Var) for ld in found for e in ld.index if free_vars(e) & red)
     if not plain and not _is_shifted(program, d, found, inner.name):
         return ()
     length = size(inner) or 0
     fits = length == padded(d, inner) or (not plain and PADDED * (padded(d, inner) - length) <= length)
     return (*(a for a in d.red if a is not inner), inner) if fits else ()
+
+
+def innermost(d: Def) -> Axis:
+    """The contracted axis that the one loop of ``d`` walks fastest.
+
+    It is an axis of every operand by itself, if there is one, and contiguous in as many of them as possible.
+    """
+    found = loads(d.value)
+
+    def key(a: Axis) -> tuple[bool, int, int]:
+        alone = all(isinstance(e, Var) for ld in found for e in ld.index if a.name in free_vars(e))
+        return alone, sum(_is_last(ld, a.name) for ld in found), d.red.index(a)
+
+    return max(d.red, key=key)
 
 
 def padded(d: Def, inner: Axis) -> int:

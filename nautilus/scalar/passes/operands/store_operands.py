@@ -14,7 +14,8 @@ An axis that the operand has in groups only (``h // 4``) is one of groups in the
 
 The store does not round again, because the value is one of the temp's type.  An operand is stored where
 
-* the product has one axis of the operand's own, and both operands have all contracted axes;
+* the product has one axis of the operand's own, and both operands have all contracted axes; a tensor that is only
+  strided has one of several contracted axes last, if ``flatten-contractions`` then makes one loop of them;
 * it has no condition, or the operand reads nothing outside of a tensor where the condition is false;
 * each element is an operand of :data:`AGAIN` terms, and the product has :data:`TERMS` of them, so that the traffic and
   the launch of one more kernel take a small part of the time that the product saves;
@@ -31,11 +32,13 @@ from math import prod
 
 from nautilus.core.buffers import Buffer, Space
 from nautilus.core.expr.nodes import Axis, Expr, Load, Op, Var, free_vars, loads
+from nautilus.core.expr.products import bare
 from nautilus.core.index.groups import over_groups
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.masking import certainly_in_range
 from nautilus.scalar.ir import Program
+from nautilus.scalar.passes.axes.flatten_contractions import contracted, innermost
 from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
 
 AGAIN = 512  # terms of which an element is an operand, at least
@@ -57,7 +60,10 @@ class StoreOperands:
             for side in (0, 1):
                 d = find_defs(program)[name]
                 made = operand(d, side, {b.name: b for b in program.buffers})
-                program = program if made is None else _stored(program, d, side, made)
+                if made is not None and not _is_box(program, d, made):
+                    program = _stored(program, d, side, made)
+                elif made is None:
+                    program = _strided(program, d, side)
         return program
 
 
@@ -71,8 +77,31 @@ class Operand:
     dtype: DType
 
 
-def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
-    """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is."""
+def _is_box(program: Program, d: Def, made: Operand) -> bool:
+    """Whether the operand is a tensor that other contracted axes shift, which copies of boxes load as it is."""
+    shifted = any(not isinstance(e, Var) for ld in loads(made.factor) for e in ld.index)
+    return shifted and bool(contracted(program, d))
+
+
+def _strided(program: Program, d: Def, side: int) -> Program:
+    """``program`` with a strided operand stored, if the product then has one loop (``flatten-contractions``)."""
+    made = operand(replace(d, guard=None), side, {b.name: b for b in program.buffers}, innermost(d)) if d.red else None
+    if made is None or not _is_view(made.factor):
+        return program
+    stored = _stored(program, d, side, made)
+    return stored if contracted(stored, find_defs(stored)[d.name]) else program
+
+
+def _is_view(factor: Expr) -> bool:
+    """Whether ``factor`` is an element of a tensor at the axes of the product, each by itself."""
+    return all(isinstance(e, Var) for ld in loads(factor) for e in ld.index) and isinstance(bare(factor), Load)
+
+
+def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None = None) -> Operand | None:
+    """Factor ``side`` of product ``d`` as the tensor that is stored; None where it stays as it is.
+
+    ``inner``: the contracted axis of the tile, if it is not all of them.
+    """
     value = d.value
     if d.op != "sum" or not (isinstance(value, Op) and value.op == "mul"):
         return None
@@ -80,7 +109,7 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer]) -> Operand | None:
     used, rest = free_vars(mine), free_vars(other)
     factor, axes, index = over_groups(mine, [a for a in d.axes if a.name in used])
     own = {a.name for a in d.par if a.name in used - rest}
-    tile = own | {a.name for a in d.red}
+    tile = own | {a.name for a in (d.red if inner is None else (inner,))}
     sizes = [size(a) for a in d.axes]
     if len(own) != 1 or not {a.name for a in d.red} <= used & rest or None in sizes:
         return None

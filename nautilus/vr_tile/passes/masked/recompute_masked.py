@@ -46,11 +46,13 @@ from nautilus.vr_tile.ir import (
     ForOp,
     GridAxis,
     LoadOp,
+    MapOp,
     StoreOp,
     TileKernel,
     TileModule,
     TileOp,
     Value,
+    results,
     walk_ops,
 )
 from nautilus.vr_tile.passes.dce import Dce
@@ -143,13 +145,27 @@ class _Rewrite:
             if end.name in found:
                 found[end.name] = replace(found[end.name], finite=found[end.name].finite or op.parts == STORED)
             else:
-                of = op.a if op.mask is None else op.mask
-                axis = next((n for n in end.type.names if n in of.type.names), None)
+                axis = self.rows_of(op, end)
                 rows = next((a.size for a in end.type.axes if a.name == axis), 1)
                 name = fresh(f"{self.k.name}_nan", self.names)
                 buffer = Buffer(name, DType.BOOL, (self.tiles, rows), Space.TEMP, self.k.span)
                 found[end.name] = _Flags(buffer, end, axis, rows, op.parts == STORED)
         return list(found.values())
+
+    def rows_of(self, op: DotOp, end: Value) -> str | None:
+        """The axis of ``end`` that has a flag for each position: of the left operand's rows, or of the mask.
+
+        The other axes are reduced, which the rows of an instruction cannot be.  They are those of the left operand
+        unless the right one is computed.
+        """
+        made = {r.name: x for x in walk_ops(self.k.body) for r in results(x)}
+        right = made.get(op.b.name)
+        while isinstance(right, MapOp) and right.op == "cast":
+            right = made.get(right.args[0].name)
+        left = [n for n in op.a.type.names if n not in op.axes and n not in op.b.type.names]
+        of = op.a if op.mask is None else op.mask
+        names = [*(left if isinstance(right, LoadOp) else ()), *of.type.names]
+        return next((n for n in names if n in end.type.names), None)
 
     def kernels(self) -> tuple[TileKernel, ...]:
         """``k`` itself where no dot is inexact; else the kernels that replace it."""
