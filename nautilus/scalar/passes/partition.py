@@ -1,9 +1,10 @@
 """``partition``: splits a reduction loop into dead, mixed and full ranges of blocks.
 
 For every guarded statement of a ``seq`` loop, each conjunct on the loop variable has spans in which it can hold
-(*live*) and spans in which it holds for the whole tile (*full*; ``analysis.blocks.spans``).  Blocks outside of the hull
-of the live spans are not executed.  Blocks in which every conjunct is full run without guards.  The other blocks run
-unchanged before and after the full range, unless ``iteration_order`` selects another order.
+(*live*) and spans in which it holds for the whole tile (*full*; ``analysis.blocks.spans``).  Only blocks in a few
+ranges around the live spans are executed, and one loop visits these ranges (``analysis.blocks.several``).  Blocks in
+which every conjunct is full run without guards.  The other blocks run unchanged before and after the full range,
+unless ``iteration_order`` selects another order.
 
 A conjunct that depends on data makes every block mixed and none dead.  Bounds are expressions of the variables around
 the loop.
@@ -32,7 +33,8 @@ from nautilus.core.index.order import certainly_less
 from nautilus.core.index.simplify import simplify
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
-from nautilus.scalar.analysis.blocks.cover import full_part, largest, live_hull, smallest
+from nautilus.scalar.analysis.blocks.cover import full_part, largest, smallest
+from nautilus.scalar.analysis.blocks.several import concatenation, live_ranges
 from nautilus.scalar.analysis.blocks.spans import Blocks, Span, common, conjunctions, invariant, meet, spans
 from nautilus.scalar.analysis.derived_names import plan_of
 from nautilus.scalar.analysis.iteration_order import obstacle, ordered
@@ -88,15 +90,17 @@ def _single(loop: Loop, body: tuple[Stmt, ...]) -> list[Stmt]:
 
 def _pieces(loop: Loop, ranges: Ranges, locals_: frozenset[str], order: str) -> tuple[Loop, ...]:
     """The pieces of ``loop`` in the requested order.  Raises ScheduleError where the loop does not permit the order."""
-    loop, pieces = _split(_picked(loop, ranges, locals_), ranges, locals_)
-    if order == "ascending" or len(pieces) == 1:
+    loop, pieces, block = _split(_picked(loop, ranges, locals_), ranges, locals_)
+    if order != "ascending" and len(pieces) > 1:
+        reason = obstacle(loop, locals_)
+        if reason is not None:
+            raise ScheduleError(f"iteration_order {order}: {reason}", f"loop {loop.var}")
+        mixed = tuple(p.body == loop.body for p in pieces)
+        certain = tuple(_certain(p, ranges) for p in pieces)
+        pieces = ordered(pieces, mixed, certain)
+    if block == Var(loop.var):
         return pieces
-    reason = obstacle(loop, locals_)
-    if reason is not None:
-        raise ScheduleError(f"iteration_order {order}: {reason}", f"loop {loop.var}")
-    mixed = tuple(p.body == loop.body for p in pieces)
-    certain = tuple(_certain(p, ranges) for p in pieces)
-    return ordered(pieces, mixed, certain)
+    return tuple(replace(p, body=substituted(p.body, {loop.var: block})) for p in pieces)
 
 
 def _picked(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> Loop:
@@ -139,8 +143,11 @@ def _certain(piece: Loop, ranges: Ranges) -> bool:
     return certainly_less(piece.lo, piece.hi, known)
 
 
-def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, tuple[Loop, ...]]:
-    """``loop`` without the conditions that hold in every block it visits; and as up to three consecutive loops."""
+def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, tuple[Loop, ...], Expr]:
+    """``loop`` without the conditions that hold in every block it visits; and as up to three consecutive loops.
+
+    The block of an iteration is the third result, an expression of the loop variable.
+    """
     found: dict[tuple[Expr, tuple[tuple[str, int], ...]], Blocks] = {}
     live: list[tuple[Span, ...]] = []
     for loops, s in statements(loop.body):
@@ -156,25 +163,30 @@ def _split(loop: Loop, ranges: Ranges, locals_: frozenset[str]) -> tuple[Loop, t
         if _lasting(s, loop, locals_):
             live.append(conjunctions(mine, subset=False))
     if not found:
-        return loop, (loop,)
+        return loop, (loop,), Var(loop.var)
     whole = Span((divided(loop.lo),), (divided(loop.hi),))
-    visit = _visited(live, whole, ranges) if live and _idle(loop, locals_) else whole
-    held = {c for c, _ in found} - {c for (c, _), known in found.items() if not _covered(known.full, visit)}
+    parts = _visited(live, whole, ranges) if live and _idle(loop, locals_) else (whole,)
+    bare = {c for c, _ in found}
+    held = bare - {c for (c, _), known in found.items() if not all(_covered(known.full, p) for p in parts)}
     loop = replace(loop, body=_without(loop.body, held))
     full = conjunctions((known.full for (c, _), known in found.items() if c not in held), subset=True)
-    inside = full_part(full, visit, ranges)
+    visit, inside = parts[0], full_part(full, parts[0], ranges)
+    block: Expr = Var(loop.var)
+    if len(parts) > 1:
+        several = concatenation(parts, ranges)
+        visit, block = several.visit, several.block(loop.var)
+        inside = visit if bare == held else several.full(full, ranges)
     if inside is None:
         lo, hi = largest(visit.lo, ranges), smallest(visit.hi, ranges)
-        return loop, (replace(loop, lo=lo, hi=hi),)
-    bare = {c for c, _ in found}
-    return loop, tuple(_ranges(loop, visit, inside, bare, ranges))
+        return loop, (replace(loop, lo=lo, hi=hi),), block
+    return loop, tuple(_ranges(loop, visit, inside, bare, ranges)), block
 
 
-def _visited(live: list[tuple[Span, ...]], whole: Span, ranges: Ranges) -> Span:
-    """A range of blocks that has those of every statement."""
+def _visited(live: list[tuple[Span, ...]], whole: Span, ranges: Ranges) -> tuple[Span, ...]:
+    """Ranges of blocks that have those of every statement, disjoint and in ascending order."""
     if all(len(s) == 1 and not s[0].when for s in live):
-        return meet(whole, common([s for (s,) in live]))
-    return live_hull(list(dict.fromkeys(s for spans in live for s in spans)), whole, ranges)
+        return (meet(whole, common([s for (s,) in live])),)
+    return live_ranges(list(dict.fromkeys(s for spans in live for s in spans)), whole, ranges)
 
 
 def _covered(full: tuple[Span, ...], visit: Span) -> bool:

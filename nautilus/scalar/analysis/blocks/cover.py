@@ -67,16 +67,21 @@ def empty(s: Span, ranges: Ranges) -> bool:
     )
 
 
-def unconditional(s: Span, whole: Span, ranges: Ranges) -> Span:
-    """``s`` with bounds that say ``when``: where it does not hold, from the end of ``whole`` to its begin."""
+def conditional(s: Span, ranges: Ranges) -> Span:
+    """``s`` with bounds that say ``when``: it ends where it begins if that does not hold."""
+    return _chosen(s, largest(s.lo, ranges), None, ranges)
+
+
+def _chosen(s: Span, end: Expr, begin: Expr | None, ranges: Ranges) -> Span:
+    """``s`` where ``when`` holds, else up to ``end``, and from ``begin`` if that is given."""
     when = [w for w in s.when if not never_positive(w.scale(-1), ranges)]
-    if not when:
-        return Span(s.lo, s.hi)
     cond = conjunction(calc("ge", build(w, DType.I32), 0) for w in when)
-    assert cond is not None
-    lo, hi = smallest(whole.hi, ranges), largest(whole.lo, ranges)
-    first, end = calc("select", cond, largest(s.lo, ranges), lo), calc("select", cond, smallest(s.hi, ranges), hi)
-    return Span((_simple(first, ranges),), (_simple(end, ranges),))
+    if cond is None:
+        return Span(s.lo, s.hi)
+    hi = _simple(calc("select", cond, smallest(s.hi, ranges), end), ranges)
+    if begin is None:
+        return Span(s.lo, (hi,))
+    return Span((_simple(calc("select", cond, largest(s.lo, ranges), begin), ranges),), (hi,))
 
 
 def _simple(e: Expr, ranges: Ranges) -> Linear:
@@ -87,13 +92,14 @@ def _simple(e: Expr, ranges: Ranges) -> Linear:
 def live_hull(spans: Sequence[Span], whole: Span, ranges: Ranges) -> Span:
     """A range that has all blocks of ``spans`` and none outside of ``whole``."""
     found = [meet(whole, s) for s in spans]
-    found = [unconditional(s, whole, ranges) for s in found if not empty(s, ranges)]
+    low, high = largest(whole.lo, ranges), smallest(whole.hi, ranges)
+    found = [_chosen(s, low, high, ranges) for s in found if not empty(s, ranges)]
     if not found:
         return Span(whole.lo, whole.lo)
-    return reduce(lambda a, b: _joined(a, b, ranges), found)
+    return reduce(lambda a, b: joined(a, b, ranges), found)
 
 
-def _joined(a: Span, b: Span, ranges: Ranges) -> Span:
+def joined(a: Span, b: Span, ranges: Ranges) -> Span:
     """From the first block of either span to the last one."""
     if a.within(b):
         return b
@@ -107,18 +113,17 @@ def _joined(a: Span, b: Span, ranges: Ranges) -> Span:
 def full_part(spans: Sequence[Span], visit: Span, ranges: Ranges) -> Span | None:
     """A range of blocks that one of ``spans`` has, as large as can be told; None where all are empty."""
     found = [meet(visit, s) for s in spans]
-    parts = [unconditional(s, visit, ranges) for s in found if not empty(s, ranges)]
-    joined: list[Span] = []
-    for s in parts:
-        other = next((x for x in joined if _touch(s, x, ranges)), None)
+    parts: list[Span] = []
+    for s in (conditional(s, ranges) for s in found if not empty(s, ranges)):
+        other = next((x for x in parts if touch(s, x, ranges)), None)
         if other is None:
-            joined.append(s)
+            parts.append(s)
         else:
-            joined[joined.index(other)] = _joined(other, s, ranges)
-    return max(joined, key=lambda s: _size(s, ranges)) if joined else None
+            parts[parts.index(other)] = joined(other, s, ranges)
+    return max(parts, key=lambda s: size(s, ranges)) if parts else None
 
 
-def _touch(a: Span, b: Span, ranges: Ranges) -> bool:
+def touch(a: Span, b: Span, ranges: Ranges) -> bool:
     """Whether each range begins before or where the other one ends: then no block lies between them."""
     return _before(a.lo, b.hi, ranges) and _before(b.lo, a.hi, ranges)
 
@@ -127,7 +132,7 @@ def _before(lo: Iterable[Linear], hi: Sequence[Linear], ranges: Ranges) -> bool:
     return all(never_positive(x - y, ranges) for x in lo for y in hi)
 
 
-def _size(s: Span, ranges: Ranges) -> float:
+def size(s: Span, ranges: Ranges) -> float:
     """The number of blocks of ``s`` over samples of the outer variables, or 0 where their ranges are not known."""
     lo, hi = largest(s.lo, ranges), smallest(s.hi, ranges)
     names = free_vars(lo) | free_vars(hi)
