@@ -45,6 +45,7 @@ FEW_COLUMNS = 16  # columns of such a block at least: two 32-byte sectors of f32
 SHORT = 1024  # rows of columns that are not worth a split
 FULL = 128  # blocks with which most multiprocessors have one
 IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
+FEW_TERMS = 8  # of a product of f32, the step of its matrix instructions
 CHEAP = 4  # recomputed work is at most one part in so many of the work of its readers
 MAX_PRIVATE = 1024  # elements of a private loop inside the shared loop
 
@@ -323,7 +324,8 @@ def _dot_tiles(g: _Group, grid: list[str]) -> None:
             mine = [x for x in side if x in grid and g.cut_by(x) is None]
             if mine and all(g.tile(x) == 1 for x in mine):
                 best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
-                g.roles[best] = AxisPlan(best, GRID, max(16, min(128, ceil_pow2(g.extent(best)))))
+                least = 1 if _is_small(g) else 16
+                g.roles[best] = AxisPlan(best, GRID, max(least, min(128, ceil_pow2(g.extent(best)))))
     tiled = [x for x in grid if g.tile(x) > 16]
     while tiled and _accumulators(g) > MAX_ACCUMULATORS:
         big = max(tiled, key=g.tile)
@@ -331,6 +333,21 @@ def _dot_tiles(g: _Group, grid: list[str]) -> None:
         tiled = [x for x in tiled if g.tile(x) > 16]
     if _accumulators(g) > 2 * MAX_ACCUMULATORS:
         raise ScheduleError("the accumulators do not fit in registers")
+
+
+def _is_small(g: _Group) -> bool:
+    """Whether all products are of f32 in full, with few terms: padding them to matrix instructions takes longer."""
+    return g.loop is not None and g.extent(g.loop) <= FEW_TERMS and all(full_operands(d) for d in _products(g))
+
+
+def _is_thin(g: _Group) -> bool:
+    """Whether a product has too few rows or columns for a matrix instruction."""
+    sides = [side for dot in g.dots.values() for side in (dot.rows, dot.columns)]
+    return any(prod(g.tile(x) for x in side) < 16 for side in sides)
+
+
+def _products(g: _Group) -> list[Def]:
+    return [d for d in g.defs if d.name in g.dots]
 
 
 def _accumulators(g: _Group) -> int:
@@ -366,7 +383,8 @@ def _unchunked_step(g: _Group) -> None:
     if g.dots:
         contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
         want = 32 if contracted_only else 64
-        g.roles[g.loop] = AxisPlan(g.loop, LOOP, max(16, min(want, extent)))
+        least = (1 if _is_thin(g) else FEW_TERMS) if _is_small(g) else 16
+        g.roles[g.loop] = AxisPlan(g.loop, LOOP, max(least, min(want, extent)))
         return
     each = g.volume(frozenset({g.loop}))
     g.step = rows.step(g.defs, g.loop, g.extent(g.loop), each) if _is_repeated(g) else 0
@@ -397,8 +415,8 @@ def _mapping(g: _Group) -> WarpPlan:
         for d in g.dots.values()
     )
     if both:
-        few = (2 if most >= 32 else 1, 2)
-        full = any(full_operands(d) for d in g.defs if d.name in g.dots)
+        few = (2 if most >= 32 and not _is_thin(g) else 1, 2)
+        full = any(full_operands(d) for d in _products(g))
         return WarpPlan(warps=_more_warps(g, few) if full else few, stages=3, raster_order="grouped")
     grid_of_warps = (max(1, min(8, most // 16)), 1)
     return WarpPlan(warps=grid_of_warps, stages=2, raster_order="longest-first" if _uneven(g) else "natural")
