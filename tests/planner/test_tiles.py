@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from nautilus.core.schedule import KernelPlan
@@ -110,3 +112,20 @@ def test_an_ordered_barrier_serialises_short_products(spec: str, rows: int, orde
     m = warpgroup_of(planned(spec, "sm_90a", M=rows, N=rows))
     assert m.ordered_mma == ordered
     assert (m.volatile_waits, m.rescale_placement == "early", not m.outstanding_mma) == (early, early, early)
+
+
+@pytest.mark.parametrize(
+    ("group", "channels", "want"), [(4, 4, (4, 4)), (8, 8, (8, 8)), (64, 6, (64, 8)), (8, 64, (16, 32))]
+)
+def test_small_groups_of_products_are_not_padded(group: int, channels: int, want: tuple[int, int]) -> None:
+    text = f"""
+        dim G = 3, K = {group}, C = {channels}, N = 300
+        input X: f32[G, C, N]
+        input F: f32[G, K, C]
+        output Y: f32[G, K, N]
+        Y[g, k, x] = sum[c](F[g, k, c] * X[g, c, x])
+    """
+    result = compile_file(Request(Path("given.naut"), "sm_90a", text=text, until="scalar"))
+    assert result.context.schedule is not None
+    (kernel,) = result.context.schedule.kernels
+    assert (tiles(kernel)["k"], tiles(kernel)["c"]) == want
