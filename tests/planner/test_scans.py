@@ -82,3 +82,15 @@ Y[b, t, d] = sum[u | u <= t](X[b, u, d])
     found = {a.name: (a.role, a.tile) for a in plan.axes}
     assert found["d"] == ("grid", columns) and found["t"] == found["u"]
     assert [k.name for k in schedule(text.replace("B = 16", "B = 2")).kernels] == ["Y_chunk", "Y_carry", "Y"]
+
+
+def test_running_results_of_a_matrix_product_read_it() -> None:
+    text = """
+dim M = 256, N = 64, K = 64
+input A: f16[M, K]
+input B: f16[K, N]
+output Y: f32[M, N]
+P[i, j] = sum[k](A[i, k] * B[k, j])
+Y[i, j: N] = sum[l | l <= j](P[i, l])
+"""
+    assert [k.ops for k in schedule(text).kernels] == [("Y_term",), ("Y",)]

@@ -15,8 +15,8 @@ A prefix without the element itself, a suffix and conditions on ``u`` alone keep
 ``t`` alone selects results.  ``P`` is a scan
 again, which is cut where it is long.  A prefix that ends before ``t`` by a constant is a prefix of a moved axis.
 
-Other reduced axes are reduced first, where a tile over all of them is too large, or where a condition relates them to
-the result: the sum over a rectangle from the origin is a scan of scans.
+Other reduced axes are reduced first, where a tile over all of them is too large, where they are those of a matrix
+product, or where a condition relates them to the result: the sum over a rectangle from the origin is a scan of scans.
 
 ``L`` is a scan of one tile (``vr_tile.lowering.scans``).  An axis that fits in a tile is left alone, unless a parallel
 axis is contiguous in memory: blocks then have several of its elements, and short chunks, or whole columns in registers
@@ -34,6 +34,7 @@ from nautilus.core.certificate import Certificate
 from nautilus.core.expr.build import calc, integer
 from nautilus.core.expr.conditions import conjunction, conjuncts
 from nautilus.core.expr.nodes import COMBINERS, Axis, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
+from nautilus.core.expr.products import matrix_product
 from nautilus.core.index.prefixes import Prefix
 from nautilus.core.passes import CertifyingPass
 from nautilus.scalar.analysis.definitions import Def, size
@@ -131,11 +132,12 @@ def _aligned(d: Def, scan: Scan) -> tuple[Def, Scan] | None:
 
 
 def _reduces_first(d: Def, scan: Scan, n: int, chunk: int) -> bool:
-    """Whether other reduced axes of ``d`` are reduced first: a tile over all of them is too large, or not needed."""
+    """Whether other reduced axes of ``d`` are reduced first (module docstring)."""
     others = {a.name: size(a) or TILE for a in d.red if a.name != scan.axis}
     inner, _ = split_guard(d)
     bounded = any(free_vars(c) & {a.name for a in d.par} for c in inner if c != scan.condition)
-    return bool(others) and (chunk > 0 or bounded or n * prod(others.values()) > TILE)
+    product = matrix_product(d.value, [scan.axis, *(a.name for a in d.par)]) is not None
+    return bool(others) and (chunk > 0 or bounded or product or n * prod(others.values()) > TILE)
 
 
 def _reduced_first(program: Program, d: Def, scan: Scan) -> tuple[tuple[Def, ...], tuple[Certificate, ...]]:
