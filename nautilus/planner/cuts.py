@@ -23,6 +23,7 @@ from nautilus.core.expr.nodes import Expr, Load, Op, free_vars
 from nautilus.core.expr.products import bare
 from nautilus.core.fallbacks import NO_FALLBACKS, UNFUSED, WITHOUT, Fallbacks
 from nautilus.core.index.groups import quotients, shared_group
+from nautilus.core.index.sizes import Extent, at_most, nominal
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
 from nautilus.planner.dots import Dot, dot_of
@@ -37,6 +38,7 @@ from nautilus.scalar.passes.split_k_update import SplitKUpdate
 from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
+LONG = 1 << 20  # elements of a loop whose length is known only at launch, at most
 OUTSTANDING = 8 << 20  # bytes of loads at any time that saturate the memory
 HALF = 0.9  # share of the bandwidth that half of these bytes reach
 STEPS = 4  # least loop steps of a chunk that prefetches
@@ -150,9 +152,7 @@ def default_splits(
         loop = _loop(plan, unified, stored(program, plan.ops))
         if loop is None:
             continue
-        tile, extent = plan.axis(loop).tile, unified.extents[loop]
-        if not isinstance(extent, int):
-            continue  # the gain of a second kernel depends on the extent, which is known only at launch
+        tile, extent = plan.axis(loop).tile, _length(unified.extents[loop])
         stream = _stream(plan, unified, loop, limits(arch))
         ends = _reductions(unified, loop)
         if _whole(plan.name, ends, fallbacks):
@@ -201,9 +201,15 @@ def twice(program: Program, ends: list[tuple[str, str]], found: streaming.Cut) -
     return [*first, *(SplitPlan(d.name, d.red[0].name, found.groups, found.warps) for d in combine)]
 
 
+def _length(extent: Extent) -> int:
+    """Elements of a loop.  One whose length is known only at launch counts as long as it may be, but at most
+    :data:`LONG`: a split of a short loop costs one launch, and a long loop in few blocks costs any time."""
+    return extent if isinstance(extent, int) else min(at_most(extent), LONG)
+
+
 def _may_split(d: Def) -> bool:
     """Whether ``d`` reduces enough elements for a split."""
-    return any((size(a) or 0) >= (CHUNK if dot_of(d) is None else streaming.SHORTEST) for a in d.red)
+    return any(_length(a.extent) >= (CHUNK if dot_of(d) is None else streaming.SHORTEST) for a in d.red)
 
 
 def _reductions(unified: Unified, loop: str) -> list[Def]:
@@ -248,8 +254,7 @@ class _Stream:
 
 def _stream(plan: KernelPlan, unified: Unified, loop: str, target: Limits) -> _Stream:
     def extent(axis: str) -> int:
-        e = unified.extents[axis]
-        return e if isinstance(e, int) else 1 << 20
+        return _length(unified.extents[axis]) if axis == loop else nominal(unified.extents[axis])
 
     tiles = {a.name: min(a.tile, extent(a.name)) for a in plan.axes}
     names = {d.name for d in unified.defs}
