@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from nautilus.check.inputs import generate
 from nautilus.check.levels import run
 from nautilus.frontend.interp import run_spec
+from tests.endtoend.collection.warpgroups import SHIFTED
 from tests.endtoend.support import travel
 
 ATTENTION = """
@@ -87,3 +89,20 @@ def test_garbage_behind_a_condition_over_keys_reaches_no_result(case: str, arch:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_garbage_behind_the_zeros_of_a_stored_tensor_reaches_no_result(arch: str) -> None:
     agree(STORED, arch, {"V": np.arange(150) >= 101})
+
+
+@pytest.mark.parametrize("name", ["a padded image", "lines as long as a tile", "channels first"])
+def test_factors_of_elements_outside_of_a_tensor_reach_no_result(name: str) -> None:
+    """Taps that are inf or NaN: the results that have no such tap inside of the tensor are finite."""
+    made = travel(dedent(SHIFTED[name]).lstrip(), "sm_90a", until="ma-tile")
+    spec = made.result.modules["spec"]
+    drawn = generate(spec)
+    taps = np.array(drawn.arrays["F"])
+    taps[0 if name == "a padded image" else -1] = np.inf
+    taps[:, 0, ..., 1] = np.nan
+    arrays = {**drawn.arrays, "F": taps}
+    want = run_spec(spec, arrays)["Y"]
+    assert 0 < np.isfinite(want).mean() < 1
+    for stage in ("vr-tile", "ma-tile"):
+        got = run(made.last(stage), replace(drawn, arrays=arrays), "typed")["Y"]
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2, err_msg=stage)
