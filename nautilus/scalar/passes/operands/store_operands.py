@@ -1,10 +1,10 @@
 """``store-operands``: operands that copy units cannot load become tensors in memory.
 
 A matrix product reads each element of an operand once for every tile of the result along the other operand's axes.
-Where the operand is narrowed (``narrow``), its rows are gathered or strided, or the axis along which it is contiguous
-is no axis of the tile (``A[i, k, h]``), each of these tiles would compute it again, in the loop that should do nothing
-but multiply, and no bulk copy brings it to shared memory.  Here it becomes a temp of its own, in the type that the
-matrix unit reads:
+Where the operand is computed, in f32 or narrowed (``narrow``), its rows are gathered or strided, or the axis that is
+contiguous is no axis of the tile (``A[i, k, h]``), each of these tiles would compute it again, in the loop that
+should do nothing but multiply, and no bulk copy brings it to shared memory.  Here it becomes a temp of its own, in the
+type that the matrix unit reads:
 
     C[i, j] sum= f32(narrow<f16>(x[i, k])) * f32(B[k, j])
 
@@ -12,7 +12,8 @@ matrix unit reads:
 
 An axis that the operand has in groups only (``h // 4``) is one of groups in the temp.
 
-The store does not round again, because the value is one of the temp's type.  An operand is stored where
+The store does not round again, because the value is one of the temp's type.  A factor that is computed in f32 has a
+temp of f32.  An operand is stored where
 
 * the product has one axis of the operand's own, and both operands have all contracted axes; a tensor that is only
   strided has one of several contracted axes last, if ``flatten-contractions`` then makes one loop of them;
@@ -130,13 +131,15 @@ def operand(d: Def, side: int, buffers: Mapping[str, Buffer], inner: Axis | None
 
 
 def _dtype(factor: Expr, tile: set[str]) -> DType | None:
-    """The type of a narrowed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None."""
+    """The type of a computed factor, or of a tensor that no bulk copy loads along the axes ``tile``; else None."""
     match factor:
         case Op(op="cast", args=(Op(op="narrow", dtype=dtype),)) if dtype.is_half:
             return dtype
         case Op(op="cast", args=(Load(dtype=dtype, index=index),)) if dtype.is_half:
             along = [e for e in index if free_vars(e) & tile]
             return None if all(isinstance(e, Var) for e in along) and free_vars(index[-1]) & tile else dtype
+        case Op(op=op, dtype=DType.F32) if op != "cast":
+            return DType.F32
     return None
 
 
@@ -174,7 +177,7 @@ def _stored(program: Program, d: Def, side: int, made: Operand) -> Program:
     load = Load(name, made.index, made.dtype, span)
     assert isinstance(d.value, Op)
     factors = list(d.value.args)
-    factors[side] = Op("cast", (load,), DType.F32, span)
+    factors[side] = load if made.dtype is DType.F32 else Op("cast", (load,), DType.F32, span)
     new = kernel_of(replace(d, value=replace(d.value, args=tuple(factors))))
     kernels = tuple(x for k in program.kernels for x in ((kernel_of(temp), new) if k.name == d.name else (k,)))
     return replace(program, buffers=(*program.buffers, buffer), kernels=kernels)

@@ -162,3 +162,15 @@ def test_an_operand_that_a_condition_keeps_in_range_stays() -> None:
         "Y[h, i, j] = sum[d: D | d + i < 23](Q[h, i, d] * (K[h // 2, j, d] * C[j, d]))\n"
     ))  # fmt: skip
     assert not any("right" in b.name for b in StoreOperands().apply(ready(spec)).buffers)
+
+
+def test_a_factor_that_is_computed_in_f32_is_a_tensor_of_f32() -> None:
+    spec = load_text(
+        "dim M = 5, N = 24, K = 8\ninput X: f32[M, K]\ninput W: f32[K, N]\ninput a: f32[K]\noutput Y: f32[M, N]\n"
+        "H[i, k] = max(X[i, k] + a[k], 0.0)\nY[i, j] = sum[k](H[i, k] * W[k, j])\n"
+    )
+    p = StoreOperands().apply(ready(spec))
+    sound(p)
+    agree(spec, p)
+    expect(p, "temp Y_left: f32[5, 8]")
+    expect(p, "sum= Y_left[i, k] * W[k, j]")
