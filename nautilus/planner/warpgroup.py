@@ -296,7 +296,9 @@ def back_to_back_gemm(
     if width == 0 or deep == 0 or width > 256 or extent(unified, row) < 2 * ROWS or extent(unified, loop) < 128:
         return None
     uneven = plan.mapping.raster_order == "longest-first"
-    warpgroups = 3 if width <= 64 and not light and (extent(unified, row) >= MANY_ROWS or not uneven) else 2
+    along = len(dots) - len(sums)  # products whose results an iteration holds at once
+    many = extent(unified, row) >= MANY_ROWS or not uneven
+    warpgroups = 3 if width <= 64 and along == 1 and not light and many else 2
     step = (128 if width <= 128 else 64) // (2 if light else 1)
     rows, stages = ROWS * warpgroups, 2
     resident, streamed = 2 * rows * deep, 2 * step * (deep + width)

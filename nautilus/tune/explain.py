@@ -13,10 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nautilus.core.errors import ScheduleError
-from nautilus.core.schedule import KernelPlan, Schedule, WarpPlan
+from nautilus.core.schedule import CopyPlan, KernelPlan, Schedule, WarpPlan
 from nautilus.cost.model import Estimate, estimate
 from nautilus.cost.roofline import roofline
 from nautilus.driver import Request, Result, compile_checked
+from nautilus.passes.manager import steps
+from nautilus.passes.pipelines import SCALAR
+from nautilus.passes.selection import copy_choice
 from nautilus.scalar.analysis.definitions import read_defs
 from nautilus.scalar.ir import Program
 from nautilus.tune.describe import describe_kernel, estimate_data, kernel_lines
@@ -109,6 +112,8 @@ def explain(request: Request) -> dict[str, Any]:
         "inlined": list(c.schedule.inline or ()),
         "packed": [f"{p.op} along {p.axis} by {p.size}" for p in c.schedule.packs or ()],
         "split": [f"{p.op} over {p.axis} into {p.splits} chunks" for p in c.schedule.splits or ()],
+        "copied": [_copy(x) for x in c.schedule.copies or ()],
+        "copy_alternatives": _copies(c, request),
         "kernels": [
             describe_kernel(own, plans[k.name], k, e, request.arch, _joined(c.schedule, own, plans[k.name]))
             for k, e in zip(done.module.kernels, predicted.kernels, strict=True)
@@ -125,6 +130,29 @@ def explain(request: Request) -> dict[str, Any]:
         "refused": [_plain(a, predicted) for a in refused],
         "measured": [_row(r) for r in rows],
     }
+
+
+def _copy(plan: CopyPlan) -> str:
+    return f"{plan.op} for {' and '.join(plan.readers)}"
+
+
+def _copies(c: Chosen, request: Request) -> list[dict[str, Any]]:
+    """What the readers of large definitions could compute again, with the predicted time of the whole program."""
+    if c.schedule.copies is None or c.trials.origin is None or request.schedule is not None:
+        return []
+    module: Any = c.trials.origin.before
+    context = replace(c.trials.origin.context, schedule=Schedule(inline=c.schedule.inline))
+    for step in steps(SCALAR)[[s.name for s in steps(SCALAR)].index("inline") :]:
+        if step.name == "rematerialise":
+            break
+        module = step.run(module, context)
+    return [
+        {
+            "copied": [_copy(x) for x in a.copies],
+            "microseconds": None if a.trial is None else round(a.trial.seconds * 1e6, 3),
+        }
+        for a in copy_choice.alternatives(module, context, every=True)
+    ]
 
 
 def _joined(schedule: Schedule, program: Program, plan: KernelPlan) -> tuple[str, ...]:
@@ -214,6 +242,7 @@ def text(e: Mapping[str, Any]) -> str:
     if e["inlined"]:
         lines.append(f"inlined into their readers: {', '.join(e['inlined'])}")
     lines += [f"{word}: {'; '.join(e[word])}" for word in ("packed", "split") if e[word]]
+    lines += [f"computed again by readers: {_copied_text(a)}" for a in e["copy_alternatives"]]
     if e["fault"]:
         lines.append(f"this schedule is refused: {e['fault']}")
     if e["unchecked"]:
@@ -229,6 +258,11 @@ def text(e: Mapping[str, Any]) -> str:
     lines.append(f"roofline: {roof['share']:.0%} of the {roof['bound']} bound (lower bounds: {floors})")
     lines += _choices_text(e)
     return "\n".join([*lines, *_measured_text(e["measured"])]) + "\n"
+
+
+def _copied_text(a: Mapping[str, Any]) -> str:
+    time = "refused" if a["microseconds"] is None else f"{a['microseconds']:.4g} us predicted"
+    return f"{', '.join(a['copied']) or 'nothing'}: {time}"
 
 
 def _choices_text(e: Mapping[str, Any]) -> list[str]:

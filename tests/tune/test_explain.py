@@ -19,6 +19,7 @@ from nautilus.tune.explain import explain, text
 from nautilus.tune.search.trial_lowering import trials_of
 from tests.cost.measured import SPECS, candidate
 from tests.endtoend.collection.warpgroups import ATTENTION
+from tests.passes.selection.test_copy_choice import BOTH_SIDES
 
 
 def explained(name: str, **options: Any) -> dict[str, Any]:
@@ -56,6 +57,17 @@ def test_a_fused_cluster_combine_is_listed() -> None:
     made = "S_sum P_max_part P_sum_part O_acc_part P_max_part_2 P_sum_part_2 O_acc_part_2"
     assert f"kernel O: computes {made} P_max P_sum O_acc O" in words
     assert "clusters of 2 combine partial results" in words
+
+
+def test_definitions_that_readers_compute_again_have_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nautilus.tune.explain.alternatives", lambda *_: [])
+    monkeypatch.setattr("nautilus.tune.explain._carried_out", lambda _: None)
+    found = explain(Request(Path("given.naut"), text=BOTH_SIDES))
+    assert len(found["copied"]) == 1 and found["copied"][0].startswith("S_sum for ")
+    again, stored = found["copy_alternatives"]
+    assert again["copied"] == found["copied"] and stored["copied"] == []
+    assert again["microseconds"] == found["predicted"]["microseconds"] < stored["microseconds"]
+    assert "computed again by readers: nothing: " in text(found)
 
 
 def test_refused_points_have_an_estimate() -> None:

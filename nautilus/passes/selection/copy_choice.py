@@ -45,15 +45,18 @@ def choose(program: Program, context: Context) -> Trial | None:
     return first if first is not None and best.seconds > (1 - MARGIN) * first.seconds else best
 
 
-def alternatives(program: Program, context: Context) -> list[Alternative]:
-    """What may be copied, the trial of each with all else by the rules; none where there is nothing to copy."""
+def alternatives(program: Program, context: Context, every: bool = False) -> list[Alternative]:
+    """What may be copied, the trial of each with all else by the rules; none where there is nothing to copy.
+
+    ``every``: all of them are lowered.
+    """
     live = Dead().apply(program)
     found = copies(live, context.fallbacks)
     if not found:
         return []
     tried = [_tried(program, context, found)]
     whole = tried[0].trial
-    if whole is not None and whole.seconds <= _stored_seconds(live, found):
+    if not every and whole is not None and whole.seconds <= _stored_seconds(live, found):
         return [*tried, Alternative((), None)]
     tried.append(_tried(program, context, ()))
     return [*tried, *(_tried(program, context, c) for c in _alone(found))]

@@ -12,7 +12,7 @@ which holds its numbers exactly.  What it becomes:
 * else ``narrow<f16>`` of the factor times a power of two, which the sum is divided by.  The power is a constant where
   the proved range is little larger than that of f16.  Otherwise it comes from the largest magnitude ``m`` of the
   factor over the summed axes, a reduction of its own: ``x * (2^14 / binade(m))`` is below 2^15;
-* else, where a reduction of the factor would need complete results of other reductions along the same axis: both
+* else, where a reduction of the factor would need complete results of other reductions over the same elements: both
   factors become ``narrow<tf32>``, f16's mantissa with f32's range.  The tensor loses nothing, because tf32
   holds every f16 and 8-bit number, and MMAs of tf32 have half the rate of f16, 7 times that of ``fmaf``.
 
@@ -65,6 +65,7 @@ _MOST_FACTORS = 64  # a product of more is no matrix product, and looking at eac
 _MOST_SHIFT = 4  # bits of a constant scale: a small factor loses as many
 _SHORT_AXIS = 256  # elements of the longest axis that a kernel of two products sums over within a tile
 _TOP = 2.0**14  # a scaled factor of f16 is below twice this
+_DEPTH = 16  # definitions that are followed from one to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     # A maximum without the condition would let what the condition excludes reach the result.
     held = frozenset() if d.guard is None else free_vars(d.guard)
     par, red = (tuple(a for a in axes if a.name in free_vars(factor) | held) for axes in (d.par, d.red))
-    complete = any(_along(ld, d, defs) for ld in loads(factor))
+    complete = any(_along(ld, factor, d, defs) for ld in loads(factor))
     if complete or len(red) != len(d.red) or len(par) == len(d.par):
         return None
     free = tuple(a for a in par if a.name not in held)
@@ -292,13 +293,45 @@ def _scale(d: Def, factor: Expr, top: float, defs: Mapping[str, Def]) -> Scale |
     return Scale(None, Def("", buffer, par, red, "max", magnitudes, d.guard, d.span), index)
 
 
-def _along(ld: Load, d: Def, defs: Mapping[str, Def], depth: int = 16) -> bool:
-    """Whether ``ld`` reads a computed value that is the same for all terms of ``d``, as a reduction over them is."""
+def _along(ld: Load, factor: Expr, d: Def, defs: Mapping[str, Def]) -> bool:
+    """Whether ``ld``, in ``factor``, needs the complete result of a reduction over what ``d`` sums over.
+
+    Such a result reads something that the factor reads along the summed axes.
+    """
     made = defs.get(ld.buffer)
-    varies = any(free_vars(e) & {a.name for a in d.red} for e in ld.index)
     if made is None:
         return False
-    return not varies or depth == 0 or any(_reduced_with(x, made, defs, depth - 1) for x in made.reads())
+    red = frozenset(a.name for a in d.red)
+    if any(free_vars(e) & red for e in ld.index):
+        return any(_reduced_with(x, made, defs, _DEPTH) for x in made.reads())
+    return bool(_read_along(factor, red, defs) & _read(made, defs))
+
+
+def _read_along(e: Expr, axes: frozenset[str], defs: Mapping[str, Def]) -> frozenset[str]:
+    """The buffers whose elements ``e`` reads at positions that depend on ``axes``, through definitions as well."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    todo = [(e, axes)]
+    while todo:
+        value, along = todo.pop()
+        for ld in loads(value):
+            at = [k for k, x in enumerate(ld.index) if free_vars(x) & along]
+            made = defs.get(ld.buffer)
+            own = frozenset(made.par[k].name for k in at) if made is not None else frozenset[str]()
+            if at and (ld.buffer, own) not in seen:
+                seen.add((ld.buffer, own))
+                todo += [(made.value, own)] if made is not None else []
+    return frozenset(name for name, _ in seen)
+
+
+def _read(d: Def, defs: Mapping[str, Def]) -> frozenset[str]:
+    """The buffers that ``d`` reads, through definitions as well."""
+    found: set[str] = set()
+    todo = [d]
+    while todo:
+        new = {ld.buffer for ld in todo.pop().reads()} - found
+        found |= new
+        todo += [defs[n] for n in new if n in defs]
+    return frozenset(found)
 
 
 def _reduced_with(ld: Load, reader: Def, defs: Mapping[str, Def], depth: int) -> bool:
