@@ -55,6 +55,8 @@ def schedule_hash(schedule: Schedule) -> str:
     fields = asdict(schedule)
     if schedule.decompose_operands:
         del fields["decompose_operands"]
+    if not schedule.copies:
+        del fields["copies"]
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -133,6 +133,13 @@ PRODUCTS = {
 }
 
 ATTENTION = {
+    "sinks": _attention("""
+        input sink: f32[H]
+        output O: f16[B, H, M, D]
+        {S}
+        m[b, h, i] = max(max[j](S[b, h, i, j]), sink[h])
+        l[b, h, i] = sum[j](exp(S[b, h, i, j] - m[b, h, i])) + exp(sink[h] - m[b, h, i])
+        O[b, h, i, d] = sum[j](exp(S[b, h, i, j] - m[b, h, i]) * V[b, h, j, d]) / l[b, h, i]"""),
     "relative bias": _attention("""
         input bias: f16[H, M, N]
         output O: f16[B, H, M, D]
@@ -288,12 +295,6 @@ PLAIN = {
         input B: f16[K, N]
         output Y: f16[M, N]
         Y[i, j] = sum[k](A[row[i], k] * B[k, j])""",
-    "a convolution": """
-        dim C = 64, F = 136, N = 150, R = 3
-        input X: f16[N, C]
-        input W: f16[R, F, C]
-        output Y: f16[N, F]
-        Y[i, f] = sum[r, c](W[r, f, c] * (X[i + r - 1, c] if 0 <= i + r - 1 < N else 0))""",
     "rows read backwards": """
         dim M = 150, N = 136, K = 160
         input A: f16[M, K]
@@ -343,13 +344,6 @@ PLAIN = {
         output O: f16[B, H, M, D]
         {S}
         O[b, h, i, d] = sum[j](softmax[j | j < len[b]](S[b, h, i, j]) * V[b, h, j, d])"""),
-    "sinks": _attention("""
-        input sink: f32[H]
-        output O: f16[B, H, M, D]
-        {S}
-        m[b, h, i] = max(max[j](S[b, h, i, j]), sink[h])
-        l[b, h, i] = sum[j](exp(S[b, h, i, j] - m[b, h, i])) + exp(sink[h] - m[b, h, i])
-        O[b, h, i, d] = sum[j](exp(S[b, h, i, j] - m[b, h, i]) * V[b, h, j, d]) / l[b, h, i]"""),
     "two maps of scores": _attention("""
         input Q2: f16[B, H, M, D]
         input K2: f16[B, H, N, D]
@@ -372,6 +366,12 @@ PLAIN = {
 
 #: products of operands that other axes of the product shift
 SHIFTED = {
+    "taps that leave the tensor": """
+        dim C = 64, F = 136, N = 150, R = 3
+        input X: f16[N, C]
+        input W: f16[R, F, C]
+        output Y: f16[N, F]
+        Y[i, f] = sum[r, c](W[r, f, c] * (X[i + r - 1, c] if 0 <= i + r - 1 < N else 0))""",
     "three taps": """
         dim B = 2, L = 134, M = 132, C = 64, K = 72
         input X: f16[B, L, C]

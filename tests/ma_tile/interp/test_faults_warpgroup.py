@@ -14,6 +14,7 @@ from nautilus.ma_tile.ir.ops import MemModule, MmaOp
 from nautilus.ma_tile.text.printer import parse
 from tests.ma_tile import faults as f
 from tests.ma_tile.interp.test_warpgroup import CASES
+from tests.ma_tile.programs import plain as p
 
 SEEDS = range(3)
 
@@ -282,15 +283,12 @@ def test_accumulator_that_was_taken_over(seed: int) -> None:
     assert (info.value.kind, info.value.op[:4]) == ("outstanding", "%bad")
 
 
-def test_position_outside_of_an_axis_without_a_tile() -> None:
+def test_positions_outside_of_an_axis_without_a_tile_are_zeros() -> None:
     text, inputs, _ = CASES["alone"]()
     text = text.replace("input A: f16[64, 128]", "input A: f16[1, 64, 128]").replace("A[i,", "A[t, i,")
-    with pytest.raises(InterpError) as info:
-        run_module(parse(text), {**inputs, "A": inputs["A"][None]})
-    assert (info.value.kind, info.value.op) == (
-        "global-out-of-bounds",
-        "tma.load sa[0] swizzle 128, A[t, i, t * 64 + k]",
-    )
+    (got,) = run_module(parse(text), {**inputs, "A": inputs["A"][None]}).values()
+    want = p.f16(inputs["A"][:, :64]) @ p.f16(inputs["B"][:64])  # the second step reads outside of A
+    assert np.allclose(got.astype(np.float64), want, rtol=3e-3, atol=3e-2)
 
 
 # -- layouts ----------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_side_inputs_come_straight_to_accumulators() -> None:
         (programs.TWO_ROW_AXES, TWO, "has rows along j, %s along i: consumers share one axis"),
         (programs.TWO_ROW_AXES, ONE, ""),
         (programs.OVER_ROWS, TWO, "%t combines along i, which the consumers divide"),
-        (programs.OVER_ROWS, ONE, "%t is reduced along rows, between warps of a consumer"),
+        (programs.OVER_ROWS, ONE, "%t is combined along rows, between warps of a consumer"),
         (programs.TRANSPOSED_USE, ONE, "would move between threads of a consumer"),
         (programs.GATHERED, TWO, "where the load from B starts depends on loaded values"),
         (programs.STRIDED, TWO, "does not step along its axes one by one"),
@@ -182,7 +182,7 @@ def test_faults(text: str, mapping: WarpgroupPlan, reason: str) -> None:
 
 def test_a_left_operand_loaded_once_may_lie_anywhere() -> None:
     low = synchronous(tile(programs.STRIDED_LEFT))
-    in_order(low, r"%a = ld\.global A\[i % 2, .*\] vec 2 : .* #k_i", "for j0", r"mma wgmma\.f16 %a, smem s_b")
+    in_order(low, r"%a = ld\.global A\[i % 2, .*\] vec 1 : .* #k_i", "for j0", r"mma wgmma\.f16 %a, smem s_b")
 
 
 def test_refusals_are_schedule_errors() -> None:

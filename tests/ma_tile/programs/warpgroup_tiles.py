@@ -109,14 +109,14 @@ GATHERED = _product("\n  input P: i32[2]", "\n    store C[i0 * 128 + i, j], %s",
 
 STRIDED = _product("", "\n    store C[i0 * 128 + i, j], %s", b_load="B[j, (k * 3) % 64]")
 
-#: rows of A by halves, as where groups of heads share a tile
+#: rows of A by halves, as where groups of heads share a tile, and every third element of them
 STRIDED_LEFT = """
 module strided {
   input A: f16[2, 64, 64]
   input B: f16[128, 64]
   output C: f16[2, 64, 128]
   kernel C grid(i0: 1) axes(i: 128, j: 64, k: 64) {
-    %a = load A[i % 2, i // 2, k] : f16[i: 128, k: 64]
+    %a = load A[i % 2, i // 2, (k * 3) % 64] : f16[i: 128, k: 64]
     for j0 in 0..2 carry() {
       %b = load B[j0 * 64 + j, k] : f16[j: 64, k: 64]
       %s = dot %a, %b over k : f32[i: 128, j: 64]
