@@ -60,7 +60,7 @@ def side(plan: KernelPlan, unified: Unified, main: str, of: Sequence[tuple[str, 
     if not apart:
         e = unified.extents[main]
         return Side(main, ((main, e if isinstance(e, int) else 1 << 20, 1),))
-    lines = {x for ld in found for x in free_vars(ld.index[-1]) & sizes.keys()} if found else set()
+    lines = {x for ld in found if ld.index for x in free_vars(ld.index[-1]) & sizes.keys()}
     return Side(main, tuple((x, e, max(LEAST, min(LINE, ceil_pow2(e))) if x in lines else 1) for x, e in sizes.items()))
 
 

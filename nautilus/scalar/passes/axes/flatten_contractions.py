@@ -116,7 +116,7 @@ def _is_tensor(e: Expr) -> bool:
 
 
 def _is_last(ld: Load, axis: str) -> bool:
-    return isinstance(e := ld.index[-1], Var) and e.name == axis
+    return bool(ld.index) and isinstance(e := ld.index[-1], Var) and e.name == axis
 
 
 def _flat(program: Program, d: Def, axes: Sequence[Axis]) -> Kernel:
