@@ -15,7 +15,7 @@ SPECS = [p.read_text() for p in shipped.SPECS]
 ERRORS = [p.read_text() for p in sorted((Path(__file__).parent / "errors").glob("*.naut"))]
 WORDS = """
 dim const input output scalar def include runtime if else and or not inf true false
-sum max mean argmax softmax exp f16 i32 bool X Y O S i j k M N c ( ) [ ] , : | = == < <=
+sum max mean argmax softmax exp f16 i32 bool X Y O S i j k M N c ( ) [ ] , : .. | = == < <=
 + - * / // % ** 0 1 2 1.5
 """
 TOKENS = [*WORDS.split(), "\n", "\n "]
@@ -76,6 +76,7 @@ def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         inner.map(lambda x: f"i32({x})"),
         st.tuples(inner, inner).map(lambda t: f"sum[j | {t[0]}]({t[1]})"),
         st.tuples(inner, inner).map(lambda t: f"softmax[j | {t[0]}]({t[1]})"),
+        st.tuples(inner, inner, inner).map(lambda t: f"sum[j: {t[0]} .. {t[1]}]({t[2]})"),
         inner.map(lambda x: f"argmax[k: 3]({x})"),
         st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
         inner.map(lambda x: f"X[{x}, 0]"),

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nautilus.core.errors import Note, nearest
-from nautilus.core.expr.nodes import Axis, Expr, Load, Param, Reduce, Var, substitute
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Param, Reduce, Var, free_vars, substitute
 from nautilus.core.functions import NAMED
 from nautilus.core.source import Span
 from nautilus.core.types import DType
 from nautilus.frontend.codes import MAX_DEPTH, MAX_NODES
 from nautilus.frontend.semantics import typed
-from nautilus.frontend.semantics.frames import Bound, Frame, Use
+from nautilus.frontend.semantics.frames import Bound, Frame, Use, link
 from nautilus.frontend.semantics.symbols import BUILTINS, CASTS, REDUCTIONS, Shaped, Size, Symbols
 from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
@@ -36,6 +36,7 @@ class Expander:
         self._memo: dict[tuple[int, str], tuple[Frame, Expr | None]] = {}
         self._positions: set[int] = set()  # ids of the names that stand alone in an index position
         self._steps = self._depth = 0
+        self._in_end = False  # whether an end of a range ``lo .. hi`` is expanded
 
     # ---- variables
     def fresh(self, name: str, span: Span, written: Size | None = None, inherit: Bound | None = None) -> Bound:
@@ -60,10 +61,10 @@ class Expander:
             )  # fmt: skip
             return None
         if bound.written is None:
-            first = bound.uses[0] if bound.uses else None
-            for use in bound.uses:
-                if first is not None and not use.size.agrees(first.size):
-                    self._disagree(bound, first, use)
+            uses = bound.deciding()
+            for use in uses:
+                if not use.size.agrees(uses[0].size):
+                    self._disagree(bound, uses[0], use)
                     return None
         return size
 
@@ -117,6 +118,8 @@ class Expander:
                 return self._chain(node, frame, span)
             case ast.Compare():
                 return self._compare(node, frame, span)
+            case ast.Within():
+                return self._within(node, frame, span)
             case ast.Ternary(then=then, test=test, other=other):
                 c, a, b = self.expr(test, frame), self.expr(then, frame), self.expr(other, frame)
                 return None if a is None or b is None or c is None else typed.select(c, a, b, span)
@@ -162,6 +165,28 @@ class Expander:
             typed.compare(typed.COMPARE[op], a, b, span) for op, a, b in zip(node.ops, args, args[1:], strict=False)
         ]
         return self._balanced("and", pairs, span)
+
+    def _within(self, node: ast.Within, frame: Frame, span: Span) -> Expr | None:
+        """``lo <= index < hi``; ends that are sizes are the range of an index that never stands alone."""
+        var, outer = self.expr(node.index, frame), self._in_end
+        self._in_end = True
+        lo, hi = self.expr(node.lo, frame), self.expr(node.hi, frame)
+        self._in_end = outer
+        if lo is None or hi is None or not isinstance(var, Var):
+            return None
+        for end, part in ((lo, node.lo), (hi, node.hi)):
+            if not end.dtype.is_int:
+                hint = "i32(...) truncates towards zero" if end.dtype.is_float else None
+                message = f"an end of the range of '{node.index.id}' is {end.dtype}, not an integer"
+                raise Fault("N0403", message, self._span(part, frame), hint)
+            if var.name in free_vars(end):
+                message = f"the range of '{node.index.id}' depends on '{node.index.id}' itself"
+                raise Fault("N0304", message, self._span(part, frame), "rename it, if another index is meant")
+        bound = self._bound[var.name]
+        if (isinstance(lo, Var) or (isinstance(lo, Const) and lo.value >= 0)) and bound.between is None:
+            bound.between = _size_of(hi)
+        least = typed.compare("le", lo, var, span)
+        return typed.logic("and", least, typed.compare("lt", var, hi, span), span)
 
     # ---- names and loads
     def _name(self, node: ast.Name, frame: Frame, span: Span) -> Expr | None:
@@ -242,7 +267,8 @@ class Expander:
                 raise Fault("N0403", f"index {i + 1} of '{tensor.name}' is {e.dtype}, not an integer", where, hint)
             # alone as written: 'i + (N - M)' sets no range, even where the sizes make it 'i'
             if isinstance(e, Var) and isinstance(_resolve(item, frame), ast.Name):
-                self._bound[e.name].uses.append(Use(size, where, f"dimension {i + 1} of '{tensor.name}'"))
+                place = f"dimension {i + 1} of '{tensor.name}'"
+                self._bound[e.name].uses.append(Use(size, where, place, self._in_end))
             final.append(typed.widen(e))
         return Load(tensor.name, tuple(final), tensor.dtype, span)
 
@@ -275,7 +301,7 @@ class Expander:
             if is_packed_type(name):
                 raise Fault.of(refusal(name, where))
             raise Fault("N0203", f"unknown function '{name}'", where, nearest(name, [*BUILTINS, *self.sym.functions]))
-        links = _link(function, binders, cond, where)
+        links = link(function, binders, cond, where)
         if len(node.args) != len(function.params):
             raise _count_fault(name, len(function.params), len(node.args), where)
         in_prelude = function.span.source.name == "prelude.naut"
@@ -414,6 +440,13 @@ def expand_definition(expander: Expander, node: ast.Expr, frame: Frame) -> Expr 
         return None
 
 
+def _size_of(e: Expr) -> Size | None:
+    """``e`` as a size, at least 1; None where it is neither a number nor a runtime size."""
+    if isinstance(e, Const):
+        return Size(max(int(e.value), 1), None)
+    return Size(e, e.name) if isinstance(e, Param) and e.most is not None else None
+
+
 def _resolve(node: ast.Expr, frame: Frame) -> ast.Expr:
     """The caller's expression if ``node`` is the name of an argument."""
     while isinstance(node, ast.Name) and node.id in frame.args and frame.caller is not None:
@@ -428,29 +461,6 @@ def _flat_index(axes: tuple[Axis, ...], span: Span) -> Expr:
         size: Expr = typed.number(a.extent, span) if isinstance(a.extent, int) else a.extent
         total = typed.arith("add", typed.arith("mul", total, size, span), Var(a.name, DType.I32, span), span)
     return total
-
-
-def _link(
-    function: ast.Function, binders: tuple[ast.Binder, ...], cond: ast.Expr | None, span: Span
-) -> dict[str, tuple[str, ...]]:
-    """The variables of the caller for each formal index of ``function``."""
-    name, formals = function.name.id, [n.id for n in function.indices]
-    if binders and not formals:
-        raise Fault("N0213", f"'{name}' takes no index variables", span, f"write '{name}(...)'")
-    if formals and not binders:
-        raise Fault("N0213", f"'{name}' needs index variables", span, f"write '{name}[j](...)'")
-    if cond is not None and function.cond is None:
-        raise Fault("N0213", f"'{name}' takes no condition", span)
-    seen: set[str] = set()
-    for b in binders:
-        if b.name in seen:
-            raise Fault("N0306", f"'{b.name}' is bound twice", b.span)
-        seen.add(b.name)
-    if len(formals) == 1:
-        return {formals[0]: tuple(b.name for b in binders)}
-    if len(formals) != len(binders):
-        raise Fault("N0213", f"'{name}' takes {len(formals)} index variables, but got {len(binders)}", span)
-    return {f: (b.name,) for f, b in zip(formals, binders, strict=True)}
 
 
 def _through(node: ast.Chain, last: int) -> Span:

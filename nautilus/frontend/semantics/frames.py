@@ -17,16 +17,21 @@ from dataclasses import dataclass, field, replace
 from nautilus.core.expr.nodes import Var
 from nautilus.core.source import Span
 from nautilus.frontend.semantics.symbols import Size
+from nautilus.frontend.semantics.typed import Fault
 from nautilus.frontend.syntax import ast
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An index position that consists of one variable, and the size of that dimension."""
+    """An index position that consists of one variable, and the size of that dimension.
+
+    ``in_end``: it stands in an end of a range ``lo .. hi``, where ``start[b] .. start[b + 1]`` is usual.
+    """
 
     size: Size
     span: Span
     where: str
+    in_end: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +39,8 @@ class Bound:
     """A bound index variable.
 
     ``var`` has a name that is unique in the definition.  The ``uses``, collected during expansion, determine the range
-    unless it is ``written``.
+    unless it is ``written``.  Where there are none, it is that of the variable from which this one is inherited, or
+    the end of the range ``lo .. hi`` of its binder, if that is a size (``between``).
     """
 
     name: str
@@ -43,14 +49,20 @@ class Bound:
     written: Size | None = None
     inherit: Bound | None = None
     uses: list[Use] = field(default_factory=list)
+    between: Size | None = None
+
+    def deciding(self) -> list[Use]:
+        """The uses that must agree: those in ends of ranges decide where there are no others."""
+        return [u for u in self.uses if not u.in_end] or self.uses[:1]
 
     def size(self) -> Size | None:
         """The range as far as it is known."""
         if self.written is not None:
             return self.written
         if self.uses:
-            return self.uses[0].size
-        return self.inherit.size() if self.inherit is not None else None
+            return self.deciding()[0].size
+        inherited = self.inherit.size() if self.inherit is not None else None
+        return self.between if inherited is None else inherited
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,3 +117,26 @@ class Frame:
                 out += [own if own is not None and len(inner) == 1 else r for r in inner]
             return out
         return [None]
+
+
+def link(
+    function: ast.Function, binders: tuple[ast.Binder, ...], cond: ast.Expr | None, span: Span
+) -> dict[str, tuple[str, ...]]:
+    """The variables of the caller for each formal index of ``function``."""
+    name, formals = function.name.id, [n.id for n in function.indices]
+    if binders and not formals:
+        raise Fault("N0213", f"'{name}' takes no index variables", span, f"write '{name}(...)'")
+    if formals and not binders:
+        raise Fault("N0213", f"'{name}' needs index variables", span, f"write '{name}[j](...)'")
+    if cond is not None and function.cond is None:
+        raise Fault("N0213", f"'{name}' takes no condition", span)
+    seen: set[str] = set()
+    for b in binders:
+        if b.name in seen:
+            raise Fault("N0306", f"'{b.name}' is bound twice", b.span)
+        seen.add(b.name)
+    if len(formals) == 1:
+        return {formals[0]: tuple(b.name for b in binders)}
+    if len(formals) != len(binders):
+        raise Fault("N0213", f"'{name}' takes {len(formals)} index variables, but got {len(binders)}", span)
+    return {f: (b.name,) for f, b in zip(formals, binders, strict=True)}

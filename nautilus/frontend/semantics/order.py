@@ -29,6 +29,9 @@ def mentions(node: ast.Expr, hidden: frozenset[str]) -> Iterable[tuple[str, Span
             inner = hidden | {b.name for b in binders}
             for arg in (*args, *(() if cond is None else (cond,))):
                 yield from mentions(arg, inner)
+        case ast.Within(lo=lo, hi=hi):
+            yield from mentions(lo, hidden)
+            yield from mentions(hi, hidden)
         case ast.Unary(arg=arg):
             yield from mentions(arg, hidden)
         case ast.Chain(args=args) | ast.Compare(args=args):

@@ -5,7 +5,7 @@ Abstract grammar (``grammar/naut.lark`` is the concrete one)::
     file    := statement*
     statement := Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define
     expr    := Num | Name | Index | Call | BoundCall | Unary | Chain | Compare | Ternary
-    item    := expr [: expr]            -- an index, or a binder with its range
+    item    := expr [: expr [.. expr]]  -- an index, or a binder with its range
 
 Nodes are frozen and have spans.  ``depth`` is the height of the tree below a node; a check rejects deep nesting
 before any recursive function runs.  A chain of one precedence level (``a + b - c``) is one flat node, so its length
@@ -68,6 +68,17 @@ class Binder:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """``lo <= index < hi``, the condition that the range ``index: lo .. hi`` states; ``span`` is the range."""
+
+    index: Name
+    lo: Expr
+    hi: Expr
+    span: Span
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
 class BoundCall:
     """``sum[i, j | c](e)``: a reduction, or a call of a function that takes index variables."""
 
@@ -120,7 +131,7 @@ class Ternary:
     depth: int
 
 
-Expr: TypeAlias = Num | Name | Index | Call | BoundCall | Unary | Chain | Compare | Ternary
+Expr: TypeAlias = Num | Name | Index | Call | BoundCall | Unary | Chain | Compare | Within | Ternary
 
 
 @dataclass(frozen=True, slots=True)

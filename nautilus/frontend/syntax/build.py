@@ -31,10 +31,19 @@ def token_span(source: Source, token: Any) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """``[item, ... | cond]`` before its meaning is known."""
+    """``[item, ... | cond]`` before its meaning is known.  An item is an expression, its size or the range's ends."""
 
-    items: tuple[tuple[ast.Expr, ast.Expr | None], ...]
+    items: tuple[tuple[ast.Expr, ast.Expr | Ends | None], ...]
     cond: ast.Expr | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """``lo .. hi``."""
+
+    lo: ast.Expr
+    hi: ast.Expr
     span: Span
 
 
@@ -117,7 +126,9 @@ class TreeBuilder:
     def call_args(self, c: list[Any]) -> Args:
         return Args(tuple(x for x in c[1:-1:2]), self._join(c))
 
-    def item(self, c: list[Any]) -> tuple[ast.Expr, ast.Expr | None]:
+    def item(self, c: list[Any]) -> tuple[ast.Expr, ast.Expr | Ends | None]:
+        if len(c) == 5:
+            return (c[0], Ends(c[2], c[4], self._join(c[2:])))
         return (c[0], c[2] if len(c) == 3 else None)
 
     def bracket(self, c: list[Any]) -> Bracket:
@@ -136,7 +147,7 @@ class TreeBuilder:
 
     def bound_call(self, c: list[Any]) -> ast.BoundCall:
         span = self._join(c)
-        binders, cond = self._binders(c[1]), c[1].cond
+        binders, cond = self._binders(c[1]), self._condition(c[1])
         kids = (*c[2].values, cond, *(b.range for b in binders))
         return ast.BoundCall(self._name(c[0]), binders, cond, c[2].values, span, _height(span, *kids))
 
@@ -155,8 +166,22 @@ class TreeBuilder:
         for e, size in bracket.items:
             if not isinstance(e, ast.Name):
                 raise _fault("N0111", "an index variable's name is expected here", e.span)
-            out.append(ast.Binder(e.id, size, e.span))
+            out.append(ast.Binder(e.id, None if isinstance(size, Ends) else size, e.span))
         return tuple(out)
+
+    def _condition(self, bracket: Bracket) -> ast.Expr | None:
+        """The condition of a reduction or a call: ``lo <= j < hi`` for each range ``lo .. hi``, and what is written.
+
+        The ranges come first, so that what is written is not evaluated outside of them.
+        """
+        parts: list[ast.Expr] = []
+        for e, size in bracket.items:
+            if isinstance(size, Ends) and isinstance(e, ast.Name):
+                parts.append(ast.Within(e, size.lo, size.hi, size.span, _height(size.span, size.lo, size.hi)))
+        parts += () if bracket.cond is None else (bracket.cond,)
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        return ast.Chain(("and",) * (len(parts) - 1), tuple(parts), bracket.span, _height(bracket.span, *parts))
 
     # ---- statements (a list of statements is returned as one group where the form allows several)
     def dim_item(self, c: list[Any]) -> ast.Dim:
@@ -195,9 +220,9 @@ class TreeBuilder:
         cond: ast.Name | None = None
         if isinstance(c[2], Bracket):
             binders = self._binders(c[2])
-            for b in binders:
-                if b.range is not None:
-                    raise _fault("N0111", "a function's index variable takes its caller's range", b.range.span)
+            for _, size in c[2].items:
+                if size is not None:
+                    raise _fault("N0111", "a function's index variable takes its caller's range", size.span)
             indices = tuple(ast.Name(b.name, b.span) for b in binders)
             if c[2].cond is not None and not isinstance(c[2].cond, ast.Name):
                 hint = "write 'def f[j | c](x) = ...' and use 'c' in the body"
@@ -219,5 +244,10 @@ class TreeBuilder:
             if bracket.cond is not None:
                 hint = "a definition holds at every index: use 'value if condition else other'"
                 raise _fault("N0111", "a definition takes no condition", bracket.cond.span, hint)
+            for e, size in bracket.items:
+                if isinstance(size, Ends):
+                    hint = "a definition holds at every index: use 'value if lo <= {0} < hi else other'"
+                    name = e.id if isinstance(e, ast.Name) else "i"
+                    raise _fault("N0111", "a definition takes no range 'lo .. hi'", size.span, hint.format(name))
             axes = self._binders(bracket) if bracket.items else ()
         return (ast.Define(self._name(c[0]), dtype, axes, c[-1], self._join(c)),)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -143,16 +142,11 @@ def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | 
         case "BAD":
             char = str(token)
             shown = f"'{char}'" if char.isprintable() else f"U+{ord(char):04X}"
-            if source.text.startswith("..", token.start_pos):
-                return refusal("..", replace(span, end_column=span.column + 2))
             hint = _BAD_HINTS.get(char)
             if char == '"':
                 return Diagnostic("N0103", "this text never ends", span, hint="close it with '\"'")
             return Diagnostic("N0103", f"{shown} is no part of the language", span, hint=hint)
         case "BAD_NUMBER":
-            if ".." in token:
-                start = span.column + token.index("..")
-                return refusal("..", replace(span, column=start, end_column=start + 2))
             return Diagnostic("N0109", f"'{_short(token)}' is not a number", span)
         case "INT" if len(token) > 18:
             return Diagnostic("N0109", f"the number {_short(token)} is too large", span)

@@ -18,12 +18,11 @@ INSTEAD: Mapping[str, str] = {
     "assume": "leave the statement out; the spec means the same without it",
     "strided": "leave it out, and give the tensor in row-major order without gaps",
     "device": "write 'dim N', and give the size with --dim N=...",
-    "..": "in a reduction, write a condition: 'sum[j | lo <= j < hi](...)'",
     "i4": "store the values as i8",
     "u4": "store the values as u8",
     "f4e2m1": "store the values as f8e4m3, which holds each of them",
 }
-_SHOWN = {"..": "the range 'lo .. hi'", "device": "a size in device memory ('device')"}
+_SHOWN = {"device": "a size in device memory ('device')"}
 _PACKED = {"i4", "u4", "f4e2m1"}
 _STATEMENTS = {"recur", "assume"}
 
