@@ -58,7 +58,9 @@ def compile_file(request: Request, instruments: Sequence[Instrument] = (), accep
             result.lookup_failure = lookup_failure
             return result
         except (ScheduleError, UnsupportedError) as error:
-            request = next_request(request, result.tuned, error, error is repeated.error, result.context.schedule)
+            again = error is repeated.error  # before the result has a schedule
+            schedule = repeated.planned if again else result.context.schedule
+            request = next_request(request, result.tuned, error, again, schedule)
             spec = result.modules.get(SPEC.name)
             accepted = error.kernel in request.fallbacks.spilling
             repeated = Repeated() if accepted else Repeated(repeated.planned, error)

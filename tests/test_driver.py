@@ -82,6 +82,7 @@ class Refusing:
 
     count: int
     error: type[Exception]
+    suffix: str = ""  # of the name of the kernel that is refused
     engines: list[str] = field(default_factory=list)
 
     def after(self, record: Record) -> None:
@@ -93,7 +94,7 @@ class Refusing:
         if len(self.engines) > self.count:
             return
         if self.error is ScheduleError:
-            raise ScheduleError("planted", kernel=plan.name)
+            raise ScheduleError("planted", kernel=plan.name + self.suffix)
         if self.error is TargetLimitError:
             raise TargetLimitError("ma-tile", "threads of a block", plan.name, "planted")
         raise VerifyError("ma-tile", "a rule", f"kernel {plan.name}", "planted")
@@ -112,6 +113,15 @@ def test_a_rung_that_changes_nothing_costs_no_attempt(tmp_path: Path) -> None:
     refusing = Refusing(1, ScheduleError)
     result = compile_file(Request(path, "sm_80"), [refusing])  # no warpgroups, of which there could be fewer
     assert result.context.fallbacks.steps("P__x") == SMALLER and len(refusing.engines) == 2
+
+
+def test_a_kernel_that_computes_tiles_again_goes_down_the_ladder_of_the_first_one(tmp_path: Path) -> None:
+    """Also where a rung changes nothing, so that the attempt ends before its schedule is complete."""
+    path = tmp_path / "x.naut"
+    path.write_text(PRODUCT.replace("sum[k]", "sum[k | k <= i]"))
+    refusing = Refusing(1, ScheduleError, "_masked")
+    result = compile_file(Request(path, "sm_80"), [refusing])
+    assert {name for name, _ in result.context.fallbacks.taken} == {"P__x"}
 
 
 @pytest.mark.parametrize("error", [ScheduleError, TargetLimitError])

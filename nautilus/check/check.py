@@ -5,9 +5,9 @@
    passes of Scalar IR kept every iteration, at the declared sizes too.
 2. The compilation is repeated at small sizes that no tile divides.  Both sides of every lowering and of every pass run
    on the same inputs: over the reals down to the VR-tile IR (equal to 1e-9), and in the kernel's types below it (equal
-   within the bound on those inputs; the MA-tile interpreter simulates threads and memory).  On one set of random inputs
-   every step is compared.  On the others the two ends are compared, and every step only where the ends disagree.  A
-   disagreement names the step between the two sides.
+   within twice the bound on those inputs; the MA-tile interpreter simulates threads and memory).  On one set of random
+   inputs every step is compared.  On the others the two ends are compared, and every step only where the ends disagree.
+   A disagreement names the step between the two sides.
 3. The result is compared with the Spec in float64, and so is the result of the GPU if there is one.
 """
 
@@ -47,6 +47,7 @@ _PHYSICAL_SECONDS = 4.0  # after a slower run, only random inputs run on the MA-
 _VALIDATION_SECONDS = 20.0  # of the MA-tile interpreter; later passes are not decided
 _HALVINGS = (0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 80, 96, 112)  # tried halvings of the largest number
 _MARGIN = 6  # further halvings once everything is finite
+_TWO = 2.0  # bounds by which two levels may differ, of which each is within one of the reference
 _TIED = 0.01  # allowed share of different elements of discrete outputs of computed floats
 
 
@@ -297,7 +298,7 @@ class _Check:
             started = perf_counter()
             got = outputs(below[-1], "typed", report=False)
             self.slow |= perf_counter() - started > _PHYSICAL_SECONDS
-            if got is not None and (values is None or self.close(below[-1], got, values, given, ref, False)):
+            if got is not None and (values is None or self.close(below[-1], got, values, given, ref, False, _TWO)):
                 last, values = below[-1], got
                 self.add("lowering", f"{above.stage} -> ma-tile", "ok", kind=given.kind, seed=given.seed)
             else:
@@ -321,7 +322,7 @@ class _Check:
         """Report the step that made the first wrong MA-tile level."""
         for level in below:
             got = outputs(level, "typed", report=True)
-            if got is None or (values is not None and not self.close(level, got, values, given, ref, True)):
+            if got is None or (values is not None and not self.close(level, got, values, given, ref, True, _TWO)):
                 return
         message = f"the {below[-1].stage} module disagrees with the {self.trace.levels[0].stage} module"
         self.add(below[-1].check, below[-1].subject, "fail", message, kind=given.kind, seed=given.seed)
@@ -377,16 +378,16 @@ class _Check:
 
     def close(
         self, level: Level, got: Mapping[str, Array], want: Mapping[str, Array],
-        given: InputSet, ref: Reference | None, report: bool,
+        given: InputSet, ref: Reference | None, report: bool, bounds: float = 1.0,
     ) -> bool:  # fmt: skip
-        """Whether two levels agree in the kernel's types; with ``report``, a difference is a failure."""
+        """Whether ``got`` is within so many ``bounds`` of ``want``; with ``report``, a difference is a failure."""
         fine = True
         for name, dtype in _outputs(level.module):
             if self.tied(name, given):
                 continue
             if dtype.is_float:
                 allowed = ref.allowed[name] if ref is not None else 1e-2 * compare.norm(want[name])
-                found = compare.within(got[name], want[name], allowed)
+                found = compare.within(got[name], want[name], bounds * allowed)
             else:
                 found = compare.exact(got[name], want[name], self.share(name))
             fine = fine and found is None

@@ -10,6 +10,7 @@ from tests.endtoend.support import complaints, travel
 from tests.fuzz.case import OK, Fuzzer, Verdict
 from tests.fuzz.minimise import smaller_spec
 from tests.fuzz.specs import GENERATORS
+from tests.fuzz.thresholds import lowered
 
 _KINDS = ("random", "random", "random", "large-logits", "zeros", "equal", "one-hot", "ascending", "masked")
 _PRECISIONS = ("fast", "fast", "fast", "strict")
@@ -41,6 +42,15 @@ def attempt(text: str, seed: int) -> Verdict:
     return Verdict("wrong", wrong[0].partition(":")[0], f"{arch}, {kind}: {wrong[0]}") if wrong else OK
 
 
+def attempt_as_large(text: str, seed: int) -> Verdict:
+    """The verdict on a spec that is compiled as if its tensors were large."""
+    with lowered():
+        return attempt(text, seed)
+
+
 def fuzzers() -> tuple[Fuzzer, ...]:
-    """One fuzzer for each generator."""
-    return tuple(Fuzzer(name, make, attempt, smaller_spec) for name, make in GENERATORS.items())
+    """One fuzzer for each generator, and one for each of those whose specs have other plans at large sizes."""
+    return (
+        *(Fuzzer(name, make, attempt, smaller_spec) for name, make in GENERATORS.items()),
+        *(Fuzzer(f"large-{n}", GENERATORS[n], attempt_as_large, smaller_spec) for n in ("structures", "products")),
+    )

@@ -4,8 +4,9 @@ A write ``X[e1, e2, ...]`` under parallel loops is *injective* if the index dete
 parallel variable.  The proof requires affine positions that can be ordered so that each one, as a number in mixed
 radix, determines new variables: ``i``, ``i + k`` with a known ``k``, or ``i0 * T + i`` with ``i`` below ``T``.  A pair
 ``e // n``, ``e % n`` counts as ``e``.  A sum that the write's guard bounds by a number (``i0 * T + i < n``) is one
-digit, which determines the variables that the sum alone determines.  A remainder ``e % n`` inside a position is a
-digit, too, which determines the variables of ``e`` if it differs at all of their values.
+digit, which determines the variables that the sum alone determines; a position may have a multiple of it.  A remainder
+``e % n`` inside a position is a digit, too, which determines the variables of ``e`` if it differs at all of their
+values.
 """
 
 from __future__ import annotations
@@ -49,23 +50,30 @@ def undetermined(index: Sequence[Expr], loops: Sequence[Loop], guard: Expr | Non
     varying = {loop.var for loop in loops[first:]}
     ranges = loop_ranges(loops)
     todo: list[tuple[str, Linear]] = []  # (digit, form): the form is known if the digit is; "" is always known
-    remainders: dict[str, Op] = {}
-    for form in (affine(_with_digits(e, remainders, ranges)) for e in _paired(index)):
+    found: dict[str, Op] = {}
+    for form in (affine(_with_digits(e, found, ranges)) for e in _paired(index)):
         if form is not None:
-            todo += _digit_sums(form, guard, ranges)
+            todo += _digit_sums("", form, guard, ranges)
+    remainders: dict[str, tuple[Linear, int]] = {}
+    for digit, e in found.items():
+        form, modulus = affine(e.args[0]), affine(e.args[1])
+        if form is not None and modulus is not None:
+            *sums, (_, form) = _digit_sums(digit, form, guard, ranges)
+            todo += sums
+            remainders[digit] = form, modulus.const
     varying |= {digit for digit, _ in todo} | {*remainders}
     known = {"", *(name for name, (lo, hi) in ranges.items() if lo == hi)}  # variables with one value are known
     progress = True
     while progress:
         progress = False
         for digit, form in list(todo):
-            found = _digits(form, varying - known, ranges) if digit in known else None
-            if found is not None:
+            told = _digits(form, varying - known, ranges) if digit in known else None
+            if told is not None:
                 todo.remove((digit, form))
-                known |= found
+                known |= told
                 progress = True
         for digit in known & {*remainders}:
-            known |= _values_told(remainders.pop(digit), known, ranges)
+            known |= _values_told(*remainders.pop(digit), known, ranges)
             progress = True
     return tuple(v for v in wanted if v not in known)
 
@@ -84,24 +92,25 @@ def _with_digits(e: Expr, remainders: dict[str, Op], ranges: dict[str, tuple[int
     return e if isinstance(e, Op) and e.op == "mod" else rewrite(e, rule)
 
 
-def _values_told(remainder: Op, known: set[str], ranges: Mapping[str, tuple[int, int]]) -> set[str]:
-    """The unknown variables of ``remainder`` if its value determines all of them."""
-    form, n = affine(remainder.args[0]), affine(remainder.args[1])
-    names = sorted(free_vars(remainder) - known)
-    if form is None or n is None or any(x not in ranges for x in names):
+def _values_told(form: Linear, modulus: int, known: set[str], ranges: Mapping[str, tuple[int, int]]) -> set[str]:
+    """The unknown variables of ``form`` if its remainder by ``modulus`` determines all of them."""
+    names = sorted({x for a in form.terms for x in free_vars(a)} - known)
+    if any(x not in ranges for x in names):
         return set()
     count = prod(ranges[x][1] - ranges[x][0] + 1 for x in names)
-    if count > min(n.const, MOST_VALUES):
+    if count > min(modulus, MOST_VALUES):
         return set()
     values = product(*(range(ranges[x][0], ranges[x][1] + 1) for x in names))
-    told = {sum(form.slope(x) * v for x, v in zip(names, point, strict=True)) % n.const for point in values}
+    told = {sum(form.slope(x) * v for x, v in zip(names, point, strict=True)) % modulus for point in values}
     return {*names} if len(told) == count else set()
 
 
-def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, int]]) -> list[tuple[str, Linear]]:
-    """``form`` with a digit for every sum in it that ``guard`` bounds, and (digit, sum) for each of these sums.
+def _digit_sums(
+    name: str, form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, int]]
+) -> list[tuple[str, Linear]]:
+    """(digit, sum) for every sum that ``guard`` bounds and ``form`` has a multiple of; last (``name``, the rest).
 
-    ``ranges`` gets a range for every digit.
+    The rest has the digits instead of the sums.  ``ranges`` gets a range for every digit.
     """
     out: list[tuple[str, Linear]] = []
     for condition in conjuncts(guard):
@@ -110,21 +119,24 @@ def _digit_sums(form: Linear, guard: Expr | None, ranges: dict[str, tuple[int, i
                 bounded = affine(small)
             case _:
                 continue
-        if bounded is None or bounded.const or not bounded.terms or not _within(bounded, form, ranges):
+        many = 0 if bounded is None or bounded.const else _multiple(bounded, form, ranges)
+        if not many or bounded is None:
             continue
         digit = f"{format_expr(small)} < {n}"
         ranges[digit] = (0, max(0, int(n) - 1))
         out.append((digit, bounded))
-        form = form - bounded + atom(Var(digit))
-    return [*out, ("", form)]
+        form = form - bounded.scale(many) + atom(Var(digit)).scale(many)
+    return [*out, (name, form)]
 
 
-def _within(part: Linear, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> bool:
-    """Whether ``part`` is a sum of terms of ``form`` that are never negative."""
+def _multiple(part: Linear, form: Linear, ranges: Mapping[str, tuple[int, int]]) -> int:
+    """How often ``form`` has the terms of the sum ``part``, which are never negative; 0 where it has not."""
     for a, c in part.terms.items():
-        if not isinstance(a, Var) or c < 0 or ranges.get(a.name, (-1, 0))[0] < 0 or form.terms.get(a) != c:
-            return False
-    return True
+        if not isinstance(a, Var) or c < 0 or ranges.get(a.name, (-1, 0))[0] < 0:
+            return 0
+    found = {divmod(form.terms.get(a, 0), c) for a, c in part.terms.items()}
+    many, rest = found.pop() if len(found) == 1 else (0, 0)
+    return many if rest == 0 else 0
 
 
 def _paired(index: Sequence[Expr]) -> list[Expr]:

@@ -1,0 +1,22 @@
+"""Random valid specs of the structures that passes look for.  A seed always gives the same spec.
+
+Sizes are around those of tiles, and those of scans around those of chunks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.fuzz.structures import factors, late, masks, scans, shifts
+
+_FAMILIES: tuple[Callable[[random.Random], str], ...] = (
+    *(masks.program, masks.program, shifts.program, shifts.program),
+    *(scans.program, factors.program, factors.program, late.program),
+)
+
+
+def program(seed: int) -> str:
+    """The text of a spec."""
+    r = random.Random(seed)
+    return r.choice(_FAMILIES)(r) + "\n"

@@ -1,0 +1,31 @@
+"""What the compiler does for large sizes only, at small ones: thresholds of passes and of the planner are lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from unittest.mock import patch
+
+#: by module: names of constants and their values
+LOWERED: Mapping[str, Mapping[str, float]] = {
+    "nautilus.scalar.passes.operands.store_operands": {"AGAIN": 4, "TERMS": 64},
+    "nautilus.scalar.passes.axes.chunk_scans": {
+        "TILE": 64, "SHORTEST": 16, "LONGEST": 32, "SHORT": 4, "COLUMN": 8, "COLUMN_TILE": 16, "COLUMN_ROW": 64,
+        "COLUMNS": 4,
+    },
+    "nautilus.planner.warpgroup": {"STORED_RATE": 1e30, "STORED_LAUNCHES": 0.0, "MEMORY_RATE": 1e30},
+    "nautilus.planner.rematerialise": {"LARGE": 1},
+    "nautilus.planner.rowwise.rows": {"LARGE": 1},
+}  # fmt: skip
+
+
+@contextmanager
+def lowered() -> Iterator[None]:
+    """Compile in the block as if small tensors were large."""
+    with ExitStack() as stack:
+        for name, constants in LOWERED.items():
+            module = import_module(name)
+            for constant, value in constants.items():
+                stack.enter_context(patch.object(module, constant, value))
+        yield
