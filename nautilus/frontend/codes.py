@@ -51,6 +51,7 @@ CODES: Mapping[str, str] = {
     "N0304": "range cannot be inferred",
     "N0305": "read out of range",
     "N0306": "index variable bound twice in one list",
+    "N0307": "read of an earlier value of a recurrence in a wrong form or without a condition",
     "N0401": "type mismatch",
     "N0402": "condition is not bool",
     "N0403": "index is not an integer",

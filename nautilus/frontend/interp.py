@@ -14,7 +14,8 @@ Variables are unique within a definition, so results are cached by node.  Arithm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nautilus.core.errors import InputError
-from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.numerics import eval_op, reduce_array, round_to, working
@@ -109,12 +110,51 @@ def _run(
         if array.shape != shape:
             raise InputError(f"input '{t.name}' has shape {list(array.shape)}, but {list(shape)} is declared")
         buffers[t.name] = round_to(array, t.dtype)
-    results: dict[str, Array] = {}
-    for d in spec.definitions:
-        made, buffers[d.name] = evaluate(d, buffers, params)
-        if d.is_output:
-            results[d.name] = made
+    results = evaluate_all(spec.definitions, buffers, params, evaluate)
     return [results[t.name] for t in spec.outputs]
+
+
+def evaluate_all(
+    definitions: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate
+) -> dict[str, Array]:
+    """The values of ``definitions`` by name; ``buffers`` gets what their readers see."""
+    results: dict[str, Array] = {}
+    for d in definitions:
+        if d.recurrence is None:
+            results[d.name], buffers[d.name] = evaluate(d, buffers, params)
+        elif d.name == d.recurrence.members[0]:
+            members = [m for m in definitions if m.name in d.recurrence.members]
+            results |= _evaluate_steps(members, buffers, params, evaluate)
+    return results
+
+
+_STEP = "%step"  # the parameter that holds the index of a step
+
+
+def _evaluate_steps(
+    members: Sequence[Definition], buffers: dict[str, Array], params: Mapping[str, Any], evaluate: Evaluate
+) -> dict[str, Array]:
+    """The values of the members of one recurrence, step after step; the other indices of a step are one grid."""
+    results: dict[str, Array] = {}
+    at: dict[str, int] = {}
+    steps: list[Definition] = []
+    for d in members:
+        assert d.recurrence is not None
+        at[d.name] = d.recurrence.axis
+        results[d.name] = np.zeros(_shape(d.shape, params), working(d.expr.dtype))
+        buffers[d.name] = round_to(results[d.name], d.stored) if d.is_output else results[d.name].copy()
+        step = {d.axes[d.recurrence.axis].name: Param(_STEP, DType.I32)}
+        axes = tuple(a for p, a in enumerate(d.axes) if p != d.recurrence.axis)
+        steps.append(replace(d, axes=axes, expr=substitute(d.expr, dict(step)), recurrence=None))
+    count = results[members[0].name].shape[at[members[0].name]]
+    order = range(count)
+    assert members[0].recurrence is not None
+    for t in reversed(order) if members[0].recurrence.reverse else order:
+        for step_ in steps:
+            where = (slice(None),) * at[step_.name] + (t,)
+            made, seen = evaluate(step_, buffers, {**params, _STEP: t})
+            results[step_.name][where], buffers[step_.name][where] = made, seen
+    return results
 
 
 def _shape(shape: tuple[Extent, ...], params: Mapping[str, Any]) -> tuple[int, ...]:
@@ -132,7 +172,7 @@ class Tensors(dict[str, Array]):
     def zeros(self, name: str, params: Mapping[str, Any]) -> Array | None:
         """See :meth:`Evaluator.zeros`."""
         d = self.definitions.get(name)
-        if d is None:
+        if d is None or d.recurrence is not None:
             return None
         if name not in self.found:
             run = Evaluator(d, self, params)

@@ -1,6 +1,7 @@
 """Which elements of the inputs the results of a Spec need, and which stand behind a false condition.
 
-The definitions are visited from the last to the first with the elements that later ones need.  Inside a definition,
+The definitions are visited from the last to the first with the elements that later ones need; every element of a
+recurrence counts as needed.  Inside a definition,
 the condition of a reduction, the condition of a ``select`` and a structural zero
 (:mod:`nautilus.frontend.structural_zeros`) limit the points at which a load is needed.
 """
@@ -16,7 +17,7 @@ import numpy as np
 from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, children
 from nautilus.core.numerics import Array, eval_op, round_to
 from nautilus.core.types import FORMATS, DType
-from nautilus.frontend.interp import Evaluator, Tensors, exactly
+from nautilus.frontend.interp import Evaluator, Tensors, evaluate_all, exactly
 from nautilus.frontend.spec import Spec
 from nautilus.frontend.structural_zeros import absent
 from nautilus.frontend.values import Value, line_up, union
@@ -37,12 +38,12 @@ def needed(spec: Spec, inputs: Mapping[str, Array], params: Mapping[str, Any]) -
     """
     buffers = Tensors({d.name: d for d in spec.definitions})
     buffers.update(inputs)
-    for d in spec.definitions:
-        _, buffers[d.name] = exactly(d, buffers, params)
+    evaluate_all(spec.definitions, buffers, params, exactly)
     read = {name: np.zeros(x.shape, bool) for name, x in buffers.items()}
     skipped = {name: np.zeros(x.shape, bool) for name, x in buffers.items()}
     for d in reversed(spec.definitions):
-        at = np.ones(buffers[d.name].shape, bool) if d.is_output else read[d.name]
+        whole = d.is_output or d.recurrence is not None
+        at = np.ones(buffers[d.name].shape, bool) if whole else read[d.name]
         run = Evaluator(d, buffers, params)
         _Visit(run, read, skipped).visit(d.expr, Value(at, tuple(a.name for a in d.axes)))
     return Needed(read, skipped)

@@ -30,7 +30,8 @@ def format_spec(spec: Spec) -> str:
         lines.append(f"scalar {s.name}: {s.dtype}{default}")
     lines += [f"input {_tensor(t)}" for t in spec.inputs]
     lines += [f"output {_tensor(t)}" for t in spec.outputs]
-    lines += [_definition(d) for d in spec.definitions]
+    for made in spec.definitions:
+        lines += _recurrence(made, spec) if made.recurrence is not None else [_definition(made)]
     return "\n".join(lines) + "\n"
 
 
@@ -49,6 +50,17 @@ def _definition(d: Definition) -> str:
         return f"{d.name}[{axes}] = {format_expr(d.expr)}"
     assert isinstance(d.expr, Op) and d.expr.op == "cast"
     return f"{d.name}: {d.dtype}[{axes}] = {format_expr(d.expr.args[0])}"
+
+
+def _recurrence(d: Definition, spec: Spec) -> list[str]:
+    """The lines of the recurrence of which ``d`` is the first member, and none for its other members."""
+    assert d.recurrence is not None
+    members = d.recurrence.members
+    if d.name != members[0]:
+        return []
+    if len(members) == 1:
+        return [f"recur {_definition(d)}"]
+    return ["recur {", *(f"    {_definition(spec.definition(n))}" for n in members), "}"]
 
 
 def _axis(axis: Axis) -> str:

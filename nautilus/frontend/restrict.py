@@ -1,10 +1,11 @@
 """Restriction of a Spec to some indices of its outputs.
 
 An axis of an output is limited to chosen indices.  A definition or an input that is read only at the index of such an
-axis is limited with it, so nothing outside the dependencies of the chosen elements is computed.  A limited index that
-is used as a number (in a mask, in ``h // G``) is read from a tensor of row numbers, a new input.  Axes of reductions
-can be limited in the same way, which changes the values: a sum then has fewer terms.  The result is a normal Spec.
-The float64 interpreter evaluates sampled rows of it, and the f32 reference is evaluated piece by piece.
+axis is limited with it, so nothing outside the dependencies of the chosen elements is computed.  The index of the steps
+of a recurrence is never limited.  A limited index that is used as a number (in a mask, in ``h // G``) is read from a
+tensor of row numbers, a new input.  Axes of reductions can be limited in the same way, which changes the values: a sum
+then has fewer terms.  The result is a normal Spec.  The float64 interpreter evaluates
+sampled rows of it, and the f32 reference is evaluated piece by piece.
 """
 
 from __future__ import annotations
@@ -69,8 +70,11 @@ def restrict(spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = N
         wanted[t.name] = {p: chosen.get(t.name, {}).get(p, _ALL) for p in range(len(t.shape))}
     kept: list[Definition] = []
     for d in reversed(spec.definitions):
+        if d.recurrence is not None and d.name == d.recurrence.members[-1]:
+            _ask_members([spec.definition(n) for n in d.recurrence.members], wanted, fewer)
         if d.name in wanted:
-            _ask(d, wanted, fewer)
+            if d.recurrence is None:
+                _ask(d, wanted, fewer)
             kept.append(d)
     rows: dict[str, Array] = {}
     made = tuple(_limited(d, wanted, rows, fewer) for d in reversed(kept))
@@ -81,6 +85,24 @@ def restrict(spec: Spec, chosen: Chosen, reduced: Mapping[int, Array] | None = N
     small = replace(spec, inputs=tuple(inputs), outputs=outputs, definitions=made)
     ins = {t.name: left[t.name] for t in spec.inputs if t.name in left}
     return Restricted(small, rows, ins, {t.name: left[t.name] for t in spec.outputs})
+
+
+def _ask_members(
+    members: Sequence[Definition], wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array]
+) -> None:
+    """:func:`_ask` for the members of a recurrence, all steps of which are wanted, until nothing changes."""
+    before: object = None
+    while before != (now := {d.name: _limits(wanted[d.name]) for d in members if d.name in wanted}):
+        before = now
+        for d in members:
+            if d.name in wanted:
+                assert d.recurrence is not None
+                wanted[d.name] = wanted[d.name] | {d.recurrence.axis: _ALL}
+                _ask(d, wanted, fewer)
+
+
+def _limits(at: Mapping[int, Array | None]) -> dict[int, bool]:
+    return {p: x is not _ALL for p, x in at.items()}
 
 
 def _ask(d: Definition, wanted: dict[str, dict[int, Array | None]], fewer: Mapping[int, Array]) -> None:

@@ -14,8 +14,10 @@ Invariants (established by :mod:`nautilus.frontend.semantics.check`):
   ``sum prod max min any all`` (``mean``, ``argmax``, ``argmin`` are desugared);
 * axes are unique within a definition: a reduction's axis never shares a name with an axis of the
   definition or of another reduction in it (clashes get ``_1``, ``_2``, ...);
-* ``Load.buffer`` names an input or an *earlier* definition; every output has exactly one definition
-  and its axes' extents equal the output's shape;
+* ``Load.buffer`` names an input, an *earlier* definition or one of the own recurrence; every output has exactly one
+  definition and its axes' extents equal the output's shape;
+* the definitions of a recurrence (:class:`Recurrence`) are consecutive, in the order in which one step computes them:
+  each read of one of them is of an earlier step, or of an earlier one of the same step;
 * a definition with a written element type has ``dtype`` set and its ``expr`` is a ``cast`` to it.
   An untyped one (``dtype`` None) holds ``expr``'s compute type.  An output's ``expr`` is *not*
   wrapped: it has a compute type and is rounded once, at the store, to ``dtype`` (the declared
@@ -76,6 +78,22 @@ class Dim:
 
 
 @dataclass(frozen=True, slots=True)
+class Recurrence:
+    """What makes a definition part of a recurrence, whose steps run one after another along one index.
+
+    ``members``: the definitions of the recurrence in the order of one step.  ``axis``: the position of the index of
+    the steps among the axes of this definition; it has one extent in all of them.  ``reverse``: from the last index
+    to the first.  Each read of a member has ``index + distance`` at the member's position of the steps; the distance is
+    a constant, and below 0, or above 0 in reverse, or 0 where the member is earlier in ``members``.  The conditions
+    around a read of an earlier step leave out every step before the first one.
+    """
+
+    members: tuple[str, ...]
+    axis: int
+    reverse: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """``name[axes] = expr`` at every index; see the module docstring for ``dtype`` and rounding."""
 
@@ -85,6 +103,7 @@ class Definition:
     expr: Expr
     is_output: bool
     span: Span = _SPAN
+    recurrence: Recurrence | None = None
 
     @property
     def shape(self) -> tuple[Extent, ...]:

@@ -8,6 +8,8 @@ An expression is a structural zero at an index if it is one of these there:
 * an element of a definition whose expression is a structural zero at that element.  Whether the definition is stored,
   rounded or inlined makes no difference, because the condition decides and not the stored number.
 
+The elements of a recurrence are ordinary numbers, also where its expression is a structural zero.
+
 Any other zero is an ordinary number: a literal outside a conditional expression, an element of an input, a sum over an
 empty domain, and a result that rounds to 0.
 

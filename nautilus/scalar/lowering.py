@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nautilus.core.buffers import Buffer, ScalarParam, Space
+from nautilus.core.errors import UnsupportedError
 from nautilus.core.expr.build import integer
 from nautilus.core.expr.conditions import conjunction
 from nautilus.core.expr.nodes import (
@@ -93,6 +94,8 @@ class _Lowering:
         self.names |= {p.name for p in params} | {d.name for d in spec.definitions}
         self.names |= {a.name for d in spec.definitions for a in d.axes}
         for d in spec.definitions:
+            if d.recurrence is not None:
+                raise UnsupportedError("a recurrence", d.name, d.span)
             self.definition(d)
         # Arguments first, temps in the order of their kernels.
         order = sorted(self.buffers, key=lambda b: b.space is Space.TEMP)

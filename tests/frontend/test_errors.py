@@ -174,7 +174,12 @@ def test_names_of_unsupported_constructs_are_names(name: str) -> None:
 
 def test_a_block_of_recurrences_hides_no_other_error() -> None:
     text = GOOD + "recur {\n  O[i] = X[i] if i == 0 else O[i - 1] +\n  ?\n}\nP[i] = X[i] ?\n"
-    assert diagnostics(text)[1] == ["N0112", "N0103"]
+    assert diagnostics(text)[1] == ["N0104", "N0103", "N0103"]
+
+
+def test_a_block_of_recurrences_ends() -> None:
+    text = GOOD + "recur {\n  O[i] = X[i] if i == 0 else O[i - 1]\n"
+    assert diagnostics(text)[1] == ["N0110"]
 
 
 def test_all_errors_of_a_file_at_once() -> None:

@@ -212,9 +212,9 @@ def _statements() -> list[str]:
 
 
 def split_statements(text: str) -> list[str]:
-    """``text`` cut at newlines outside brackets, without comments."""
+    """``text`` cut at newlines outside brackets, without comments, and without what marks a recurrence."""
     found, depth, current = [], 0, ""
-    for line in re.sub(r"#[^\n]*", "", text).splitlines():
+    for line in re.sub(r"#[^\n]*|^recur {|^}|^recur (?=[A-Za-z])", "", text, flags=re.MULTILINE).splitlines():
         current += line + " "
         depth += sum(line.count(c) for c in "([") - sum(line.count(c) for c in ")]")
         if depth == 0:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nautilus.core.errors import Diagnostic
-from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, children
+from nautilus.core.expr.nodes import Const, Expr, Load, Op, Param, Reduce, Var, children, walk
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Extent
 
@@ -37,7 +37,10 @@ def check_reads(
     """A diagnostic for each read of ``d`` that is out of range at some point."""
     sizes = {n: min(b or _RUNTIME, _RUNTIME) for n, b in bounds.items()}
     extents = {a.name: _extent(a.extent, sizes) for a in d.axes}
-    for load, guards in _loads(d.expr, extents, sizes):
+    for e in walk(d.expr):
+        if isinstance(e, Reduce):
+            extents.update({a.name: _extent(a.extent, sizes) for a in e.axes})
+    for load, guards in conditional_loads(d.expr):
         shape = [_extent(s, sizes) for s in shapes.get(load.buffer, ())]
         for position, (index, size) in enumerate(zip(load.index, shape, strict=False)):
             if isinstance(index, Var) and extents.get(index.name, size + 1) <= size:
@@ -52,8 +55,8 @@ def _extent(extent: Extent, sizes: Mapping[str, int]) -> int:
     return sizes.get(extent.name, _RUNTIME) if isinstance(extent, Param) else extent
 
 
-def _loads(e: Expr, extents: dict[str, int], sizes: Mapping[str, int]) -> Iterator[tuple[Load, _Guards]]:
-    """Every load with the conditions of its evaluation; adds the extents of reductions to ``extents``."""
+def conditional_loads(e: Expr) -> Iterator[tuple[Load, _Guards]]:
+    """Every load with the conditions of its evaluation, each with the value that it has there."""
     seen: set[tuple[int, tuple[tuple[int, bool], ...]]] = set()
     stack: list[tuple[Expr, _Guards]] = [(e, ())]
     while stack:
@@ -66,11 +69,9 @@ def _loads(e: Expr, extents: dict[str, int], sizes: Mapping[str, int]) -> Iterat
             case Op(op="select", args=(test, then, other)):
                 stack += [(other, (*guards, (test, False))), (then, (*guards, (test, True))), (test, guards)]
                 continue
-            case Reduce(axes=axes, cond=cond, body=body):
-                extents.update({a.name: _extent(a.extent, sizes) for a in axes})
-                if cond is not None:
-                    stack += [(body, (*guards, (cond, True))), (cond, guards)]
-                    continue
+            case Reduce(cond=cond, body=body) if cond is not None:
+                stack += [(body, (*guards, (cond, True))), (cond, guards)]
+                continue
             case Load():
                 yield node, guards
         stack += [(k, guards) for k in reversed(children(node))]

@@ -26,6 +26,7 @@ from nautilus.frontend.semantics.expand import Expander, expand_definition
 from nautilus.frontend.semantics.frames import Bound, Frame, Use
 from nautilus.frontend.semantics.index_width import exact_indices
 from nautilus.frontend.semantics.order import broken_functions, dependence_order
+from nautilus.frontend.semantics.recurrence import define_recurrence, unguarded
 from nautilus.frontend.semantics.symbols import Shaped, Symbols, collect
 from nautilus.frontend.spec import Definition, Dim, Scalar, Spec, Tensor
 from nautilus.frontend.syntax import ast
@@ -104,15 +105,19 @@ def _position(d: Diagnostic) -> tuple[int, str, int, int]:
 def _definitions(sym: Symbols) -> list[Definition]:
     broken_functions(sym)
     out = []
-    for name in dependence_order(sym):
-        made = _define(sym, sym.defines[name])
+    for names in dependence_order(sym):
+        if names[0] in sym.recurrences:
+            out += define_recurrence(sym, [sym.defines[n] for n in names], _define)
+            continue
+        made = _define(sym, sym.defines[names[0]])
         if made is not None:
             out.append(made)
     if not sym.placeholder:
         bounds = {n: sym.bounds.get(n) for n, v in sym.values.items() if v is None}
         shapes = {n: tuple(s.extent for s in t.shape) for n, t in sym.tensors.items() if t.shape is not None}
         for d in out:
-            for fault in check_reads(d, shapes, bounds):
+            faults = tuple(check_reads(d, shapes, bounds))
+            for fault in faults or unguarded(d, out):
                 sym.report(fault)
     return out
 
@@ -120,7 +125,7 @@ def _definitions(sym: Symbols) -> list[Definition]:
 def _define(sym: Symbols, node: ast.Define) -> Definition | None:
     """Expand and type one definition, and register its shape for later ones."""
     name = node.name.id
-    declared = sym.tensors.get(name)
+    declared = sym.tensors.get(name) if name in sym.decls else None
     expander = Expander(sym)
     axes = _axes(sym, expander, node, declared)
     frame = Frame({b.name: b for b in axes})
@@ -142,7 +147,7 @@ def _define(sym: Symbols, node: ast.Define) -> Definition | None:
     final = None if expr is None else _finish(sym, expander, node, expr, dtype, declared is not None, axes)
     if declared is None:
         stored = dtype or (final.dtype if final is not None else DType.F32)
-        known = shape if final is not None else None
+        known = shape if final is not None or name in sym.recurrences else None
         sym.tensors[name] = Shaped(name, stored, known, node.name.span, "definition")
     if final is None or shape is None:
         return None

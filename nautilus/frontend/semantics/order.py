@@ -93,8 +93,11 @@ def broken_functions(sym: Symbols) -> None:
             sym.functions[name] = ast.Function(f.name, f.indices, f.cond, f.params, zero, f.span)
 
 
-def dependence_order(sym: Symbols) -> list[str]:
-    """Names of the definitions, each after those it reads; cycles are reported and left out."""
+def dependence_order(sym: Symbols) -> list[tuple[str, ...]]:
+    """Names of the definitions, each after those it reads; cycles are reported and left out.
+
+    The definitions of one recurrence are one entry, and every other definition is one for itself.
+    """
     through: dict[str, list[tuple[str, Span]]] = {}
 
     def tensors(node: ast.Expr, hidden: frozenset[str]) -> list[tuple[str, Span]]:
@@ -115,16 +118,27 @@ def dependence_order(sym: Symbols) -> list[str]:
             through[name] = tensors(f.body, hidden)
         return through[name]
 
-    graph = {name: tensors(d.expr, frozenset(b.name for b in d.axes)) for name, d in sym.defines.items()}
+    first = {n: sym.recurrences[n].defines[0].name.id if n in sym.recurrences else n for n in sym.defines}
+    members: dict[str, list[str]] = {}
+    graph: dict[str, list[tuple[str, Span]]] = {}
+    for name, d in sym.defines.items():
+        found = tensors(d.expr, frozenset(b.name for b in d.axes))
+        own = first[name] if name in sym.recurrences else None
+        members.setdefault(first[name], []).append(name)
+        graph.setdefault(first[name], []).extend((first[n], span) for n, span in found if first[n] != own)
     order, cycles = _cycles(graph)
     bad: set[str] = set()
     for cycle in cycles:
-        _report(sym, cycle, lambda n: f"'{n}' is defined from its own value")
+        _report(sym, cycle, lambda n: f"'{n}' is defined from its own value", _ONE if len(cycle) == 1 else _SEVERAL)
         bad |= {name for name, _ in cycle}
-    return [n for n in order if n not in bad]
+    return [tuple(members[n]) for n in order if n not in bad]
 
 
-def _report(sym: Symbols, cycle: list[tuple[str, Span]], say: Callable[[str], str]) -> None:
+_ONE = "a definition that reads its own earlier values is a recurrence: 'recur h[t] = ... h[t - 1] ...'"
+_SEVERAL = "tensors that read earlier values of each other stand in one block: 'recur { ... }'"
+
+
+def _report(sym: Symbols, cycle: list[tuple[str, Span]], say: Callable[[str], str], hint: str | None = None) -> None:
     name, span = cycle[-1]
     notes = tuple(Note(f"by way of '{n}', used here", where) for n, where in cycle[:-1])
-    sym.error("N0207", say(name), span, None, *notes)
+    sym.error("N0207", say(name), span, hint, *notes)

@@ -75,6 +75,7 @@ class Symbols:
     scalars: dict[str, ast.ScalarDecl] = field(default_factory=dict)
     decls: dict[str, ast.TensorDecl] = field(default_factory=dict)
     defines: dict[str, ast.Define] = field(default_factory=dict)
+    recurrences: dict[str, ast.Recur] = field(default_factory=dict)  # by each of its definitions
     functions: dict[str, ast.Function] = field(default_factory=dict)
     tensors: dict[str, Shaped] = field(default_factory=dict)
     values: dict[str, int | float | bool | None] = field(default_factory=dict)
@@ -262,6 +263,11 @@ def collect(
         match s:
             case ast.Define():
                 _register_define(sym, s)
+            case ast.Recur(defines=defines):
+                for d in defines:
+                    _register_define(sym, d)
+                    if sym.defines[d.name.id] is d:
+                        sym.recurrences[d.name.id] = s
             case ast.Function():
                 _register_function(sym, s)
             case ast.Dim() | ast.Const() | ast.TensorDecl() | ast.ScalarDecl():

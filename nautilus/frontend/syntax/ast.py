@@ -3,7 +3,8 @@
 Abstract grammar (``grammar/naut.lark`` is the concrete one)::
 
     file    := statement*
-    statement := Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define
+    statement := Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define | Recur
+    Recur   := Define+                  -- definitions that may read earlier values of each other
     expr    := Num | Name | Index | Call | BoundCall | Unary | Chain | Compare | Ternary
     item    := expr [: expr [.. expr]]  -- an index, or a binder with its range
 
@@ -206,7 +207,15 @@ class Define:
     span: Span
 
 
-Statement: TypeAlias = Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define
+@dataclass(frozen=True, slots=True)
+class Recur:
+    """``recur h[t] = e``, or several definitions in ``recur { ... }``."""
+
+    defines: tuple[Define, ...]
+    span: Span
+
+
+Statement: TypeAlias = Dim | Const | TensorDecl | ScalarDecl | Function | Include | Define | Recur
 
 
 @dataclass(frozen=True, slots=True)

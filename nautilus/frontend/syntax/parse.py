@@ -1,7 +1,8 @@
 """Parses text to a syntax tree, with messages of its own for syntax errors.
 
 The token stream is split into statements at newlines outside brackets, and each statement is parsed alone, so a
-file with five faulty statements gets five errors.  The parser is Lark's LALR loop with callbacks, which does not
+file with five faulty statements gets five errors.  The word ``recur`` and the braces of its block are taken off here;
+the definitions behind them are parsed like others.  The parser is Lark's LALR loop with callbacks, which does not
 recurse, so deep nesting cannot overflow the stack.  Nesting above ``MAX_DEPTH`` is an error.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from nautilus.core.errors import Diagnostic, Note
 from nautilus.core.source import Source, Span
 from nautilus.frontend.codes import MAX_DEPTH, MAX_ERRORS
-from nautilus.frontend.syntax.ast import File, Statement
+from nautilus.frontend.syntax.ast import Define, File, Recur, Statement
 from nautilus.frontend.syntax.build import SyntaxFault, TreeBuilder, token_span
 from nautilus.frontend.syntax.faults import explain
 from nautilus.frontend.syntax.grammar import build_parser
@@ -60,14 +62,39 @@ def parse(source: Source) -> tuple[File, list[Diagnostic]]:
         builder.source = source
         errors: list[Diagnostic] = []
         statements: list[Statement] = []
-        for tokens in _statements(parser.lex(source.text), source, errors):
+        blocks: dict[Span, tuple[int, list[Define]]] = {}  # of a recurrence: its place among the statements
+        for part in _statements(parser.lex(source.text), source, errors):
             if len(errors) > MAX_ERRORS:
                 break
             try:
-                statements.extend(_parse_one(parser, tokens))
+                found = _parse_one(parser, part.tokens) if part.tokens else ()
+                if part.recur is None:
+                    statements.extend(found)
+                    continue
+                word = token_span(source, part.recur)
+                place, block = blocks.setdefault(word, (len(statements), []))
+                block += _definitions(found, source, part)
+                statements[place:] = [Recur(tuple(block), word)]
             except SyntaxFault as fault:
                 errors.append(fault.diagnostic)
         return File(source, tuple(statements)), errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The tokens of one statement; ``recur``: the token before it, or before its block."""
+
+    tokens: list[Any] = field(default_factory=list)
+    recur: Any = None
+
+
+def _definitions(found: tuple[Statement, ...], source: Source, part: _Part) -> list[Define]:
+    """The definitions behind ``recur``. Raises SyntaxFault for another statement."""
+    made = [s for s in found if isinstance(s, Define)]
+    if len(made) != len(found):
+        span = token_span(source, part.tokens[0])
+        raise SyntaxFault(Diagnostic("N0104", f"expected a definition behind 'recur', found '{part.tokens[0]}'", span))
+    return made
 
 
 def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
@@ -93,11 +120,12 @@ def _parse_one(parser: Any, tokens: list[Any]) -> tuple[Statement, ...]:
         raise SyntaxFault(Diagnostic("N0104", message, span, hint=hint)) from None
 
 
-def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic]) -> Iterator[list[Any]]:
+def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic]) -> Iterator[_Part]:
     """Split the tokens at newlines outside brackets, and report bad tokens and brackets."""
     current: list[Any] = []
     brackets: list[Any] = []
-    faulty = in_block = False  # in_block: between the braces of ``recur { ... }``
+    faulty = False
+    recur, brace = None, None  # between the braces of ``recur { ... }``: both tokens
     for token in stream:
         fresh = not current or token.line > current[-1].line
         if token.type in _STARTERS and fresh and brackets:  # keywords never stand inside brackets
@@ -109,15 +137,16 @@ def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic])
                     faulty = False
                 continue
             if not faulty:
-                yield current
+                yield _part(current, recur)
             current, faulty = [], False
             continue
-        if in_block:
-            in_block = token != "}"
+        if token == "{" and recur is None and [str(t) for t in current] == ["recur"]:
+            recur, brace, current = current[0], token, []
             continue
-        if token == "{" and [str(t) for t in current] == ["recur"]:
-            errors.append(refusal("recur", token_span(source, current[0])))
-            in_block = faulty = True
+        if token == "}" and recur is not None and not brackets:
+            if not faulty and current:
+                yield _part(current, recur)
+            recur, current, faulty = None, [], False
             continue
         problem = _bad_token(source, token, brackets)
         if problem is not None:
@@ -131,8 +160,18 @@ def _statements(stream: Iterator[Any], source: Source, errors: list[Diagnostic])
     if brackets:
         if not faulty:
             errors.append(_unclosed(source, brackets[-1]))
-    elif current and not faulty:
-        yield current
+        return
+    if current and not faulty:
+        yield _part(current, recur)
+    if recur is not None:
+        errors.append(_unclosed(source, brace))
+
+
+def _part(tokens: list[Any], recur: Any) -> _Part:
+    """The statement ``tokens`` of the block of ``recur``, if any; ``recur`` in front of a name is no part of it."""
+    if recur is None and len(tokens) > 1 and tokens[0] == "recur" and tokens[1].type == "NAME":
+        return _Part(tokens[1:], tokens[0])
+    return _Part(tokens, recur)
 
 
 def _bad_token(source: Source, token: Any, brackets: list[Any]) -> Diagnostic | None:

@@ -1,7 +1,7 @@
 """Constructs of the language that are not supported yet: each is refused by its name, with what to write instead.
 
 A table holds the construct, its hint, and nothing else.  The reader and the semantic checks ask for an entry where a
-spec would otherwise get an error about its form or an unknown name, so a tensor may still be called ``recur``.
+spec would otherwise get an error about its form or an unknown name, so a tensor may still be called ``assume``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from nautilus.core.source import Span
 
 #: construct -> what to write instead
 INSTEAD: Mapping[str, str] = {
-    "recur": "a running reduction is written with a condition: 'sum[s: T | s <= t](x[s])'",
     "assume": "leave the statement out; the spec means the same without it",
     "strided": "leave it out, and give the tensor in row-major order without gaps",
     "device": "write 'dim N', and give the size with --dim N=...",
@@ -24,7 +23,7 @@ INSTEAD: Mapping[str, str] = {
 }
 _SHOWN = {"device": "a size in device memory ('device')"}
 _PACKED = {"i4", "u4", "f4e2m1"}
-_STATEMENTS = {"recur", "assume"}
+_STATEMENTS = {"assume"}
 
 
 def refusal(construct: str, span: Span) -> Diagnostic:

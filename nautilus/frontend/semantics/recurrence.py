@@ -1,0 +1,273 @@
+"""The definitions of a recurrence: their types, the index of the steps, the order of one step, and the conditions.
+
+A definition of a recurrence may read its own value and those of the other members, so its type and its shape are known
+only after it was expanded.  It is therefore expanded several times, without a report: first for the ranges of its
+indices, then from an assumed element type until the type that results is the assumed one.  The last expansion reports.
+
+The *index of the steps* is the one along which every read has a constant distance, not all of them 0 and all with one
+sign.  A read of an earlier step needs a condition around it that is false wherever that step does not exist.  There
+are as many such positions as the distance is long, and at each of them the condition has to simplify to a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from nautilus.core.errors import Diagnostic, Severity
+from nautilus.core.expr.build import calc, integer
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Reduce, substitute, walk
+from nautilus.core.index.simplify import linear_in, simplify
+from nautilus.core.index.sizes import at_most, extent_expr
+from nautilus.core.types import DType
+from nautilus.frontend.semantics.bounds import conditional_loads
+from nautilus.frontend.semantics.symbols import Shaped, Symbols
+from nautilus.frontend.spec import Definition, Recurrence
+from nautilus.frontend.syntax import ast
+
+Define: TypeAlias = Callable[[Symbols, ast.Define], Definition | None]
+_TYPES = (DType.BOOL, DType.I32, DType.F32)  # assumed in this order
+_ROUNDS = 4
+_LONGEST = 1024  # distances above this are refused
+
+
+def define_recurrence(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> list[Definition]:
+    """The definitions of one recurrence in the order of a step; none after a reported error."""
+    for n in nodes:
+        if n.name.id not in sym.decls:
+            dtype = DType.F32 if n.dtype is None else sym.dtype(n.dtype)
+            sym.tensors[n.name.id] = Shaped(n.name.id, dtype, None, n.name.span, "definition")
+    inner = [n for n in nodes if n.name.id not in sym.decls]
+    _infer_shapes(sym, inner, define)
+    _infer_types(sym, nodes, [n for n in inner if n.dtype is None], define)
+    made = [define(sym, n) for n in nodes]
+    found = [d for d in made if d is not None]
+    if len(found) < len(nodes):
+        return []
+    return _ordered(sym, found)
+
+
+@contextmanager
+def _silent(sym: Symbols) -> Iterator[None]:
+    """Findings of the expansions inside are dropped."""
+    errors, reported, placeholder = list(sym.errors), set(sym._reported), sym.placeholder
+    try:
+        yield
+    finally:
+        sym.errors[:], sym.placeholder = errors, placeholder
+        sym._reported.clear()
+        sym._reported.update(reported)
+
+
+def _infer_shapes(sym: Symbols, inner: Sequence[ast.Define], define: Define) -> None:
+    """Register the shapes of the members that are not outputs; a member's range may follow from another member's."""
+    for _ in inner:
+        for n in inner:
+            name = n.name.id
+            before = sym.tensors[name]
+            if before.shape is None:
+                with _silent(sym):
+                    define(sym, n)
+                sym.tensors[name] = replace(before, shape=sym.tensors[name].shape)
+    for n in inner:
+        if sym.tensors[n.name.id].shape is None:
+            names = ", ".join(f"{b.name}: N" for b in n.axes)
+            message = f"the ranges of the indices of '{n.name.id}' cannot be inferred"
+            sym.error("N0304", message, n.name.span, f"write them: {n.name.id}[{names}]")
+
+
+def _infer_types(sym: Symbols, nodes: Sequence[ast.Define], untyped: Sequence[ast.Define], define: Define) -> None:
+    """Register the element types of the members without a written one; f32 where no assumption holds."""
+    fixed = {n.name.id: sym.tensors[n.name.id] for n in nodes}
+    if not untyped:
+        return
+    names = [n.name.id for n in untyped]
+    for start in _TYPES:
+        assumed = dict.fromkeys(names, start)
+        for _ in range(_ROUNDS):
+            sym.tensors.update(fixed | {n: replace(fixed[n], dtype=t) for n, t in assumed.items()})
+            found = _types(sym, nodes, define)
+            if found is None or {n: found[n] for n in names} == assumed:
+                break
+            assumed = {n: found[n] for n in names}
+        sym.tensors.update(fixed | {n: replace(fixed[n], dtype=t) for n, t in assumed.items()})
+        if found is not None and {n: found[n] for n in names} == assumed:
+            return
+    sym.tensors.update(fixed)
+
+
+def _types(sym: Symbols, nodes: Sequence[ast.Define], define: Define) -> dict[str, DType] | None:
+    """The types that result from the registered ones; None where they give an error."""
+    before = {n.name.id: sym.tensors[n.name.id] for n in nodes}
+    with _silent(sym):
+        count = len(sym.errors)
+        found: dict[str, DType] = {}
+        for n in nodes:
+            d = define(sym, n)
+            sym.tensors.update(before)
+            if d is not None:
+                found[n.name.id] = d.stored
+        failed = any(e.severity is Severity.ERROR for e in sym.errors[count:])
+    return None if failed or len(found) < len(nodes) else found
+
+
+# ---- the index of the steps
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A read of member ``load.buffer`` in ``reader``."""
+
+    reader: Definition
+    load: Load
+
+
+def _reads(members: Mapping[str, Definition]) -> list[_Read]:
+    return [_Read(d, e) for d in members.values() for e in walk(d.expr) if isinstance(e, Load) and e.buffer in members]
+
+
+def distance(index: Expr, step: str) -> int | None:
+    """``c`` where ``index`` is ``step + c``, else None."""
+    found = linear_in(index, step)
+    if found is None or found[0] != 1:
+        return None
+    rest = simplify(found[1])
+    return int(rest.value) if isinstance(rest, Const) else None
+
+
+def _ordered(sym: Symbols, found: Sequence[Definition]) -> list[Definition]:
+    """The members with their recurrence, in the order of one step; none after a reported error."""
+    members = {d.name: d for d in found}
+    reads = _reads(members)
+    if all(r.reader.name != r.load.buffer for r in reads) and len(found) == 1:
+        hint = "leave out 'recur', or read an earlier value, as in 'h[t - 1]'"
+        sym.error("N0307", f"'{found[0].name}' reads no earlier value of its own", found[0].span, hint)
+        return []
+    best: list[Diagnostic] | None = None
+    for axis in range(len(found[0].axes)):
+        places = _places(members, reads, found[0].name, axis)
+        faults = list(_faults(members, reads, places))
+        if not faults:
+            return _steps(sym, members, reads, places)
+        if best is None or len(faults) < len(best):
+            best = faults
+    if best is None:
+        message = f"'{found[0].name}' has no index along which earlier values could stand"
+        best = [Diagnostic("N0307", message, found[0].span)]
+    sym.report(best[0])
+    return []
+
+
+def _places(members: Mapping[str, Definition], reads: Sequence[_Read], first: str, axis: int) -> dict[str, int]:
+    """The axis of the steps of each member, where it follows from ``axis`` of the member ``first``."""
+    places = {first: axis}
+    for _ in members:
+        for r in reads:
+            target, reader = r.load.buffer, r.reader.name
+            if reader in places and target not in places:
+                step = r.reader.axes[places[reader]].name
+                at = [p for p, e in enumerate(r.load.index) if distance(e, step) is not None]
+                places |= {target: at[0]} if at else {}
+            elif target in places and reader not in places:
+                index = r.load.index[places[target]]
+                at = [p for p, a in enumerate(r.reader.axes) if distance(index, a.name) is not None]
+                places |= {reader: at[0]} if at else {}
+    return places
+
+
+def _faults(
+    members: Mapping[str, Definition], reads: Sequence[_Read], places: Mapping[str, int]
+) -> Iterator[Diagnostic]:
+    """Why the steps of a recurrence cannot run along ``places``."""
+    first = next(iter(members.values()))
+    signs: dict[bool, _Read] = {}
+    for r in reads:
+        name, target = r.reader.name, r.load.buffer
+        if name not in places or target not in places:
+            continue
+        step = r.reader.axes[places[name]].name
+        found = distance(r.load.index[places[target]], step)
+        if found is None:
+            hint = f"an earlier value is read at a constant distance along one index, as in '{step} - 1'"
+            message = f"'{name}' reads '{target}' at no constant distance along '{step}'"
+            yield Diagnostic("N0307", message, r.load.span, hint=hint)
+        elif abs(found) > _LONGEST:
+            yield Diagnostic("N0307", f"'{target}' is read more than {_LONGEST} steps away", r.load.span)
+        elif found:
+            other = signs.setdefault(found < 0, r)
+            if len(signs) > 1:
+                message = f"the recurrence reads earlier and later values along '{step}'"
+                yield Diagnostic("N0307", message, (r if other is r else other).load.span)
+    for d in members.values():
+        if d.name not in places:
+            message = f"'{d.name}' neither reads a member of this recurrence at a constant distance nor is read so"
+            yield Diagnostic("N0307", message, d.span, hint="define it outside of the block")
+        elif d.axes[places[d.name]].extent != first.axes[places[first.name]].extent:
+            yield Diagnostic("N0307", f"the steps of '{d.name}' and of '{first.name}' differ in number", d.span)
+    if not signs and all(n in places for n in members):
+        message = "no definition of this recurrence reads an earlier value"
+        yield Diagnostic("N0307", message, first.span, hint="leave out 'recur'")
+
+
+def _steps(
+    sym: Symbols, members: Mapping[str, Definition], reads: Sequence[_Read], places: Mapping[str, int]
+) -> list[Definition]:
+    """The members in the order of one step; none where they need each other within a step."""
+    now: dict[str, dict[str, _Read]] = {n: {} for n in members}
+    reverse = False
+    for r in reads:
+        target = r.load.buffer
+        found = distance(r.load.index[places[target]], r.reader.axes[places[r.reader.name]].name)
+        assert found is not None
+        reverse |= found > 0
+        if found == 0:
+            now[r.reader.name].setdefault(target, r)
+    order: list[str] = []
+    while len(order) < len(members):
+        free = [n for n in members if n not in order and all(t in order for t in now[n])]
+        if not free:
+            stuck = next(r for n in members if n not in order for t, r in now[n].items() if t not in order)
+            step = stuck.reader.axes[places[stuck.reader.name]].name
+            message = f"'{stuck.reader.name}' is defined from its own value at the same '{step}'"
+            sym.error("N0207", message, stuck.load.span)
+            return []
+        order += free
+    names = tuple(order)
+    return [replace(members[n], recurrence=Recurrence(names, places[n], reverse)) for n in names]
+
+
+# ---- conditions
+def unguarded(d: Definition, definitions: Sequence[Definition]) -> Iterator[Diagnostic]:
+    """A diagnostic for each read of an earlier step in ``d`` that no condition limits to the steps that exist."""
+    if d.recurrence is None:
+        return
+    places = {x.name: x.recurrence.axis for x in definitions if x.recurrence is not None}
+    step = d.axes[d.recurrence.axis]
+    extents = {a.name: at_most(a.extent) for a in d.axes}
+    extents |= {a.name: at_most(a.extent) for e in walk(d.expr) if isinstance(e, Reduce) for a in e.axes}
+    ranges = {n: (0, size - 1) for n, size in extents.items() if n != step.name}
+    for load, guards in conditional_loads(d.expr):
+        if load.buffer not in d.recurrence.members:
+            continue
+        far = distance(load.index[places[load.buffer]], step.name)
+        assert far is not None
+        for n in range(min(abs(far), at_most(step.extent))):
+            last = calc("sub", extent_expr(step.extent), n + 1)
+            at: Expr = integer(n) if far < 0 else simplify(last)
+            if not any(_is(g, {step.name: at}, ranges, not held) for g, held in guards):
+                yield _unguarded(load, step, far, at)
+                break
+
+
+def _is(cond: Expr, at: Mapping[str, Expr], ranges: Mapping[str, tuple[int, int]], value: bool) -> bool:
+    made = simplify(substitute(cond, dict(at)), ranges)
+    return isinstance(made, Const) and made.value is value
+
+
+def _unguarded(load: Load, step: Axis, far: int, at: Expr) -> Diagnostic:
+    shown = f"{step.name} {'-' if far < 0 else '+'} {abs(far)}"
+    where = f"{step.name} = {at.value}" if isinstance(at, Const) else f"the last {step.name}"
+    message = f"'{load.buffer}' is read at {shown}, and no condition is known to exclude {where}"
+    size = step.extent if isinstance(step.extent, int) else step.extent.name
+    hint = f"write '... if {step.name} >= {-far} else ...'" if far < 0 else f"write '... if {shown} < {size} else ...'"
+    return Diagnostic("N0307", message, load.span, hint=hint)
