@@ -33,7 +33,7 @@ from nautilus.core.expr.nodes import (
     substitute,
     walk,
 )
-from nautilus.frontend.restrict import factors
+from nautilus.core.expr.products import indexed_factors
 from nautilus.frontend.spec import Definition, Extent, Spec
 
 _EXACT = 1 << 25  # number of points up to which a condition is counted exactly
@@ -95,7 +95,7 @@ class _Counter:
             case Reduce(axes=axes, cond=cond, body=body):
                 self.extents |= {a.name: extent(a.extent, self.sizes) for a in axes}
                 inner = conditions if cond is None else (*conditions, cond)
-                if e.op == "sum" and len(factors(body)) > 1:
+                if e.op == "sum" and len(indexed_factors(body)) > 1:
                     inner = (*inner, *self._nonzero(body))
                     if id(e) not in self._counted:
                         self._count(e, axes, inner)
@@ -116,7 +116,7 @@ class _Counter:
     def _nonzero(self, body: Expr) -> list[Expr]:
         """Conditions under which no factor of ``body`` is the 0 of a conditional expression."""
         out: list[Expr] = []
-        for f in factors(body):
+        for f in indexed_factors(body):
             value, env = f, None
             if isinstance(f, Load) and f.buffer in self.made:
                 d = self.made[f.buffer]

@@ -40,12 +40,12 @@ SHAPE = FieldRole(Kind.ATTRIBUTE, Syntax("[expr, ...]", show_shape, _read_shape)
 SPACE = FieldRole(Kind.ATTRIBUTE, words({s.value: s for s in Space}))
 
 
-@part("$space $name: $dtype[$shape]( of [$whole])?")
+@part("$space $name: $dtype[$shape]( of [$view_of])?")
 class Buffer:
     """A tensor in memory, row-major. ``shape`` in elements; an extent known only at launch is an expression of sizes.
 
-    ``whole``: the shape of the array that a caller gives or gets, where the indices of the module see the same elements
-    in another shape; None: it is ``shape``.
+    ``view_of``: ``array_shape``, where the indices of the module see the same elements in another shape; None: it is
+    ``shape``.
     """
 
     name: str = declare(NAME)
@@ -53,17 +53,17 @@ class Buffer:
     shape: tuple[Extent, ...] = declare(SHAPE)
     space: Space = declare(SPACE)
     span: Span = SPAN
-    whole: tuple[Extent, ...] | None = declare(SHAPE, default=None)
+    view_of: tuple[Extent, ...] | None = declare(SHAPE, default=None)
 
     @property
     def array_shape(self) -> tuple[Extent, ...]:
         """The shape of the array that a caller gives or gets."""
-        return self.shape if self.whole is None else self.whole
+        return self.shape if self.view_of is None else self.view_of
 
     def viewed(self, shape: tuple[Extent, ...]) -> Buffer:
         """This buffer, whose indices see its elements in ``shape``."""
         given = self.space in (Space.INPUT, Space.OUTPUT) and shape != self.array_shape
-        return replace(self, shape=shape, whole=self.array_shape if given else None)
+        return replace(self, shape=shape, view_of=self.array_shape if given else None)
 
 
 def extents(shape: Sequence[Extent], values: Mapping[str, Any]) -> tuple[int, ...]:

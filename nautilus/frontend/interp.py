@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from nautilus.core.errors import InputError
 from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Param, Reduce, Var, children, free_vars, substitute
 from nautilus.core.expr.nodes import identity as identity_of
+from nautilus.core.expr.products import factors
 from nautilus.core.index.sizes import MAX_DIM
 from nautilus.core.numerics import eval_op, reduce_array, round_to, working
 from nautilus.core.types import DType
@@ -413,14 +414,7 @@ def product_factors(e: Reduce) -> list[Expr] | None:
     """The factors of an unconditional sum of products with at least two factors; else None."""
     if e.op != "sum" or e.cond is not None:
         return None
-    out: list[Expr] = []
-    stack = [e.body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Op) and node.op == "mul":
-            stack.extend(reversed(node.args))
-        else:
-            out.append(node)
+    out = factors(e.body)
     return out if len(out) > 1 and all(free_vars(f) for f in out) else None
 
 

@@ -21,15 +21,14 @@ from nautilus.core.expr.nodes import (
     Axis,
     Expr,
     Load,
-    Op,
     Reduce,
     Var,
     children,
-    free_vars,
     rewrite,
     walk,
     with_children,
 )
+from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
 from nautilus.frontend.spec import Definition, Spec, Tensor
@@ -244,7 +243,7 @@ def largest(spec: Spec) -> int:
 
 
 def _contracts(e: Reduce) -> bool:
-    return e.op == "sum" and e.cond is None and len(factors(e.body)) > 1
+    return e.op == "sum" and e.cond is None and len(indexed_factors(e.body)) > 1
 
 
 def _volume(axes: Sequence[Axis]) -> int:
@@ -260,18 +259,3 @@ def shape_of(t: Tensor) -> tuple[int, ...]:
     if len(sizes) < len(t.shape):
         raise UnsupportedError("runtime dims", f"{t.name} in a restriction")
     return tuple(sizes)
-
-
-def factors(e: Expr) -> list[Expr]:
-    """The factors of a product that depend on an index, also under conversions and signs."""
-    out: list[Expr] = []
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Op) and node.op == "mul":
-            stack.extend(reversed(node.args))
-        elif isinstance(node, Op) and node.op in ("cast", "neg"):
-            stack.extend(node.args)
-        elif free_vars(node):
-            out.append(node)
-    return out

@@ -26,8 +26,8 @@ from nautilus.core.index.groups import quotients, shared_group
 from nautilus.core.index.sizes import Extent, at_most, nominal
 from nautilus.core.schedule import KernelPlan, PackPlan, Schedule, SplitPlan, WarpPlan
 from nautilus.planner import streaming
-from nautilus.planner.dots import Dot, dot_of
 from nautilus.planner.kernels import default_schedule, stored
+from nautilus.planner.products.dots import Dot, dot_of
 from nautilus.planner.streaming import BANDWIDTH, COMBINE, MULTIPROCESSORS, ROWS
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of

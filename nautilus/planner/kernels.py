@@ -22,9 +22,9 @@ from nautilus.core.fallbacks import LIGHTER, NO_FALLBACKS, PLAIN, SMALLER, UNFUS
 from nautilus.core.schedule import KernelPlan, Schedule
 from nautilus.planner import streaming
 from nautilus.planner.conservative import one_by_one, plain, smaller
-from nautilus.planner.dots import dot_of
 from nautilus.planner.groups import Graph, Group, graph_of
 from nautilus.planner.kernel import SHORT, plan_kernel
+from nautilus.planner.products.dots import dot_of
 from nautilus.planner.tiles import size_kernel
 from nautilus.scalar.analysis.axes import Unified, unify
 from nautilus.scalar.analysis.chunks import chunks_of

@@ -24,8 +24,8 @@ from nautilus.core.expr.nodes import Expr, Load, Op
 from nautilus.core.schedule import KernelPlan, WarpPlan
 from nautilus.core.types import DType
 from nautilus.planner import warpgroup as warpgroup_rules
-from nautilus.planner.dots import Dot, ceil_pow2, dot_of, full_operands
 from nautilus.planner.products.boxes import side
+from nautilus.planner.products.dots import Dot, ceil_pow2, dot_of, full_operands
 from nautilus.planner.warpgroup import extent, with_tiles
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def

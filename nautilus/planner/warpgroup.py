@@ -33,8 +33,8 @@ from nautilus.core.index.simplify import bounds
 from nautilus.core.index.sizes import nominal
 from nautilus.core.schedule import AxisPlan, KernelPlan, MappingPlan, WarpgroupPlan
 from nautilus.core.types import DType
-from nautilus.planner.dots import Dot
 from nautilus.planner.products.boxes import Side
+from nautilus.planner.products.dots import Dot
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.analysis.derived_names import GRID, LOOP

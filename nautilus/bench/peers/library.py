@@ -26,9 +26,10 @@ from nautilus.bench.peers.algebra import fold, strip_casts
 from nautilus.bench.peers.torch_env import Tensors, bound, define, to_numpy
 from nautilus.bench.peers.translate import translate
 from nautilus.core.expr.nodes import Load, Op, Reduce
+from nautilus.core.expr.products import indexed_factors
 from nautilus.core.numerics import Array
 from nautilus.core.types import DType
-from nautilus.frontend.restrict import factors, pieces, restrict, shape_of
+from nautilus.frontend.restrict import pieces, restrict, shape_of
 from nautilus.frontend.spec import Spec
 
 _LARGEST = 1 << 28  # elements of one f32 tensor of the reference
@@ -113,7 +114,7 @@ def only_products(spec: Spec) -> bool:
         if len(products) != 1 or any(not isinstance(p, (Reduce, Load)) for p in parts):
             return False
         (p,) = products
-        both = factors(p.body)
+        both = indexed_factors(p.body)
         if p.op != "sum" or p.cond is not None or len(both) != 2 or not all(isinstance(f, Load) for f in both):
             return False
     return True

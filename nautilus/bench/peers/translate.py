@@ -37,8 +37,8 @@ from nautilus.core.expr.nodes import (
     identity,
     walk,
 )
+from nautilus.core.expr.products import indexed_factors
 from nautilus.core.types import DType
-from nautilus.frontend.restrict import factors
 from nautilus.frontend.spec import Definition, Spec
 
 _SMALL = tuple(d for d in DType if d.is_half)
@@ -311,7 +311,7 @@ class _Body:
 
     def product(self, e: Reduce, bias: Value | None = None) -> Value | None:
         """A sum of products of two values as one matrix product (plus ``bias``); None where that is not possible."""
-        parts = factors(e.body) if e.op == "sum" and e.cond is None else []
+        parts = indexed_factors(e.body) if e.op == "sum" and e.cond is None else []
         scale = _rest(e.body, parts)
         if len(parts) != 2 or scale is None:
             return None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 from math import log2, prod, sqrt
 from typing import Any, Final
 
 import numpy as np
 
 from nautilus.core.expr.nodes import COMPARISONS, Const, Expr, Load, Op, Reduce, free_vars, walk
+from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, eval_op, reduce_array, round_to
 from nautilus.core.types import FORMATS, DType
@@ -44,6 +45,8 @@ _MEAN = 3.0
 _REGULAR = 0.25
 _PARTS = 8  # prefixes of a sum that are evaluated
 _FLIPS = 1024  # one element in so many of a typed intermediate is taken to round to the other neighbour
+#: Functions behind which a product may have factors.
+_AROUND = frozenset({"cast", "neg", "select"})
 _DISCONTINUOUS = frozenset({"floor", "ceil", "round", "sign", "floordiv"})
 
 
@@ -381,7 +384,7 @@ class _Rounding(Evaluator):
 
     def others(self, e: Reduce) -> float:
         """The largest factor of an error of one factor of the products ``e``: the product of the others, for each."""
-        found = [np.abs(self.value(f).array) for f in _factors(e.body)]
+        found = [np.abs(self.value(f).array) for f in factors(e.body, _AROUND)]
         largest = [float(np.max(x, initial=0.0, where=np.isfinite(x))) for x in found]
         return sum(prod(largest[:n] + largest[n + 1 :]) for n in range(len(largest)))
 
@@ -434,20 +437,8 @@ class _Rounding(Evaluator):
 def _matrices(e: Reduce) -> bool:
     """Whether ``e`` is a sum of products of which two factors have an index each that the other lacks."""
     summed = {a.name for a in e.axes}
-    own = [frozenset(free_vars(f)) - summed for f in _factors(e.body) if free_vars(f) & summed]
-    return any(a - b and b - a for a, b in combinations(set(own), 2))
-
-
-def _factors(e: Expr) -> Iterator[Expr]:
-    """The factors of a product behind conversions, signs and conditions."""
-    match e:
-        case Op(op="mul", args=(a, b)):
-            yield from _factors(a)
-            yield from _factors(b)
-        case Op(op="cast" | "neg", args=(x,)) | Op(op="select", args=(_, x, _)):
-            yield from _factors(x)
-        case _:
-            yield e
+    parts = [f for f in factors(e.body, _AROUND) if free_vars(f) & summed]
+    return any(matrix_products(parts, frozenset[str]().union(*map(free_vars, parts)) - summed))
 
 
 def _operand(e: Expr) -> DType | None:

@@ -14,13 +14,14 @@ from nautilus.check.bound.program import rounded
 from nautilus.check.compare import norm
 from nautilus.check.inputs import generate, integer_ranges
 from nautilus.core.expr.nodes import Expr, Load, Op, Param, Reduce, Var, walk
+from nautilus.core.expr.products import indexed_factors
 from nautilus.core.functions import FUNCTIONS
 from nautilus.core.numerics import Array, round_to
 from nautilus.core.schedule import Schedule
 from nautilus.core.types import DType
 from nautilus.frontend.fixed import at_sizes
 from nautilus.frontend.interp import run_spec
-from nautilus.frontend.restrict import factors, restrict, sampled
+from nautilus.frontend.restrict import restrict, sampled
 from nautilus.frontend.spec import Spec, Tensor
 
 #: Every bound is of three choices of independent errors of up to 2 units of roundoff, and of two of common errors of
@@ -225,7 +226,7 @@ def _points(spec: Spec) -> int:
             if isinstance(e, Reduce):
                 used = [a for n, a in outer.items() if n in _names(e)]
                 many = _volume([a.extent for a in (*used, *e.axes)])
-                total += many // 8 if e.op == "sum" and e.cond is None and len(factors(e.body)) > 1 else many
+                total += many // 8 if e.op == "sum" and e.cond is None and len(indexed_factors(e.body)) > 1 else many
     return total
 
 

@@ -9,11 +9,22 @@ from itertools import combinations
 from nautilus.core.expr.nodes import Expr, Op, free_vars
 
 
-def factors(e: Expr) -> list[Expr]:
-    """The operands of a product, left to right; ``e`` alone where it is none."""
-    if isinstance(e, Op) and e.op == "mul":
-        return factors(e.args[0]) + factors(e.args[1])
+def factors(e: Expr, through: Collection[str] = ()) -> list[Expr]:
+    """The operands of a product, left to right; ``e`` alone where it is none.
+
+    ``through``: functions behind which factors are, such as conversions; of a select, that which it chooses if true.
+    """
+    match e:
+        case Op(op="mul", args=(a, b)):
+            return factors(a, through) + factors(b, through)
+        case Op(op=op, args=args) if op in through:
+            return factors(args[1 if op == "select" else 0], through)
     return [e]
+
+
+def indexed_factors(e: Expr) -> list[Expr]:
+    """The factors of ``e`` that depend on an index, also under conversions and signs."""
+    return [f for f in factors(e, ("cast", "neg")) if free_vars(f)]
 
 
 def product_of(parts: Sequence[Expr]) -> Expr:
@@ -71,3 +82,9 @@ def matrix_product(e: Expr, parallel: Collection[str]) -> MatrixProduct | None:
     left, right = map(free_vars, e.args)
     rows, columns = (left - right).intersection(parallel), (right - left).intersection(parallel)
     return MatrixProduct(rows, columns, left & right) if rows and columns else None
+
+
+def matrix_products(parts: Sequence[Expr], parallel: Collection[str]) -> Iterator[MatrixProduct]:
+    """The pairs among the factors ``parts`` that are a matrix product."""
+    pairs = (matrix_product(product_of(pair), parallel) for pair in combinations(parts, 2))
+    return (p for p in pairs if p is not None)

@@ -1,10 +1,16 @@
-"""Conditions that bound one variable by another one: prefixes (``u <= t``) and suffixes (``u >= t``) of a range."""
+"""Conditions that bound one variable by another one: prefixes (``u <= t``) and suffixes (``u >= t``) of a range.
+
+A reduction over a prefix or a suffix of its axis for each position ``t`` of another one, on which nothing else of it
+depends, gives running results: it is a *scan*.  ``u < t`` is the exclusive form, and ``u >= t`` and ``u > t`` are the
+reverse ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nautilus.core.expr.nodes import Expr, Op, Var
+from nautilus.core.expr.nodes import Expr, Op, Var, free_vars
 from nautilus.core.index.linear import linear
 
 
@@ -14,6 +20,16 @@ class Prefix:
 
     shift: int
     reverse: bool
+
+    @property
+    def scans(self) -> bool:
+        """Whether it is that of a scan, which has the element at ``t`` or ends before it."""
+        return self.shift in (0, -1)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether a scan leaves out the element at ``t``."""
+        return self.shift == -1
 
 
 def prefix(condition: Expr, u: str, t: str) -> Prefix | None:
@@ -28,3 +44,12 @@ def prefix(condition: Expr, u: str, t: str) -> Prefix | None:
         return None
     strict = condition.op in ("lt", "gt")
     return Prefix(-difference.const - strict, found[u] < 0)
+
+
+def only_prefix(u: str, t: str, element: Expr, conditions: Sequence[Expr]) -> tuple[Expr, Prefix] | None:
+    """The one of ``conditions`` that bounds ``u`` by ``t``, on which neither the others nor ``element`` depend."""
+    for c in conditions:
+        found = prefix(c, u, t)
+        if found is not None and not any(t in free_vars(e) for e in (element, *(x for x in conditions if x is not c))):
+            return c, found
+    return None

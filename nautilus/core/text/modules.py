@@ -59,12 +59,11 @@ def parse_module(cls: type[M], level: Level, text: str, name: str) -> M:
     def size(e: Expr) -> Expr | None:  # its param is declared after it
         return Param(e.name, r.params.get(e.name, e.dtype), e.span, r.sizes.get(e.name)) if isinstance(e, Var) else None
 
-    def extent(e: Extent) -> Extent:
-        return e if isinstance(e, int) else rewrite(e, size)
+    def sized(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        return tuple(e if isinstance(e, int) else rewrite(e, size) for e in shape)
 
-    def whole(b: Buffer) -> tuple[Extent, ...] | None:
-        return None if b.whole is None else tuple(map(extent, b.whole))
-
-    known = fields["buffers"]
-    fields["buffers"] = tuple(replace(b, shape=tuple(map(extent, b.shape)), whole=whole(b)) for b in known)
+    fields["buffers"] = tuple(
+        replace(b, shape=sized(b.shape), view_of=None if b.view_of is None else sized(b.view_of))
+        for b in fields["buffers"]
+    )
     return cls(**fields)

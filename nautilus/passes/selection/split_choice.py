@@ -20,7 +20,7 @@ from nautilus.cost.model import KernelEstimate
 from nautilus.passes.manager import Context, prepared, steps
 from nautilus.passes.pipelines import SCALAR
 from nautilus.passes.selection.trial import ATTEMPTS, Trial, attempt, planned
-from nautilus.planner.dots import floor_pow2
+from nautilus.planner.products.dots import floor_pow2
 from nautilus.planner.streaming import MULTIPROCESSORS
 from nautilus.scalar.analysis.axes import unify
 from nautilus.scalar.analysis.chunks import chunks_of

@@ -1,4 +1,4 @@
-"""Long rows that more than one pass reads, and large operands that many rows share.
+"""Long rows that more than one pass reads.
 
 A softmax or a norm reads its row again after a reduction over it.  A second read from memory costs as much as the
 first, so there are two rules for rows of more than :data:`GENERAL` elements:
@@ -8,13 +8,9 @@ first, so there are two rules for rows of more than :data:`GENERAL` elements:
 * A loop over a longer row finds its operands in L2 again only if the rows of all resident blocks fit there together.
   Blocks have one warp for each 8 KB of their row, so that few large blocks share a multiprocessor.
 
-An elementwise kernel with a large operand that lacks an axis of the result (the weights of a norm over images, a
-position embedding) computes :data:`SHARED` results along that axis for each element of the operand that it loads.
-
 Measured on an H200 with f32 rows (us; tile against a loop in steps of 4096): 16384 elements 131 and 199 (floor 126),
 32768 elements 263 and 396 (floor 253).  Loops in steps of 16384 against 4096: 65536 elements and three passes 193 and
-269, two passes 765 and 794.  A norm of 16 images of 16 MB with weights of as many bytes: 275 in tiles of 16 images, 375
-image by image.
+269, two passes 765 and 794.
 """
 
 from __future__ import annotations
@@ -22,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from nautilus.core.expr.nodes import free_vars
-from nautilus.planner.dots import ceil_pow2, floor_pow2
+from nautilus.planner.products.dots import ceil_pow2, floor_pow2
 from nautilus.scalar.analysis.definitions import Def
 
 GENERAL = 8192  # elements of a row up to which the general rule holds
@@ -32,17 +27,13 @@ THREAD = 64  # elements of such a row in one thread
 WARP = 1024  # elements that a warp reads in one step of a loop
 ROW_BYTES = 8192  # of a row, for each warp of its block
 MIN_WARPS, MAX_WARPS = 4, 16
-COLUMN_ROW = 2048  # elements of running results across contiguous memory, of which a block has several columns
-MIN_COLUMNS, MAX_COLUMNS = 8, 32  # 32 to 128 bytes of f32
-SHARED = 16  # results for each element of a shared operand
-LARGE = 4 << 20  # bytes of an operand that L1 does not keep, and L2 not for long
 WASTE = 8  # at most one part in so many of a tile is unused
 
 
 def fits(defs: Sequence[Def], row: Mapping[str, int]) -> bool:
     """Whether a row of the axes ``row`` (name -> extent), longer than the general rule allows, fits in registers."""
     tile, used = prod(map(ceil_pow2, row.values())), prod(row.values())
-    return GENERAL < tile <= LONGEST // max(1, len(_operands(defs, row))) and fills(used, tile)
+    return GENERAL < tile <= LONGEST // max(1, len(operands(defs, row))) and fills(used, tile)
 
 
 def fills(used: int, tile: int) -> bool:
@@ -62,7 +53,7 @@ def step(defs: Sequence[Def], axis: str, extent: int, each: int) -> int:
     """
     if extent * each <= GENERAL:
         return 0
-    size = sum(_operands(defs, [axis]).values()) * extent * each
+    size = sum(operands(defs, [axis]).values()) * extent * each
     most = max(MIN_WARPS, min(MAX_WARPS, floor_pow2(max(1, size // ROW_BYTES))))
     while most > MIN_WARPS:
         tile = max(1, most * WARP // each)
@@ -72,7 +63,7 @@ def step(defs: Sequence[Def], axis: str, extent: int, each: int) -> int:
     return 0
 
 
-def _operands(defs: Sequence[Def], row: Iterable[str]) -> dict[str, int]:
+def operands(defs: Sequence[Def], row: Iterable[str]) -> dict[str, int]:
     """Bytes of an element of every tensor that ``defs`` read along ``row`` from memory."""
     names = {d.name for d in defs}
     found: dict[str, int] = {}
@@ -80,24 +71,3 @@ def _operands(defs: Sequence[Def], row: Iterable[str]) -> dict[str, int]:
         along = {a.name for a in d.axes} & set(row)
         found |= {ld.buffer: ld.dtype.bytes for ld in d.reads() if along and ld.buffer not in names}
     return found
-
-
-def column_budget(defs: Sequence[Def], row: Mapping[str, int], volume: int) -> int:
-    """Elements of the tile of a block whose columns, of ``volume`` elements each, are in registers."""
-    room = LONGEST // max(1, len(_operands(defs, row))) // volume
-    return volume * max(MIN_COLUMNS, min(MAX_COLUMNS, room))
-
-
-def sharing(defs: Sequence[Def], fast: str | None, grid: Mapping[str, int]) -> str | None:
-    """The axis of an elementwise kernel that its largest shared operand lacks; None where there is no such operand.
-
-    ``fast``: the axis that is contiguous in memory; ``grid``: the extents of the axes of the result.
-    """
-    names = {d.name for d in defs}
-    found: dict[str, int] = {}
-    for ld in (ld for d in defs for ld in d.reads() if ld.buffer not in names):
-        axes = frozenset[str]().union(*map(free_vars, ld.index))
-        size = ld.dtype.bytes * prod(n for x, n in grid.items() if x in axes)
-        if fast in axes and size >= LARGE:
-            found |= {x: max(size, found.get(x, 0)) for x, n in grid.items() if x not in axes and n > 1}
-    return max(found, key=lambda x: found[x]) if found else None

@@ -29,7 +29,7 @@ from nautilus.core.expr.nodes import Axis, Const, Expr, Op, Param, Var, free_var
 from nautilus.core.index.alternatives import Alternative, alternatives
 from nautilus.core.index.intervals import UNKNOWN, fits
 from nautilus.core.index.linear import Interval, build, linear
-from nautilus.core.index.prefixes import Prefix, prefix
+from nautilus.core.index.prefixes import Prefix, only_prefix
 from nautilus.core.index.simplify import TRUE, Ranges, conjuncts, linear_in, simplify
 from nautilus.core.index.sizes import extent_expr
 from nautilus.core.types import DType
@@ -64,10 +64,10 @@ def scan_of(d: Def) -> Scan | None:
     for u in d.red:
         for t in d.par:
             found = _bound(d, u.name, t.name)
-            if found is not None and found.bound.shift in (0, -1) and u.extent == t.extent:
+            if found is not None and found.bound.scans and u.extent == t.extent:
                 return found
             local = None if not isinstance(u.extent, int) else _bound(_in_chunks(d, t.name, u.extent), u.name, _PLACE)
-            if local is not None and local.bound.shift in (0, -1) and isinstance(u.extent, int):
+            if local is not None and local.bound.scans and isinstance(u.extent, int):
                 return replace(local, into=t.name, chunk=u.extent)
     return None
 
@@ -81,12 +81,8 @@ _CHUNK, _PLACE = "chunk of", "place in"  # no names of variables
 
 
 def _bound(d: Def, u: str, t: str) -> Scan | None:
-    inner, _ = split_guard(d)
-    for c in inner:
-        found = prefix(c, u, t)
-        if found is not None and not any(t in free_vars(e) for e in (d.value, *(p for p in inner if p is not c))):
-            return Scan(u, t, found, c)
-    return None
+    found = only_prefix(u, t, d.value, split_guard(d)[0])
+    return None if found is None else Scan(u, t, found[1], found[0])
 
 
 def split_guard(d: Def) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

@@ -72,7 +72,7 @@ def run_program(
         if b.space is Where.OUTPUT and marks is not None and not marks.all():
             raise ScalarRunError(f"{b.name}: {int((~marks).sum())} of {marks.size} elements are never written")
     found = ((b, memory[b.name].data) for b in p.buffers if b.space is not Where.INPUT)
-    return {b.name: x if b.whole is None else x.reshape(extents(b.whole, values)) for b, x in found}
+    return {b.name: x.reshape(extents(b.array_shape, values)) for b, x in found}
 
 
 def _sizes(p: Program, inputs: Mapping[str, Array]) -> dict[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from nautilus.core.schedule import KernelPlan
-from nautilus.planner.dots import Dot, dot_of
+from nautilus.planner.products.dots import Dot, dot_of
 from nautilus.planner.warpgroup import extent
 from nautilus.scalar.analysis.axes import Unified
 from nautilus.scalar.analysis.derived_names import GRID, LOOP

@@ -267,7 +267,7 @@ class _Lower:
         v = b.spread(v, reduced if op in ("sum", "prod") else {scan.axis})
         others = [n for n in v.type.names if n in reduced and n != scan.axis]
         v = b.reduce(op, v, others) if others else v
-        return b.scan(op, v, (scan.axis, scan.into), scan.reverse, scan.exclusive)
+        return b.scan(op, v, (scan.axis, scan.into), scan.bound.reverse, scan.bound.exclusive)
 
     def vanishes(self, e: Expr, cond: Expr) -> bool:
         """Whether ``e`` is exactly 0 (false) wherever ``cond`` is false, because its loads are masked there."""

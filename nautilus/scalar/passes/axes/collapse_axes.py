@@ -8,7 +8,7 @@ Axis ``x`` collapses with the axis ``y`` behind it if in every definition that h
 both reduced; wherever one is an index, the other one stands beside it, in dimensions of their extents; and neither
 occurs in any other way (as a value, in a condition, in a computed index).  All accesses to these two dimensions of a
 buffer agree, so that its shape has one dimension instead: in row-major order the elements are the same.  An argument
-keeps the shape that the caller gives it as ``Buffer.whole``.
+keeps the shape that the caller gives it (``Buffer.array_shape``).
 
 Axes collapse only where a plan depends on it: two that are reduced together, and two that are rows, or columns, of a
 matrix product, with all that has to follow.  Others are coordinates of blocks and cost nothing.

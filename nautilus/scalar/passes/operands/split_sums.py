@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nautilus.core.certificate import Certificate
-from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var, free_vars
-from nautilus.core.expr.products import factors
+from nautilus.core.expr.nodes import Expr, Load, Op, Reduce, Var
+from nautilus.core.expr.products import factors, matrix_products
 from nautilus.core.passes import CertifyingPass
 from nautilus.scalar.analysis.definitions import Def
 from nautilus.scalar.ir import Program
@@ -59,11 +59,8 @@ def _terms(e: Expr, negative: bool) -> list[tuple[Expr, bool]]:
 
 def _is_matrix_product(d: Def, e: Expr) -> bool:
     """Whether two factors of ``e`` have parallel axes that the other one has not, and share all reduced ones."""
-    par, red = {a.name for a in d.par}, {a.name for a in d.red}
-    sides = [free_vars(f) for f in factors(e)]
-    sides = [s for s in sides if s & red]
-    pairs = ((a, b) for n, a in enumerate(sides) for b in sides[n + 1 :])
-    return any(par & (a - b) and par & (b - a) and red <= a & b for a, b in pairs)
+    found = matrix_products(factors(e), [a.name for a in d.par])
+    return any(p.shared.issuperset(a.name for a in d.red) for p in found)
 
 
 def _split(

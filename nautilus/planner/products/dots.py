@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nautilus.core.expr.nodes import Op, free_vars
-from nautilus.core.expr.products import bare
+from nautilus.core.expr.nodes import Op
+from nautilus.core.expr.products import bare, matrix_product
 from nautilus.core.types import DType
 from nautilus.scalar.analysis.definitions import Def
 
@@ -29,16 +29,11 @@ def floor_pow2(n: int) -> int:
 
 def dot_of(d: Def) -> Dot | None:
     """``d`` as a matrix product: a sum of products whose factors have free axes of their own."""
-    match d.op, bare(d.value):
-        case "sum", Op(op="mul", args=(a, b)):
-            left, right = free_vars(a), free_vars(b)
-        case _:
-            return None
-    rows = tuple(x.name for x in d.par if x.name in left - right)
-    columns = tuple(x.name for x in d.par if x.name in right - left)
-    inner = tuple(x.name for x in d.red if x.name in left & right)
-    if not rows or not columns or not inner or len(inner) != len(d.red):
+    parallel, inner = [a.name for a in d.par], tuple(a.name for a in d.red)
+    found = matrix_product(bare(d.value), parallel) if d.op == "sum" else None
+    if found is None or not inner or not found.shared.issuperset(inner):
         return None
+    rows, columns = (tuple(x for x in parallel if x in side) for side in (found.rows, found.columns))
     return Dot(rows, columns, inner)
 
 

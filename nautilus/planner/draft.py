@@ -1,0 +1,70 @@
+"""The plan of a kernel while it is made: its definitions, and the roles of their axes so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from nautilus.core.expr.nodes import Axis
+from nautilus.core.schedule import AxisPlan
+from nautilus.planner.products.dots import Dot
+from nautilus.scalar.analysis.axes import Unified
+from nautilus.scalar.analysis.chunks import Chunks, chunks_of
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.domains import Scan
+
+
+@dataclass(slots=True)
+class Draft:
+    """``dots`` and ``scans`` are definitions, by name, that are matrix products and running results of one tile.
+
+    ``loop``: the axis of the loop that all definitions share.
+    """
+
+    unified: Unified
+    roles: dict[str, AxisPlan] = field(default_factory=dict)
+    dots: dict[str, Dot] = field(default_factory=dict)
+    loop: str | None = None
+    scans: dict[str, Scan] = field(default_factory=dict)
+
+    @property
+    def defs(self) -> tuple[Def, ...]:
+        return self.unified.defs
+
+    def extent(self, axis: str) -> int:
+        """The extent; a large number where it is known only at launch."""
+        e = self.unified.extents[axis]
+        return e if isinstance(e, int) else 1 << 20
+
+    def reducers(self, axis: str) -> tuple[Def, ...]:
+        return tuple(d for d in self.defs if any(a.name == axis for a in d.red))
+
+    def holders(self, axis: str) -> tuple[Def, ...]:
+        return tuple(d for d in self.defs if d.axis(axis) is not None)
+
+    def cut_by(self, axis: str) -> Chunks | None:
+        """The chunks that ``axis`` numbers; None where it numbers none."""
+        found = [c for d in self.defs if (c := chunks_of(d)) is not None and c.by == axis]
+        return found[0] if found else None
+
+    def work(self, d: Def) -> int:
+        """Points of the index space of ``d``."""
+        return prod(self.extent(a.name) for a in d.axes)
+
+    def terms(self) -> int:
+        """Terms of the longest reduction."""
+        return max((prod(self.extent(a.name) for a in d.red) for d in self.defs), default=1)
+
+    def tile(self, axis: str) -> int:
+        return self.roles[axis].tile if axis in self.roles else 1
+
+    def volume(self, skip: frozenset[str] = frozenset()) -> int:
+        """The largest tile of any definition that has the axes ``skip``, over the other axes that have a plan."""
+        best = 1
+        for d in (d for d in self.defs if skip <= {a.name for a in d.axes}):
+            best = max(best, prod(self.tile(a.name) for a in self.held(d) if a.name not in skip))
+        return best
+
+    def held(self, d: Def) -> tuple[Axis, ...]:
+        """The axes of the largest tile that ``d`` needs: a scan has no tile over both of its axes."""
+        return tuple(a for a in d.axes if d.name not in self.scans or a.name != self.scans[d.name].into)

@@ -1,0 +1,111 @@
+"""Kernels of matrix products on single warps: tiles of the launch grid, the step of the shared loop, and warps.
+
+Tiles have 128 rows and columns; they are smaller where there are fewer, or where the accumulators are wide.  Products
+of f32 with few terms keep their own sizes, because padding them to matrix instructions takes longer.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from nautilus.core.errors import ScheduleError
+from nautilus.core.expr.nodes import free_vars
+from nautilus.core.schedule import AxisPlan, WarpPlan
+from nautilus.planner.draft import Draft
+from nautilus.planner.products.dots import ceil_pow2, full_operands
+from nautilus.scalar.analysis.definitions import Def
+from nautilus.scalar.analysis.derived_names import GRID
+
+MAX_ACCUMULATORS = 26_000  # elements of the 2-D locals of one block
+IN_PARTS = 64  # accumulators of a thread in products of f32 in parts
+FEW_TERMS = 8  # of a product of f32, the step of its matrix instructions
+
+
+def add_tiles(g: Draft, grid: list[str]) -> None:
+    """Tiles of 128 rows; smaller tiles where there are fewer rows or the accumulators are wide."""
+    for dot in g.dots.values():
+        for side in (dot.rows, dot.columns):
+            mine = [x for x in side if x in grid and g.cut_by(x) is None]
+            if mine and all(g.tile(x) == 1 for x in mine):
+                best = max(mine, key=lambda x: (min(g.extent(x), 128), mine.index(x)))
+                least = 1 if _is_small(g) else 16
+                g.roles[best] = AxisPlan(best, GRID, max(least, min(128, ceil_pow2(g.extent(best)))))
+    tiled = [x for x in grid if g.tile(x) > 16]
+    while tiled and _accumulators(g) > MAX_ACCUMULATORS:
+        big = max(tiled, key=g.tile)
+        g.roles[big] = AxisPlan(big, GRID, g.tile(big) // 2)
+        tiled = [x for x in tiled if g.tile(x) > 16]
+    if _accumulators(g) > 2 * MAX_ACCUMULATORS:
+        raise ScheduleError("the accumulators do not fit in registers")
+
+
+def _is_small(g: Draft) -> bool:
+    """Whether all products are of f32 in full, with few terms: padding them to matrix instructions takes longer."""
+    return g.loop is not None and g.extent(g.loop) <= FEW_TERMS and all(full_operands(d) for d in _products(g))
+
+
+def _is_thin(g: Draft) -> bool:
+    """Whether a product has too few rows or columns for a matrix instruction."""
+    sides = [side for dot in g.dots.values() for side in (dot.rows, dot.columns)]
+    return any(prod(g.tile(x) for x in side) < 16 for side in sides)
+
+
+def _products(g: Draft) -> list[Def]:
+    return [d for d in g.defs if d.name in g.dots]
+
+
+def _accumulators(g: Draft) -> int:
+    """Elements of the accumulators with two or more tile axes (the shared loop counts as 64)."""
+    total = 0
+    for d in g.defs:
+        if not d.is_reduction:
+            continue
+        tiles = [64 if a.name == g.loop else g.tile(a.name) for a in d.par]
+        if sum(t > 1 for t in tiles) >= 2:
+            v = 1
+            for t in tiles:
+                v *= t
+            total += v
+    return total
+
+
+def step(g: Draft) -> int:
+    """The step of the shared loop."""
+    assert g.loop is not None
+    contracted_only = all(a.name != g.loop for d in g.defs for a in d.par)
+    least = (1 if _is_thin(g) else FEW_TERMS) if _is_small(g) else 16
+    return max(least, min(32 if contracted_only else 64, ceil_pow2(g.extent(g.loop))))
+
+
+def mapping(g: Draft) -> WarpPlan:
+    """The warps of a block, and how it copies."""
+    tiles = [g.tile(x) for d in g.dots.values() for x in (*d.rows, *d.columns) if g.roles[x].role == GRID]
+    most = max(tiles, default=16)
+    both = any(
+        any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.rows)
+        and any(g.roles[x].role == GRID and g.tile(x) > 1 for x in d.columns)
+        for d in g.dots.values()
+    )
+    if both:
+        few = (2 if most >= 32 and not _is_thin(g) else 1, 2)
+        full = any(full_operands(d) for d in _products(g))
+        return WarpPlan(warps=_more_warps(g, few) if full else few, stages=3, raster_order="grouped")
+    grid_of_warps = (max(1, min(8, most // 16)), 1)
+    return WarpPlan(warps=grid_of_warps, stages=2, raster_order="longest-first" if _uneven(g) else "natural")
+
+
+def _more_warps(g: Draft, warps: tuple[int, int]) -> tuple[int, int]:
+    """More warps for products in parts, which have a second array beside their accumulators (:data:`IN_PARTS`)."""
+    down, across = warps
+    for dot in g.dots.values():
+        m, n = (prod(g.tile(x) for x in side) for side in (dot.rows, dot.columns))
+        while m * n > 32 * IN_PARTS * down * across and down * across < 16:
+            down, across = (2 * down, across) if m // down > n // across else (down, 2 * across)
+    return down, across
+
+
+def _uneven(g: Draft) -> bool:
+    """Whether a condition relates the shared loop to a grid axis, so that blocks differ in their iteration counts."""
+    grid = {x for x, a in g.roles.items() if a.role == GRID}
+    uses = [free_vars(d.guard) for d in g.defs if d.guard is not None]
+    return any(g.loop in names and names & grid for names in uses)
