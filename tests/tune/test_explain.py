@@ -46,6 +46,24 @@ def test_text_of_a_back_to_back_gemm() -> None:
     assert found["from"] == "the default rules" and found["inlined"] == ["S", "P"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "row", "rule"),
+    [
+        (4096, 32768, "64 elements a thread, 32768 a block in registers (a row that is read again is one tile"),
+        (16384, 4096, "32 elements a thread, 4096 a block (H200"),
+        (128, 262144, "32 elements a thread, 16384 a block of a step (the rows of all resident blocks stay in L2"),
+        (65536, 64, "32 elements a thread, 4096 a block (H200"),
+    ],
+)
+def test_rows_say_how_many_elements_a_thread_has(
+    rows: int, row: int, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nautilus.tune.explain.alternatives", lambda *_: [])
+    spec = f"input X: f32[{rows}, {row}]\noutput Y: f32[{rows}, {row}]\nY[i, j] = softmax[j](X[i, j])\n"
+    (k,) = explain(Request(Path("given.naut"), text=spec))["kernels"]
+    assert k["source"].startswith(rule)
+
+
 def test_fused_split_k_warps_are_listed() -> None:
     words = text(explained("attention/gqa_decode"))
     assert "kernel O: computes S_sum P_max_part P_sum_part O_acc_part P_max P_sum O_acc O" in words

@@ -334,7 +334,7 @@ class _Body:
         call = "torch._int_mm" if dtype is DType.I8 else "torch.matmul"
         text = f"{call}({left}, {right})" + ("" if scale == 1.0 else f" * {number(scale)}")
         if not flat:
-            text = f"({text}).reshape({', '.join(str(self.extents[n]) for n in names)})"
+            text = f"({text}).reshape(({''.join(f'{self.extents[n]}, ' for n in names).rstrip()}))"  # () for a number
         if dtype is DType.I8:
             dtype = DType.I32
         elif e.dtype.is_int:

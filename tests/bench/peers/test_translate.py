@@ -79,9 +79,19 @@ EXTRA = {
     "empty": "dim N = 12\ninput A: f32[N, N]\noutput Y: f32[N, N]\nY[i, j] = softmax[j | j < i](A[i, j])\n",
     "batch": "dim B = 2, C = 3, N = 4, K = 5\ninput A: f32[B, N, C, K]\ninput F: f32[C, K]\noutput Y: f32[N, B]\n"
     "Y[n, b] = sum[c, k](A[b, n, c, k] * F[c, k])\n",
+    "number": "dim M = 5, N = 7\ninput A: f32[M, N]\ninput B: f32[M, N]\noutput S: f32\n"
+    "S = sum[i, j](A[i, j] * B[i, j]) / max[i, j](abs(A[i, j]))\n",
     "norm": "dim M = 5, N = 7\nscalar eps: f32 = 1e-3\ninput A: f16[M, N]\noutput Y: f16[M, N]\n"
     "Y[i, j] = layer_norm[i](A[i, j], eps) + rms_norm[j](A[i, j], eps)\n",
 }
+
+
+@pytest.mark.parametrize("mode", ["exact", "native"])
+def test_a_product_that_is_a_number_is_reshaped_to_no_axes(mode: str) -> None:
+    main = translate(load_text(EXTRA["number"]), {}, mode).main
+    product = "torch.matmul(in0.reshape(1, 35), in1.reshape(35, 1))).reshape(())"
+    complaint = run_filecheck(main, f"CHECK: {product}\nCHECK: torch.amax({{{{.*}}}}, (0, 1,))\nCHECK: return\n")
+    assert not complaint, complaint
 
 
 @pytest.mark.parametrize("mode", ["exact", "native"])
