@@ -12,11 +12,13 @@ with its title.  What stands before the first case is a comment.  Directives are
 ``; PRINT: S``         lower the result to stage S (``cuda``); CHECK lines match its text; RUN may be absent
 ``; SCHEDULE: JSON``   the schedule in its JSON form; several lines are joined
 ``; PLAN: K JSON``     instead of a schedule: fields of the plan of kernel K; without a name, of all other kernels
+``; CONSTANT: M:C x``  the constant C of the module ``nautilus.M`` is the number x
 ``; ARCH: A``          the target (default sm_90a)
 ``; CHECK...:``        FileCheck lines, matched against the printed result; they may stand inside the program
 ``; CERTIFICATE: A: B``
                        the passes leave a certificate that begins with A (``RULE in BUFFER``) and contains B; the
-                       certificates of a case are those that it names, or any number where it names none
+                       certificates of a case are those that it names, or any number where it names none; the
+                       checker must not refute any
 ``; UNCHANGED``        the passes leave the module as it is; without this line they must change it
 ``; AGAIN``            the passes leave their own result as it is
 ``; ERROR: text``      the passes, or the verifier after them, raise an error that contains the text
@@ -43,6 +45,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nautilus.check.certificates.rules import check
 from nautilus.core.buffers import Space
 from nautilus.core.certificate import Certificate
 from nautilus.core.errors import NautilusError
@@ -58,7 +61,9 @@ from nautilus.passes.pipelines import stage as stage_of
 SUFFIXES: Mapping[str, Stage] = {s.suffix: s for s in (SCALAR, VR_TILE, MA_TILE)}
 INPUTS = Path(__file__).parent
 _TITLE = re.compile(r"^; CASE: (.+)$", re.MULTILINE)
-_NAMES = "INPUT|SPEC|CERTIFICATE|EDIT|FIRST|RUN|PRINT|SCHEDULE|PLAN|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN"
+_NAMES = (
+    "INPUT|SPEC|CERTIFICATE|EDIT|FIRST|RUN|PRINT|SCHEDULE|PLAN|CONSTANT|ARCH|ERROR|COMPLETE|TOLERANCE|UNCHANGED|AGAIN"
+)
 _DIRECTIVE = re.compile(rf"^\s*; ({_NAMES})(?::[ ]*(.*))?$")
 _PLAN = re.compile(r"(\w*)\s*(\{.*\})\s*")
 _CAPITALS = re.compile(r"\s*;\s*[A-Z]{3,}[A-Z-]*(:|$)")
@@ -204,6 +209,8 @@ def check_certificates(case: Case, found: list[Certificate]) -> None:
     for head, part in named:
         assert any(t.startswith(f"{head}:") and part in t for t in texts), f"no {head} with {part!r} in {texts}"
     assert not named or len(texts) == len({head for head, _ in named}), f"other certificates: {texts}"
+    refuted = [v for c in found if not (v := check(c)).ok]
+    assert not refuted, f"refuted: {refuted}"
 
 
 def random_inputs(module: Any) -> dict[str, Any]:
@@ -278,6 +285,15 @@ def printed(case: Case, module: Any) -> str:
 
 def check_case(case: Case) -> None:
     """Run one case. Raises AssertionError where it does not hold."""
+    with pytest.MonkeyPatch.context() as patch:
+        for line in case.all("CONSTANT"):
+            place, _, value = line.partition(" ")
+            module, _, name = place.partition(":")
+            patch.setattr(import_module(f"nautilus.{module}"), name, json.loads(value))
+        _check(case)
+
+
+def _check(case: Case) -> None:
     stage, passes, before = case.stage, passes_of(case), input_of(case)
     parse, write, context = load(stage.parse), load(stage.format), context_of(case, before)
     if case.has("ERROR"):

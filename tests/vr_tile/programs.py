@@ -71,3 +71,21 @@ program rows {
   }
 }
 """
+
+#: A product over blocks, the last of which is masked and a loop of its own.
+CHAIN = """
+program p {
+  input A: f16[16, 37]
+  input B: f16[37, 16]
+  output C: f32[16, 16]
+  kernel k {
+    local acc: f32[16, 16]
+    tile i in 0..16, j in 0..16 { acc[i, j] = 0.0 }
+    seq k0 in 0..2 { tile i in 0..16, j in 0..16 { tile.red k in 0..16 {
+      acc[i, j] sum= cast<f32>(A[i, k0 * 16 + k]) * cast<f32>(B[k0 * 16 + k, j]) } } }
+    seq k0 in 2..3 { tile i in 0..16, j in 0..16 { tile.red k in 0..16 {
+      acc[i, j] sum= cast<f32>(A[i, k0 * 16 + k]) * cast<f32>(B[k0 * 16 + k, j]) where k0 * 16 + k < 37 } } }
+    tile i in 0..16, j in 0..16 { C[i, j] = acc[i, j] }
+  }
+}
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,7 @@ import pytest
 from nautilus.core import numerics
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.div_to_rcp import DivToRcp
-from nautilus.vr_tile.text import parse
-
-_TEXT = """
-module t {
-  input X: f32[8, 4]
-  input R: f32[8]
-  output O: f32[8, 4]
-  kernel k grid() axes(i: 8, j: 4) {
-    %x = load X[i, j] : f32[i: 8, j: 4]
-    %r = load R[i] : f32[i: 8]
-    %y = div %x, %r : f32[i: 8, j: 4]
-    store O[i, j], %y
-  }
-}
-"""
+from tests.ir_files import cases_in, input_of
 
 
 def _flushed(x: Any) -> Any:
@@ -37,7 +24,7 @@ def test_ends_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([[1.0, -3e38, 2.0**100, 0.0]] * 8)
     x[5:7] = [1e-40, 2.0**-60, 3e38, 0.0]
     inputs = {"X": x.astype(np.float32).astype(float), "R": r.astype(np.float32).astype(float)}
-    m = parse(_TEXT, "t")
+    m = input_of(cases_in(Path(__file__).parent / "div_to_rcp.vr")["a quotient of tensors"])
     want, got = (run_module(k, inputs, mode="typed")["O"] for k in (m, DivToRcp().apply(m)))
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=2.0**-125)
     assert got[0, 1] == -1.0 and got[5, 0] == pytest.approx(1.0)

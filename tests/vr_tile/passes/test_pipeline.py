@@ -54,23 +54,7 @@ def test_one_fma_and_one_exponential_an_element() -> None:
 
 def test_a_loop_of_one_iteration_stays_like_its_chain() -> None:
     """Its variable is a known number, but its loads must not look invariant: they are copies to stage."""
-    source = """
-    program p {
-      input A: f16[16, 37]
-      input B: f16[37, 16]
-      output C: f32[16, 16]
-      kernel k {
-        local acc: f32[16, 16]
-        tile i in 0..16, j in 0..16 { acc[i, j] = 0.0 }
-        seq k0 in 0..2 { tile i in 0..16, j in 0..16 { tile.red k in 0..16 {
-          acc[i, j] sum= cast<f32>(A[i, k0 * 16 + k]) * cast<f32>(B[k0 * 16 + k, j]) } } }
-        seq k0 in 2..3 { tile i in 0..16, j in 0..16 { tile.red k in 0..16 {
-          acc[i, j] sum= cast<f32>(A[i, k0 * 16 + k]) * cast<f32>(B[k0 * 16 + k, j]) where k0 * 16 + k < 37 } } }
-        tile i in 0..16, j in 0..16 { C[i, j] = acc[i, j] }
-      }
-    }
-    """
-    m = check_pass(lowered(source), *ALL)
+    m = check_pass(lowered(programs.CHAIN), *ALL)
     first, second = (op for op in m.kernels[0].body if isinstance(op, ForOp))
     assert first.chain == second.chain is not None
     assert [type(op) for op in first.body] == [type(op) for op in second.body]

@@ -73,3 +73,42 @@ module product target sm_80 {
     st.global C[i, n], %c_rows vec 4
   }
 }
+
+; CASE: in front of a loop that reads it, inside of the loop, behind the loop, and behind everything
+; RUN: sink-indices
+; ARCH: sm_80
+; COMPLETE:
+; AGAIN
+module m target sm_80 {
+  input X: f32[32, 32]
+  output Y: f32[32, 32]
+  kernel m grid 1 warps 1 min_blocks 1 {
+    layout #t = reg(j:32x1) lane(i:32x1) warp(*:1)
+    %i = index i : i32[i: 32, j: 32] #t
+    %unused = index j : i32[i: 32, j: 32] #t
+    %j = index j : i32[i: 32, j: 32] #t
+    %x = ld.global X[i, j] vec 1 : f32[i: 32, j: 32] #t
+    %s = for k in 0..4 carry(%acc = %x) {
+      %n = index j + k : i32[i: 32, j: 32] #t
+      %d = add %acc, %acc : f32[i: 32, j: 32] #t
+      %f = cast %n : f32[i: 32, j: 32] #t
+      %g = cast %j : f32[i: 32, j: 32] #t
+      %e = add %d, %f : f32[i: 32, j: 32] #t
+      yield %e
+    }
+    %h = cast %i : f32[i: 32, j: 32] #t
+    %y = add %s, %h : f32[i: 32, j: 32] #t
+    st.global Y[i, j], %y vec 1
+  }
+}
+; CHECK: %x = ld.global
+; CHECK: %j = index j :
+; CHECK: %s = for
+; CHECK: %d = add
+; CHECK: %n = index j + k :
+; CHECK: %f = cast %n
+; CHECK: %e = add
+; CHECK: %i = index i :
+; CHECK: %h = cast %i
+; CHECK: %y = add
+; CHECK: %unused = index j :

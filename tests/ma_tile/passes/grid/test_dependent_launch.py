@@ -15,7 +15,6 @@ from nautilus.core.types import DType
 from nautilus.driver import Request, Result, compile_file
 from nautilus.ma_tile.ir.dependent_launch import GridLaunchDependents, GridWait
 from nautilus.ma_tile.ir.ops import IfOp, MemModule, MemOp
-from nautilus.ma_tile.passes.grid.dependent_launch import DependentLaunch
 from nautilus.ma_tile.text.printer import format as ma_format
 from nautilus.ma_tile.text.printer import parse
 from nautilus.ma_tile.verify.module import verify
@@ -78,26 +77,6 @@ def with_body(module: MemModule, n: int, body: Iterable[MemOp]) -> MemModule:
     kernels = list(module.kernels)
     kernels[n] = replace(kernels[n], body=tuple(body))
     return replace(module, kernels=tuple(kernels))
-
-
-def test_the_pass_places_both_ops_at_the_start() -> None:
-    front, behind = compiled(SHORT).modules["ma-tile"].kernels
-    assert isinstance(front.body[0], GridLaunchDependents) and isinstance(behind.body[0], GridWait)
-
-
-def test_of_three_kernels_the_middle_one_waits_before_it_launches_the_last() -> None:
-    module = compiled(SHORT).modules["ma-tile"]
-    plain = tuple(
-        replace(k, blocks=Const(32, DType.I32), body=tuple(op for op in k.body if not isinstance(op, DEPENDENCIES)))
-        for k in module.kernels
-    )
-    three = replace(module, kernels=(*plain, replace(plain[1], name="last")))
-    kernels = DependentLaunch(dependent_launch=True).apply(three).kernels
-    assert [[type(op) for op in k.body if isinstance(op, DEPENDENCIES)] for k in kernels] == [
-        [GridLaunchDependents],
-        [GridWait, GridLaunchDependents],
-        [GridWait],
-    ]
 
 
 def test_the_ops_come_in_pairs() -> None:

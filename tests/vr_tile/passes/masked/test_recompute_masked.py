@@ -14,26 +14,23 @@ from nautilus.ma_tile.interp.module import run_module as ma_tile
 from nautilus.ma_tile.ir.ops import RolesOp, walk_ops
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.masked.recompute_masked import RecomputeMasked
-from nautilus.vr_tile.text import parse
 from nautilus.vr_tile.verify import verify
 from tests.endtoend.collection.decode import Decode
+from tests.ir_files import cases_in, input_of
 
-_MODULES = [
-    "module" + text.partition("; CHECK")[0]
-    for text in (Path(__file__).parent / "recompute_masked.vr").read_text().split("\nmodule")[1:3]
-]
+CASES = cases_in(Path(__file__).parent / "recompute_masked.vr")
 
 
-@pytest.mark.parametrize("text", _MODULES, ids=["sum of a loop", "sum inside a loop"])
+@pytest.mark.parametrize("title", list(CASES)[:2])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("row", [0, 7, 20])
-def test_garbage_behind_a_mask_reaches_no_other_row(text: str, value: float, row: int) -> None:
-    before = parse(text)
+def test_garbage_behind_a_mask_reaches_no_other_row(title: str, value: float, row: int) -> None:
+    before = input_of(CASES[title])
     after = RecomputeMasked().apply(before)
     verify(after)
     rng = np.random.default_rng(row)
     shapes = {b.name: b.shape for b in before.buffers}
-    inputs = {name: rng.standard_normal(shapes[name]) for name in ("A", "B")}  # type: ignore[arg-type]
+    inputs = {name: rng.standard_normal(shapes[name]) for name in ("A", "B")}
     inputs["B"][row, ::2] = value
     with np.errstate(all="ignore"):
         want, got = (run_module(m, inputs, {}, "real")["O"] for m in (before, after))
@@ -43,20 +40,7 @@ def test_garbage_behind_a_mask_reaches_no_other_row(text: str, value: float, row
 
 def test_an_operand_behind_the_mask_on_either_side() -> None:
     """Where both operands lack an axis of the mask's conjuncts, neither one's NaN reaches another element."""
-    text = """module m {
-  input A: f32[8, 8]
-  input B: f32[8, 8]
-  output O: f32[8, 8]
-  kernel O grid() axes(i: 8, k: 8, n: 8) {
-    %a = load A[i, k] where k <= i : f32[i: 8, k: 8]
-    %b = load B[k, n] where k <= n : f32[k: 8, n: 8]
-    %m = index k <= i and k <= n : bool[i: 8, k: 8, n: 8]
-    %s = dot %a, %b over k where %m : f32[i: 8, n: 8]
-    store O[i, n], %s
-  }
-}
-"""
-    before = parse(text)
+    before = input_of(CASES["an operand behind the mask on either side"])
     after = RecomputeMasked().apply(before)
     rng = np.random.default_rng(0)
     inputs = {"A": rng.standard_normal((8, 8)), "B": rng.standard_normal((8, 8))}

@@ -1,37 +1,20 @@
-"""``decompose-operands``: which options forbid it, what a product in parts computes, and what it must not be."""
+"""``decompose-operands``: what a product in parts computes, and what it must not be."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nautilus.core.errors import VerifyError
-from nautilus.core.schedule import Schedule
 from nautilus.vr_tile import text
 from nautilus.vr_tile.interp import run_module
 from nautilus.vr_tile.passes.parts.decompose_operands import DecomposeOperands
 from nautilus.vr_tile.verify import verify
+from tests.ir_files import cases_in, program_of
 
-PRODUCT = """
-module m {
-  input A: f32[16, 64]
-  input B: f32[64, 8]
-  output Y: f32[16, 8]
-  kernel Y grid() axes(i: 16, k: 64, j: 8) {
-    %a = load A[i, k] : f32[i: 16, k: 64]
-    %b = load B[k, j] : f32[k: 64, j: 8]
-    %y = dot %a, %b over k : f32[i: 16, j: 8]
-    store Y[i, j], %y
-  }
-}
-"""
-
-
-def test_strict_and_the_schedule_forbid_parts() -> None:
-    given = text.parse(PRODUCT, "m")
-    assert DecomposeOperands().apply(given) != given
-    assert DecomposeOperands(precision="strict").apply(given) == given
-    assert DecomposeOperands(Schedule(decompose_operands=False)).apply(given) == given
+PRODUCT = program_of(cases_in(Path(__file__).parent / "decompose_operands.vr")["a product without a loop"])
 
 
 def test_a_product_in_parts_is_as_accurate_as_one_in_f32_and_not_equal_to_it() -> None:
