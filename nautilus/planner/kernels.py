@@ -40,6 +40,7 @@ from nautilus.targets.limits import Limits, limits
 from nautilus.targets.records import DEFAULT_TARGET
 
 LONG = 64  # terms of reductions that a block should not compute one after another to have running results of them
+LONGER = 4096  # the same where they have one result
 FEW_BLOCKS = 32  # of a kernel that leaves most multiprocessors idle
 #: Definitions in a kernel at most: trying one takes time in proportion to them, and registers do not suffice for more.
 MOST = 32
@@ -212,10 +213,17 @@ def _apart(operand: Def, reader: Def) -> bool:
 
 
 def _totals(operand: Def, reader: Def) -> bool:
-    """Whether the elements of which ``reader`` has running results are the reductions ``operand``."""
-    scan = scan_of(reader) if prod(size(a) or SHORT for a in operand.red) >= LONG else None
-    return scan is not None and any(
-        ld.buffer == operand.name and any(scan.axis in free_vars(e) for e in ld.index) for ld in loads(reader.value)
+    """Whether ``reader`` combines long reductions ``operand``: a block for each of them reads memory faster.
+
+    A few terms are long where ``reader`` has running results.
+    """
+    terms = prod(size(a) or SHORT for a in operand.red)
+    if terms < LONG or not reader.is_reduction or dot_of(operand) is not None:
+        return False
+    scan = scan_of(reader)
+    combined = {scan.axis} if scan is not None else {a.name for a in reader.red} if terms >= LONGER else set[str]()
+    return any(
+        ld.buffer == operand.name and any(combined & free_vars(e) for e in ld.index) for ld in loads(reader.value)
     )
 
 

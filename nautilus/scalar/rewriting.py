@@ -120,6 +120,13 @@ def kernel_of(d: Def) -> Kernel:
     return Kernel(d.name, (), _nest(d.par, Kind.PAR, body), d.span)
 
 
+def put_defs(program: Program, name: str, defs: Sequence[Def]) -> Program:
+    """``program`` with ``defs`` in the place of the kernel ``name``, which is the name of one of them."""
+    made = tuple(d.buffer for d in defs if d.name != name)
+    kernels = tuple(new for k in program.kernels for new in (map(kernel_of, defs) if k.name == name else (k,)))
+    return replace(program, buffers=(*program.buffers, *made), kernels=kernels)
+
+
 def _nest(axes: Sequence[Axis], kind: Kind, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     for a in reversed(axes):
         body = (Loop(a.name, integer(0), extent_expr(a.extent), kind, body, a.span),)

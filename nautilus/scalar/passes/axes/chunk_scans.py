@@ -41,7 +41,7 @@ from nautilus.scalar.analysis.definitions import Def, size
 from nautilus.scalar.analysis.derived_names import blocks
 from nautilus.scalar.analysis.domains import Scan, prefix_of, split_guard
 from nautilus.scalar.ir import Program
-from nautilus.scalar.rewriting import find_defs, fresh_name, kernel_of
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
 
 TILE = 8192  # elements of an axis that fits in one tile
 FILL = 264  # chunks that fill the GPU: two blocks for each multiprocessor of an H200
@@ -70,7 +70,7 @@ class ChunkScans(CertifyingPass[Program]):
             if made is not None:
                 defs, found = made
                 certificates += found
-                program = _put(program, d.name, defs)
+                program = put_defs(program, d.name, defs)
                 todo = [*(x for x in defs if x.is_reduction), *todo]
         return program, tuple(certificates)
 
@@ -217,10 +217,3 @@ def _certificate(d: Def, scan: Scan, chunk: int) -> Certificate:
     after = Op(COMBINERS[d.op].binary, (over(earlier), over(calc("eq", theirs, mine))), dtype)
     proof = f"a {d.op} over a domain is the {d.op} over the parts of it that lie in chunks of {chunk}, in any order"
     return Certificate("chunk-scans", d.name, over(), after, (), (), (), proof, d.span)
-
-
-def _put(program: Program, name: str, defs: tuple[Def, ...]) -> Program:
-    """``program`` with ``defs`` in the place of the kernel ``name``."""
-    made = tuple(x.buffer for x in defs if x.name != name)
-    kernels = tuple(new for k in program.kernels for new in (map(kernel_of, defs) if k.name == name else (k,)))
-    return replace(program, buffers=(*program.buffers, *made), kernels=kernels)

@@ -1,0 +1,249 @@
+"""``chunk-moments``: sums of products about a mean are found in chunks about the means of the chunks.
+
+A variance or a covariance reads its elements twice, because it needs their mean first::
+
+    S = sum_u e(u)
+    V = sum_u (e(u) - m) * (e(u) - m)          where m depends on S
+
+Where the elements do not stay on chip between the two sums, a chunk of ``C`` elements, which does, has a mean of its
+own::
+
+    S_chunk[c] = sum_u e(c * C + u)                      for u < C
+    V_chunk[c] = sum_u (e(c * C + u) - r) * (e(c * C + u) - r)        where r = S_chunk[c] / C
+    S = sum_c S_chunk[c]
+    V = sum_c V_chunk[c] + C * (r - m) * (r - m)
+
+The identity holds for any ``m``, because the elements of a chunk about their own mean have the sum 0.  The two factors
+may differ in their elements and in their means.  ``V_chunk`` cancels no more than ``V`` does, so the result is at least
+as accurate (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
+1982).  A last chunk that is short has fewer elements in both formulas.
+
+The rewrite is for sums whose elements fit neither in the registers of a block nor, for all blocks that are resident
+together, in L2 (:func:`chunk_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from nautilus.core.buffers import Buffer, Space
+from nautilus.core.certificate import Certificate
+from nautilus.core.expr.build import calc
+from nautilus.core.expr.conditions import conjunction
+from nautilus.core.expr.nodes import Axis, Const, Expr, Load, Op, Reduce, Var, free_vars, loads, substitute
+from nautilus.core.expr.products import product_of
+from nautilus.core.passes import CertifyingPass
+from nautilus.core.types import DType
+from nautilus.scalar.analysis.definitions import Def, size
+from nautilus.scalar.analysis.derived_names import blocks
+from nautilus.scalar.ir import Program
+from nautilus.scalar.rewriting import find_defs, fresh_name, put_defs
+
+TILE = 16384  # elements of a chunk, over all reduced axes and operands, that a block holds in registers
+LONGEST = 32768  # elements that stay in registers without chunks
+SHORTEST = 64  # elements of a chunk along the axis that is cut
+RESIDENT = 132  # blocks that are resident together, one for each multiprocessor of an H200
+CACHED = 40 << 20  # bytes of their elements that stay in the L2 of an H200
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMoments(CertifyingPass[Program]):
+    """Cut sums about a mean that read memory twice; ``length``: elements of a chunk of any such sum (for tests)."""
+
+    length: int | None = None
+
+    name = "chunk-moments"
+
+    def derive(self, program: Program) -> tuple[Program, tuple[Certificate, ...]]:
+        """The program with sums in chunks, and a certificate for each sum about a mean."""
+        certificates: list[Certificate] = []
+        defs = find_defs(program)
+        cuts: dict[str, _Cut] = {}  # sum of elements -> its chunks
+        for d in defs.values():
+            sides = _sides(d, defs)
+            cut = None if sides is None else self._cut(program, d, sides, cuts)
+            if sides is None or cut is None:
+                continue
+            for total in {s.total.name: s.total for s in sides}.values():
+                if total.name not in cuts:
+                    cuts[total.name] = replace(cut, results=fresh_name(program, f"{total.name}_chunk"))
+                    program = put_defs(program, total.name, _in_chunks(total, cuts[total.name]))
+            about = replace(cut, results=fresh_name(program, f"{d.name}_chunk"))
+            program = put_defs(program, d.name, _about_means(d, about, sides, cuts))
+            certificates.append(_certificate(d, sides))
+        return program, tuple(certificates)
+
+    def _cut(self, program: Program, d: Def, sides: _Sides, cuts: Mapping[str, _Cut]) -> _Cut | None:
+        """How ``d`` is cut: as the sums that it reads are, where they are already; None where it stays as it is."""
+        earlier = {replace(cuts[s.total.name], results="") for s in sides if s.total.name in cuts}
+        names = [s.total.name for s in sides if s.total.name not in cuts]
+        if earlier:
+            return None if len(earlier) > 1 or names else next(iter(earlier))
+        found = chunk_of(d) if self.length is None else (d.red[-1].name, self.length)
+        if found is None:
+            return None
+        at = [a.name for a in d.red].index(found[0])
+        n = size(d.red[at])
+        if n is None or n <= found[1]:
+            return None
+        return _Cut(at, found[1], n, fresh_name(program, f"{found[0]}_chunk", [a.name for a in d.axes]), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The reduced axis number ``at``, of ``extent`` elements, in chunks of ``chunk``; ``number``: the axis of chunks.
+
+    ``results``: the buffer of the sums of the chunks.
+    """
+
+    at: int
+    chunk: int
+    extent: int
+    number: str
+    results: str
+
+    def count(self, others: int) -> Expr:
+        """The elements of a chunk, with ``others`` for each position on the axis, as f32."""
+        if self.extent % self.chunk == 0:
+            return Const(float(self.chunk * others), DType.F32)
+        left = calc("sub", self.extent, calc("mul", Var(self.number), self.chunk))
+        return Op("cast", (calc("mul", calc("min", left, self.chunk), others),), DType.F32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A factor ``element - centre``: ``total`` is the sum of the elements, read at ``read``."""
+
+    element: Expr
+    centre: Expr
+    total: Def
+    read: Load
+
+
+_Sides = tuple[_Side, _Side]
+
+
+def chunk_of(d: Def) -> tuple[str, int] | None:
+    """The axis that is cut and the elements of a chunk; None where the elements of ``d`` stay on chip.
+
+    The contiguous axis is preferred, because a block then reads long runs.
+    """
+    extents = {a.name: size(a) for a in d.red}
+    rows = prod(size(a) or 0 for a in d.par)
+    known = {x: n for x, n in extents.items() if n is not None}
+    operands = {ld.buffer: ld.dtype.bytes for ld in loads(d.value) if _axes(ld) & extents.keys()}
+    elements = prod(known.values())
+    on_chip = elements * len(operands) <= LONGEST or elements * sum(operands.values()) * min(rows, RESIDENT) <= CACHED
+    if len(known) < len(extents) or on_chip:
+        return None
+    lengths = {x: _power(TILE // len(operands) // (elements // n)) for x, n in known.items()}
+    fast = {v.name for ld in loads(d.value) if ld.index and isinstance(v := ld.index[-1], Var)}
+    usable = [x for x, n in known.items() if SHORTEST <= lengths[x] < n]
+    best = max(usable, key=lambda x: (x in fast, lengths[x]), default=None)
+    return None if best is None else (best, lengths[best])
+
+
+def _power(n: int) -> int:
+    """The largest power of two that is at most ``n``; 0 where ``n`` is 0."""
+    return 1 << (n.bit_length() - 1) if n > 0 else 0
+
+
+def _axes(ld: Load) -> frozenset[str]:
+    return frozenset[str]().union(*map(free_vars, ld.index))
+
+
+def _sides(d: Def, defs: Mapping[str, Def]) -> _Sides | None:
+    """The two factors of the elements of ``d``, if it is a sum about means of its own elements."""
+    match d:
+        case Def(op="sum", guard=None, at=None, value=Op(op="mul", dtype=DType.F32, args=(a, b))):
+            left, right = _side(d, a, defs), _side(d, b, defs)
+            return (left, right) if left and right and not _matrix_like(d, a, b) else None
+    return None
+
+
+def _matrix_like(d: Def, a: Expr, b: Expr) -> bool:
+    """Whether each factor has a parallel axis that the other one lacks: the sum is a matrix product then."""
+    parallel = {x.name for x in d.par}
+    left, right = free_vars(a) & parallel, free_vars(b) & parallel
+    return bool(left - right and right - left)
+
+
+def _side(d: Def, e: Expr, defs: Mapping[str, Def]) -> _Side | None:
+    """``e`` as an element and a centre that depends on the sum of all elements; None where it has another form."""
+    reduced = {a.name for a in d.red}
+    match e:
+        case Op(op="sub", args=(element, centre)) if not free_vars(centre) & reduced:
+            totals = ((ld, defs[ld.buffer]) for ld in loads(centre) if ld.buffer in defs)
+            return next((_Side(element, centre, t, ld) for ld, t in totals if _sums(t, d, element, ld)), None)
+    return None
+
+
+def _sums(total: Def, d: Def, element: Expr, ld: Load) -> bool:
+    """Whether the element of ``total`` that ``ld`` reads is the sum of ``element`` over the reduced axes of ``d``."""
+    if total.op != "sum" or total.guard is not None or total.at is not None or total.buffer.dtype is not DType.F32:
+        return False
+    if [a.extent for a in total.red] != [a.extent for a in d.red]:
+        return False
+    env: dict[str, Expr] = {a.name: e for a, e in zip(total.par, ld.index, strict=True)}
+    env |= {a.name: Var(b.name) for a, b in zip(total.red, d.red, strict=True)}
+    return substitute(total.value, env) == element
+
+
+def _in_chunks(d: Def, cut: _Cut) -> tuple[Def, Def]:
+    """The sums of the chunks of ``d``, and the sum of these."""
+    made = _chunk(d, cut, d.value)
+    element = Load(made.name, made.index, made.buffer.dtype, d.span)
+    return made, replace(d, red=(made.par[-1],), value=element)
+
+
+def _about_means(d: Def, cut: _Cut, sides: _Sides, cuts: Mapping[str, _Cut]) -> tuple[Def, Def]:
+    """The sums of the chunks of ``d`` about the means of the chunks, and their sum with what the means add."""
+    count = cut.count(prod(size(a) or 1 for k, a in enumerate(d.red) if k != cut.at))
+    means = [_mean(s, cuts[s.total.name], Var(cut.number), count) for s in sides]
+    made = _chunk(d, cut, _product(_minus(s.element, mean) for s, mean in zip(sides, means, strict=True)))
+    here = Load(made.name, made.index, made.buffer.dtype, d.span)
+    between = _product((count, *(_minus(mean, s.centre) for s, mean in zip(sides, means, strict=True))))
+    return made, replace(d, red=(made.par[-1],), value=Op("add", (here, between), DType.F32))
+
+
+def _mean(side: _Side, cut: _Cut, number: Expr, count: Expr) -> Expr:
+    """The mean of the elements of a chunk of ``side``."""
+    return Op("div", (Load(cut.results, (*side.read.index, number), DType.F32), count), DType.F32)
+
+
+def _chunk(d: Def, cut: _Cut, value: Expr) -> Def:
+    """The sums of ``value``, over the reduced axes of ``d``, in chunks."""
+    whole = d.red[cut.at]
+    n = cut.extent
+    number = Axis(cut.number, blocks(n, cut.chunk), whole.span)
+    position = calc("add", calc("mul", Var(cut.number), cut.chunk), Var(whole.name))
+    inside = conjunction((calc("lt", position, n),) if n % cut.chunk else ())
+    par = (*d.par, number)
+    red = tuple(replace(a, extent=cut.chunk) if k == cut.at else a for k, a in enumerate(d.red))
+    buffer = Buffer(cut.results, d.buffer.dtype, tuple(a.extent for a in par), Space.TEMP)
+    return Def(cut.results, buffer, par, red, "sum", substitute(value, {whole.name: position}), inside, d.span)
+
+
+def _minus(a: Expr, b: Expr) -> Expr:
+    return Op("sub", (a, b), DType.F32)
+
+
+def _product(parts: Iterable[Expr]) -> Expr:
+    return product_of(tuple(parts))
+
+
+def _certificate(d: Def, sides: _Sides) -> Certificate:
+    """A sum about any centres is one about the means of the elements, and a product for the means themselves."""
+
+    def total(body: Expr) -> Expr:
+        return Reduce("sum", d.red, None, body, DType.F32, d.span)
+
+    count = total(Const(1.0, DType.F32))
+    means = [Op("div", (total(s.element), count), DType.F32) for s in sides]
+    near = total(_product(_minus(s.element, m) for s, m in zip(sides, means, strict=True)))
+    between = _product((count, *(_minus(m, s.centre) for s, m in zip(sides, means, strict=True))))
+    proof = "the elements of a chunk about their own mean have the sum 0, and a sum is the sum of those over chunks"
+    after = Op("add", (near, between), DType.F32)
+    return Certificate("chunk-moments", d.name, total(d.value), after, (), (), (), proof, d.span)
